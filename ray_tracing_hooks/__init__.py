@@ -1,0 +1,24 @@
+"""Tracing of Ray programs with OpenTelemetry, switched on by one line.
+
+    ray start --head --tracing-startup-hook=ray_tracing_hooks:setup
+    ray.init(_tracing_startup_hook="ray_tracing_hooks:setup")
+
+The exporters are those that ``RAY_TRACING_EXPORTERS`` names (default ``local``). ``ray_tracing_hooks.local:setup`` always writes local files.
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "setup"]
+
+
+def setup() -> None:
+    """Trace this process with the exporters that ``RAY_TRACING_EXPORTERS`` names.
+
+    Ray calls it in the driver and in every worker. It takes no arguments, can be called again, and never raises, unless
+    ``RAY_TRACING_STRICT=1``.
+    """
+    from ray_tracing_hooks._startup import start  # noqa: PLC0415  inside the guard of `start`'s caller: nothing heavy is imported
+
+    start()

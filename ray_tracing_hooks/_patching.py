@@ -1,0 +1,41 @@
+"""Replacing an attribute of Ray, once, and putting it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_MARK = "__ray_tracing_hooks_original__"
+
+
+class Patches:
+    """The replacements that are in place, so that they can be taken out again in reverse order."""
+
+    def __init__(self) -> None:
+        self._applied: list[tuple[Any, str, Any]] = []
+
+    def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
+        """Replace ``owner.name`` by ``make(original)``; False if there is no such attribute in this Ray.
+
+        Wrapping the same attribute a second time does nothing.
+        """
+        original = vars(owner).get(name)
+        if original is None:
+            return False
+        if hasattr(original, _MARK):
+            return True
+        replacement = make(original)
+        setattr(replacement, _MARK, original)
+        setattr(owner, name, replacement)
+        self._applied.append((owner, name, original))
+        return True
+
+    def targets(self) -> list[tuple[Any, str]]:
+        """What is replaced, as (owner, name)."""
+        return [(owner, name) for owner, name, _ in self._applied]
+
+    def undo(self) -> None:
+        """Put every original back."""
+        while self._applied:
+            owner, name, original = self._applied.pop()
+            setattr(owner, name, original)

@@ -1,0 +1,1 @@
+"""The spool: what every process appends to and the shipper drains."""

@@ -1,0 +1,68 @@
+"""The layout of a spool: one append-only file per process and segment, made of framed records.
+
+A segment is the bytes of :data:`MAGIC` followed by records. A record is a frame of nine bytes and a payload::
+
+    length  u32 little endian   bytes of the payload
+    crc32   u32 little endian   of the kind byte and the payload
+    kind    u8                  one of the constants below
+    payload
+
+Payloads, all integers little endian:
+
+``RESOURCE``  u16 id, then an encoded ``opentelemetry.proto.resource.v1.Resource``
+``SCOPE``     u16 id, u16 resource id, then an encoded ``InstrumentationScope``
+``START``     u16 scope id, then an encoded ``Span`` without end time: a span that has begun and runs user code
+``SPAN``      u16 scope id, then an encoded ``Span``: a span that has ended
+``DROPPED``   u64 count of spans that this process could not write (for instance while the disk was full)
+
+Every segment defines the resources and scopes that it uses before it uses them, so it can be read alone. The encoded
+spans of ``START`` and ``SPAN`` always begin with the trace id and the span id (tags ``0a 10`` and ``12 08``), so both are
+found at a fixed place without decoding: see :data:`TRACE_ID` and :data:`SPAN_ID`.
+
+A record is written with one ``os.write`` on an ``O_APPEND`` descriptor. What was written survives the death of the
+writer, and a record cut short by a full disk or a lost machine fails its length or checksum.
+
+A segment is called ``<process>.<sequence>.spool``. While its process lives, the newest segment of a process holds an
+exclusive ``flock``; the kernel drops it with the process, whatever ended it. A process is dead when none of its segments
+is locked.
+"""
+
+from __future__ import annotations
+
+import struct
+
+MAGIC = b"RTHSPL1\n"
+SUFFIX = ".spool"
+
+FRAME = struct.Struct("<IIB")
+U16 = struct.Struct("<H")
+TWO_U16 = struct.Struct("<HH")
+U64 = struct.Struct("<Q")
+
+RESOURCE = 1
+SCOPE = 2
+START = 3
+SPAN = 4
+DROPPED = 5
+
+MAX_PAYLOAD = 16 * 1024 * 1024
+"""A longer payload is taken for damage: no span is that large, since strings and lists are limited when recorded."""
+
+TRACE_ID = slice(2, 18)
+SPAN_ID = slice(20, 28)
+"""Where the ids stand in an encoded span as the recorder writes it."""
+
+
+def segment_name(process: str, sequence: int) -> str:
+    """The file name of one segment; names of one process sort by age."""
+    return f"{process}.{sequence:06d}{SUFFIX}"
+
+
+def parse_segment_name(name: str) -> tuple[str, int] | None:
+    """The process and sequence of a segment's file name, or None for a file that is not a segment."""
+    if not name.endswith(SUFFIX):
+        return None
+    process, _, sequence = name[: -len(SUFFIX)].rpartition(".")
+    if not process or not sequence.isdigit():
+        return None
+    return process, int(sequence)

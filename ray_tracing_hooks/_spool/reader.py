@@ -1,0 +1,146 @@
+"""Reading segments, while they grow and after their writer died."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ray_tracing_hooks._spool.layout import FRAME, MAGIC, MAX_PAYLOAD, parse_segment_name
+
+_CHUNK = 4 * 1024 * 1024
+
+
+class Record(NamedTuple):
+    """One record: its kind, its payload, and where the record begins in its segment."""
+
+    kind: int
+    payload: bytes
+    offset: int
+
+
+@dataclass
+class SegmentReader:
+    """Reads the records of one segment from an offset on, as far as they are complete.
+
+    ``offset`` is where the next record begins, and ``damaged`` counts the bytes that were skipped because no record
+    with a right checksum began there.
+    """
+
+    path: str
+    offset: int = 0
+    damaged: int = 0
+    _tail: bytes = field(default=b"", repr=False)
+
+    def read(self, *, final: bool = False, limit: int | None = None) -> list[Record]:
+        """The records that were completed since the last call, at most about ``limit`` bytes of them.
+
+        With ``final`` the writer is dead: an incomplete record at the end is damage and not a record still being
+        written.
+        """
+        with open(self.path, "rb") as file:
+            file.seek(self.offset)
+            data = file.read(limit if limit is not None else -1)
+            complete = limit is None or len(data) < limit
+        records, consumed, damaged = parse(data, self.offset, final=final and complete)
+        if limit is not None and not consumed and len(data) == limit:
+            # One record is longer than the limit: read on rather than never getting past it.
+            return self.read(final=final, limit=max(2 * limit, _CHUNK))
+        self.offset += consumed
+        self.damaged += damaged
+        return records
+
+
+def parse(data: bytes, base: int = 0, *, final: bool = False) -> tuple[list[Record], int, int]:
+    """The complete records in ``data``, how many bytes they and any damage before them take, and the damaged bytes.
+
+    ``base`` is the offset of ``data`` in its segment. After a record whose checksum is wrong the next good one is
+    looked for byte by byte: a damaged place costs the records it hit and no more.
+    """
+    records: list[Record] = []
+    position = damaged = 0
+    size = len(data)
+    if base == 0:
+        if data[: len(MAGIC)] == MAGIC:
+            position = len(MAGIC)
+        elif size < len(MAGIC) and not final and MAGIC.startswith(data):
+            return records, 0, 0
+    header = FRAME.size
+    while position + header <= size:
+        length, checksum, kind = FRAME.unpack_from(data, position)
+        end = position + header + length
+        if length <= MAX_PAYLOAD and end <= size and zlib.crc32(data[position + 8 : end]) == checksum:
+            records.append(Record(kind, data[position + header : end], base + position))
+            position = end
+            continue
+        if length <= MAX_PAYLOAD and end > size and not final and not _good_record_follows(data, position + 1):
+            break
+        resumed = _next_good_record(data, position + 1)
+        if resumed is None:
+            if not final and length <= MAX_PAYLOAD and end > size:
+                break
+            damaged += size - position
+            position = size
+            break
+        damaged += resumed - position
+        position = resumed
+    if final and position < size:
+        damaged += size - position
+        position = size
+    return records, position, damaged
+
+
+def _good_record_follows(data: bytes, position: int) -> bool:
+    return _next_good_record(data, position) is not None
+
+
+def _next_good_record(data: bytes, position: int) -> int | None:
+    header = FRAME.size
+    for start in range(position, len(data) - header + 1):
+        length, checksum, kind = FRAME.unpack_from(data, start)
+        end = start + header + length
+        if 0 < kind <= 5 and length <= MAX_PAYLOAD and end <= len(data):
+            if zlib.crc32(data[start + 8 : end]) == checksum:
+                return start
+    return None
+
+
+def segments(directory: str) -> dict[str, list[tuple[int, str]]]:
+    """The segments in a spool folder: for each process its (sequence, path) pairs, oldest first."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    try:
+        entries = os.listdir(directory)
+    except FileNotFoundError:
+        return found
+    for name in entries:
+        parsed = parse_segment_name(name)
+        if parsed is not None:
+            found.setdefault(parsed[0], []).append((parsed[1], os.path.join(directory, name)))
+    for pairs in found.values():
+        pairs.sort()
+    return found
+
+
+def is_locked(path: str) -> bool:
+    """Whether a living process holds the lock of this segment."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def iterate(directory: str) -> Iterator[tuple[str, list[str], bool]]:
+    """Every process of a spool folder: its name, its segment paths oldest first, and whether it lives."""
+    for process, pairs in sorted(segments(directory).items()):
+        paths = [path for _, path in pairs]
+        yield process, paths, any(is_locked(path) for path in reversed(paths))

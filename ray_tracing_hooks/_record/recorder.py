@@ -1,0 +1,185 @@
+"""The recorder of a process: templates per call site, current context in, encoded spans out."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from opentelemetry import context as context_api
+from opentelemetry import trace
+
+from ray_tracing_hooks._record import ids, wire
+from ray_tracing_hooks._record.limits import SpanLimits
+from ray_tracing_hooks._record.sampling import Sampler
+from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._spool.layout import U16
+from ray_tracing_hooks._spool.writer import SpoolWriter
+
+SAMPLED = 0x01
+NEW_TRACE = 0x02
+"""W3C trace flags: bit 0 says sampled, bit 1 that the trace id is random."""
+
+_times = struct.Struct("<cQcQ").pack
+_start_time = struct.Struct("<cQ").pack
+
+
+class Template:
+    """What all spans of one call site share, encoded when the call site is first seen."""
+
+    __slots__ = ("attributes", "body", "kind", "name")
+
+    def __init__(self, name: str, kind: int, attributes: Mapping[str, Any]) -> None:
+        self.name = name
+        self.kind = kind
+        self.attributes = attributes
+        self.body = wire.name_and_kind(name, kind) + wire.attributes(attributes)
+
+
+class Parent(NamedTuple):
+    """The span that a new span belongs under."""
+
+    trace_id: bytes
+    span_id: bytes
+    flags: int
+    trace_state: trace.TraceState | None
+    remote: bool
+
+
+class Recorder:
+    """Records the spans that this package makes of Ray's calls.
+
+    Attributes:
+        limits: What a span may hold.
+        fallback: The parent of everything in this process that has no other (a driver's root span), or None.
+        processors: What else wants to see ended spans; each is called with a :class:`RecordedSpan`.
+    """
+
+    def __init__(
+        self,
+        writer: SpoolWriter,
+        *,
+        resource: bytes,
+        scope: bytes,
+        sampler: Sampler,
+        limits: SpanLimits,
+    ) -> None:
+        self.limits = limits
+        self.sampler = sampler
+        self.fallback: Parent | None = None
+        self.processors: tuple[Callable[[RecordedSpan], None], ...] = ()
+        self._writer = writer
+        self._prefix = U16.pack(writer.scope(resource, scope))
+
+    def parent(self, context: context_api.Context) -> Parent | None:
+        """The span that is current in ``context``, else :attr:`fallback`."""
+        span = trace.get_current_span(context)
+        if type(span) is not RecordedSpan:
+            span_context = span.get_span_context()
+            if span_context.is_valid:
+                return Parent(
+                    span_context.trace_id.to_bytes(16, "big"),
+                    span_context.span_id.to_bytes(8, "big"),
+                    span_context.trace_flags,
+                    span_context.trace_state or None,
+                    span_context.is_remote,
+                )
+            return self.fallback
+        return Parent(span.trace_id, span.span_id, span.trace_flags, span.trace_state, remote=False)
+
+    def decide(self, parent: Parent | None) -> tuple[bytes, int]:
+        """The trace id and W3C flags of a new span under ``parent``, or of a new trace."""
+        if parent is None:
+            trace_id = ids.new_trace_id()
+            return trace_id, NEW_TRACE | self.sampler.root(trace_id)
+        sampled = self.sampler.child(bool(parent.flags & SAMPLED), parent.trace_id)
+        return parent.trace_id, parent.flags & ~SAMPLED | sampled
+
+    def record(
+        self,
+        template: Template,
+        trace_id: bytes,
+        span_id: bytes,
+        parent: Parent | None,
+        start_time: int,
+        end_time: int,
+        additions: bytes,
+    ) -> None:
+        """Write a span that has ended and that no code ran inside of; ``additions`` are further encoded fields."""
+        self._writer.span(
+            self._prefix,
+            _ids(trace_id, span_id, parent)
+            + template.body
+            + _times(b"\x39", start_time, b"\x41", end_time)
+            + additions
+            + _flags(parent),
+        )
+
+    def start(
+        self,
+        template: Template,
+        trace_id: bytes,
+        trace_flags: int,
+        parent: Parent | None,
+        first: bytes,
+        first_attributes: Mapping[str, Any],
+        start_time: int | None = None,
+    ) -> RecordedSpan:
+        """Begin a span that code runs inside of, and write that it has begun.
+
+        ``first`` is the encoding of ``first_attributes``: what varies between spans of this template.
+        """
+        if start_time is None:
+            start_time = time.time_ns()
+        span_id = ids.new_span_id()
+        head = (
+            _ids(trace_id, span_id, parent)
+            + template.body
+            + _start_time(b"\x39", start_time)
+            + first
+            + _flags(parent)
+        )
+        span = RecordedSpan(
+            self,
+            template,
+            trace_id,
+            span_id,
+            None if parent is None else _span_context(parent),
+            trace_flags,
+            None if parent is None else parent.trace_state,
+            start_time,
+            head,
+            first_attributes,
+        )
+        self._writer.start(self._prefix, head)
+        return span
+
+    def ended(self, span: RecordedSpan, encoded: bytes) -> None:
+        """Called by a span at its end."""
+        self._writer.span(self._prefix, encoded)
+        for processor in self.processors:
+            processor(span)
+
+
+def _ids(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:
+    if parent is None:
+        return b"\x0a\x10" + trace_id + b"\x12\x08" + span_id
+    head = b"\x0a\x10" + trace_id + b"\x12\x08" + span_id + b"\x22\x08" + parent.span_id
+    if parent.trace_state:
+        head += wire.field(0x1A, parent.trace_state.to_header().encode())
+    return head
+
+
+def _flags(parent: Parent | None) -> bytes:
+    return wire.FLAGS_REMOTE_PARENT if parent is not None and parent.remote else wire.FLAGS_LOCAL_PARENT
+
+
+def _span_context(parent: Parent) -> trace.SpanContext:
+    return trace.SpanContext(
+        int.from_bytes(parent.trace_id, "big"),
+        int.from_bytes(parent.span_id, "big"),
+        is_remote=parent.remote,
+        trace_flags=trace.TraceFlags(parent.flags),
+        trace_state=parent.trace_state,
+    )

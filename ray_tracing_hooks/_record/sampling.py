@@ -1,0 +1,61 @@
+"""The samplers that every OpenTelemetry SDK has, decided without the SDK.
+
+A call site's span is sampled before anything else happens to it, and a worker should not import the SDK for that. The
+decisions are those of ``opentelemetry.sdk.trace.sampling``; a sampler that is not built in is left to the SDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+_LOW_64_BITS = (1 << 64) - 1
+
+
+class Sampler(NamedTuple):
+    """Two questions, each answered with yes or no."""
+
+    root: Callable[[bytes], bool]
+    """Whether a new trace with this id is recorded."""
+
+    child: Callable[[bool, bytes], bool]
+    """Whether a span is recorded whose parent is (True) or is not (False) sampled, in the trace with this id."""
+
+
+def from_environment(environ: Mapping[str, str]) -> Sampler | None:
+    """The sampler that ``OTEL_TRACES_SAMPLER`` names, or None for one that only the SDK knows.
+
+    Unset and empty mean ``parentbased_always_on``. A wrong ratio means 1.0, as in the SDK.
+    """
+    name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
+    base, parent_based = name.removeprefix("parentbased_"), name.startswith("parentbased_")
+    if base == "always_on":
+        root = _always
+    elif base == "always_off":
+        root = _never
+    elif base == "traceidratio":
+        root = _ratio(environ.get("OTEL_TRACES_SAMPLER_ARG", ""))
+    else:
+        return None
+    if parent_based:
+        return Sampler(root, lambda parent_sampled, _trace_id: parent_sampled)
+    return Sampler(root, lambda _parent_sampled, trace_id: root(trace_id))
+
+
+def _always(_trace_id: bytes) -> bool:
+    return True
+
+
+def _never(_trace_id: bytes) -> bool:
+    return False
+
+
+def _ratio(argument: str) -> Callable[[bytes], bool]:
+    try:
+        ratio = float(argument)
+    except ValueError:
+        ratio = 1.0
+    if not 0.0 <= ratio <= 1.0:
+        ratio = 1.0
+    bound = round(ratio * (_LOW_64_BITS + 1))
+    return lambda trace_id: int.from_bytes(trace_id[8:], "big") < bound

@@ -1,0 +1,275 @@
+"""The span of work that Ray runs: a full OpenTelemetry span for the code inside, encoded to bytes from the start."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import trace
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._record.limits import clip
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._record.recorder import Recorder, Template
+
+_UNSET, _OK, _ERROR = (trace.StatusCode.UNSET, trace.StatusCode.OK, trace.StatusCode.ERROR)
+
+
+class RecordedSpan(trace.Span):
+    """A span whose ids, name, kind, start and first attributes are already encoded.
+
+    What user code adds (attributes, events, links, status, another name) is encoded once, when the span ends.
+    """
+
+    __slots__ = (
+        "_attributes",
+        "_context",
+        "_description",
+        "_dropped_attributes",
+        "_dropped_events",
+        "_dropped_links",
+        "_events",
+        "_flags",
+        "_head",
+        "_links",
+        "_name",
+        "_recorder",
+        "_status",
+        "end_time",
+        "first_attributes",
+        "parent",
+        "span_id",
+        "start_time",
+        "template",
+        "trace_flags",
+        "trace_id",
+        "trace_state",
+    )
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        template: Template,
+        trace_id: bytes,
+        span_id: bytes,
+        parent: trace.SpanContext | None,
+        trace_flags: int,
+        trace_state: trace.TraceState | None,
+        start_time: int,
+        head: bytes,
+        first_attributes: Mapping[str, Any],
+    ) -> None:
+        self._recorder = recorder
+        self.template = template
+        self.trace_id = trace_id
+        self.span_id = span_id
+        self.parent = parent
+        self.trace_flags = trace_flags
+        self.trace_state = trace_state
+        self.start_time = start_time
+        self.end_time: int | None = None
+        self.first_attributes = first_attributes
+        self._head = head
+        self._context: trace.SpanContext | None = None
+        self._name: str | None = None
+        self._attributes: dict[str, Any] = {}
+        self._events: list[bytes] = []
+        self._links: list[bytes] = []
+        self._dropped_attributes = self._dropped_events = self._dropped_links = 0
+        self._status = _UNSET
+        self._description: str | None = None
+
+    # What the SDK's spans have beyond the API, for libraries that look.
+
+    @property
+    def name(self) -> str:
+        return self.template.name if self._name is None else self._name
+
+    @property
+    def kind(self) -> trace.SpanKind:
+        return trace.SpanKind(self.template.kind - 1)
+
+    @property
+    def context(self) -> trace.SpanContext:
+        return self.get_span_context()
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        return {**self.template.attributes, **self.first_attributes, **self._attributes}
+
+    @property
+    def status(self) -> trace.Status:
+        return trace.Status(self._status, self._description)
+
+    # The API.
+
+    def get_span_context(self) -> trace.SpanContext:
+        context = self._context
+        if context is None:
+            context = self._context = trace.SpanContext(
+                int.from_bytes(self.trace_id, "big"),
+                int.from_bytes(self.span_id, "big"),
+                is_remote=False,
+                trace_flags=trace.TraceFlags(self.trace_flags),
+                trace_state=self.trace_state,
+            )
+        return context
+
+    def is_recording(self) -> bool:
+        return self.end_time is None
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        if self.end_time is not None:
+            return
+        limits = self._recorder.limits
+        attributes = self._attributes
+        if limits.attributes is not None and key not in attributes and len(attributes) >= limits.attributes:
+            self._dropped_attributes += 1
+            return
+        attributes[key] = clip(value, limits.value_length)
+
+    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
+        for key, value in attributes.items():
+            self.set_attribute(key, value)
+
+    def add_event(self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None) -> None:
+        if self.end_time is not None:
+            return
+        limits = self._recorder.limits
+        if limits.events is not None and len(self._events) >= limits.events:
+            # As in the SDK, the newest are kept.
+            self._dropped_events += 1
+            del self._events[0:1]
+            if limits.events == 0:
+                return
+        if attributes and limits.value_length is not None:
+            attributes = {key: clip(value, limits.value_length) for key, value in attributes.items()}
+        self._events.append(wire.event(name, time.time_ns() if timestamp is None else timestamp, attributes))
+
+    def add_link(self, context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
+        if self.end_time is not None or not context.is_valid:
+            return
+        limits = self._recorder.limits
+        if limits.links is not None and len(self._links) >= limits.links:
+            self._dropped_links += 1
+            del self._links[0:1]
+            if limits.links == 0:
+                return
+        flags = 0x300 if context.is_remote else 0x100
+        self._links.append(
+            wire.link(
+                context.trace_id.to_bytes(16, "big"),
+                context.span_id.to_bytes(8, "big"),
+                context.trace_state.to_header(),
+                attributes,
+                flags,
+            )
+        )
+
+    def update_name(self, name: str) -> None:
+        if self.end_time is None:
+            self._name = name
+
+    def set_status(self, status: trace.Status | trace.StatusCode, description: str | None = None) -> None:
+        # The specification: OK is final, and nothing can be set back to UNSET.
+        code = status.status_code if isinstance(status, trace.Status) else status
+        if isinstance(status, trace.Status):
+            description = status.description
+        if self.end_time is not None or self._status is _OK or code is _UNSET:
+            return
+        self._status = code
+        self._description = description if code is _ERROR else None
+
+    def record_exception(
+        self,
+        exception: BaseException,
+        attributes: Mapping[str, Any] | None = None,
+        timestamp: int | None = None,
+        escaped: bool = False,  # noqa: FBT001, FBT002  the API's signature
+    ) -> None:
+        if self.end_time is not None:
+            return
+        details = exception_attributes(exception, exception.__traceback__)
+        details["exception.escaped"] = str(escaped)
+        if attributes:
+            details.update(attributes)
+        self.add_event("exception", details, timestamp)
+
+    def end(self, end_time: int | None = None) -> None:
+        if self.end_time is not None:
+            return
+        self.end_time = time.time_ns() if end_time is None else end_time
+        encoded = self._head + wire.fixed64(0x41, self.end_time)
+        try:
+            encoded += self._additions()
+        except Exception as error:  # noqa: BLE001  what user code added may be anything
+            failed(f"encoding what was added to the span {self.name!r}", error)
+        self._recorder.ended(self, encoded)
+
+    def __reduce__(self) -> Any:
+        # A span that user code has put into something that Ray pickles is elsewhere a reference to it.
+        return trace.NonRecordingSpan, (self.get_span_context(),)
+
+    # For the instrumentation.
+
+    def fail(self, error: BaseException, traceback_: TracebackType | None, error_type: str | None = None) -> None:
+        """Mark the span as failed by ``error``, unless user code has already recorded or decided otherwise."""
+        if self.end_time is not None:
+            return
+        name = error_type or qualified_name(type(error))
+        if self._status is _UNSET:
+            self._status, self._description = _ERROR, f"{type(error).__name__}: {_text(error)}"
+        self._attributes.setdefault(names.ERROR_TYPE, name)
+        self.add_event("exception", {**exception_attributes(error, traceback_), "exception.escaped": "True"})
+
+    def _additions(self) -> bytes:
+        parts = [wire.attributes(self._attributes)] if self._attributes else []
+        if self._name is not None:
+            # The last value of a singular field wins, in every protobuf reader.
+            parts.append(wire.field(0x2A, wire.utf8(self._name)))
+        if self._dropped_attributes:
+            parts.append(b"\x50" + wire.varint(self._dropped_attributes))
+        parts.extend(self._events)
+        if self._dropped_events:
+            parts.append(b"\x60" + wire.varint(self._dropped_events))
+        parts.extend(self._links)
+        if self._dropped_links:
+            parts.append(b"\x70" + wire.varint(self._dropped_links))
+        if self._status is not _UNSET:
+            parts.append(wire.status(self._status.value, self._description))
+        return b"".join(parts)
+
+
+def qualified_name(cls: type) -> str:
+    """``module.Class``, or ``Class`` for a built-in, as ``error.type`` and ``exception.type`` have it."""
+    module = cls.__module__
+    return cls.__qualname__ if module in {"builtins", None} else f"{module}.{cls.__qualname__}"
+
+
+def exception_attributes(error: BaseException, traceback_: TracebackType | None) -> dict[str, Any]:
+    """The attributes of an exception event (semantic conventions, exceptions on spans)."""
+    return {
+        names.EXCEPTION_TYPE: qualified_name(type(error)),
+        names.EXCEPTION_MESSAGE: _text(error),
+        names.EXCEPTION_STACKTRACE: _stacktrace(error, traceback_),
+    }
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  a user's __str__ may raise anything, and a trace must not
+        return f"<{type(error).__name__} that cannot be shown>"
+
+
+def _stacktrace(error: BaseException, traceback_: TracebackType | None) -> str:
+    try:
+        return "".join(traceback.format_exception(type(error), error, traceback_))
+    except Exception:  # noqa: BLE001  as above
+        return ""

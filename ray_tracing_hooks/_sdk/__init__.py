@@ -1,0 +1,1 @@
+"""The OpenTelemetry SDK for users' and libraries' spans, joined to the same spool."""

@@ -1,0 +1,70 @@
+"""The one span processor that this package adds: SDK spans go to the same spool as Ray's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._sdk import encode
+from ray_tracing_hooks._spool.layout import U16
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+    from ray_tracing_hooks._spool.writer import SpoolWriter
+
+
+class SpoolSpanProcessor(SpanProcessor):
+    """Writes each span to the spool when it starts and when it ends, in the thread that ends it.
+
+    A write is one system call; there is no queue that a killed process could lose. ``force_flush`` and ``shutdown`` have
+    nothing to do.
+    """
+
+    def __init__(self) -> None:
+        self.writer: SpoolWriter | None = None
+        self._resources: dict[int, tuple[Any, bytes]] = {}
+        self._prefixes: dict[tuple[int, int, int], tuple[Any, Any, bytes]] = {}
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        writer = self.writer
+        if writer is None:
+            return
+        try:
+            writer.start(self._prefix(writer, span), encode.span_start(span))
+        except Exception as error:  # noqa: BLE001  the span is the user's, the fault would be ours
+            failed(f"recording the start of the span {span.name!r}", error)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        writer = self.writer
+        context = span.get_span_context()
+        if writer is None or context is None or not context.trace_flags & 0x01:
+            return
+        try:
+            writer.span(self._prefix(writer, span), encode.span(span))
+        except Exception as error:  # noqa: BLE001  as above
+            failed(f"recording the span {span.name!r}", error)
+
+    def shutdown(self) -> None:
+        pass
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        return True
+
+    def _prefix(self, writer: SpoolWriter, span: ReadableSpan) -> bytes:
+        resource, scope = span.resource, span.instrumentation_scope
+        # Keyed by identity, since hashing a Resource costs more than encoding a span; the objects are kept, so that an
+        # id is never used again.
+        key = (id(writer), id(resource), id(scope))
+        known = self._prefixes.get(key)
+        if known is None:
+            encoded_resource = wire.resource(resource.attributes)
+            encoded_scope = (
+                wire.scope(scope.name, scope.version, scope.attributes) if scope is not None else wire.scope("")
+            )
+            known = (resource, scope, U16.pack(writer.scope(encoded_resource, encoded_scope)))
+            self._prefixes[key] = known
+        return known[2]

@@ -1,0 +1,65 @@
+"""What the spans of a process say about the process (the Resource)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from opentelemetry.version import __version__ as opentelemetry_version
+
+from ray_tracing_hooks import __version__, names
+
+DEFAULT_SERVICE_NAME = "ray"
+
+
+def attributes(of_ray: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
+    """The attributes of this process; ``of_ray`` is what Ray knows of it.
+
+    The user's own (``OTEL_RESOURCE_ATTRIBUTES``, ``OTEL_SERVICE_NAME``) win over what is found out here, as the specification
+    asks. Detectors of ``OTEL_EXPERIMENTAL_RESOURCE_DETECTORS`` are run by the SDK, which is imported only if there are any.
+    """
+    found = {
+        # First, so that files of two processes differ early: a Collector tells files apart by their first kilobyte.
+        "service.instance.id": f"{of_ray[names.RESOURCE_WORKER_ID][:16]}-{os.getpid()}",
+        "service.name": DEFAULT_SERVICE_NAME,
+        "telemetry.sdk.language": "python",
+        "telemetry.sdk.name": "opentelemetry",
+        "telemetry.sdk.version": opentelemetry_version,
+        names.DISTRO_NAME: "ray_tracing_hooks",
+        names.DISTRO_VERSION: __version__,
+        "host.name": socket.gethostname(),
+        "process.pid": os.getpid(),
+        "process.runtime.name": platform.python_implementation().lower(),
+        "process.runtime.version": platform.python_version(),
+        **of_ray,
+    }
+    if environ.get("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "").strip():
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  heavy, and seldom needed
+
+        detected = dict(Resource.create({}).attributes)
+        return {**found, **{key: value for key, value in detected.items() if not _is_default(key, value, environ)}}
+    return {**found, **from_environment(environ)}
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME`` say; pairs without ``=`` are skipped, as in the SDK."""
+    given: dict[str, str] = {}
+    for pair in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
+        key, equals, value = pair.partition("=")
+        if equals and key.strip():
+            given[key.strip()] = unquote(value.strip())
+    service = environ.get("OTEL_SERVICE_NAME", "").strip()
+    if service:
+        given["service.name"] = service
+    return given
+
+
+def _is_default(key: str, value: object, environ: Mapping[str, str]) -> bool:
+    """What the SDK makes up where nobody has said anything."""
+    if key in from_environment(environ):
+        return False
+    return key == "service.instance.id" or (key == "service.name" and str(value).startswith("unknown_service"))

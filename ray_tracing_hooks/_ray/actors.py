@@ -1,0 +1,76 @@
+"""Submission of actor creations and actor methods: wraps ``ActorClass._remote`` and ``ActorMethod._remote`` (Ray 2.60 ``actor.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.arguments import NO_ARGUMENTS, outgoing
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray.tasks import task_id_of
+
+_CREATION_TASK = "ff" * 8
+"""The task id of a creation is this and the actor's id (Ray ``src/ray/common/id.cc``, ``ForActorCreationTask``)."""
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the submission of creations and methods; False if this Ray has not both places."""
+    from ray.actor import ActorClass, ActorMethod  # noqa: PLC0415
+
+    return patches.wrap(ActorClass, "_remote", _create) and patches.wrap(ActorMethod, "_remote", _call)
+
+
+def _create(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **actor_options: Any) -> Any:
+        active = tracing.active
+        # With get_if_exists Ray calls this method again if, and only if, the actor has to be made.
+        if active is None or actor_options.get("get_if_exists") or self.__ray_metadata__.is_cross_language:
+            return original(self, args, kwargs, *rest, **actor_options)
+        call = active.submission(self.__ray_metadata__.class_name, "__init__", creation=True)
+        if call is None:
+            return original(self, args, kwargs, *rest, **actor_options)
+        before, outgoing.carried = outgoing.carried, call.carried
+        try:
+            handle = original(self, args, kwargs, *rest, **actor_options)
+        except BaseException as error:
+            call.refused(error)
+            raise
+        finally:
+            outgoing.carried = before
+        actor_id = _actor_id(handle)
+        call.submitted(_CREATION_TASK + actor_id if actor_id else "", actor_id)
+        return handle
+
+    return _remote
+
+
+def _call(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
+        active = tracing.active
+        if active is None:
+            return original(self, args, kwargs, *rest, **options)
+        actor = self._actor
+        if actor._ray_is_cross_language:  # noqa: SLF001  Ray's own tracing asks the same
+            return original(self, args, kwargs, *rest, **options)
+        class_name = actor._ray_actor_creation_function_descriptor.class_name  # noqa: SLF001
+        call = active.submission(class_name, self._method_name)
+        if call is None:
+            return original(self, args, kwargs, *rest, **options)
+        before, outgoing.carried = outgoing.carried, call.carried
+        try:
+            result = original(self, args or NO_ARGUMENTS, kwargs, *rest, **options)
+        except BaseException as error:
+            call.refused(error)
+            raise
+        finally:
+            outgoing.carried = before
+        call.submitted(task_id_of(result), _actor_id(actor))
+        return result
+
+    return _remote
+
+
+def _actor_id(handle: Any) -> str:
+    actor_id = getattr(handle, "_ray_actor_id", None)
+    return str(actor_id.hex()) if actor_id is not None else ""

@@ -1,0 +1,37 @@
+"""The text of a task's error is what it would be without tracing.
+
+Wraps ``format_error_message`` (Ray 2.60 ``_private/utils.py``), which is given the traceback that the user will read in
+``RayTaskError``: the lines of our own frames are taken out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ray_tracing_hooks._patching import Patches
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+# A frame is its "File" line and the indented source and caret lines below it.
+_FRAME = re.compile(rf'^  File "{re.escape(_FOLDER)}{re.escape(os.sep)}[^"\n]*", line \d+, in .*\n(?:    .*\n)*', re.MULTILINE)
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the formatting of errors; False if this Ray has no such place."""
+    from ray._private import utils  # noqa: PLC0415
+
+    return patches.wrap(utils, "format_error_message", _format_error_message)
+
+
+def _format_error_message(original: Callable[..., str]) -> Callable[..., str]:
+    def format_error_message(exception_message: str, *args: Any, **kwargs: Any) -> str:
+        return original(without_our_frames(exception_message), *args, **kwargs)
+
+    return format_error_message
+
+
+def without_our_frames(text: str) -> str:
+    """A formatted traceback without the frames of this folder."""
+    return _FRAME.sub("", text) if _FOLDER in text else text

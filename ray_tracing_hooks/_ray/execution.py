@@ -1,0 +1,198 @@
+"""Execution of tasks and actor methods in a worker.
+
+Wraps ``FunctionActorManager.get_execution_info`` (Ray 2.60 ``_private/function_manager.py``), which the worker asks once for each function or
+method that it is to run, and puts an executor of ours around the one that Ray would call. Ray looks at ``method`` and
+``name`` of an actor method's executor to tell coroutines and internal methods, so ours has them too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable
+from types import AsyncGeneratorType, GeneratorType, TracebackType
+from typing import Any
+
+from opentelemetry import context as context_api
+from opentelemetry import trace
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._ray import generators, tracing
+from ray_tracing_hooks._ray.arguments import KEY, take_creation
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray.tracing import ACTOR_ID, CONSUMER, PARENT_TASK_ID, TASK_ID, TASK_KEY, incoming, unrecorded_span
+from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._record.carrier import Carried, decode
+from ray_tracing_hooks._record.recorder import SAMPLED
+from ray_tracing_hooks._record.span import RecordedSpan
+
+TASK_CANCELLED = "ray.exceptions.TaskCancelledError"
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the executors of this worker; False if this Ray has no such place."""
+    from ray._private.function_manager import FunctionActorManager  # noqa: PLC0415
+
+    return patches.wrap(FunctionActorManager, "get_execution_info", _get_execution_info)
+
+
+def _get_execution_info(original: Callable[..., Any]) -> Callable[..., Any]:
+    def get_execution_info(self: Any, job_id: Any, function_descriptor: Any) -> Any:
+        info = original(self, job_id, function_descriptor)
+        function = info.function
+        if getattr(function, "__ray_tracing_hooks__", False):
+            return info
+        return info._replace(function=_executor(function, function_descriptor))
+
+    return get_execution_info
+
+
+def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., Any]:
+    method = getattr(function, "method", None)
+    class_name = descriptor.class_name
+    if class_name:
+        # As Ray's own tracing: the class by its bare name here, by its qualified name where the call is submitted.
+        class_name, name = class_name.rpartition(".")[2], descriptor.function_name
+    else:
+        module = getattr(function, "__module__", None) or descriptor.module_name
+        name = f"{module}.{getattr(function, '__name__', descriptor.function_name)}"
+    is_creation = bool(class_name) and name == "__init__"
+    wrap = _coroutine_executor if inspect.iscoroutinefunction(method) else _function_executor
+    executor = wrap(function, class_name, name, is_creation=is_creation)
+    for attribute in ("method", "name"):
+        if hasattr(function, attribute):
+            setattr(executor, attribute, getattr(function, attribute))
+    executor.__ray_tracing_hooks__ = True  # type: ignore[attr-defined]
+    return executor
+
+
+def _function_executor(
+    function: Callable[..., Any], class_name: str, name: str, *, is_creation: bool
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def execute(*args: Any, **kwargs: Any) -> Any:
+        carried = take_creation() if is_creation else kwargs.pop(KEY, None)
+        begun = _begin(carried, class_name, name)
+        if begun is None:
+            return function(*args, **kwargs)
+        context, span = begun
+        token = context_api.attach(context)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            if span is not None:
+                _fail(span, error, error.__traceback__)
+            raise
+        finally:
+            context_api.detach(token)
+        # The body of a generator runs while Ray iterates it: its span stays open until then.
+        if type(result) is GeneratorType:
+            return generators.traced(result, context, span)
+        if type(result) is AsyncGeneratorType:
+            return generators.traced_async(result, context, span)
+        if span is not None:
+            span.end()
+        return result
+
+    return execute
+
+
+def _coroutine_executor(
+    function: Callable[..., Any], class_name: str, name: str, *, is_creation: bool
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def execute(*args: Any, **kwargs: Any) -> Any:
+        carried = take_creation() if is_creation else kwargs.pop(KEY, None)
+        begun = _begin(carried, class_name, name)
+        if begun is None:
+            return await function(*args, **kwargs)
+        context, span = begun
+        token = context_api.attach(context)
+        try:
+            result = await function(*args, **kwargs)
+        except BaseException as error:
+            if span is not None:
+                _fail(span, error, error.__traceback__)
+            raise
+        finally:
+            context_api.detach(token)
+        if span is not None:
+            span.end()
+        return result
+
+    return execute
+
+
+def _begin(
+    argument: bytes | None, class_name: str, name: str
+) -> tuple[context_api.Context, RecordedSpan | None] | None:
+    """The context that the work runs in and its span, if it has one; None for work that is not traced."""
+    active = tracing.active
+    if argument is None or active is None:
+        return None
+    try:
+        return _context_and_span(active, decode(argument), class_name, name)
+    except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
+        failed("tracing a task", error)
+        return None
+
+
+def _context_and_span(
+    active: tracing.Tracing, carried: Carried, class_name: str, name: str
+) -> tuple[context_api.Context, RecordedSpan | None]:
+    context, parent = incoming(carried)
+    process = active.process
+    task_id = process.current_task_id()
+    context = context_api.set_value(TASK_KEY, task_id, context)
+    template = active.template(CONSUMER, class_name, name)
+    trace_id, flags = active.recorder.decide(parent)
+    if template is None or not flags & SAMPLED:
+        return trace.set_span_in_context(unrecorded_span(parent), context), None
+    hex_task_id = task_id.hex()
+    varying: dict[str, Any] = {names.RAY_TASK_ID: hex_task_id}
+    first = TASK_ID + hex_task_id.encode()
+    if carried.parent_task_id:
+        caller = varying[names.RAY_PARENT_TASK_ID] = carried.parent_task_id.hex()
+        first += PARENT_TASK_ID + caller.encode()
+    if class_name:
+        actor_id = varying[names.RAY_ACTOR_ID] = hex_task_id[16:]  # a task id names its actor, see ActorID in id.h
+        first += ACTOR_ID + actor_id.encode()
+    varying[names.RAY_SUBMIT_TIME] = carried.submit_time_ns
+    first += wire.attribute(names.RAY_SUBMIT_TIME, carried.submit_time_ns)
+    attempt = process.worker.core_worker.get_current_task_attempt_number()
+    if attempt:
+        varying[names.RAY_ATTEMPT] = attempt
+        first += wire.attribute(names.RAY_ATTEMPT, attempt)
+    span = active.recorder.start(template, trace_id, flags, parent, first, varying)
+    return trace.set_span_in_context(span, context), span
+
+
+def _fail(span: RecordedSpan, error: BaseException, traceback_: TracebackType | None) -> None:
+    """End ``span`` as the error says."""
+    if not is_intended_exit(error):
+        # Frames above the user's own, which are ours, are nobody's business.
+        inner = traceback_.tb_next if traceback_ is not None else None
+        cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
+        span.fail(cause(error), inner or traceback_, TASK_CANCELLED if cancelled else None)
+    span.end()
+
+
+def is_intended_exit(error: BaseException) -> bool:
+    """Whether the user's program meant to end the worker: ``exit_actor()``, or ``sys.exit()`` with a good status."""
+    if isinstance(error, SystemExit):
+        return error.code in {None, 0} or bool(getattr(error, "ray_terminate_msg", None))
+    return type(error).__name__ == "AsyncioActorExit"
+
+
+def cause(error: BaseException) -> BaseException:
+    """What went wrong, without the ``RayTaskError`` that Ray wraps around an error of another task."""
+    from ray.exceptions import RayTaskError  # noqa: PLC0415
+
+    while isinstance(error, RayTaskError):
+        inner = error.cause
+        if not isinstance(inner, BaseException):
+            break
+        error = inner
+    return error

@@ -1,0 +1,102 @@
+"""Generators as the result of a task or method: the body runs inside its span, however long Ray takes to drain it."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+from opentelemetry import context as context_api
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._record.span import RecordedSpan
+
+
+def traced(
+    body: Generator[Any, Any, Any], context: context_api.Context, span: RecordedSpan | None
+) -> Generator[Any, Any, Any]:
+    """``body``, with every step in a context of its own that begins as ``context``; ends ``span`` when it is done.
+
+    Values sent in, exceptions thrown in, closing and the return value are passed through. A generator that is dropped
+    before its first step ends its span too.
+    """
+    own = contextvars.copy_context()
+    own.run(context_api.attach, context)
+    steps = _steps(body, own, span)
+    next(steps)  # up to the place from which on its end is noticed, whatever ends it
+    return steps
+
+
+def _steps(
+    body: Generator[Any, Any, Any], own: contextvars.Context, span: RecordedSpan | None
+) -> Generator[Any, Any, Any]:
+    items = 0
+    try:
+        yield
+        item = own.run(next, body)
+        while True:
+            items += 1
+            try:
+                sent = yield item
+            except GeneratorExit:
+                own.run(body.close)
+                raise
+            except BaseException as error:  # noqa: BLE001  thrown in by the consumer: it is the body's to handle
+                item = own.run(body.throw, error)
+            else:
+                item = own.run(body.send, sent)
+    except StopIteration as stop:
+        _end(span, items, None)
+        return stop.value
+    except BaseException as error:
+        _end(span, items, error)
+        raise
+
+
+async def traced_async(
+    body: AsyncGenerator[Any, Any], context: context_api.Context, span: RecordedSpan | None
+) -> AsyncGenerator[Any, Any]:
+    """As :func:`traced`. A step may await, so the context is attached around each step instead."""
+    items = 0
+    try:
+        step = body.__anext__()
+        while True:
+            token = context_api.attach(context)
+            try:
+                item = await step
+            finally:
+                # What the body attached and left attached across its yield comes back with the next step.
+                context = context_api.get_current()
+                context_api.detach(token)
+            items += 1
+            try:
+                sent = yield item
+            except GeneratorExit:
+                token = context_api.attach(context)
+                try:
+                    await body.aclose()
+                finally:
+                    context_api.detach(token)
+                raise
+            except BaseException as error:  # noqa: BLE001  as above
+                step = body.athrow(error)
+            else:
+                step = body.asend(sent)
+    except StopAsyncIteration:
+        _end(span, items, None)
+    except BaseException as error:
+        _end(span, items, error)
+        raise
+
+
+def _end(span: RecordedSpan | None, items: int, error: BaseException | None) -> None:
+    if span is None:
+        return
+    span.set_attribute(names.RAY_GENERATOR_ITEMS, items)
+    if error is None or isinstance(error, GeneratorExit):
+        # A consumer that stops early is no error.
+        span.end()
+        return
+    from ray_tracing_hooks._ray.execution import _fail  # noqa: PLC0415  the two know each other
+
+    _fail(span, error, error.__traceback__)

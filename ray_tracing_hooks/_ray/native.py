@@ -1,0 +1,42 @@
+"""Ray's own tracing is switched off, and stays off.
+
+Ray sets ``_global_is_tracing_enabled`` again at every ``ray.init`` that joins a traced cluster, whether or not it calls the hook
+again (Ray 2.60 ``_private/worker.py``, end of ``connect()``; ``util/tracing/tracing_helper.py``, ``_enable_tracing``). The wrapper keeps it off, and tells us that the
+cluster is a traced one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ray_tracing_hooks._patching import Patches
+
+
+def patch(patches: Patches, on_traced_cluster: Callable[[], None]) -> bool:
+    """Switch Ray's own tracing off; ``on_traced_cluster`` is called at each later connection to a traced cluster."""
+    from ray.util.tracing import tracing_helper  # noqa: PLC0415
+
+    def enable(_original: Callable[..., Any]) -> Callable[..., Any]:
+        def _enable_tracing() -> None:
+            on_traced_cluster()
+
+        return _enable_tracing
+
+    switch_off()
+    return patches.wrap(tracing_helper, "_enable_tracing", enable)
+
+
+def is_on() -> bool:
+    """Whether Ray has found that this process's cluster has a tracing hook; it says so just before it calls the hook."""
+    from ray.util.tracing import tracing_helper  # noqa: PLC0415
+
+    return bool(getattr(tracing_helper, "_global_is_tracing_enabled", True))
+
+
+def switch_off() -> None:
+    """Nothing is asked of a Ray that has no such switch."""
+    from ray.util.tracing import tracing_helper  # noqa: PLC0415
+
+    if hasattr(tracing_helper, "_global_is_tracing_enabled"):
+        tracing_helper._global_is_tracing_enabled = False  # noqa: SLF001

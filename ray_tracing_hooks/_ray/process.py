@@ -1,0 +1,107 @@
+"""What this process is to Ray: the facts that do not change while it is connected.
+
+Only what is safe inside a tracing hook is asked. Public functions of ``ray`` are not (they would start a second
+``ray.init``), nor is the current task of a worker that has no job yet (the core worker aborts the process).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks import names
+
+DRIVER, WORKER = 0, 1
+"""``ray._private.worker.SCRIPT_MODE`` and ``WORKER_MODE``; spill and restore workers are 2 and 3."""
+
+
+class RayProcess(NamedTuple):
+    """One connected process."""
+
+    mode: int
+    session_name: str
+    session_dir: str
+    node_id: str
+    worker_id: str
+    job_id: str
+    """Empty in a worker that has no job yet."""
+    namespace: str
+    gcs_address: str
+    raylet_socket: str
+    owns_cluster: bool
+    """Whether this driver started the cluster, so that ``ray.shutdown()`` ends it."""
+    ray_version: str
+    worker: Any
+    """``ray._private.worker.global_worker``."""
+
+    @property
+    def is_driver(self) -> bool:
+        return self.mode == DRIVER
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether this is a driver of Ray's own, such as the dashboard."""
+        return self.is_driver and self.namespace.startswith("_ray_internal")
+
+    def resource_attributes(self) -> dict[str, str]:
+        """What the Resource of this process says of Ray. Nothing that changes while the process lives."""
+        return {
+            names.RESOURCE_RAY_VERSION: self.ray_version,
+            names.RESOURCE_PROCESS_TYPE: "driver" if self.is_driver else "worker",
+            names.RESOURCE_NODE_ID: self.node_id,
+            names.RESOURCE_WORKER_ID: self.worker_id,
+            names.RESOURCE_SESSION_NAME: self.session_name,
+            names.RESOURCE_GCS_ADDRESS: self.gcs_address,
+        }
+
+    def current_task_id(self) -> bytes:
+        """The 24 bytes of the task that this thread or coroutine runs. Only to be asked where a task is running."""
+        task_id: bytes = self.worker.core_worker.get_current_task_id().binary()
+        return task_id
+
+    def current_job_id(self) -> str:
+        """The job that this worker works for. Only to be asked where a task is running."""
+        job_id: str = self.worker.core_worker.get_current_job_id().hex()
+        return job_id
+
+
+def mode() -> int | None:
+    """The mode of this process, or None if it is not connected to Ray."""
+    import ray._private.worker  # noqa: PLC0415  the hook's module must be importable without Ray
+
+    value: int | None = ray._private.worker.global_worker.mode  # noqa: SLF001
+    return value
+
+
+def describe() -> RayProcess:
+    """This process, as Ray 2.60 ``_private/worker.py`` ``connect()`` has set it up when it calls the hook."""
+    import ray  # noqa: PLC0415
+    import ray._private.worker  # noqa: PLC0415
+
+    worker = ray._private.worker.global_worker  # noqa: SLF001
+    node = worker.node
+    is_driver = worker.mode == DRIVER
+    return RayProcess(
+        mode=worker.mode,
+        session_name=node.session_name,
+        session_dir=node.get_session_dir_path(),
+        node_id=worker.core_worker.get_current_node_id().hex(),
+        worker_id=_hex(worker.worker_id),
+        job_id=worker.core_worker.get_current_job_id().hex() if is_driver else "",
+        namespace=_text(getattr(worker, "namespace", "")) if is_driver else "",
+        gcs_address=_text(getattr(node, "gcs_address", "")),
+        raylet_socket=_text(getattr(node, "raylet_socket_name", "")),
+        owns_cluster=bool(is_driver and node.is_head()),
+        ray_version=ray.__version__,
+        worker=worker,
+    )
+
+
+def _hex(identifier: Any) -> str:
+    if isinstance(identifier, bytes):
+        return identifier.hex()
+    return str(identifier.hex())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else os.fsdecode(value) if isinstance(value, bytes) else ""

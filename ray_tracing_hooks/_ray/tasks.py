@@ -1,0 +1,51 @@
+"""Submission of tasks: wraps ``RemoteFunction._remote`` (Ray 2.60 ``remote_function.py``), which ``f.remote()``,
+``f.options(...).remote()`` and DAG nodes all end in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.arguments import NO_ARGUMENTS, outgoing
+from ray_tracing_hooks._patching import Patches
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the submission of tasks; False if this Ray has no such place."""
+    from ray.remote_function import RemoteFunction  # noqa: PLC0415
+
+    return patches.wrap(RemoteFunction, "_remote", _remote)
+
+
+def _remote(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **task_options: Any) -> Any:
+        active = tracing.active
+        if active is None or self._is_cross_language:
+            return original(self, args, kwargs, *rest, **task_options)
+        call = active.submission("", self._function_name)
+        if call is None:
+            return original(self, args, kwargs, *rest, **task_options)
+        before, outgoing.carried = outgoing.carried, call.carried
+        try:
+            result = original(self, args or NO_ARGUMENTS, kwargs, *rest, **task_options)
+        except BaseException as error:
+            call.refused(error)
+            raise
+        finally:
+            outgoing.carried = before
+        call.submitted(task_id_of(result))
+        return result
+
+    return _remote
+
+
+def task_id_of(result: Any) -> str:
+    """The id of the task whose submission returned ``result``, or nothing if it returned nothing that tells it."""
+    if isinstance(result, list):
+        if not result:
+            return ""
+        result = result[0]
+    ref = getattr(result, "_generator_ref", result)
+    task_id = getattr(ref, "task_id", None)
+    return str(task_id().hex()) if task_id is not None else ""

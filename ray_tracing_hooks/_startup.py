@@ -1,0 +1,343 @@
+"""Puts the parts together in a process: what every hook calls."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ray_tracing_hooks import _guard, names
+from ray_tracing_hooks._guard import guarded, logger, report
+from ray_tracing_hooks._patching import Patches
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span
+
+    from ray_tracing_hooks._ray.process import RayProcess
+    from ray_tracing_hooks._settings import Settings
+    from ray_tracing_hooks._ship.plan import ShipPlan
+    from ray_tracing_hooks._spool.writer import SpoolWriter
+
+_FOLDER = "ray_tracing_hooks"
+
+_patches = Patches()
+_connection: Connection | None = None
+_exporters: tuple[str, ...] | None = None
+
+
+def start(exporters: tuple[str, ...] | None = None) -> None:
+    """Trace this process. ``exporters`` are those of the hook, or None for those that the settings name.
+
+    Never raises, unless ``RAY_TRACING_STRICT=1``.
+    """
+    global _exporters  # noqa: PLW0603  the hook is one for the process
+    _exporters = exporters
+    with guarded("setting up tracing") as guard:
+        guard.strict = os.environ.get("RAY_TRACING_STRICT", "").strip().lower() in {"1", "true", "yes", "on"}
+        _start()
+
+
+def stop() -> None:
+    """Take every patch out again and stop recording. What has been recorded is still delivered."""
+    _disconnected()
+    _patches.undo()
+
+
+def _start() -> None:
+    from ray_tracing_hooks._ray import arguments, native, process  # noqa: PLC0415  nothing of Ray before the guard
+
+    mode = process.mode()
+    if mode is None:
+        report(
+            "this process is not connected to Ray, so there is nothing to trace: name the hook in "
+            "ray.init(_tracing_startup_hook='ray_tracing_hooks:setup') or ray start --tracing-startup-hook=..., "
+            "and Ray calls it"
+        )
+        return
+    if _connection is not None:
+        return
+    if not native.is_on():
+        report(
+            "this cluster was started without a tracing hook, so its workers cannot be traced: name the hook where the "
+            "cluster is started, in ray start --head --tracing-startup-hook=... or in the ray.init() that starts it"
+        )
+        return
+    # First what a worker needs to stay in working order whatever fails below: callers send their context all the same.
+    if not arguments.patch(_patches):
+        report("this version of Ray passes arguments in another way than those known; tasks and actors are not traced")
+    native.patch(_patches, _reconnected)
+    if mode in {process.DRIVER, process.WORKER}:
+        _connect()
+
+
+def _reconnected() -> None:
+    """This process has joined a traced cluster again. Ray does not call the hook a second time."""
+    with guarded("setting up tracing"):
+        _connect()
+
+
+def _connect() -> None:
+    global _connection  # noqa: PLW0603  a process is connected to one cluster at a time
+    from ray_tracing_hooks import _settings  # noqa: PLC0415
+    from ray_tracing_hooks._ray.process import describe  # noqa: PLC0415
+
+    if _connection is not None:
+        return
+    process = describe()
+    _guard.set_reporter(_reporter(process))
+    settings = _settings.load(os.environ, report)
+    _guard.set_strict(settings.strict)
+    _connection = Connection(process, settings, os.environ)
+
+
+def _disconnecting() -> None:
+    if _connection is not None:
+        with guarded("ending the trace of this driver"):
+            _connection.end_root_span()
+
+
+def _disconnected() -> None:
+    global _connection  # noqa: PLW0603
+    connection, _connection = _connection, None
+    if connection is not None:
+        with guarded("delivering the spans of this driver"):
+            connection.close()
+
+
+class Connection:
+    """Tracing of this process from ``ray.init`` to ``ray.shutdown``."""
+
+    def __init__(self, process: RayProcess, settings: Settings, environ: Mapping[str, str]) -> None:
+        self.process = process
+        self.settings = settings
+        self._root: Span | None = None
+        self._before_root: Context | None = None
+        exporters = self._exporters()
+        self._plan = self._make_plan(exporters)
+        self._spool = self._make_spool() if exporters else None
+        self._writer: SpoolWriter | None = None
+        self._instrument(environ)
+        if self._spool is not None:
+            self._start_shipper()
+        if process.is_driver and not process.is_internal:
+            self._say()
+
+    def _exporters(self) -> tuple[str, ...]:
+        from ray_tracing_hooks._ship.sinks import known_sinks  # noqa: PLC0415
+
+        if _exporters is not None:
+            return _exporters
+        known = known_sinks()
+        usable = tuple(name for name in self.settings.exporters if name in known)
+        for name in self.settings.exporters:
+            if name not in known and name != "none":
+                report(
+                    f"RAY_TRACING_EXPORTERS: unknown exporter {name!r}; expected some of {', '.join(known)}, or none; "
+                    f"using {', '.join(usable) or 'local'}"
+                )
+                usable = usable or ("local",)
+        return usable
+
+    def _make_plan(self, exporters: tuple[str, ...]) -> ShipPlan:
+        from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415
+
+        process, settings = self.process, self.settings
+        session = process.session_name.removeprefix("session_")
+        return ShipPlan(
+            exporters=exporters,
+            local_dir=settings.local_dir,
+            local_file_max_bytes=settings.local_file_max_bytes,
+            local_max_bytes=settings.local_max_bytes,
+            spool_max_bytes=settings.spool_max_bytes,
+            raylet_socket=process.raylet_socket.removeprefix("unix://") or None,
+            log_file=os.path.join(process.session_dir, "logs", f"{_FOLDER}-{process.node_id[:8]}.log"),
+            label=f"{session}-{process.node_id[:8]}",
+        )
+
+    def _make_spool(self) -> str | None:
+        """The spool folder of this node and plan: processes with other settings have another, and another shipper."""
+        plan = json.dumps(asdict(self._plan), sort_keys=True, default=list)
+        name = f"{self.process.node_id[:12]}-{hashlib.sha256(plan.encode()).hexdigest()[:8]}"
+        default = os.path.join(self.process.session_dir, _FOLDER)
+        for folder in dict.fromkeys([self.settings.spool_dir or default, default]):
+            problem = make_private_folder(os.path.join(folder, name))
+            if problem is None:
+                return os.path.join(folder, name)
+            report(f"the spool folder cannot be used: {problem}")
+        report("no spool folder can be used, so nothing is recorded")
+        return None
+
+    def _instrument(self, environ: Mapping[str, str]) -> None:
+        from ray_tracing_hooks._ray import actors, driver, errors, execution, tasks, tracing  # noqa: PLC0415
+        from ray_tracing_hooks._record import sampling, wire  # noqa: PLC0415
+        from ray_tracing_hooks._record.limits import SpanLimits  # noqa: PLC0415
+        from ray_tracing_hooks._record.recorder import Recorder  # noqa: PLC0415
+        from ray_tracing_hooks._sdk import bridge, resource  # noqa: PLC0415
+        from ray_tracing_hooks._spool.writer import SpoolWriter  # noqa: PLC0415
+
+        driver.patch(_patches, _disconnecting, _disconnected)
+        sampler = sampling.from_environment(environ)
+        if sampler is None:
+            from ray_tracing_hooks._sdk.sampling import from_sdk  # noqa: PLC0415
+
+            sampler = from_sdk()
+        disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+        parts = self.settings.ray if self._spool is not None and not disabled else frozenset()
+        known = resource.attributes(self.process.resource_attributes(), environ)
+        self._writer = SpoolWriter(self._spool or os.devnull, on_problem=report)
+        recorder = Recorder(
+            self._writer,
+            resource=wire.resource(known),
+            scope=wire.scope(names.SCOPE, known[names.DISTRO_VERSION]),
+            sampler=sampler,
+            limits=SpanLimits.from_environment(environ),
+        )
+        tracing.active = tracing.Tracing(
+            recorder,
+            self.process,
+            parts=parts,
+            include=self.settings.include,
+            exclude=self.settings.exclude,
+        )
+        for part, patch in (("tasks", tasks), ("actors", actors), ("executions", execution), ("errors", errors)):
+            if not patch.patch(_patches):
+                report(f"{part} are not traced: Ray {self.process.ray_version} has changed the place where they are")
+        if self._spool is not None:
+            bridge.install(self._writer, known, _patches)
+        if self.process.is_driver and not self.process.is_internal and self.settings.root_span and parts:
+            self._begin_root_span()
+
+    def _begin_root_span(self) -> None:
+        from opentelemetry import context, trace  # noqa: PLC0415
+
+        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+
+        assert tracing.active is not None
+        current = context.get_current()
+        self._root = tracing.active.start_root_span(os.path.basename(sys.argv[0]) or "python", current)
+        # In this thread for the spans of the API; Ray's calls find it from every thread.
+        self._before_root = current
+        context.attach(trace.set_span_in_context(self._root, current))
+
+    def end_root_span(self) -> None:
+        """End the span of this driver; an uncaught exception that ends the interpreter is its error."""
+        from opentelemetry import context, trace  # noqa: PLC0415
+
+        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+        from ray_tracing_hooks._record.span import RecordedSpan  # noqa: PLC0415
+
+        root, self._root = self._root, None
+        if root is None:
+            return
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, Exception) and isinstance(root, RecordedSpan):
+            root.fail(error, error.__traceback__)
+        root.end()
+        if tracing.active is not None:
+            tracing.active.recorder.fallback = None
+        if trace.get_current_span() is root and self._before_root is not None:
+            context.attach(self._before_root)
+
+    def _start_shipper(self) -> None:
+        from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
+
+        assert self._spool is not None
+        if self.process.is_driver and "local" in self._plan.exporters:
+            from ray_tracing_hooks._ship.sinks.local import check_folder  # noqa: PLC0415
+
+            problem = check_folder(self._plan.local_dir)
+            if problem is not None:
+                report(f"{problem}; until then spans wait in {self._spool}")
+        ensure_running(self._spool, self._plan)
+
+    def _say(self) -> None:
+        if self._spool is None:
+            return
+        where = {"local": self._plan.local_dir}
+        places = ", ".join(where.get(name, name) for name in self._plan.exporters)
+        logger.info("ray_tracing_hooks: tracing is on, spans go to %s", places)
+
+    def close(self) -> None:
+        """Stop tracing Ray, and in a driver wait until this node's spans have been delivered.
+
+        Spans of the API go on being recorded: a user's span may end after ``ray.shutdown()``.
+        """
+        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+
+        tracing.active = None
+        if self._writer is None or self._spool is None:
+            return
+        self._writer.close()
+        if self.process.is_driver:
+            self._flush(until_writers_end=self.process.owns_cluster)
+            atexit.register(self._flush_late_spans)
+
+    def _flush_late_spans(self) -> None:
+        assert self._writer is not None
+        if self._writer.is_open:
+            self._writer.close()
+            with guarded("delivering the last spans of this driver"):
+                self._flush(until_writers_end=False)
+
+    def _flush(self, *, until_writers_end: bool) -> None:
+        from ray_tracing_hooks._ship.flush import flush  # noqa: PLC0415
+        from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
+
+        assert self._spool is not None
+        timeout = self.settings.flush_timeout
+        if timeout <= 0:
+            return
+        ensure_running(self._spool, self._plan)
+        result = flush(self._spool, timeout, until_writers_end=until_writers_end)
+        for problem in result.problems:
+            report(problem)
+        if not result.done and not result.problems:
+            report(f"not all spans were delivered within {timeout:g} s (RAY_TRACING_FLUSH_TIMEOUT); delivery goes on")
+
+
+def _reporter(process: RayProcess) -> Callable[[str], None]:
+    """In a driver: a warning. In a worker: a warning that no other process of the node has given, since Ray shows the
+    log of every worker in the driver."""
+    folder = os.path.join(process.session_dir, _FOLDER)
+
+    def tell(message: str) -> None:
+        mark = os.path.join(folder, "said-" + hashlib.sha256(message.encode("utf-8", "replace")).hexdigest()[:16])
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            if not process.is_driver:
+                return
+        except OSError:
+            pass  # better said twice than not at all
+        logger.warning("ray_tracing_hooks: %s", message)
+
+    return tell
+
+
+def make_private_folder(path: str) -> str | None:
+    """Make a folder that only this user can enter; what is wrong with it, or None.
+
+    Spool files are read and sent on, so nobody else may be able to put one there.
+    """
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        found = os.lstat(path)
+        if not stat.S_ISDIR(found.st_mode):
+            return f"{path!r} is not a folder"
+        if found.st_uid != os.geteuid():
+            return f"{path!r} belongs to another user (uid {found.st_uid})"
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            os.chmod(path, 0o700)
+    except OSError as error:
+        return f"{path!r} cannot be made: {error.strerror}"
+    if not os.access(path, os.W_OK | os.X_OK):
+        return f"{path!r} is not writable"
+    return None

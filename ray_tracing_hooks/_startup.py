@@ -210,7 +210,7 @@ class Connection:
             if not patch.patch(_patches):
                 report(f"{part} are not traced: Ray {self.process.ray_version} has changed the place where they are")
         if self._spool is not None:
-            bridge.install(self._writer, known, _patches)
+            bridge.install(recorder, self._writer, known, _patches)
         if self.process.is_driver and not self.process.is_internal and self.settings.root_span and parts:
             self._begin_root_span()
 

@@ -53,7 +53,7 @@ class Recorder:
     Attributes:
         limits: What a span may hold.
         fallback: The parent of everything in this process that has no other (a driver's root span), or None.
-        processors: What else wants to see ended spans; each is called with a :class:`RecordedSpan`.
+        observer: What else sees each span that has ended, in its encoded form, or None.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Recorder:
         self.limits = limits
         self.sampler = sampler
         self.fallback: Parent | None = None
-        self.processors: tuple[Callable[[RecordedSpan], None], ...] = ()
+        self.observer: Callable[[bytes], None] | None = None
         self._writer = writer
         self._prefix = U16.pack(writer.scope(resource, scope))
 
@@ -107,13 +107,12 @@ class Recorder:
         additions: bytes,
     ) -> None:
         """Write a span that has ended and that no code ran inside of; ``additions`` are further encoded fields."""
-        self._writer.span(
-            self._prefix,
+        self.ended(
             _ids(trace_id, span_id, parent)
             + template.body
             + _times(b"\x39", start_time, b"\x41", end_time)
             + additions
-            + _flags(parent),
+            + _flags(parent)
         )
 
     def start(
@@ -155,11 +154,11 @@ class Recorder:
         self._writer.start(self._prefix, head)
         return span
 
-    def ended(self, span: RecordedSpan, encoded: bytes) -> None:
-        """Called by a span at its end."""
+    def ended(self, encoded: bytes) -> None:
+        """Write a span that has ended."""
         self._writer.span(self._prefix, encoded)
-        for processor in self.processors:
-            processor(span)
+        if self.observer is not None:
+            self.observer(encoded)
 
 
 def _ids(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:

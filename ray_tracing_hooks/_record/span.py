@@ -210,7 +210,7 @@ class RecordedSpan(trace.Span):
             encoded += self._additions()
         except Exception as error:  # noqa: BLE001  what user code added may be anything
             failed(f"encoding what was added to the span {self.name!r}", error)
-        self._recorder.ended(self, encoded)
+        self._recorder.ended(encoded)
 
     def __reduce__(self) -> Any:
         # A span that user code has put into something that Ray pickles is elsewhere a reference to it.
@@ -224,7 +224,7 @@ class RecordedSpan(trace.Span):
             return
         name = error_type or qualified_name(type(error))
         if self._status is _UNSET:
-            self._status, self._description = _ERROR, f"{type(error).__name__}: {_text(error)}"
+            self._status, self._description = _ERROR, f"{type(error).__name__}: {message_of(error)}"
         self._attributes.setdefault(names.ERROR_TYPE, name)
         self.add_event("exception", {**exception_attributes(error, traceback_), "exception.escaped": "True"})
 
@@ -256,12 +256,13 @@ def exception_attributes(error: BaseException, traceback_: TracebackType | None)
     """The attributes of an exception event (semantic conventions, exceptions on spans)."""
     return {
         names.EXCEPTION_TYPE: qualified_name(type(error)),
-        names.EXCEPTION_MESSAGE: _text(error),
+        names.EXCEPTION_MESSAGE: message_of(error),
         names.EXCEPTION_STACKTRACE: _stacktrace(error, traceback_),
     }
 
 
-def _text(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """``str(error)``, also for one that cannot be shown."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001  a user's __str__ may raise anything, and a trace must not

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
+from ray_tracing_hooks import __version__, names
+from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 
 if TYPE_CHECKING:
+    from ray_tracing_hooks._record.recorder import Recorder
     from opentelemetry.context import Context
 
     from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
@@ -26,18 +29,19 @@ _lock = threading.RLock()
 _provider: PendingTracerProvider | None = None
 _processor: SpoolSpanProcessor | None = None
 _writer: SpoolWriter | None = None
+_recorder: Recorder | None = None
 _resource: dict[str, Any] = {}
 
 
-def install(writer: SpoolWriter, resource: Mapping[str, Any], patches: Patches) -> None:
-    """From now on spans of the API go to ``writer``.
+def install(recorder: Recorder, writer: SpoolWriter, resource: Mapping[str, Any], patches: Patches) -> None:
+    """From now on spans of the API go to ``writer``, and those of ``recorder`` reach the span processors of others.
 
     A provider that is already global is joined, not replaced. Where there is none ours becomes it; a provider that the
     user sets later takes its place and is joined in turn.
     """
-    global _writer, _resource, _provider  # noqa: PLW0603  the global provider is one, and so is this
+    global _writer, _resource, _provider, _recorder  # noqa: PLW0603  the global provider is one, and so is this
     with _lock:
-        _writer, _resource = writer, dict(resource)
+        _writer, _resource, _recorder = writer, dict(resource), recorder
         current = trace._TRACER_PROVIDER  # noqa: SLF001  reading it through the API would load one from the environment
         if _processor is not None:
             _processor.writer = writer
@@ -46,16 +50,9 @@ def install(writer: SpoolWriter, resource: Mapping[str, Any], patches: Patches) 
             trace.set_tracer_provider(_provider)
         elif current is not _provider:
             _join(current)
+        elif type(current) is not PendingTracerProvider:
+            _observe_for_others(current)
         patches.wrap(trace, "set_tracer_provider", _set_tracer_provider)
-
-
-def remove() -> None:
-    """Spans of the API are no longer written anywhere by this package."""
-    global _writer  # noqa: PLW0603
-    with _lock:
-        _writer = None
-        if _processor is not None:
-            _processor.writer = None
 
 
 def _set_tracer_provider(original: Any) -> Any:
@@ -76,9 +73,48 @@ def _join(provider: Any) -> None:
     if not callable(getattr(provider, "add_span_processor", None)):
         return
     processor = _shared_processor()
-    multi = getattr(provider, "_active_span_processor", None)
-    if processor not in getattr(multi, "_span_processors", ()):
+    if processor not in _processors(provider):
         provider.add_span_processor(processor)
+    _observe_for_others(provider)
+
+
+def _processors(provider: Any) -> tuple[Any, ...]:
+    """The span processors of an SDK provider; it has no public way to tell them."""
+    multi = getattr(provider, "_active_span_processor", None)
+    return tuple(getattr(multi, "_span_processors", ()))
+
+
+def _observe_for_others(provider: Any) -> None:
+    """Hand Ray's spans to the processors of others: those that are there, and those that are added later."""
+    if _recorder is None:
+        return
+
+    def watch(add: Any) -> Any:
+        def add_span_processor(span_processor: Any) -> None:
+            add(span_processor)
+            if _recorder is not None:
+                _recorder.observer = forward
+
+        return add_span_processor
+
+    def forward(encoded: bytes) -> None:
+        from ray_tracing_hooks._sdk.readable import decode  # noqa: PLC0415  needs the SDK
+
+        try:
+            span = decode(encoded, provider.resource, scope)
+            for processor in _processors(provider):
+                if processor is not _processor:
+                    processor.on_end(span)
+        except Exception as error:  # noqa: BLE001  a processor of the user's must not break the call that it is told of
+            failed("handing a span of Ray's to the program's own span processors", error)
+
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
+
+    scope = InstrumentationScope(names.SCOPE, __version__)
+    if any(processor is not _processor for processor in _processors(provider)):
+        _recorder.observer = forward
+    elif "add_span_processor" not in vars(provider):
+        provider.add_span_processor = watch(provider.add_span_processor)
 
 
 def _shared_processor() -> SpoolSpanProcessor:
@@ -186,4 +222,5 @@ def _build(pending: PendingTracerProvider) -> Any:
         pending.__dict__.update(real.__dict__)
         # Past the property of the same name.
         object.__dict__["__class__"].__set__(pending, TracerProvider)
+        _observe_for_others(pending)
         return pending

@@ -1,0 +1,62 @@
+"""Text for people: durations both ways, and names that cannot harm a terminal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import click
+
+_UNITS_NS = {"us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-zµ]+)")
+_UNSAFE = re.compile(r"[^\x20-\x7e]")
+_UNSAFE_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Control and formatting characters (ESC, bidirectional overrides, zero-width), lone surrogates, line separators."""
+
+
+class Duration(click.ParamType):
+    """A number with a unit, as ``10ms``; nanoseconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _DURATION.fullmatch(str(value).strip())
+        if match is None or match[2] not in _UNITS_NS:
+            self.fail(f"{value!r} is no duration: expected a number and us, ms, s, m or h, as in 10ms", param, ctx)
+        return round(float(match[1]) * _UNITS_NS[match[2]])
+
+
+def duration(nanoseconds: float) -> str:
+    """A duration to three digits: ``812 us``, ``1.23 ms``, ``45.6 s``, ``2m 05s``, ``1h 02m``."""
+    if nanoseconds < 999.5e3:
+        return f"{_three_digits(nanoseconds / 1e3)} us"
+    if nanoseconds < 999.5e6:
+        return f"{_three_digits(nanoseconds / 1e6)} ms"
+    if nanoseconds < 59.95e9:
+        return f"{_three_digits(nanoseconds / 1e9)} s"
+    seconds = round(nanoseconds / 1e9)
+    if seconds < 3600:
+        return f"{seconds // 60}m {seconds % 60:02}s"
+    return f"{seconds // 3600}h {seconds // 60 % 60:02}m"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:.0f}"
+
+
+def safe(text: str, *, ascii_only: bool = False) -> str:
+    """The text with everything escaped that could command a terminal or hide what it says."""
+    return _UNSAFE.sub(lambda found: _escape(found[0], ascii_only), text)
+
+
+def _escape(character: str, ascii_only: bool) -> str:
+    if ascii_only or unicodedata.category(character) in _UNSAFE_CATEGORIES:
+        return character.encode("unicode_escape").decode("ascii")
+    return character
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """``1 error``, ``1,204 spans``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

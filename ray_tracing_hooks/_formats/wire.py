@@ -1,0 +1,73 @@
+"""Walking over the fields of an encoded protobuf message, without its schema.
+
+The wire format is described in https://protobuf.dev/programming-guides/encoding/.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZE = {_FIXED64: 8, _FIXED32: 4}
+
+
+class FormatError(ValueError):
+    """Bytes that are not the message they are taken for. The text says what is wrong and at which byte."""
+
+
+def fields(message: bytes) -> list[tuple[int, Any]]:
+    """The fields of an encoded message as (tag, value), in the order in which they stand.
+
+    A tag is the field's number and wire type as they are encoded, ``number << 3 | type``. The value is an unsigned int
+    of up to 64 bits for a varint and bytes for everything else: four or eight little-endian ones for fixed numbers, the
+    payload for strings, bytes and sub-messages. Anything that is no complete message raises :class:`FormatError`, and
+    so do groups, which no current format uses.
+    """
+    found: list[tuple[int, Any]] = []
+    position, size = 0, len(message)
+    try:
+        while position < size:
+            start = position
+            # Nearly every tag, length and small number is one byte; the call is for the others.
+            tag = message[position]
+            position += 1
+            if tag > 0x7F:
+                tag, position = _varint(message, start)
+            if not 0x08 <= tag <= 0xFFFF_FFFF:
+                raise FormatError(f"no field has the tag {tag:#x}, which stands at byte {start}")
+            wire_type = tag & 7
+            if wire_type in (_LENGTH, _VARINT):
+                number = message[position]
+                position += 1
+                if number > 0x7F:
+                    number, position = _varint(message, position - 1)
+                if wire_type == _VARINT:
+                    found.append((tag, number))
+                    continue
+            elif wire_type in _FIXED_SIZE:
+                number = _FIXED_SIZE[wire_type]
+            else:
+                raise FormatError(f"field {tag >> 3} at byte {start} has the unsupported wire type {wire_type}")
+            end = position + number
+            if end > size:
+                raise FormatError(
+                    f"field {tag >> 3} at byte {start} ends at byte {end}, but the message has only {size}"
+                )
+            found.append((tag, message[position:end]))
+            position = end
+    except IndexError:
+        raise FormatError(f"the number at byte {position} has no end") from None
+    return found
+
+
+def _varint(message: bytes, start: int) -> tuple[int, int]:
+    """The number that begins at ``start``, and where it ends."""
+    number = shift = 0
+    position = start
+    for byte in message[start : start + 10]:
+        position += 1
+        if byte < 0x80:
+            return (number | byte << shift) & 0xFFFF_FFFF_FFFF_FFFF, position
+        number |= (byte & 0x7F) << shift
+        shift += 7
+    raise FormatError(f"the number at byte {start} has no end")

@@ -1,0 +1,138 @@
+"""Failing open: a fault of ours never reaches the user's program, which goes on without tracing, and says so once."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+logger = logging.getLogger("ray.ray_tracing_hooks")
+"""A child of Ray's logger: what is said here shows in the driver, and nobody's logging has to be configured for it."""
+
+MOST_REPORTS = 100
+"""After so many different messages a process falls silent, so that one that varies cannot flood a job's log."""
+
+_MOST_TEXT = 1000
+
+_lock = threading.Lock()
+_reported: set[str] = set()
+_reporter: Callable[[str], None] | None = None
+_strict = False
+
+
+def _renew_lock() -> None:
+    global _lock  # noqa: PLW0603 - another thread may have held the old one when this process was forked
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def set_reporter(reporter: Callable[[str], None] | None) -> None:
+    """From now on reports of this process go to ``reporter``; with None they are warnings of :data:`logger`."""
+    global _reporter  # noqa: PLW0603 - one per process, as the reports are
+    _reporter = reporter
+
+
+def set_strict(strict: bool) -> None:
+    """Whether faults are raised in this process, as ``RAY_TRACING_STRICT`` asks, instead of reported."""
+    global _strict  # noqa: PLW0603 - one per process, as the setting is
+    _strict = strict
+
+
+def report(message: str) -> None:
+    """Tell the user ``message``, once per process however often it is reported. Never raises.
+
+    A forked child does not say again what its parent has said.
+    """
+    with _lock:
+        if message in _reported or len(_reported) > MOST_REPORTS:
+            return
+        _reported.add(message)
+        if len(_reported) > MOST_REPORTS:
+            message = f"more than {MOST_REPORTS} different problems; further ones are not shown"
+    # Outside the lock: a reporter may log, and what handles the log may report in turn.
+    reporter = _reporter
+    if reporter is not None:
+        try:
+            reporter(message)
+        except Exception as error:  # noqa: BLE001 - the message must get out all the same
+            _log(logging.DEBUG, f"the reporter failed: {describe(error)}")
+        else:
+            return
+    _log(logging.WARNING, message)
+
+
+def failed(doing: str, error: Exception) -> None:
+    """For the plain ``try`` of a path that every call takes: does with the error what :class:`guarded` does."""
+    if _strict:
+        raise error
+    report(f"{doing} failed: {describe(error)}; your program goes on without it")
+    _log(logging.DEBUG, f"{doing} failed", error)
+
+
+def describe(error: BaseException) -> str:
+    """``Type: text`` of an error, on one line and not endless, even if the error cannot say its text."""
+    name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - an error of the user's own, whose __str__ may do anything
+        text = ""
+    return f"{name}: {text[:_MOST_TEXT]}" if text else name
+
+
+class guarded:  # noqa: N801 - reads as the keyword that it stands for
+    """Keeps the faults of a block, or of a function, from the program that is traced.
+
+    ``doing`` says what the block does, such as "setting up tracing". An Exception raised inside is reported and ends
+    the block; a guarded function returns None then. With ``strict``, or :func:`set_strict`, it is raised on instead.
+    ``strict`` may be set inside the block, for a block that finds out for itself::
+
+        with guarded("setting up tracing") as guard:
+            guard.strict = settings().strict
+
+    KeyboardInterrupt, SystemExit and their like are no faults of ours and pass. Of an async function or a generator
+    only the call is guarded, not the body. Meant for set-up and background work: on a path that every call takes a
+    plain ``try`` with :func:`failed` costs a tenth.
+    """
+
+    __slots__ = ("doing", "strict")
+
+    def __init__(self, doing: str, strict: bool = False) -> None:
+        self.doing = doing
+        self.strict = strict
+
+    def __enter__(self) -> guarded:  # noqa: PYI034 - typing.Self is there from Python 3.11 on
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception) or self.strict or _strict:
+            return False
+        failed(self.doing, error)
+        return True
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R | None]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            with self:
+                return function(*args, **kwargs)
+            return None
+
+        return call
+
+
+def _log(level: int, message: str, error: BaseException | None = None) -> None:
+    """Log, with the name of the package in front since a log shows no more than a file name."""
+    # What may fail is a handler or filter of the user's, and then nobody is left to be told.
+    with contextlib.suppress(Exception):
+        logger.log(level, "ray_tracing_hooks: %s", message, exc_info=error)

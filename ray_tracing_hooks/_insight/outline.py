@@ -1,0 +1,129 @@
+"""From the tree of spans to the outline that a person reads: fewer lines that say the same.
+
+The submission of a call and its execution become one item, spans that nobody asked for are left out, and equal siblings
+are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model import CONSUMER, PRODUCER, Node, Span, walk
+
+
+@dataclass(slots=True)
+class Item:
+    """One line of an outline: a span, or the execution of a call together with its submission."""
+
+    span: Span
+    submission: Span | None
+    children: list[Item]
+    shape: int = 0
+    """Equal for items whose names, outcomes and children are equal."""
+
+    @property
+    def name(self) -> str:
+        """The span's name; of a call that is one item the function's."""
+        return self.span.name if self.submission is None else call_name(self.span.name)
+
+    @property
+    def queued_ns(self) -> int | None:
+        """From the end of the submission to the beginning of the execution; None if this is no call of both.
+
+        Never below 0: an execution may begin before ``.remote()`` has returned, and clocks of two nodes differ.
+        """
+        return None if self.submission is None else max(0, self.span.start_ns - self.submission.end_ns)
+
+
+def select(roots: Iterable[Node], keep: Callable[[Span], bool]) -> list[Node]:
+    """The spans that ``keep`` wants, with their ancestors, as a new tree."""
+    kept: dict[int, Node] = {}
+    for node in _children_first(roots):
+        children = [kept[id(child)] for child in node.children if id(child) in kept]
+        if children or keep(node.span):
+            kept[id(node)] = Node(node.span, children)
+    return [kept[id(root)] for root in roots if id(root) in kept]
+
+
+def outline(roots: Sequence[Node], *, pair: bool = True) -> list[Item]:
+    """The items of a tree. With ``pair`` a submission and the execution that is its only child are one item."""
+    made: dict[int, Item] = {}
+    shapes: dict[object, int] = {}
+    for node in _children_first(roots):
+        children = [made.pop(id(child)) for child in node.children]
+        if pair and len(children) == 1 and _is_call(node.span, children[0]):
+            item = children[0]
+            item.submission = node.span
+        else:
+            item = Item(node.span, None, children)
+        item.shape = shapes.setdefault(_outcome(item), len(shapes))
+        made[id(node)] = item
+    return [made[id(root)] for root in roots]
+
+
+def groups(items: Iterable[Item], *, collapse: bool = True) -> list[list[Item]]:
+    """Equal items together, each group where its first item stands; without ``collapse`` each item alone."""
+    found: dict[int, list[Item]] = {}
+    for position, item in enumerate(items):
+        found.setdefault(item.shape if collapse else position, []).append(item)
+    return list(found.values())
+
+
+def call_name(span_name: str) -> str:
+    """The function of a submission's or execution's name, any other name as it is."""
+    for named in (names.submission_name(""), names.execution_name("")):
+        if span_name.endswith(named):
+            return span_name[: -len(named)]
+    return span_name
+
+
+def error_type(span: Span) -> str:
+    """The class of the error that ended the span, as far as it is recorded."""
+    given = span.attributes.get(names.ERROR_TYPE) or _exception(span).get(names.EXCEPTION_TYPE)
+    return str(given or "")
+
+
+def error_text(span: Span) -> str:
+    """Type and message of the error that ended the span, on one line; empty if it did not fail."""
+    if not span.failed:
+        return ""
+    message = str(_exception(span).get(names.EXCEPTION_MESSAGE) or span.status_message)
+    lines = [line for line in message.splitlines() if line.strip()]
+    # Ray's own text of a remote error is the remote traceback; what it was about stands at its end.
+    text = lines[-1 if lines[0].startswith("ray::") else 0].strip() if lines else ""
+    kind = error_type(span)
+    if kind and kind.rpartition(".")[2] not in text.partition(":")[0]:
+        text = f"{kind}: {text}" if text else kind
+    return text or "failed"
+
+
+def _exception(span: Span) -> dict[str, object]:
+    for event in reversed(span.events):
+        if event.name == "exception":
+            return event.attributes
+    return {}
+
+
+def _is_call(span: Span, below: Item) -> bool:
+    return (
+        span.kind == PRODUCER
+        and below.span.kind == CONSUMER
+        and below.submission is None
+        and not span.failed
+        and span.state == "ended"
+        and call_name(span.name) == call_name(below.span.name)
+    )
+
+
+def _outcome(item: Item) -> object:
+    span = item.span
+    error = error_type(span) if span.failed else None
+    children = tuple(sorted(child.shape for child in item.children))
+    return item.name, span.kind, span.state, error, span.failed, item.submission is None, children
+
+
+def _children_first(roots: Iterable[Node]) -> Iterable[Node]:
+    # No recursion: a chain of calls may be deeper than Python's stack.
+    return reversed(list(walk(roots)))

@@ -1,0 +1,71 @@
+"""Every test starts from a clean environment and leaves nothing behind."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterator
+
+import hypothesis
+import psutil
+import pytest
+
+from ray_tracing_hooks import _guard
+
+# No deadline: how long an example takes on a busy machine says nothing about the code.
+hypothesis.settings.register_profile("ray_tracing_hooks", deadline=None)
+hypothesis.settings.load_profile("ray_tracing_hooks")
+
+
+def pytest_report_header() -> str:
+    """The versions that decide what a failure means."""
+    versions = [f"python {platform.python_version()}"]
+    for package in ("ray-tracing-hooks", "ray", "opentelemetry-sdk"):
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"{package} not installed")
+    return ", ".join(versions)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment() -> Iterator[None]:
+    """No variable of the machine changes what a test sees, and none that a test sets outlives it."""
+    before = dict(os.environ)
+    for variable in before:
+        if variable.startswith(("RAY_TRACING_", "OTEL_")):
+            del os.environ[variable]
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def reports() -> Iterator[list[str]]:
+    """What the package reported to the user in this test."""
+    heard: list[str] = []
+    _guard._reported.clear()
+    _guard.set_reporter(heard.append)
+    yield heard
+    _guard._reported.clear()
+    _guard.set_reporter(None)
+    _guard.set_strict(False)
+
+
+@pytest.fixture(autouse=True)
+def no_child_left_behind() -> Iterator[None]:
+    """A test waits for the processes that it starts. (Python's resource tracker ends with the test run.)"""
+    process = psutil.Process()
+    before = set(process.children())
+    yield
+    started = [child for child in process.children() if child not in before]
+    _, alive = psutil.wait_procs([child for child in started if not _is_resource_tracker(child)], timeout=5)
+    assert not alive, f"the test left processes behind: {alive}"
+
+
+def _is_resource_tracker(process: psutil.Process) -> bool:
+    try:
+        return any("resource_tracker" in part for part in process.cmdline())
+    except psutil.Error:
+        return False

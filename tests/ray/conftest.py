@@ -1,0 +1,99 @@
+"""One traced cluster for all tests that need no cluster of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))  # with importlib mode a test finds its helper module only so
+
+from support import HOOK, Run, environment, of_driver, run_program, spans_in  # noqa: E402
+
+
+@dataclass
+class Cluster:
+    """A running head node; ``spans`` is the folder where the spans of its programs go."""
+
+    address: str
+    spans: Path
+
+    def run(self, name: str, *arguments: str, **variables: str) -> Run:
+        """Run a program on this cluster; the run's ``spans`` are those of its trace."""
+        run = run_program(
+            name, *arguments, RTH_ADDRESS=self.address, RAY_TRACING_LOCAL_DIR=str(self.spans), **variables
+        )
+        run.spans = of_driver(spans_in(self.spans), name)
+        return run
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start_head(folder: Path, *options: str, **variables: str) -> tuple[subprocess.Popen[bytes], str]:
+    """``ray start --head`` in the foreground, so that its end ends the node's processes, and the address of the node."""
+    port = free_port()
+    ray = os.path.join(os.path.dirname(sys.executable), "ray")
+    with open(folder / "head.log", "wb") as log:
+        head = subprocess.Popen(
+            [
+                *(ray, "start", "--head", "--block", "--num-cpus=4", "--include-dashboard=false", "--disable-usage-stats"),
+                *(f"--port={port}", f"--temp-dir={folder / 'ray'}", "--object-store-memory=100000000", *options),
+            ],
+            env=environment(**variables),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    deadline = time.monotonic() + 60
+    while b"Ray runtime started" not in (folder / "head.log").read_bytes():
+        if head.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError((folder / "head.log").read_text())
+        time.sleep(0.1)
+    return head, f"127.0.0.1:{port}"
+
+
+def stop_head(head: subprocess.Popen[bytes]) -> None:
+    head.terminate()
+    try:
+        head.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        head.kill()
+        head.wait()
+
+
+@pytest.fixture(scope="session")
+def short_tmp() -> Iterator[Callable[[], Path]]:
+    """Makes folders with short names: the path of a unix socket of Ray's may have 107 bytes."""
+    made: list[Path] = []
+
+    def make() -> Path:
+        made.append(Path(tempfile.mkdtemp(prefix="rth-")))
+        return made[-1]
+
+    yield make
+    for folder in made:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def cluster(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
+    """A head node started with the local hook."""
+    folder = short_tmp()
+    head, address = start_head(
+        folder, f"--tracing-startup-hook={HOOK}", RAY_TRACING_LOCAL_DIR=str(folder / "spans")
+    )
+    yield Cluster(address, folder / "spans")
+    stop_head(head)

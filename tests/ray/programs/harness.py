@@ -1,0 +1,33 @@
+"""Runs the program of a test: connects to the cluster, prints what the program's ``main`` returns as JSON, shuts down."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+MARK = "RESULT "
+
+
+def run(main: Callable[[], Any], **options: Any) -> None:
+    """``RTH_ADDRESS`` names the cluster; without it the program starts its own, with the hook that ``RTH_HOOK`` names."""
+    address = os.environ.get("RTH_ADDRESS")
+    if address:
+        ray.init(address=address, log_to_driver=False, **options)
+    else:
+        hook = os.environ.get("RTH_HOOK")
+        if hook:
+            options["_tracing_startup_hook"] = hook
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, **options)
+    result = main()
+    print(MARK + json.dumps(result))
+    sys.stdout.flush()
+    how = os.environ.get("RTH_END", "shutdown")
+    if how == "shutdown":
+        ray.shutdown()
+    elif how == "exit":
+        os._exit(0)

@@ -1,0 +1,143 @@
+"""What the tests with real Ray share: running a program, and looking at the spans that it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.read import read
+
+PROGRAMS = Path(__file__).parent / "programs"
+PRODUCER, CONSUMER = 4, 5
+HOOK = "ray_tracing_hooks.local:setup"
+
+
+@dataclass
+class Run:
+    """A program that has ended: what it returned and printed."""
+
+    result: Any
+    stdout: str
+    stderr: str
+    returncode: int
+    spans: list[Span] = field(default_factory=list)
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The environment of a program: this one's, without token authentication, with the programs importable."""
+    return {
+        **os.environ,
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PROGRAMS), os.environ.get("PYTHONPATH")])),
+        "PYTHONWARNINGS": "default",
+        **variables,
+    }
+
+
+def run_program(name: str, *arguments: str, timeout: float = 90, check: bool = True, **variables: str) -> Run:
+    """Run a program of the ``programs`` folder to its end."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / f"{name}.py"), *arguments],
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if check and done.returncode:
+        raise AssertionError(f"{name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    result = json.loads(results[-1].removeprefix("RESULT ")) if results else None
+    return Run(result, done.stdout, done.stderr, done.returncode)
+
+
+def spans_in(folder: Path) -> list[Span]:
+    """Every span in the files of a folder."""
+    return list(read(str(folder))[0]) if folder.exists() else []
+
+
+def await_spans(
+    folder: Path, enough: Callable[[list[Span]], bool], timeout: float = 20
+) -> list[Span]:
+    """The spans of a folder as soon as they are ``enough``, or as they are at the deadline."""
+    deadline = time.monotonic() + timeout
+    while True:
+        spans = spans_in(folder)
+        if enough(spans) or time.monotonic() > deadline:
+            return spans
+        time.sleep(0.1)
+
+
+def of_driver(spans: Sequence[Span], script: str) -> list[Span]:
+    """The spans of the newest trace whose root is the driver that ran ``script``."""
+    roots = [span for span in spans if span.name == f"{script}.py ray.driver"]
+    assert roots, f"no root span of {script}.py among {Counter(span.name for span in spans)}"
+    trace_id = max(roots, key=lambda span: span.start_ns).trace_id
+    return [span for span in spans if span.trace_id == trace_id]
+
+
+def tree(spans: Sequence[Span]) -> str:
+    """The trace as indented names, without the driver's own line: failures with their type, equal siblings counted.
+
+    Siblings are sorted by their text, so that concurrency does not show.
+    """
+    known = {span.span_id for span in spans}
+    children: dict[str, list[Span]] = {}
+    for span in spans:
+        children.setdefault(span.parent_id if span.parent_id in known else "", []).append(span)
+
+    def text(span: Span) -> str:
+        line = span.name
+        if span.status_code == 2:
+            line += f" !{span.attributes.get('error.type', 'error')}"
+        if span.attributes.get("ray.attempt"):
+            line += f" #{span.attributes['ray.attempt']}"
+        below = [f"  {line}" for child in below_of(span.span_id) for line in child.splitlines()]
+        return "\n".join([line, *below])
+
+    def below_of(span_id: str) -> list[str]:
+        counted = Counter(text(child) for child in children.get(span_id, []))
+        out = []
+        for child, count in sorted(counted.items()):
+            first, *rest = child.splitlines()
+            out.append("\n".join([first + (f" x{count}" if count > 1 else ""), *rest]))
+        return out
+
+    roots = [span for span in children.get("", []) if span.name.endswith(" ray.driver")]
+    others = [text(span) for span in children.get("", []) if span not in roots]
+    return "\n".join([*(line for root in roots for line in below_of(root.span_id)), *sorted(others)])
+
+
+def by_name(spans: Sequence[Span], name: str) -> list[Span]:
+    return [span for span in spans if span.name == name]
+
+
+def attributes(span: Span) -> Mapping[str, Any]:
+    return span.attributes
+
+
+def check_links(spans: Sequence[Span]) -> None:
+    """What holds for every trace: parents are there, and an execution is below its submission."""
+    by_id = {span.span_id: span for span in spans}
+    assert len(by_id) == len(spans), "span ids are unique"
+    for span in spans:
+        if span.parent_id:
+            assert span.parent_id in by_id, f"the parent of {span.name} is missing"
+            assert by_id[span.parent_id].trace_id == span.trace_id
+        if span.name.endswith(" ray.remote_worker"):
+            parent = by_id[span.parent_id]
+            assert span.kind == CONSUMER
+            assert parent.kind == PRODUCER
+            assert parent.name.endswith(" ray.remote")
+            assert parent.name.split(" ")[0].rpartition(".")[2] == span.name.split(" ")[0].rpartition(".")[2]
+            assert parent.attributes.get("ray.task_id", span.attributes["ray.task_id"]) == span.attributes["ray.task_id"]

@@ -1,0 +1,380 @@
+"""Settings: what is read, and what is said about what cannot be."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ray_tracing_hooks._cli.config import config
+from ray_tracing_hooks._settings import (
+    SECONDS,
+    SETTINGS,
+    SIZE,
+    Settings,
+    load,
+    load_with_sources,
+    markdown_table,
+)
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def loaded(environ: dict[str, str]) -> Settings:
+    """The settings, where nothing is wrong with them."""
+    problems: list[str] = []
+    settings = load(environ, problems.append)
+    assert problems == []
+    return settings
+
+
+def problems_of(environ: dict[str, str]) -> list[str]:
+    """What is wrong with the settings."""
+    problems: list[str] = []
+    load(environ, problems.append)
+    return problems
+
+
+def yaml_file(folder: Path, text: str | bytes) -> dict[str, str]:
+    """An environment that names a file with this text."""
+    path = folder / "traces.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return {"RAY_TRACING_CONFIG": str(path)}
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    """With nothing set, spans go to files in /tmp/spans, and no limit is left open."""
+    settings = loaded({})
+    assert settings == Settings()
+    assert settings.exporters == ("local",)
+    assert settings.local_dir == "/tmp/spans"
+    assert settings.spool_max_bytes == 1024**3
+    assert settings.local_file_max_bytes == 64 * 1024**2
+    assert settings.local_max_bytes == 10 * 1024**3
+    assert settings.flush_timeout == 5
+    assert settings.ray == {"task", "actor"}
+    assert (settings.root_span, settings.strict) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("exporters", "local, otlp ,,local", ("local", "otlp")),
+        ("exporters", "none", ()),
+        ("local_dir", " /data/spans/ ", "/data/spans"),
+        ("local_dir", "~/spans", os.path.expanduser("~/spans")),
+        ("local_dir", "spans", os.path.abspath("spans")),
+        ("spool_dir", "/data/with,comma and space", "/data/with,comma and space"),
+        ("spool_max_bytes", "1048576", 1024**2),
+        ("spool_max_bytes", "1 GiB", 1024**3),
+        ("spool_max_bytes", "64MiB", 64 * 1024**2),
+        ("spool_max_bytes", "64Mi", 64 * 1024**2),
+        ("spool_max_bytes", "500 kB", 500_000),
+        ("spool_max_bytes", "1.5 gb", 1_500_000_000),
+        ("spool_max_bytes", "9007199254740993", 9007199254740993),
+        ("flush_timeout", "0", 0.0),
+        ("flush_timeout", "2.5", 2.5),
+        ("ray", "actor", frozenset({"actor"})),
+        ("ray", "none", frozenset()),
+        ("include", "pkg.*, Trainer.step", ("pkg.*", "Trainer.step")),
+        ("exclude", "none", ("none",)),
+        ("root_span", "off", False),
+        ("strict", "TRUE", True),
+        ("strict", "yes", True),
+    ],
+)
+def test_a_variable_is_understood(name: str, text: str, value: object) -> None:
+    """In each of the ways that people write it."""
+    assert getattr(loaded({f"RAY_TRACING_{name.upper()}": text}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "problem"),
+    [
+        ("FLUSH_TIMEOUT", "soon", "expected a number of seconds of 0 or more, such as 5; using 5."),
+        ("FLUSH_TIMEOUT", "-1", "expected a number of seconds of 0 or more, such as 5; using 5."),
+        ("FLUSH_TIMEOUT", "nan", "expected a number of seconds of 0 or more, such as 5; using 5."),
+        ("FLUSH_TIMEOUT", "inf", "expected a number of seconds of 0 or more, such as 5; using 5."),
+        (
+            "SPOOL_MAX_BYTES",
+            "1 XiB",
+            "expected a size above 0, such as 64 MiB, 500 kB or a number of bytes; using 1 GiB.",
+        ),
+        (
+            "LOCAL_MAX_BYTES",
+            "0",
+            "expected a size above 0, such as 64 MiB, 500 kB or a number of bytes; using 10 GiB.",
+        ),
+        ("ROOT_SPAN", "maybe", "expected 1 or 0 (or true, false, yes, no, on, off); using 1."),
+        ("RAY", "task,serve", "expected a comma list of task, actor, or none alone; using task,actor."),
+        ("RAY", "task,none", "expected a comma list of task, actor, or none alone; using task,actor."),
+        ("EXPORTERS", ",", "expected a comma list of names, such as local, or none alone; using local."),
+        ("EXPORTERS", "local,none", "expected a comma list of names, such as local, or none alone; using local."),
+        ("INCLUDE", " , ", "expected a comma list of patterns, such as mymodule.*,Trainer.step; using none."),
+        ("SPOOL_DIR", "a\0b", "expected a path, such as /var/tmp/traces; using under Ray's session folder."),
+    ],
+)
+def test_a_wrong_variable_is_reported_and_ignored(variable: str, text: str, problem: str) -> None:
+    """With its name, its value, what is expected, and what is used instead."""
+    environ = {f"RAY_TRACING_{variable}": text}
+    assert problems_of(environ) == [f"RAY_TRACING_{variable}={text!r} is ignored: {problem}"]
+    assert load(environ, print) == Settings()
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_an_empty_variable_is_unset(setting: object) -> None:
+    """Templates of runtime environments and of Kubernetes produce empty strings."""
+    assert isinstance(setting, type(SETTINGS[0]))
+    assert loaded({setting.variable: "  "}) == Settings()
+
+
+def test_a_mistyped_variable_is_reported() -> None:
+    """With the one that was meant, or where to look, and without a value that may be secret; others are not ours."""
+    assert problems_of({"RAY_TRACING_LOCALDIR": "/hidden", "RAY_TRACING_": "", "RAY_ADDRESS": "auto"}) == [
+        "unknown variable RAY_TRACING_LOCALDIR is ignored; did you mean RAY_TRACING_LOCAL_DIR?"
+    ]
+    assert problems_of({"RAY_TRACING_QUUX": "1"}) == [
+        "unknown variable RAY_TRACING_QUUX is ignored; `ray-tracing-hooks config` lists what there is."
+    ]
+
+
+def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
+    """Keys of the file are the variables without RAY_TRACING_, in lower case; values may be what YAML calls them."""
+    environ = yaml_file(
+        tmp_path,
+        """
+        exporters: [local, otlp]
+        local_dir: /data/spans
+        local_file_max_bytes: 1_000_000
+        local_max_bytes: 2 GiB
+        spool_dir: ~
+        flush_timeout: 2
+        ray: task
+        include: [a.*, "b,c"]
+        exclude: []
+        root_span: no
+        strict: on
+        """,
+    )
+    settings, sources = load_with_sources({**environ, "RAY_TRACING_FLUSH_TIMEOUT": "7"}, pytest.fail)
+    path = environ["RAY_TRACING_CONFIG"]
+    assert settings == Settings(
+        config=path,
+        exporters=("local", "otlp"),
+        local_dir="/data/spans",
+        local_file_max_bytes=1_000_000,
+        local_max_bytes=2 * 1024**3,
+        flush_timeout=7,
+        ray=frozenset({"task"}),
+        include=("a.*", "b,c"),
+        root_span=False,
+        strict=True,
+    )
+    assert sources["flush_timeout"] == "RAY_TRACING_FLUSH_TIMEOUT"
+    assert sources["local_dir"] == path
+    assert sources["spool_dir"] == "default"
+    assert sources["config"] == "RAY_TRACING_CONFIG"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("local_dirr: /x", "{file}: unknown setting 'local_dirr' is ignored; did you mean 'local_dir'?"),
+        ("LOCAL_DIR: /x", "{file}: unknown setting 'LOCAL_DIR' is ignored; did you mean 'local_dir'?"),
+        ("7: x", "{file}: unknown setting 7 is ignored; `ray-tracing-hooks config` lists what there is."),
+        (
+            "config: /x",
+            "{file}: unknown setting 'config' is ignored; `ray-tracing-hooks config` lists what there is.",
+        ),
+        ("local_dir: 5", "{file}: local_dir=5 is ignored: expected a path, such as /var/tmp/traces; using /tmp/spans."),
+        (
+            "local_dir: [/a, /b]",
+            "{file}: local_dir=['/a', '/b'] is ignored: expected a path, such as /var/tmp/traces; using /tmp/spans.",
+        ),
+        (
+            "flush_timeout: true",
+            "{file}: flush_timeout=True is ignored: expected a number of seconds of 0 or more, such as 5; using 5.",
+        ),
+        (
+            "spool_max_bytes: true",
+            (
+                "{file}: spool_max_bytes=True is ignored: expected a size above 0, such as 64 MiB, 500 kB or a number "
+                "of bytes; using 1 GiB."
+            ),
+        ),
+        (
+            "ray: {task: 1}",
+            (
+                "{file}: ray={{'task': 1}} is ignored: expected a comma list of task, actor, or none alone; "
+                "using task,actor."
+            ),
+        ),
+        (
+            "include: [[a]]",
+            (
+                "{file}: include=[['a']] is ignored: expected a comma list of patterns, such as mymodule.*,"
+                "Trainer.step; using none."
+            ),
+        ),
+        (
+            "- local_dir",
+            (
+                "RAY_TRACING_CONFIG='{file}' is ignored: expected settings and their values, such as "
+                "'local_dir: /data/spans', but the file holds ['local_dir']; using the variables and defaults."
+            ),
+        ),
+    ],
+)
+def test_a_wrong_file_is_reported_and_ignored(tmp_path: Path, text: str, problem: str) -> None:
+    """With the file, the key, the value, what is expected, and what is used instead."""
+    environ = yaml_file(tmp_path, text)
+    assert problems_of(environ) == [problem.format(file=environ["RAY_TRACING_CONFIG"])]
+    assert load(environ, lambda _: None) == Settings(config=environ["RAY_TRACING_CONFIG"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"a: b: c", b"\x00", b"\xff\xfe\xff", b"day: 2001-99-99", b"x: !!python/name:os.system", b"[" * 5000],
+    ids=["syntax", "nul", "bytes", "date", "tag", "deep"],
+)
+def test_a_file_that_is_not_yaml_is_reported(tmp_path: Path, text: bytes) -> None:
+    """With the place in the file where YAML stopped, and the other settings hold."""
+    environ = {**yaml_file(tmp_path, text), "RAY_TRACING_FLUSH_TIMEOUT": "7"}
+    (problem,) = problems_of(environ)
+    assert problem.startswith(
+        f"RAY_TRACING_CONFIG='{environ['RAY_TRACING_CONFIG']}' is ignored: the file is not YAML that can be read ("
+    )
+    assert problem.endswith("); using the variables and defaults.")
+    assert load(environ, lambda _: None).flush_timeout == 7
+
+
+@pytest.mark.parametrize("text", ["x: &a [*a]", "strict: &a [*a, *a]", "0x" + "f" * 9000, "? [a, b]\n: c"])
+def test_a_hostile_file_is_survived(tmp_path: Path, text: str) -> None:
+    """A value that contains itself, or a number of ten thousand digits, costs a short sentence."""
+    (problem,) = problems_of(yaml_file(tmp_path, text))
+    assert len(problem) < 500 + len(str(tmp_path))
+
+
+def test_a_file_that_is_missing_is_reported(tmp_path: Path) -> None:
+    """With the reason of the operating system."""
+    assert problems_of({"RAY_TRACING_CONFIG": f"{tmp_path}/no.yaml"}) == [
+        (
+            f"RAY_TRACING_CONFIG='{tmp_path}/no.yaml' is ignored: the file cannot be read (No such file or directory); "
+            "using the variables and defaults."
+        )
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}"])
+def test_an_empty_file_sets_nothing(tmp_path: Path, text: str) -> None:
+    """And is no mistake."""
+    environ = yaml_file(tmp_path, text)
+    assert loaded(environ) == Settings(config=environ["RAY_TRACING_CONFIG"])
+
+
+def test_a_wrong_variable_falls_back_to_the_file(tmp_path: Path) -> None:
+    """Each wrong value is reported, and the next source counts."""
+    environ = {**yaml_file(tmp_path, "flush_timeout: 3"), "RAY_TRACING_FLUSH_TIMEOUT": "soon"}
+    (problem,) = problems_of(environ)
+    assert problem.startswith("RAY_TRACING_FLUSH_TIMEOUT='soon' is ignored")
+    assert problem.endswith("; using 3.")
+
+
+def test_a_relative_path_in_a_folder_that_is_gone_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working directory of a worker may be removed under it."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    (problem,) = problems_of({"RAY_TRACING_LOCAL_DIR": "spans"})
+    assert problem.endswith("expected a path, such as /var/tmp/traces; using /tmp/spans.")
+
+
+@given(st.dictionaries(st.sampled_from([setting.variable for setting in SETTINGS]), st.text(max_size=20)))
+def test_no_text_makes_loading_fail(environ: dict[str, str]) -> None:
+    """Whatever the variables hold, the settings are right ones."""
+    environ.pop("RAY_TRACING_CONFIG", None)
+    settings = load(environ, lambda _: None)
+    assert settings.flush_timeout >= 0
+    assert settings.spool_max_bytes > 0
+
+
+@given(st.integers(min_value=1, max_value=2**63))
+def test_a_size_reads_as_it_is_written(size: int) -> None:
+    """What `config` prints can be given back."""
+    assert SIZE.read(SIZE.write(size)) == size
+
+
+@given(st.floats(min_value=0, allow_infinity=False))
+def test_seconds_read_as_they_are_written(seconds: float) -> None:
+    """What `config` prints can be given back."""
+    assert SECONDS.read(SECONDS.write(seconds)) == seconds
+
+
+def test_settings_cannot_be_changed() -> None:
+    """They are read once and handed down."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Settings().strict = True  # type: ignore[misc]
+
+
+def test_yaml_is_imported_only_for_a_file() -> None:
+    """A worker without RAY_TRACING_CONFIG does not pay for a YAML parser."""
+    program = "import sys; from ray_tracing_hooks._settings import load; load({}, print); print('yaml' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_readme_holds_the_table_of_settings() -> None:
+    """Between its two `<!-- settings -->` markers."""
+    before, table, after = README.read_text(encoding="utf-8").split("<!-- settings -->")
+    assert before
+    assert table.strip() == markdown_table().strip()
+    assert after
+
+
+def test_config_shows_each_setting_and_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words, with exit code 0."""
+    monkeypatch.setenv("RAY_TRACING_SPOOL_MAX_BYTES", "2 GiB")
+    result = CliRunner().invoke(config)
+    assert result.exit_code == 0
+    assert "RAY_TRACING_SPOOL_MAX_BYTES = 2 GiB  (RAY_TRACING_SPOOL_MAX_BYTES)\n" in result.output
+    assert "RAY_TRACING_FLUSH_TIMEOUT = 5  (default)\n    seconds that a driver's exit waits" in result.output
+    assert all(setting.variable in result.output for setting in SETTINGS)
+
+
+def test_config_shows_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the error stream, with exit code 2."""
+    monkeypatch.setenv("RAY_TRACING_FLUSH_TIMEOUT", "soon")
+    result = CliRunner().invoke(config)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: RAY_TRACING_FLUSH_TIMEOUT='soon' is ignored: expected a number of seconds of 0 or more, such as 5; "
+        "using 5.\n"
+    )
+
+
+def test_config_speaks_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values as JSON has them, and the problems in the same object."""
+    monkeypatch.setenv("RAY_TRACING_RAY", "actor")
+    monkeypatch.setenv("RAY_TRACING_STRICT", "perhaps")
+    result = CliRunner().invoke(config, ["--json"])
+    assert result.exit_code == 2
+    shown = json.loads(result.stdout)
+    rows = {row["name"]: row for row in shown["settings"]}
+    assert rows["ray"] == {
+        "name": "ray",
+        "variable": "RAY_TRACING_RAY",
+        "value": ["actor"],
+        "source": "RAY_TRACING_RAY",
+        "meaning": rows["ray"]["meaning"],
+    }
+    assert rows["strict"]["value"] is False
+    assert len(shown["problems"]) == 1

@@ -3,7 +3,8 @@
     ray start --head --tracing-startup-hook=ray_tracing_hooks:setup
     ray.init(_tracing_startup_hook="ray_tracing_hooks:setup")
 
-The exporters are those that ``RAY_TRACING_EXPORTERS`` names (default ``local``). ``ray_tracing_hooks.local:setup`` always writes local files.
+The exporters are those that ``RAY_TRACING_EXPORTERS`` names (default ``local``). ``ray_tracing_hooks.local:setup``
+always writes local files.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ def setup() -> None:
     Ray calls it in the driver and in every worker. It takes no arguments, can be called again, and never raises, unless
     ``RAY_TRACING_STRICT=1``.
     """
-    from ray_tracing_hooks._startup import start  # noqa: PLC0415  inside the guard of `start`'s caller: nothing heavy is imported
+    # Nothing that can fail is imported here: what Ray calls is guarded from the first line on.
+    from ray_tracing_hooks._startup import start  # noqa: PLC0415
 
     start()

@@ -104,7 +104,7 @@ def _disconnecting() -> None:
 
 
 def _disconnected() -> None:
-    global _connection  # noqa: PLW0603
+    global _connection
     connection, _connection = _connection, None
     if connection is not None:
         with guarded("delivering the spans of this driver"):
@@ -304,7 +304,8 @@ class Connection:
 
 def _reporter(process: RayProcess) -> Callable[[str], None]:
     """In a driver: a warning. In a worker: a warning that no other process of the node has given, since Ray shows the
-    log of every worker in the driver."""
+    log of every worker in the driver.
+    """
     folder = os.path.join(process.session_dir, _FOLDER)
 
     def tell(message: str) -> None:

@@ -14,18 +14,12 @@ _UNSAFE_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Control and formatting characters (ESC, bidirectional overrides, zero-width), lone surrogates, line separators."""
 
 
-class Duration(click.ParamType):
-    """A number with a unit, as ``10ms``; nanoseconds."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        match = _DURATION.fullmatch(str(value).strip())
-        if match is None or match[2] not in _UNITS_NS:
-            self.fail(f"{value!r} is no duration: expected a number and us, ms, s, m or h, as in 10ms", param, ctx)
-        return round(float(match[1]) * _UNITS_NS[match[2]])
+def parse_duration(text: str) -> int:
+    """The nanoseconds of a number with a unit, as ``10ms``; as a ``type`` of options."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or match[2] not in _UNITS_NS:
+        raise click.BadParameter(f"{text!r} is no duration: expected a number and us, ms, s, m or h, as in 10ms")
+    return round(float(match[1]) * _UNITS_NS[match[2]])
 
 
 def duration(nanoseconds: float) -> str:

@@ -18,14 +18,13 @@ import click
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import source
-from ray_tracing_hooks._cli.text import Duration, count, duration, safe
+from ray_tracing_hooks._cli.text import count, duration, parse_duration, safe
 from ray_tracing_hooks._insight import model
 from ray_tracing_hooks._insight.model import KIND_NAMES, Node, Span, Trace
 from ray_tracing_hooks._insight.outline import Item, call_name, error_text, groups, outline, select
 from ray_tracing_hooks._insight.read import Quality
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
 
@@ -34,7 +33,9 @@ if TYPE_CHECKING:
 @click.option("--name", metavar="PATTERN", help="Only spans whose name contains this, or fits it if it has * or ?.")
 @click.option("--trace", "trace_id", metavar="ID", help="Only the trace whose id begins so.")
 @click.option("--errors", is_flag=True, help="Only spans that failed or were cut off.")
-@click.option("--min-duration", type=Duration(), metavar="TIME", help="Only spans that took this long, as 10ms or 1.5s.")
+@click.option(
+    "--min-duration", type=parse_duration, metavar="TIME", help="Only spans that took this long, as 10ms or 1.5s."
+)
 @click.option("--last", type=click.IntRange(min=1), default=10, show_default=True, help="How many traces.")
 @click.option("--all", "everything", is_flag=True, help="All traces.")
 @click.option("--no-collapse", is_flag=True, help="Do not put equal siblings together.")
@@ -68,7 +69,7 @@ def tree(  # noqa: PLR0913  one argument an option
     orphans = sum(trace.orphans for trace in traces)
     keep = _chosen(name, errors, min_duration, now_ns)
     chosen = [
-        Trace(trace.trace_id, roots, trace.orphans)
+        Trace(trace.trace_id, roots, trace.size, trace.orphans)
         for trace in traces
         if trace_id is None or trace.trace_id.startswith(trace_id.lower())
         if (roots := select(trace.roots, keep) if keep else trace.roots)
@@ -139,7 +140,7 @@ def _trace_json(trace: Trace, now_ns: int) -> Iterator[str]:
         "trace_id": trace.trace_id,
         "start_unix_nano": trace.start_ns,
         "duration_ns": _extent(trace, now_ns),
-        "spans": sum(1 for _ in trace.nodes()),
+        "spans": trace.size,
         "errors": sum(node.span.failed for node in trace.nodes()),
         "orphans": trace.orphans,
     }
@@ -202,63 +203,221 @@ def _plain(value: Any) -> Any:
 
 @dataclass(slots=True)
 class _Line:
-    """A line before its columns are aligned. ``below`` is a remark on a line of its own, such as the error."""
+    """A line before its columns are aligned: guide, name and marks, then the cells of the columns."""
 
     guide: str
     name: str
+    marks: str
     style: str
-    cells: tuple[str, ...] = ()
-    guide_below: str = ""
-    below: str = ""
+    cells: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Remark:
+    """A line without columns: the heading of a trace, or the error of the span above."""
+
+    guide: str
+    text: str
+    style: str
 
 
 _COLUMNS = ("TIME", "MIN .. MAX", "QUEUED", "SUBMIT", "WHERE")
-_LEFT_ALIGNED = ("WHERE",)
+_TIME, _WHERE = 0, len(_COLUMNS) - 1
+_LONGEST_WHERE = 48
 _SHORTEST_NAME = 24
+_LONGEST_NAME = 100
+_DEEPEST = 3 * 40
+"""From this many characters on, what is deeper is not moved to the right any more."""
 
 
 def _print_trees(traces: Sequence[Trace], total: int, *, pair: bool, collapse: bool, now_ns: int) -> None:
-    from rich.console import Console  # noqa: PLC0415  a command that prints no tree needs not wait for it
+    from rich.console import Console  # noqa: PLC0415  the other commands, and --json, need not wait for it
 
     console = Console(highlight=False, soft_wrap=True)
-    lines: list[_Line] = []
-    for position, trace in enumerate(traces):
-        if position:
-            lines.append(_Line("", "", ""))
-        lines.append(_Line("", _heading(trace, now_ns), "bold"))
-        lines.extend(_outline_lines(trace, console, pair=pair, collapse=collapse, now_ns=now_ns))
-    for text in _aligned(lines, console):
+    signs = _ASCII if console.options.ascii_only else _UNICODE
+    lines: list[_Line | _Remark] = []
+    for trace in traces:
+        lines.append(_Remark("", _heading(trace, now_ns), "bold"))
+        lines.extend(_trace_lines(trace, signs, pair=pair, collapse=collapse, now_ns=now_ns))
+        lines.append(_Remark("", "", ""))
+    for text in _aligned(lines, console.width if console.is_terminal else None, signs):
         console.print(text)
     if total > len(traces):
-        console.print(f"\n{count(total - len(traces), 'older trace')} not shown: --all or --last N shows more", style="dim")
+        hidden = count(total - len(traces), "older trace")
+        console.print(f"{hidden} not shown; --all or a greater --last shows more", style="dim")
 
 
 def _heading(trace: Trace, now_ns: int) -> str:
-    nodes = [node.span for node in trace.nodes()]
-    errors = sum(span.failed for span in nodes)
-    parts = [
-        f"trace {trace.trace_id}",
-        datetime.fromtimestamp(trace.start_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S"),
-        duration(_extent(trace, now_ns)),
-        count(len(nodes), "span"),
-    ]
+    spans = [node.span for node in trace.nodes()]
+    errors = sum(span.failed for span in spans)
+    start = datetime.fromtimestamp(trace.start_ns / 1e9).astimezone()
+    parts = [f"trace {trace.trace_id}", f"{start:%Y-%m-%d %H:%M:%S}", duration(_extent(trace, now_ns))]
+    of_all = f" of {trace.size:,}" if trace.size != len(spans) else ""
+    parts.append(f"{len(spans):,}{of_all} {'span' if trace.size == 1 else 'spans'}")
     return "   ".join([*parts, count(errors, "error")] if errors else parts)
 
 
 def _extent(trace: Trace, now_ns: int) -> int:
     """From the first start to the last end that is known."""
-    return max(span.start_ns + (span.duration_ns(now_ns) or 0) for span in _spans(trace)) - trace.start_ns
+    ends = (node.span.start_ns + (node.span.duration_ns(now_ns) or 0) for node in trace.nodes())
+    return max(ends) - trace.start_ns
 
 
-def _spans(trace: Trace) -> Iterator[Span]:
-    return (node.span for node in trace.nodes())
+@dataclass(frozen=True)
+class _Signs:
+    branch: str
+    last: str
+    bar: str
+    times: str
+    error: str
+    cut: str
+    ascii_only: bool
 
 
-def _outline_lines(trace: Trace, console: Console, *, pair: bool, collapse: bool, now_ns: int) -> Iterator[_Line]:
-    ascii_only = console.options.ascii_only
-    branch, last_branch, bar = ("|- ", "`- ", "|  ") if ascii_only else ("├─ ", "└─ ", "│  ")
-    crowded = _hosts_of_several_nodes(trace)
-    # Groups whose line is still to come, the next one last, each with the guide of its parent's children.
-    pending = [(group, "", True) for group in reversed(groups(outline(trace.roots, pair=pair), collapse=collapse))]
-    is_last = {id(pending[0][0])} if pending else set()
-    ...
+_UNICODE = _Signs("├─ ", "└─ ", "│  ", "×", "✗", "…", ascii_only=False)  # noqa: RUF001
+_ASCII = _Signs("|- ", "`- ", "|  ", "x", "!", "~", ascii_only=True)
+
+
+def _trace_lines(trace: Trace, signs: _Signs, *, pair: bool, collapse: bool, now_ns: int) -> Iterator[_Line | _Remark]:
+    shared_hosts = _shared_hosts(trace)
+    # The groups whose lines are to come, the next one last: its own guide and that of what stands below it.
+    pending = [(group, "", "") for group in reversed(groups(outline(trace.roots, pair=pair), collapse=collapse))]
+    while pending:
+        group, guide, below = pending.pop()
+        children = groups((child for item in group for child in item.children), collapse=collapse)
+        span = group[0].span
+        marks = f" {signs.times}{len(group):,}" if len(group) > 1 else ""
+        if span.state != "ended":
+            marks += f" [{span.state}]"
+        style = "red" if span.failed else "yellow" if span.state == "running" else ""
+        cells = (*_times(group, now_ns), safe(_where(group, shared_hosts), ascii_only=signs.ascii_only))
+        yield _Line(guide, safe(group[0].name, ascii_only=signs.ascii_only), marks, style, cells)
+        if span.failed:
+            error = safe(_error(group), ascii_only=signs.ascii_only)
+            yield _Remark(below + (signs.bar if children else "   "), f"{signs.error} {error}", "red")
+        below = below[:_DEEPEST]
+        for child in reversed(children):
+            end = child is children[-1]
+            pending.append(
+                (child, below + (signs.last if end else signs.branch), below + ("   " if end else signs.bar))
+            )
+
+
+def _times(group: Sequence[Item], now_ns: int) -> tuple[str, str, str, str]:
+    """The cells of the columns that hold times; medians if the group is of several."""
+    taken = [taken for item in group if (taken := item.span.duration_ns(now_ns)) is not None]
+    queued = [item.queued_ns for item in group if item.queued_ns is not None]
+    submitting = [item.submission.duration_ns(now_ns) or 0 for item in group if item.submission is not None]
+    extremes = f"{duration(min(taken))} .. {duration(max(taken))}" if taken and len(group) > 1 else ""
+    return _median(taken), extremes, _median(queued), _median(submitting)
+
+
+def _median(durations: Sequence[int]) -> str:
+    return duration(median(durations)) if durations else ""
+
+
+def _error(group: Sequence[Item]) -> str:
+    texts = {error_text(item.span): None for item in group}
+    first, *others = texts
+    return f"{first} (and {count(len(others), 'other message')})" if others else first
+
+
+def _shared_hosts(trace: Trace) -> set[str]:
+    """The hosts on which this trace saw more than one node of Ray: there the host does not say which."""
+    nodes = {(_host(node.span), _node(node.span)) for node in trace.nodes()}
+    return {host for host, number in Counter(host for host, node in nodes if node).items() if number > 1}
+
+
+def _where(group: Sequence[Item], shared_hosts: set[str]) -> str:
+    """Where the group ran: the process, or how many there were, and for actors which one."""
+    spans = [item.span for item in group]
+    places = list(dict.fromkeys(_place(span, shared_hosts) for span in spans))
+    if len(places) == 1:
+        where = places[0]
+    else:
+        nodes = {(_host(span), _node(span)) for span in spans}
+        where = count(len(places), "process", "processes")
+        where += f" on {count(len(nodes), 'node')}" if len(nodes) > 1 else ""
+    actors = {actor: None for span in spans if (actor := _actor(span))}
+    if actors:
+        where += f" {next(iter(actors))}" if len(actors) == 1 else f", {count(len(actors), 'actor')}"
+    return where
+
+
+def _place(span: Span, shared_hosts: set[str]) -> str:
+    host = _host(span)
+    if host in shared_hosts:
+        host += f"/{_node(span)}"
+    pid = span.attributes.get(names.RAY_PID) or span.resource.get("process.pid") or ""
+    driver = " driver" if span.resource.get(names.RESOURCE_PROCESS_TYPE) == "driver" else ""
+    return (f"{host}:{pid}" if pid else host) + driver
+
+
+def _host(span: Span) -> str:
+    """The host's name without its domain, or the beginning of the node's id if the name is not recorded."""
+    host = str(span.resource.get("host.name") or _node(span))
+    return host if re.fullmatch(r"[\d.]+", host) else host.partition(".")[0]
+
+
+def _node(span: Span) -> str:
+    return str(span.attributes.get(names.RAY_NODE_ID) or span.resource.get(names.RESOURCE_NODE_ID) or "")[:8]
+
+
+def _actor(span: Span) -> str:
+    # On a submission these attributes are of the actor that is called, which is elsewhere.
+    if span.kind != model.CONSUMER or not span.attributes.get(names.RAY_ACTOR_ID):
+        return ""
+    actor_class = str(span.attributes.get(names.RAY_ACTOR_CLASS, "")).rpartition(".")[2]
+    return f"{actor_class}#{str(span.attributes[names.RAY_ACTOR_ID])[:8]}"
+
+
+def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs) -> Iterator[Text]:
+    """The lines as they are printed. ``width`` is that of the terminal; without one nothing is cut."""
+    from rich.cells import cell_len  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    rows = [line for line in lines if isinstance(line, _Line)]
+    used = [column for column in range(len(_COLUMNS)) if any(row.cells[column] for row in rows)]
+    widths = {column: max(len(_COLUMNS[column]), *(cell_len(row.cells[column]) for row in rows)) for column in used}
+    if width is not None and _WHERE in widths:
+        widths[_WHERE] = min(widths[_WHERE], _LONGEST_WHERE)
+    name_width = min(_LONGEST_NAME, max(cell_len(row.guide + row.name + row.marks) for row in rows))
+    if width is not None:
+        name_width = min(name_width, max(_SHORTEST_NAME, width - sum(widths.values()) - 2 * len(widths)))
+
+    def cells(texts: Sequence[str]) -> list[tuple[str, str]]:
+        return [
+            ("  " + texts[column].rjust(widths[column]), "" if column == _TIME else "dim")
+            if column != _WHERE
+            else ("  " + _cut(texts[column], widths[column], signs.cut), "dim")
+            for column in used
+        ]
+
+    yield Text.assemble(" " * name_width, *cells(_COLUMNS), style="dim")
+    for line in lines:
+        if isinstance(line, _Remark):
+            room = None if width is None or not line.guide else width - cell_len(line.guide)
+            remark = line.text if room is None else _cut(line.text, room, signs.cut)
+            yield Text.assemble((line.guide, "dim"), (remark, line.style))
+            continue
+        guide, name = line.guide, line.name
+        if width is not None:
+            room = name_width - cell_len(line.marks)
+            guide = _cut(guide, room - min(cell_len(name), _SHORTEST_NAME // 2), signs.cut)
+            name = _cut(name, room - cell_len(guide), signs.cut)
+        padding = " " * max(0, name_width - cell_len(guide + name + line.marks))
+        text = Text.assemble((guide, "dim"), (name, line.style), (line.marks, "bold"), padding, *cells(line.cells))
+        text.rstrip()
+        yield text
+
+
+def _cut(text: str, width: int, sign: str) -> str:
+    """The text, without its middle if it is wider than ``width``: of names both ends tell most."""
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
+
+    if cell_len(text) <= width:
+        return text
+    if width < 2:  # noqa: PLR2004  no room for a sign and a character
+        return ""
+    tail = (width - 1) // 2
+    return set_cell_size(text, width - 1 - tail) + sign + set_cell_size(text[::-1], tail)[::-1]

@@ -1,9 +1,9 @@
 """Encoded OTLP messages as OTLP-JSON text: what the OTLP file exporter specification wants in a ``.jsonl`` file.
 
-It is protobuf's JSON with three differences: ids are hexadecimal, enums are integers, and unknown fields are left out.
-As there, 64-bit integers are strings, bytes are base64, and a field at its default is omitted; the value of an attribute
-is not, since ``false``, ``0`` and ``""`` differ from no value. Text that is not UTF-8 has its wrong bytes replaced. The
-result is plain ASCII: no reader can take a line separator of Unicode for the end of a line.
+It is protobuf's JSON with three differences: ids are hexadecimal, enums are integers, and unknown fields are left
+out. As there, 64-bit integers are strings, bytes are base64, and a field at its default is omitted; the value of an
+attribute is not, since ``false``, ``0`` and ``""`` differ from no value. Text that is not UTF-8 has its wrong bytes
+replaced. The result is plain ASCII: no reader can take a line separator of Unicode for the end of a line.
 
 Each message is a table from the tag of a field to what writes its JSON member. The writers take all values of the
 field: of a repeated one each is an element, of any other the last counts, and sub-messages merge, as in protobuf.

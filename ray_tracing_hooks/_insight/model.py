@@ -89,6 +89,8 @@ class Trace:
     trace_id: str
     roots: list[Node]
     """By start: the spans without parent, and the orphans, whose parent is not among the spans."""
+    size: int
+    """How many spans the trace has; a selection of them keeps this number."""
     orphans: int
 
     @property
@@ -142,7 +144,7 @@ def _trace(trace_id: str, nodes: dict[str, Node]) -> Trace:
             orphans += 1
             reached.update(below.span.span_id for below in walk([node]))
     roots.sort(key=_by_start)
-    return Trace(trace_id, roots, orphans)
+    return Trace(trace_id, roots, len(nodes), orphans)
 
 
 def _by_start(node: Node) -> tuple[int, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model import CONSUMER, PRODUCER, Node, Span, walk
@@ -89,6 +90,8 @@ def error_text(span: Span) -> str:
     """Type and message of the error that ended the span, on one line; empty if it did not fail."""
     if not span.failed:
         return ""
+    if span.state == "lost":
+        return span.status_message or "its process died before it ended"
     message = str(_exception(span).get(names.EXCEPTION_MESSAGE) or span.status_message)
     lines = [line for line in message.splitlines() if line.strip()]
     # Ray's own text of a remote error is the remote traceback; what it was about stands at its end.
@@ -99,7 +102,7 @@ def error_text(span: Span) -> str:
     return text or "failed"
 
 
-def _exception(span: Span) -> dict[str, object]:
+def _exception(span: Span) -> dict[str, Any]:
     for event in reversed(span.events):
         if event.name == "exception":
             return event.attributes

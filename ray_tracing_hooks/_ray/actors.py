@@ -1,13 +1,15 @@
-"""Submission of actor creations and actor methods: wraps ``ActorClass._remote`` and ``ActorMethod._remote`` (Ray 2.60 ``actor.py``)."""
+"""Submission of actor creations and actor methods: wraps ``ActorClass._remote`` and ``ActorMethod._remote`` (Ray 2.60
+``actor.py``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import NO_ARGUMENTS, outgoing
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.tasks import task_id_of
 
 _CREATION_TASK = "ff" * 8

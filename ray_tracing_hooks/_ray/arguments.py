@@ -1,9 +1,9 @@
 """How the trace context travels: one more element at the end of a call's flat argument list.
 
-Ray flattens the arguments of every Python call into pairs (``_common/signature.py``, ``flatten_args``) and makes arguments of them again in the
-worker (``recover_args``). Both are called through their module, so both can be wrapped (Ray 2.60:
-``remote_function.py``, ``actor.py``, ``_raylet.pyx``). A list with an odd number of elements carries a context at its end; user
-signatures, keyword arguments and pickles are not touched.
+Ray flattens the arguments of every Python call into pairs (``_common/signature.py``, ``flatten_args``) and makes
+arguments of them again in the worker (``recover_args``). Both are called through their module, so both can be wrapped
+(Ray 2.60: ``remote_function.py``, ``actor.py``, ``_raylet.pyx``). A list with an odd number of elements carries a
+context at its end; user signatures, keyword arguments and pickles are not touched.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 from ray_tracing_hooks._patching import Patches
 
 KEY = "__ray_tracing_hooks_context__"
-"""The keyword under which a context goes from ``recover_args`` to the executor, which takes it out again. It cannot go by
-thread: the methods of async actors run in another one."""
+"""The keyword under which a context goes from ``recover_args`` to the executor, which takes it out again. It cannot go
+by thread: the methods of async actors run in another one.
+"""
 
 
 class _Outgoing(threading.local):
@@ -43,7 +44,7 @@ _creation: bytes | None = None
 
 def take_creation() -> bytes | None:
     """The context of the actor creation that this process is executing; there is at most one in its life."""
-    global _creation  # noqa: PLW0603  one process, one actor
+    global _creation
     carried, _creation = _creation, None
     return carried
 

@@ -1,5 +1,6 @@
-"""The end of a connection: wraps ``Worker.set_mode`` (Ray 2.60 ``_private/worker.py``), which ``ray.shutdown()`` calls with None as its last step, also
-when the interpreter exits, after Ray's processes have been ended."""
+"""The end of a connection: wraps ``Worker.set_mode`` (Ray 2.60 ``_private/worker.py``), which ``ray.shutdown()`` calls
+with None as its last step, also when the interpreter exits, after Ray's processes have been ended.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ray_tracing_hooks._patching import Patches
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 # A frame is its "File" line and the indented source and caret lines below it.
-_FRAME = re.compile(rf'^  File "{re.escape(_FOLDER)}{re.escape(os.sep)}[^"\n]*", line \d+, in .*\n(?:    .*\n)*', re.MULTILINE)
+_FRAME = re.compile(rf'^  File "{re.escape(_FOLDER + os.sep)}[^"\n]*", line \d+, in .*\n(?:    .*\n)*', re.MULTILINE)
 
 
 def patch(patches: Patches) -> bool:

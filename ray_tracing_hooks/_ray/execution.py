@@ -1,8 +1,9 @@
 """Execution of tasks and actor methods in a worker.
 
-Wraps ``FunctionActorManager.get_execution_info`` (Ray 2.60 ``_private/function_manager.py``), which the worker asks once for each function or
-method that it is to run, and puts an executor of ours around the one that Ray would call. Ray looks at ``method`` and
-``name`` of an actor method's executor to tell coroutines and internal methods, so ours has them too.
+Wraps ``FunctionActorManager.get_execution_info`` (Ray 2.60 ``_private/function_manager.py``), which the worker asks
+once for each function or method that it is to run, and puts an executor of ours around the one that Ray would call. Ray
+looks at ``method`` and ``name`` of an actor method's executor to tell coroutines and internal methods, so ours has them
+too.
 """
 
 from __future__ import annotations
@@ -19,10 +20,18 @@ from opentelemetry import trace
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import generators, tracing
 from ray_tracing_hooks._ray.arguments import KEY, take_creation
-from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray.tracing import ACTOR_ID, CONSUMER, PARENT_TASK_ID, TASK_ID, TASK_KEY, incoming, unrecorded_span
+from ray_tracing_hooks._ray.tracing import (
+    ACTOR_ID,
+    CONSUMER,
+    PARENT_TASK_ID,
+    TASK_ID,
+    TASK_KEY,
+    incoming,
+    unrecorded_span,
+)
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.carrier import Carried, decode
 from ray_tracing_hooks._record.recorder import SAMPLED

@@ -1,8 +1,8 @@
 """Ray's own tracing is switched off, and stays off.
 
-Ray sets ``_global_is_tracing_enabled`` again at every ``ray.init`` that joins a traced cluster, whether or not it calls the hook
-again (Ray 2.60 ``_private/worker.py``, end of ``connect()``; ``util/tracing/tracing_helper.py``, ``_enable_tracing``). The wrapper keeps it off, and tells us that the
-cluster is a traced one.
+Ray sets ``_global_is_tracing_enabled`` again at every ``ray.init`` that joins a traced cluster, whether or not it calls
+the hook again (Ray 2.60 ``_private/worker.py``, end of ``connect()``; ``util/tracing/tracing_helper.py``,
+``_enable_tracing``). The wrapper keeps it off, and tells us that the cluster is a traced one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def patch(patches: Patches, on_traced_cluster: Callable[[], None]) -> bool:
 
 
 def is_on() -> bool:
-    """Whether Ray has found that this process's cluster has a tracing hook; it says so just before it calls the hook."""
+    """Whether Ray has found that this process's cluster has a tracing hook; it says so just before it calls the
+    hook.
+    """
     from ray.util.tracing import tracing_helper  # noqa: PLC0415
 
     return bool(getattr(tracing_helper, "_global_is_tracing_enabled", True))

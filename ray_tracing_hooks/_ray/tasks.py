@@ -1,14 +1,15 @@
 """Submission of tasks: wraps ``RemoteFunction._remote`` (Ray 2.60 ``remote_function.py``), which ``f.remote()``,
-``f.options(...).remote()`` and DAG nodes all end in."""
+``f.options(...).remote()`` and DAG nodes all end in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import NO_ARGUMENTS, outgoing
-from ray_tracing_hooks._patching import Patches
 
 
 def patch(patches: Patches) -> bool:

@@ -1,7 +1,7 @@
 """The instrumentation of one connection to Ray: what every wrapper needs, and whether tracing is on at all.
 
-Wrappers look at :data:`active` on each call. It is None before a hook ran, after ``ray.shutdown()``, and while the process is
-connected to a cluster without a tracing hook; every wrapper then does what the original does.
+Wrappers look at :data:`active` on each call. It is None before a hook ran, after ``ray.shutdown()``, and while the
+process is connected to a cluster without a tracing hook; every wrapper then does what the original does.
 """
 
 from __future__ import annotations
@@ -130,15 +130,13 @@ class Tracing:
         creation: bool = False,
     ) -> bytes:
         """The argument that carries the context of a call."""
-        headers = None
+        headers: dict[str, str] | None = None
         plain = 2 if TASK_KEY in context else 1
         if not self._only_standard_headers or len(context) > plain or (parent is not None and parent.trace_state):
             headers = {}
             propagate.inject(headers, context)
             headers.pop("traceparent", None)
-        return carrier.encode(
-            trace_id, span_id, flags, submit_time, self.caller(context), headers, creation=creation
-        )
+        return carrier.encode(trace_id, span_id, flags, submit_time, self.caller(context), headers, creation=creation)
 
     def start_root_span(self, script: str, context: context_api.Context) -> trace.Span:
         """Begin the span of this driver, which becomes the parent of all that has none."""

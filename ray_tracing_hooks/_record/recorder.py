@@ -133,11 +133,7 @@ class Recorder:
             start_time = time.time_ns()
         span_id = ids.new_span_id()
         head = (
-            _ids(trace_id, span_id, parent)
-            + template.body
-            + _start_time(b"\x39", start_time)
-            + first
-            + _flags(parent)
+            _ids(trace_id, span_id, parent) + template.body + _start_time(b"\x39", start_time) + first + _flags(parent)
         )
         span = RecordedSpan(
             self,

@@ -29,6 +29,7 @@ def from_environment(environ: Mapping[str, str]) -> Sampler | None:
     """
     name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
     base, parent_based = name.removeprefix("parentbased_"), name.startswith("parentbased_")
+    root: Callable[[bytes], bool]
     if base == "always_on":
         root = _always
     elif base == "always_off":

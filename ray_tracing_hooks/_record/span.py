@@ -191,7 +191,7 @@ class RecordedSpan(trace.Span):
         exception: BaseException,
         attributes: Mapping[str, Any] | None = None,
         timestamp: int | None = None,
-        escaped: bool = False,  # noqa: FBT001, FBT002  the API's signature
+        escaped: bool = False,
     ) -> None:
         if self.end_time is not None:
             return

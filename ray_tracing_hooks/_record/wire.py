@@ -1,8 +1,8 @@
 """Encoding of spans in the protobuf wire format of ``opentelemetry/proto/trace/v1/trace.proto``.
 
 Each function returns a complete field, tag included, so that a message is the concatenation of its fields. Zero values
-of plain scalars are left out, as protobuf does; inside an ``AnyValue`` they are written, since an absent value there means
-null.
+of plain scalars are left out, as protobuf does; inside an ``AnyValue`` they are written, since an absent value there
+means null.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The global TracerProvider: a real SDK provider, built when it is first needed.
 
 Most workers never make a span by the API, and the SDK costs tens of milliseconds and megabytes to import. So the global
-provider is there from the start and becomes a ``opentelemetry.sdk.trace.TracerProvider`` (its very class) when somebody starts a span, adds a
-processor, or asks what it is.
+provider is there from the start and becomes a ``opentelemetry.sdk.trace.TracerProvider`` (its very class) when somebody
+starts a span, adds a processor, or asks what it is.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._record.recorder import Recorder
     from opentelemetry.context import Context
 
+    from ray_tracing_hooks._record.recorder import Recorder
     from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
     from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -139,12 +139,10 @@ class PendingTracerProvider(trace.TracerProvider):
     ) -> trace.Tracer:
         if type(self) is not PendingTracerProvider:  # another thread has just built it
             return self.get_tracer(instrumenting_module_name, instrumenting_library_version, schema_url, attributes)
-        return PendingTracer(
-            self, (instrumenting_module_name, instrumenting_library_version, schema_url, attributes)
-        )
+        return PendingTracer(self, (instrumenting_module_name, instrumenting_library_version, schema_url, attributes))
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
+    @property  # type: ignore[misc]  # mypy takes it for a variable
+    def __class__(self) -> type:
         # What isinstance() asks after the type itself: whoever asks wants the real thing.
         return type(_build(self))
 
@@ -176,8 +174,8 @@ class PendingTracer(trace.Tracer):
         attributes: Any = None,
         links: Sequence[trace.Link] | None = None,
         start_time: int | None = None,
-        record_exception: bool = True,  # noqa: FBT001, FBT002  the API's signature
-        set_status_on_exception: bool = True,  # noqa: FBT001, FBT002
+        record_exception: bool = True,
+        set_status_on_exception: bool = True,
     ) -> trace.Span:
         return self._built().start_span(
             name, context, kind, attributes, links, start_time, record_exception, set_status_on_exception

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class SpoolSpanProcessor(SpanProcessor):
     """Writes each span to the spool when it starts and when it ends, in the thread that ends it.
 
-    A write is one system call; there is no queue that a killed process could lose. ``force_flush`` and ``shutdown`` have
-    nothing to do.
+    A write is one system call; there is no queue that a killed process could lose. ``force_flush`` and ``shutdown``
+    have nothing to do.
     """
 
     def __init__(self) -> None:

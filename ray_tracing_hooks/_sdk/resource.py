@@ -19,8 +19,9 @@ DEFAULT_SERVICE_NAME = "ray"
 def attributes(of_ray: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
     """The attributes of this process; ``of_ray`` is what Ray knows of it.
 
-    The user's own (``OTEL_RESOURCE_ATTRIBUTES``, ``OTEL_SERVICE_NAME``) win over what is found out here, as the specification
-    asks. Detectors of ``OTEL_EXPERIMENTAL_RESOURCE_DETECTORS`` are run by the SDK, which is imported only if there are any.
+    The user's own (``OTEL_RESOURCE_ATTRIBUTES``, ``OTEL_SERVICE_NAME``) win over what is found out here, as the
+    specification asks. Detectors of ``OTEL_EXPERIMENTAL_RESOURCE_DETECTORS`` are run by the SDK, which is imported only
+    if there are any.
     """
     found = {
         # First, so that files of two processes differ early: a Collector tells files apart by their first kilobyte.
@@ -46,7 +47,9 @@ def attributes(of_ray: Mapping[str, str], environ: Mapping[str, str]) -> dict[st
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME`` say; pairs without ``=`` are skipped, as in the SDK."""
+    """What ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME`` say; pairs without ``=`` are skipped, as in the
+    SDK.
+    """
     given: dict[str, str] = {}
     for pair in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
         key, equals, value = pair.partition("=")

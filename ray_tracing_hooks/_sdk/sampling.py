@@ -10,7 +10,8 @@ from ray_tracing_hooks._record.sampling import Sampler
 def from_sdk() -> Sampler:
     """The sampler that the SDK makes of ``OTEL_TRACES_SAMPLER``: an entry point, or the SDK's default for a wrong name.
 
-    It is asked with the trace id alone: a sampler that looks at names or attributes decides on a root span without them.
+    It is asked with the trace id alone: a sampler that looks at names or attributes decides on a root span without
+    them.
     """
     from opentelemetry import trace  # noqa: PLC0415  all of this is needed only where such a sampler is named
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
@@ -21,7 +22,7 @@ def from_sdk() -> Sampler:
     def root(trace_id: bytes) -> bool:
         return ask(None, trace_id)
 
-    def child(parent_sampled: bool, trace_id: bytes) -> bool:  # noqa: FBT001  the shape of Sampler
+    def child(parent_sampled: bool, trace_id: bytes) -> bool:
         span = trace.NonRecordingSpan(
             trace.SpanContext(
                 int.from_bytes(trace_id, "big"),

@@ -16,15 +16,15 @@ Payloads, all integers little endian:
 ``DROPPED``   u64 count of spans that this process could not write (for instance while the disk was full)
 
 Every segment defines the resources and scopes that it uses before it uses them, so it can be read alone. The encoded
-spans of ``START`` and ``SPAN`` always begin with the trace id and the span id (tags ``0a 10`` and ``12 08``), so both are
-found at a fixed place without decoding: see :data:`TRACE_ID` and :data:`SPAN_ID`.
+spans of ``START`` and ``SPAN`` always begin with the trace id and the span id (tags ``0a 10`` and ``12 08``), so both
+are found at a fixed place without decoding: see :data:`TRACE_ID` and :data:`SPAN_ID`.
 
 A record is written with one ``os.write`` on an ``O_APPEND`` descriptor. What was written survives the death of the
 writer, and a record cut short by a full disk or a lost machine fails its length or checksum.
 
 A segment is called ``<process>.<sequence>.spool``. While its process lives, the newest segment of a process holds an
-exclusive ``flock``; the kernel drops it with the process, whatever ended it. A process is dead when none of its segments
-is locked.
+exclusive ``flock``; the kernel drops it with the process, whatever ended it. A process is dead when none of its
+segments is locked.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ray_tracing_hooks._spool.layout import FRAME, MAGIC, MAX_PAYLOAD, parse_segment_name
+from ray_tracing_hooks._spool.layout import DROPPED, FRAME, MAGIC, MAX_PAYLOAD, parse_segment_name
 
 _CHUNK = 4 * 1024 * 1024
 
@@ -102,9 +102,9 @@ def _next_good_record(data: bytes, position: int) -> int | None:
     for start in range(position, len(data) - header + 1):
         length, checksum, kind = FRAME.unpack_from(data, start)
         end = start + header + length
-        if 0 < kind <= 5 and length <= MAX_PAYLOAD and end <= len(data):
-            if zlib.crc32(data[start + 8 : end]) == checksum:
-                return start
+        plausible = 0 < kind <= DROPPED and length <= MAX_PAYLOAD and end <= len(data)
+        if plausible and zlib.crc32(data[start + 8 : end]) == checksum:
+            return start
     return None
 
 

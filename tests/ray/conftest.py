@@ -10,14 +10,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, os.path.dirname(__file__))  # with importlib mode a test finds its helper module only so
-
-from support import HOOK, Run, environment, of_driver, run_program, spans_in  # noqa: E402
+from support import HOOK, Run, environment, of_driver, run_program, spans_in
 
 
 @dataclass
@@ -26,11 +23,24 @@ class Cluster:
 
     address: str
     spans: Path
+    _runs: dict[tuple[str, ...], Run] = field(default_factory=dict)
 
-    def run(self, name: str, *arguments: str, **variables: str) -> Run:
+    def once(self, name: str) -> Run:
+        """As :meth:`run`, but tests that look at the same run of a program share it."""
+        if (name,) not in self._runs:
+            self._runs[name,] = self.run(name)
+        return self._runs[name,]
+
+    def run(self, name: str, *arguments: str, timeout: float = 90, **variables: str) -> Run:
         """Run a program on this cluster; the run's ``spans`` are those of its trace."""
         run = run_program(
-            name, *arguments, RTH_ADDRESS=self.address, RAY_TRACING_LOCAL_DIR=str(self.spans), **variables
+            name,
+            *arguments,
+            timeout=timeout,
+            check=True,
+            RTH_ADDRESS=self.address,
+            RAY_TRACING_LOCAL_DIR=str(self.spans),
+            **variables,
         )
         run.spans = of_driver(spans_in(self.spans), name)
         return run
@@ -44,14 +54,15 @@ def free_port() -> int:
 
 
 def start_head(folder: Path, *options: str, **variables: str) -> tuple[subprocess.Popen[bytes], str]:
-    """``ray start --head`` in the foreground, so that its end ends the node's processes, and the address of the node."""
+    """``ray start --head`` in the foreground, so that its end ends the node's processes; and the node's address."""
     port = free_port()
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
     with open(folder / "head.log", "wb") as log:
         head = subprocess.Popen(
             [
-                *(ray, "start", "--head", "--block", "--num-cpus=4", "--include-dashboard=false", "--disable-usage-stats"),
-                *(f"--port={port}", f"--temp-dir={folder / 'ray'}", "--object-store-memory=100000000", *options),
+                *(ray, "start", "--head", "--block", "--num-cpus=4", "--include-dashboard=false"),
+                *("--disable-usage-stats", f"--port={port}", f"--temp-dir={folder / 'ray'}"),
+                *("--object-store-memory=100000000", *options),
             ],
             env=environment(**variables),
             stdout=log,
@@ -92,8 +103,6 @@ def short_tmp() -> Iterator[Callable[[], Path]]:
 def cluster(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     """A head node started with the local hook."""
     folder = short_tmp()
-    head, address = start_head(
-        folder, f"--tracing-startup-hook={HOOK}", RAY_TRACING_LOCAL_DIR=str(folder / "spans")
-    )
+    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", RAY_TRACING_LOCAL_DIR=str(folder / "spans"))
     yield Cluster(address, folder / "spans")
     stop_head(head)

@@ -66,9 +66,7 @@ def spans_in(folder: Path) -> list[Span]:
     return list(read(str(folder))[0]) if folder.exists() else []
 
 
-def await_spans(
-    folder: Path, enough: Callable[[list[Span]], bool], timeout: float = 20
-) -> list[Span]:
+def await_spans(folder: Path, enough: Callable[[list[Span]], bool], timeout: float = 20) -> list[Span]:
     """The spans of a folder as soon as they are ``enough``, or as they are at the deadline."""
     deadline = time.monotonic() + timeout
     while True:
@@ -140,4 +138,5 @@ def check_links(spans: Sequence[Span]) -> None:
             assert parent.kind == PRODUCER
             assert parent.name.endswith(" ray.remote")
             assert parent.name.split(" ")[0].rpartition(".")[2] == span.name.split(" ")[0].rpartition(".")[2]
-            assert parent.attributes.get("ray.task_id", span.attributes["ray.task_id"]) == span.attributes["ray.task_id"]
+            task_id = span.attributes["ray.task_id"]
+            assert parent.attributes.get("ray.task_id", task_id) == task_id

@@ -1,4 +1,6 @@
-"""Actors: every kind of method, inherited and decorated, async, threaded, named, passed around, looked up by another driver."""
+"""Actors: every kind of method, inherited and decorated, async, threaded, named, passed around, looked up by another
+driver.
+"""
 
 import asyncio
 import functools

@@ -1,4 +1,6 @@
-"""Runs the program of a test: connects to the cluster, prints what the program's ``main`` returns as JSON, shuts down."""
+"""Runs the program of a test: connects to the cluster, prints what the program's ``main`` returns as JSON, shuts
+down.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ MARK = "RESULT "
 
 
 def run(main: Callable[[], Any], **options: Any) -> None:
-    """``RTH_ADDRESS`` names the cluster; without it the program starts its own, with the hook that ``RTH_HOOK`` names."""
+    """``RTH_ADDRESS`` names the cluster; without it the program starts its own, with the hook that ``RTH_HOOK``
+    names.
+    """
     address = os.environ.get("RTH_ADDRESS")
     if address:
         ray.init(address=address, log_to_driver=False, **options)

@@ -1,0 +1,74 @@
+# Everything a contributor runs. Needs python3 (3.10 or newer) with its venv module, make, and a package index; uses uv to
+# install where it is on the path. What is tested and shown is the built wheel, installed in .venv, never the checkout.
+
+PYTHON ?= python3
+RAY ?= 2.60.0
+TESTS ?= tests
+ARGS ?=
+UV ?= $(shell command -v uv 2>/dev/null)
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+ROOT := $(CURDIR)
+VENV := $(ROOT)/.venv
+BIN := $(VENV)/bin
+DEMO := $(ROOT)/.demo
+
+# The name holds the version of Ray, so that another RAY=... installs anew. Folders are among the sources because theirs is
+# the time that changes when a file is removed.
+DEPENDENCIES := $(VENV)/.dependencies-ray-$(RAY)
+PACKAGE := $(VENV)/.package
+SOURCES := pyproject.toml README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
+
+# uv does not read pip's configuration: where it finds no index, pip does.
+install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(1) || )$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input $(1)
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, and show its trace
+	@rm -rf $(DEMO) && mkdir -p $(DEMO)
+	@echo "==> Running examples/worker_tree.py with tracing on"
+	@cd $(DEMO) && RAY_TRACING_LOCAL_DIR=$(DEMO)/spans $(BIN)/python $(ROOT)/examples/worker_tree.py
+	@echo "==> ray-tracing-hooks tree $(DEMO)/spans"
+	@cd $(DEMO) && $(BIN)/ray-tracing-hooks tree $(DEMO)/spans
+	@echo "==> The spans are in these files, as OTLP-JSON lines:" && ls $(DEMO)/spans/*.jsonl
+
+# From another folder, since Python puts the current one on the path of the programs that tests start.
+.PHONY: test
+test: $(PACKAGE) ## Run the tests; TESTS=tests/unit picks some, ARGS=-x is handed to pytest
+	@echo "==> Running the tests"
+	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
+
+.PHONY: lint
+lint: $(DEPENDENCIES) ## Check the style, the format and the types
+	@echo "==> ruff check" && $(BIN)/ruff check .
+	@echo "==> ruff format --check" && $(BIN)/ruff format --check .
+	@echo "==> mypy" && $(BIN)/mypy
+
+.PHONY: clean
+clean: ## Remove everything that make and the tools made
+	rm -rf $(VENV) $(DEMO) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find ray_tracing_hooks tests examples -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@echo "==> Making $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and f"Python 3.10 or newer is needed, {sys.executable} is {sys.version.split()[0]}; try make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) -m venv failed: see above; on Debian it needs the package python3-venv"; exit 1; }
+
+$(DEPENDENCIES): pyproject.toml | $(BIN)/python
+	@echo "==> Installing the dependencies and Ray $(RAY); this takes a minute or two the first time"
+	@rm -f $(VENV)/.dependencies-* $(PACKAGE)
+	@$(call install,'.[dev]' 'ray==$(RAY)')
+	@touch $@
+
+$(PACKAGE): $(SOURCES) $(DEPENDENCIES)
+	@echo "==> Building and installing the package"
+	@$(call install,--no-deps --no-build-isolation --force-reinstall .)
+	@touch $@

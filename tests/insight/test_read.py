@@ -1,0 +1,341 @@
+"""Reading spans: every form that they are stored in, also damaged, cut, repeated and still being written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
+
+from ray_tracing_hooks._insight import read as reading
+from ray_tracing_hooks._insight.model import Node, Span, traces, walk
+from ray_tracing_hooks._spool.layout import U16
+from ray_tracing_hooks._spool.writer import SpoolWriter
+
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+
+
+def span_id(number: int) -> str:
+    return f"{number:016x}"
+
+
+def described(number: int, **fields: Any) -> dict[str, Any]:
+    """A span in OTLP-JSON with the id ``number``; it takes from 1 to 2 seconds after the epoch."""
+    return {
+        "traceId": TRACE_ID,
+        "spanId": span_id(number),
+        "name": f"span {number}",
+        "startTimeUnixNano": "1000000000",
+        "endTimeUnixNano": "2000000000",
+        **fields,
+    }
+
+
+def line(*spans: dict[str, Any], **resource: str) -> str:
+    """One line of a file with these spans."""
+    attributes = [{"key": key, "value": {"stringValue": value}} for key, value in resource.items()]
+    scope_spans = [{"scope": {"name": "tests"}, "spans": list(spans)}]
+    return json.dumps({"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": scope_spans}]}) + "\n"
+
+
+def read(*paths: Path) -> tuple[list[Span], reading.Quality]:
+    return reading.read(reading.files(map(str, paths)))
+
+
+def test_everything_that_a_span_has_is_read(tmp_path: Path) -> None:
+    """A span keeps its ids, times, kind, status, attributes of every type, events, links, resource and scope."""
+    span = described(
+        1,
+        parentSpanId=span_id(7),
+        kind=4,
+        status={"code": 2, "message": "bad"},
+        attributes=[
+            {"key": "text", "value": {"stringValue": "x"}},
+            {"key": "yes", "value": {"boolValue": True}},
+            {"key": "large", "value": {"intValue": "9223372036854775807"}},
+            {"key": "half", "value": {"doubleValue": 0.5}},
+            {"key": "nan", "value": {"doubleValue": "NaN"}},
+            {"key": "list", "value": {"arrayValue": {"values": [{"intValue": 1}, {}]}}},
+            {"key": "map", "value": {"kvlistValue": {"values": [{"key": "k", "value": {"stringValue": "v"}}]}}},
+            {"key": "bytes", "value": {"bytesValue": "AP8="}},
+            {"key": "none"},
+        ],
+        events=[{"name": "e", "timeUnixNano": "5", "attributes": [{"key": "k", "value": {"intValue": "6"}}]}],
+        links=[{"traceId": TRACE_ID.upper(), "spanId": span_id(9)}],
+    )
+    (tmp_path / "a.jsonl").write_text(line(span, **{"host.name": "h"}))
+    (found,), quality = read(tmp_path)
+    assert (found.trace_id, found.span_id, found.parent_id) == (TRACE_ID, span_id(1), span_id(7))
+    assert (found.name, found.kind, found.start_ns, found.end_ns) == ("span 1", 4, 10**9, 2 * 10**9)
+    assert (found.status_code, found.status_message, found.state) == (2, "bad", "ended")
+    assert math.isnan(found.attributes.pop("nan"))
+    assert found.attributes == {
+        "text": "x",
+        "yes": True,
+        "large": 2**63 - 1,
+        "half": 0.5,
+        "list": [1, None],
+        "map": {"k": "v"},
+        "bytes": "AP8=",
+        "none": None,
+    }
+    assert found.events == [("e", 5, {"k": 6})]
+    assert found.links == [(TRACE_ID, span_id(9), {})]
+    assert (found.resource, found.scope) == ({"host.name": "h"}, "tests")
+    assert (quality.files, quality.lines, quality.spans, quality.bad_lines) == (1, 1, 1, 0)
+
+
+def test_times_may_be_numbers(tmp_path: Path) -> None:
+    """Some writers put 64-bit integers as numbers."""
+    (tmp_path / "a.jsonl").write_text(line(described(1, startTimeUnixNano=5, endTimeUnixNano=7)))
+    (found,), _ = read(tmp_path)
+    assert (found.start_ns, found.end_ns) == (5, 7)
+
+
+def test_plain_and_compressed_files_are_found_in_a_folder_and_by_name(tmp_path: Path) -> None:
+    """A folder stands for its span files and nothing else in it; spans of one resource share it."""
+    (tmp_path / "a.jsonl").write_text(line(described(1), host="h") + "\n" + line(described(2), host="h"))
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt") as file:
+        file.write(line(described(3), host="h"))
+    (tmp_path / "notes.txt").write_text("not spans")
+    (tmp_path / "folder.jsonl").mkdir()
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    spans, quality = read(tmp_path)
+    assert [span.name for span in spans] == ["span 1", "span 2", "span 3"]
+    assert len({id(span.resource) for span in spans}) == 1
+    assert (quality.files, quality.lines, quality.bad_lines) == (2, 3, 0)
+    assert [span.name for span in read(tmp_path / "b.jsonl.gz")[0]] == ["span 3"]
+
+
+def test_the_cut_end_of_a_file_that_is_being_written_is_no_error(tmp_path: Path) -> None:
+    """What a live writer has not finished is left for the next time, plain or compressed."""
+    text = line(described(1)) + line(described(2))
+    (tmp_path / "a.jsonl").write_text(text[:-20])
+    packed = gzip.compress((text.replace("span", "packed") * 50).encode())
+    (tmp_path / "b.jsonl.gz").write_bytes(packed[:-12])
+    spans, quality = read(tmp_path)
+    assert "span 1" in {span.name for span in spans}
+    assert "span 2" not in {span.name for span in spans}
+    assert quality.problems == []
+
+
+def test_a_last_line_without_newline_counts_if_it_is_whole(tmp_path: Path) -> None:
+    """Not every writer ends the last line."""
+    (tmp_path / "a.jsonl").write_text(line(described(1)).rstrip())
+    assert len(read(tmp_path)[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ('{"resourceSpans": [}', "not JSON"),
+        ("\x00\x01", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not OTLP traces: expected an object with resourceSpans"),
+        ('{"spans": []}', "not OTLP traces: expected an object with resourceSpans"),
+        ("7", "not OTLP traces"),
+        ('{"resourceSpans": 7}', "not OTLP traces"),
+        (line({"traceId": TRACE_ID}).rstrip(), "a span that is not OTLP: 'spanId' is missing"),
+        (line(described(5, traceId="abc0")).rstrip(), "the id 'abc0' is not 16 bytes in hex"),
+        (line(described(5, spanId="0" * 16)).rstrip(), "its ids are zero"),
+        (line(described(5, startTimeUnixNano="soon")).rstrip(), "a span that is not OTLP"),
+        (line(described(5, attributes=[{"key": 5}])).rstrip(), "a span that is not OTLP"),
+    ],
+)
+def test_a_bad_line_is_told_and_skipped(tmp_path: Path, bad: str, reason: str) -> None:
+    """What is no OTLP is counted with file, line and reason; the lines around it are read."""
+    (tmp_path / "a.jsonl").write_text(line(described(1)) + bad + "\n" + line(described(2)))
+    spans, quality = read(tmp_path)
+    assert [span.name for span in spans] == ["span 1", "span 2"]
+    assert quality.bad_lines == 1
+    (problem,) = quality.problems
+    assert str(problem).startswith(f"{tmp_path / 'a.jsonl'}:2: ")
+    assert reason in problem.reason
+
+
+def test_a_bad_span_costs_itself_and_not_its_line(tmp_path: Path) -> None:
+    """The other spans of the line are read."""
+    (tmp_path / "a.jsonl").write_text(line(described(1), {"no": "span"}, described(2)))
+    spans, quality = read(tmp_path)
+    assert [span.name for span in spans] == ["span 1", "span 2"]
+    assert quality.bad_lines == 1
+
+
+def test_an_endless_line_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line over the limit is never held in memory; what follows it is read."""
+    monkeypatch.setattr(reading, "_MAX_LINE", 1024)
+    (tmp_path / "a.jsonl").write_text("x" * 5000 + "\n" + line(described(1)))
+    spans, quality = read(tmp_path)
+    assert [span.name for span in spans] == ["span 1"]
+    assert [problem.line for problem in quality.problems] == [1]
+
+
+def test_other_signals_are_no_error(tmp_path: Path) -> None:
+    """The Collector may write metrics and logs beside traces."""
+    (tmp_path / "a.jsonl").write_text('{"resourceMetrics": []}\n{"resourceLogs": []}\n' + line(described(1)))
+    spans, quality = read(tmp_path)
+    assert (len(spans), quality.bad_lines) == (1, 0)
+
+
+def test_a_file_that_is_not_what_its_name_says_is_told(tmp_path: Path) -> None:
+    """One bad file does not hide the others."""
+    (tmp_path / "a.jsonl.gz").write_text("not compressed")
+    (tmp_path / "b.jsonl").write_text(line(described(1)))
+    spans, quality = read(tmp_path)
+    assert (len(spans), quality.bad_lines) == (1, 1)
+    assert (quality.problems[0].file, quality.problems[0].line) == (str(tmp_path / "a.jsonl.gz"), 0)
+
+
+def test_a_span_found_twice_is_taken_once(tmp_path: Path) -> None:
+    """Delivery may repeat. An end beats none, a recorded end an estimated one, and of two the later."""
+    estimated = [{"key": "ray.end_estimated", "value": {"boolValue": True}}]
+    (tmp_path / "a.jsonl").write_text(
+        line(described(1), described(2, endTimeUnixNano="0"), described(3, endTimeUnixNano="9", attributes=estimated))
+        + line(described(1, endTimeUnixNano="3000000000"), described(2), described(3, endTimeUnixNano="8"))
+        + line(described(1), described(2, endTimeUnixNano="0"), described(3, endTimeUnixNano="9", attributes=estimated))
+    )
+    spans, quality = read(tmp_path)
+    assert [(span.end_ns, span.state) for span in spans] == [
+        (3_000_000_000, "ended"),
+        (2_000_000_000, "ended"),
+        (8, "ended"),
+    ]
+    assert (quality.spans, quality.duplicates) == (3, 4)
+
+
+def test_a_span_whose_end_is_estimated_is_lost(tmp_path: Path) -> None:
+    """The shipper closes spans of dead processes; they are told apart from those that ended."""
+    estimated = [{"key": "ray.end_estimated", "value": {"boolValue": True}}]
+    (tmp_path / "a.jsonl").write_text(line(described(1, attributes=estimated)))
+    (found,), quality = read(tmp_path)
+    assert (found.state, found.failed, quality.lost) == ("lost", True, 1)
+
+
+def test_a_path_that_does_not_exist_is_an_error() -> None:
+    """The caller named it, so he should know."""
+    with pytest.raises(FileNotFoundError):
+        reading.files(["/no/such/folder"])
+
+
+# --- the spool ------------------------------------------------------------------------------------------------------
+
+
+RESOURCE = Resource(attributes=[KeyValue(key="host.name", value=AnyValue(string_value="h"))]).SerializeToString()
+SCOPE = InstrumentationScope(name="tests").SerializeToString()
+
+
+def encoded(number: int, end: int = 0) -> bytes:
+    return SpanMessage(
+        trace_id=bytes.fromhex(TRACE_ID),
+        span_id=number.to_bytes(8, "big"),
+        name=f"span {number}",
+        start_time_unix_nano=5,
+        end_time_unix_nano=end,
+    ).SerializeToString()
+
+
+def test_a_spool_shows_what_runs_and_what_was_cut_off(tmp_path: Path) -> None:
+    """An opening without end is running while its process lives and lost when it is dead."""
+    writer = SpoolWriter(str(tmp_path))
+    prefix = U16.pack(writer.scope(RESOURCE, SCOPE))
+    for number in (1, 2):
+        writer.start(prefix, encoded(number))
+    writer.span(prefix, encoded(1, end=9))
+    try:
+        spans, quality = read(tmp_path)
+    finally:
+        writer.close()
+    assert [(span.name, span.state, span.end_ns) for span in spans] == [
+        ("span 1", "ended", 9),
+        ("span 2", "running", 0),
+    ]
+    assert (spans[0].resource, spans[0].scope) == ({"host.name": "h"}, "tests")
+    assert (quality.running, quality.lost, quality.duplicates) == (1, 0, 0)
+    assert spans[1].duration_ns(now_ns=25) == 20
+
+    spans, quality = read(tmp_path)
+    assert [span.state for span in spans] == ["ended", "lost"]
+    assert (quality.running, quality.lost) == (0, 1)
+    assert spans[1].duration_ns(now_ns=25) is None
+
+
+def test_a_damaged_spool_gives_what_is_left(tmp_path: Path) -> None:
+    """A record with a wrong checksum is told and skipped, and so is one that holds no span."""
+    writer = SpoolWriter(str(tmp_path))
+    prefix = U16.pack(writer.scope(RESOURCE, SCOPE))
+    writer.span(prefix, encoded(1, end=9))
+    writer.span(prefix, b"\x0a")
+    writer.span(prefix, encoded(2, end=9))
+    writer.close()
+    (segment,) = tmp_path.iterdir()
+    data = segment.read_bytes()
+    segment.write_bytes(data.replace(b"span 1", b"spam 1") + data[-7:])
+    spans, quality = read(tmp_path)
+    assert [span.name for span in spans] == ["span 2"]
+    assert quality.bad_lines == 2
+    assert {problem.file for problem in quality.problems} == {str(segment)}
+
+
+def test_reading_needs_neither_ray_nor_opentelemetry() -> None:
+    """Spans can be looked at where neither is installed."""
+    program = (
+        "import sys; import ray_tracing_hooks._insight.read, ray_tracing_hooks._cli; "
+        "print([name for name in ('ray', 'opentelemetry', 'google', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# --- trees ----------------------------------------------------------------------------------------------------------
+
+
+def made(number: int, parent: int = 0, start: int = 0, trace: str = TRACE_ID) -> Span:
+    return Span(
+        trace, span_id(number), span_id(parent) if parent else "", "f", 1, start, 9, 0, "", {}, [], [], {}, "", "ended"
+    )
+
+
+def names_of(nodes: list[Node]) -> list[int]:
+    return [int(node.span.span_id, 16) for node in nodes]
+
+
+def test_children_stand_below_their_parent_by_start() -> None:
+    """The order of the records does not matter."""
+    (trace,) = traces([made(3, 1, start=5), made(2, 1, start=7), made(1), made(4, 3)])
+    assert names_of(trace.roots) == [1]
+    assert names_of(trace.roots[0].children) == [3, 2]
+    assert names_of(list(trace.nodes())) == [1, 3, 4, 2]
+    assert (trace.size, trace.orphans) == (4, 0)
+
+
+def test_spans_whose_parent_is_missing_are_kept_and_counted() -> None:
+    """An orphan becomes a root beside the real one."""
+    (trace,) = traces([made(1, start=3), made(2, 99, start=1)])
+    assert names_of(trace.roots) == [2, 1]
+    assert trace.orphans == 1
+
+
+def test_the_newest_trace_comes_first() -> None:
+    """Traces are ordered by their first start."""
+    found = traces([made(1, start=1, trace="a" * 32), made(2, start=2, trace="b" * 32)])
+    assert [trace.trace_id[0] for trace in found] == ["b", "a"]
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 14), st.integers(0, 3)), min_size=1, max_size=12))
+def test_every_span_is_in_the_tree_once(edges: list[tuple[int, int, int]]) -> None:
+    """Whatever the parents say, circles and spans that are their own parent included."""
+    unique = {number: made(number, parent, start) for number, parent, start in edges}
+    (trace,) = traces(unique.values())
+    assert sorted(names_of(list(walk(trace.roots)))) == sorted(unique)
+    assert trace.orphans == sum(bool(root.span.parent_id) for root in trace.roots)

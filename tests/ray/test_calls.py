@@ -1,0 +1,389 @@
+"""Tasks, actors, generators and failures: the results are right, and the trace is exactly what happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from conftest import Cluster
+from support import CONSUMER, PRODUCER, by_name, check_links, tree
+
+from ray_tracing_hooks import names
+
+
+def test_tasks_of_every_kind_make_a_submission_and_an_execution_span(cluster: Cluster) -> None:
+    """Every way to call a task gives its result, and one PRODUCER with one CONSUMER below it, nested as the calls
+    were.
+    """
+    run = cluster.once("tasks")
+    assert run.result == [
+        *(2, 15, 6, 2, 4, "none", 2, [1, 2, 3], None, 5, True, None, 1.0, "put", 10, "plain", "lambda", 3),
+    ]
+    check_links(run.spans)
+    assert tree(run.spans) == TASKS.strip()
+
+
+TASKS = """
+__main__.<lambda> ray.remote
+  __main__.<lambda> ray.remote_worker
+__main__.add ray.remote x7
+  __main__.add ray.remote_worker
+__main__.current_span ray.remote
+  __main__.current_span ray.remote_worker
+__main__.first ray.remote
+  __main__.first ray.remote_worker
+__main__.mean ray.remote
+  __main__.mean ray.remote_worker
+__main__.nested ray.remote
+  __main__.nested ray.remote_worker
+    __main__.nested ray.remote
+      __main__.nested ray.remote_worker
+        __main__.nested ray.remote
+          __main__.nested ray.remote_worker
+__main__.no_arguments ray.remote x2
+  __main__.no_arguments ray.remote_worker
+__main__.nothing ray.remote
+  __main__.nothing ray.remote_worker
+__main__.plain ray.remote
+  __main__.plain ray.remote_worker
+__main__.renamed ray.remote
+  a better name
+__main__.spans ray.remote
+  __main__.spans ray.remote_worker
+    outer
+      __main__.add ray.remote
+        __main__.add ray.remote_worker
+      inner
+        __main__.add ray.remote
+          __main__.add ray.remote_worker
+__main__.three ray.remote
+  __main__.three ray.remote_worker
+library.in_library ray.remote
+  library.in_library ray.remote_worker
+    library.in_library_too ray.remote
+      library.in_library_too ray.remote_worker
+"""
+
+
+def test_the_span_of_a_task_is_a_full_span_for_the_code_inside(cluster: Cluster) -> None:
+    """Attributes, events, links, status and a new name that user code gives to the current span are on it."""
+    spans = cluster.once("tasks").spans
+    (span,) = by_name(spans, "__main__.current_span ray.remote_worker")
+    assert span.attributes["mine"] == "yes"
+    assert span.attributes["n"] == 1
+    assert list(span.attributes["list"]) == [1, 2]
+    assert [(event.name, event.attributes) for event in span.events] == [("step", {"at": 1})]
+    assert [(link.trace_id, link.span_id) for link in span.links] == [(f"{1:032x}", f"{2:016x}")]
+    (renamed,) = by_name(spans, "a better name")
+    assert renamed.status_code == 1
+    assert [event.attributes["exception.type"] for event in renamed.events] == ["ValueError"]
+    (outer,) = by_name(spans, "outer")
+    assert outer.attributes["size"] == 3
+    assert outer.scope == "tasks"
+
+
+def test_both_spans_of_a_call_have_the_attributes_of_rays_own_tracing(cluster: Cluster) -> None:
+    """The keys of Ray's own tracing are there; the task id is that of the task which the call makes, on both spans."""
+    spans = cluster.once("tasks").spans
+    (submission,) = by_name(spans, "__main__.spans ray.remote")
+    (execution,) = by_name(spans, "__main__.spans ray.remote_worker")
+    (driver,) = by_name(spans, "tasks.py ray.driver")
+    for span, kind in ((submission, PRODUCER), (execution, CONSUMER)):
+        assert span.kind == kind
+        assert span.scope == names.SCOPE
+        assert span.attributes[names.RAY_REMOTE] == "function"
+        assert span.attributes[names.RAY_FUNCTION] == "__main__.spans"
+        assert span.attributes[names.RAY_PID] == str(span.resource["process.pid"])
+        assert span.attributes[names.RAY_NODE_ID] == span.resource[names.RESOURCE_NODE_ID]
+        assert span.attributes[names.RAY_WORKER_ID] == span.resource[names.RESOURCE_WORKER_ID]
+        assert span.attributes[names.RAY_JOB_ID] == driver.attributes[names.RAY_JOB_ID]
+        assert span.attributes[names.RAY_TASK_ID] == submission.attributes[names.RAY_TASK_ID]
+        assert span.attributes[names.RAY_PARENT_TASK_ID] == driver.attributes[names.RAY_TASK_ID]
+        assert not any(key.startswith("_") for key in span.attributes)
+    assert submission.resource[names.RESOURCE_PROCESS_TYPE] == "driver"
+    assert execution.resource[names.RESOURCE_PROCESS_TYPE] == "worker"
+    assert submission.start_ns == execution.attributes[names.RAY_SUBMIT_TIME]
+    assert submission.start_ns <= execution.start_ns <= execution.end_ns
+    # A call made by the task, also under a span of the user's: its caller is the task.
+    inner = [span for span in by_name(spans, "__main__.add ray.remote") if span.trace_id and span.parent_id]
+    callers = {span.attributes[names.RAY_PARENT_TASK_ID] for span in inner}
+    assert execution.attributes[names.RAY_TASK_ID] in callers
+
+
+def test_actors_of_every_kind_make_a_submission_and_an_execution_span(cluster: Cluster) -> None:
+    """Creation and methods: inherited, decorated, static, of the class, async, threaded, grouped, on passed handles."""
+    run = cluster.once("actors")
+    assert run.result == [
+        *(1, 3, 4, 5, None, "inherited", "derived base", 1, 2, 3, [1, 2], 11, True, 111, "hello", 3, 4),
+        *(["a", "b"], 7, "inherited", 15, ["met", "met"], 1, ["a", "b", "c"]),
+    ]
+    check_links(run.spans)
+    assert tree(run.spans) == ACTORS.strip()
+    for name in ("work a", "work b", "meet a", "meet b", "meet c"):
+        (span,) = by_name(run.spans, name)
+        assert span.attributes["who"] == name[-1], "the current span of a call is its own, whatever runs beside it"
+    assert [span.attributes["who"] for span in by_name(run.spans, "Grouped.meet ray.remote_worker")] == ["met", "met"]
+
+
+ACTORS = """
+Async.__init__ ray.remote
+  Async.__init__ ray.remote_worker
+Async.arrive ray.remote
+  Async.arrive ray.remote_worker
+Async.calls ray.remote
+  Async.calls ray.remote_worker
+    Plain.add ray.remote
+      Plain.add ray.remote_worker
+Async.inherited ray.remote
+  Async.inherited ray.remote_worker
+Async.sync ray.remote
+  Async.sync ray.remote_worker
+Async.work ray.remote
+  Async.work ray.remote_worker
+    work a
+Async.work ray.remote
+  Async.work ray.remote_worker
+    work b
+Grouped.__init__ ray.remote
+  Grouped.__init__ ray.remote_worker
+Grouped.compute ray.remote
+  Grouped.compute ray.remote_worker
+Grouped.meet ray.remote x2
+  Grouped.meet ray.remote_worker
+NoInit.__init__ ray.remote
+  NoInit.__init__ ray.remote_worker
+NoInit.hello ray.remote
+  NoInit.hello ray.remote_worker
+Plain.__init__ ray.remote x4
+  Plain.__init__ ray.remote_worker
+Plain.add ray.remote x6
+  Plain.add ray.remote_worker
+Plain.call ray.remote
+  Plain.call ray.remote_worker
+    Plain.add ray.remote
+      Plain.add ray.remote_worker
+Plain.decorated ray.remote
+  Plain.decorated ray.remote_worker
+Plain.inherited ray.remote
+  Plain.inherited ray.remote_worker
+Plain.none ray.remote
+  Plain.none ray.remote_worker
+Plain.of_class ray.remote
+  Plain.of_class ray.remote_worker
+Plain.overridden ray.remote
+  Plain.overridden ray.remote_worker
+Plain.spans ray.remote
+  Plain.spans ray.remote_worker
+    in actor
+Plain.static ray.remote
+  Plain.static ray.remote_worker
+Plain.two ray.remote
+  Plain.two ray.remote_worker
+Threaded.__init__ ray.remote
+  Threaded.__init__ ray.remote_worker
+Threaded.meet ray.remote
+  Threaded.meet ray.remote_worker
+    meet a
+Threaded.meet ray.remote
+  Threaded.meet ray.remote_worker
+    meet b
+Threaded.meet ray.remote
+  Threaded.meet ray.remote_worker
+    meet c
+__main__.use ray.remote
+  __main__.use ray.remote_worker
+    Plain.add ray.remote
+      Plain.add ray.remote_worker
+"""
+
+
+def test_the_spans_of_an_actor_name_the_actor(cluster: Cluster) -> None:
+    """Creation and methods of one actor have one actor id, on both spans, and the task id that contains it."""
+    spans = cluster.once("actors").spans
+    actors = {span.attributes[names.RAY_ACTOR_ID] for span in spans if span.name.startswith("Async.")}
+    assert len(actors) == 1
+    for span in (span for span in spans if span.name.startswith("Async.")):
+        assert span.attributes[names.RAY_TASK_ID].endswith(span.attributes[names.RAY_ACTOR_ID])
+        assert span.attributes[names.RAY_REMOTE] == "actor"
+        assert span.attributes[names.RAY_ACTOR_CLASS] == "Async"
+        assert span.attributes[names.RAY_FUNCTION] == f"Async.{span.attributes[names.RAY_ACTOR_METHOD]}"
+
+
+def test_a_detached_actor_is_traced_for_each_driver_that_calls_it(cluster: Cluster) -> None:
+    """One driver makes a named actor, another looks it up: each has its own trace, and get_if_exists makes no span."""
+    created = cluster.run("actors", "create")
+    assert created.result == 6
+    assert tree(created.spans) == DETACHED.strip()
+    found = cluster.run("actors", "lookup")
+    assert found.result == 7
+    assert tree(found.spans) == "Plain.add ray.remote\n  Plain.add ray.remote_worker"
+    assert found.spans[0].trace_id != created.spans[0].trace_id
+
+
+DETACHED = """
+Plain.__init__ ray.remote
+  Plain.__init__ ray.remote_worker
+Plain.add ray.remote
+  Plain.add ray.remote_worker
+"""
+
+
+def test_the_span_of_a_generator_lasts_until_it_is_done(cluster: Cluster) -> None:
+    """Generator tasks and methods, sync and async: the body runs inside the span, to its end, its failure or its
+    closing.
+    """
+    run = cluster.once("generators")
+    assert run.result == [
+        *([0, 1], [], [1, 2], [0, 1, 2], [1, "RayTaskError(ValueError)"], [0], [0, 1, 2], [1, 2], [["x"]], 4),
+        *([0, 1], [1, 2], [1, "RayTaskError(KeyError)"], [0, 1]),
+    ]
+    check_links(run.spans)
+    assert tree(run.spans) == GENERATORS.strip()
+    for across in by_name(run.spans, "across"):
+        assert (across.attributes["before"], across.attributes["after"]) == (True, True)
+    counted = {
+        span.attributes[names.RAY_FUNCTION]: span.attributes[names.RAY_GENERATOR_ITEMS]
+        for span in run.spans
+        if names.RAY_GENERATOR_ITEMS in span.attributes
+    }
+    assert counted["Actor.generate"] == 3
+    assert counted["AsyncActor.generate"] == 2
+    assert counted["__main__.empty"] == 0
+    assert counted["__main__.failing"] == 1
+    for outer in by_name(run.spans, "__main__.streaming ray.remote_worker"):
+        items = [span for span in run.spans if span.parent_id == outer.span_id]
+        assert all(outer.start_ns <= item.start_ns <= item.end_ns <= outer.end_ns for item in items)
+
+
+GENERATORS = """
+Actor.__init__ ray.remote
+  Actor.__init__ ray.remote_worker
+Actor.generate ray.remote
+  Actor.generate ray.remote_worker
+Actor.span_across_yields ray.remote
+  Actor.span_across_yields ray.remote_worker
+    across
+Actor.static ray.remote
+  Actor.static ray.remote_worker
+Actor.with_kwargs ray.remote
+  Actor.with_kwargs ray.remote_worker
+AsyncActor.__init__ ray.remote
+  AsyncActor.__init__ ray.remote_worker
+AsyncActor.failing ray.remote
+  AsyncActor.failing ray.remote_worker !KeyError
+AsyncActor.generate ray.remote
+  AsyncActor.generate ray.remote_worker
+    async item 0
+      __main__.one ray.remote
+        __main__.one ray.remote_worker
+    async item 1
+      __main__.one ray.remote
+        __main__.one ray.remote_worker
+AsyncActor.span_across_yields ray.remote
+  AsyncActor.span_across_yields ray.remote_worker
+    across
+__main__.dynamic ray.remote
+  __main__.dynamic ray.remote_worker
+__main__.empty ray.remote
+  __main__.empty ray.remote_worker
+__main__.endless ray.remote
+  __main__.endless ray.remote_worker !ray.exceptions.TaskCancelledError
+__main__.failing ray.remote
+  __main__.failing ray.remote_worker !ValueError
+__main__.fixed ray.remote
+  __main__.fixed ray.remote_worker
+__main__.streaming ray.remote
+  __main__.streaming ray.remote_worker
+    item 0
+      __main__.one ray.remote
+        __main__.one ray.remote_worker
+    item 1
+      __main__.one ray.remote
+        __main__.one ray.remote_worker
+__main__.streaming ray.remote
+  __main__.streaming ray.remote_worker
+    item 0
+      __main__.one ray.remote
+        __main__.one ray.remote_worker
+"""
+
+
+def test_failures_are_on_the_span_where_they_happened(cluster: Cluster, tmp_path: Path) -> None:
+    """Errors, retries, cancellations and killed workers have their type; intended exits are no errors."""
+    run = cluster.run("failures", str(tmp_path))
+    assert run.result == [
+        *("RayTaskError(ValueError)", "RayTaskError(ValueError)", "RayTaskError(KeyError)", 2, 2),
+        *("RayTaskError(RuntimeError)", "RayTaskError(KeyError)", "RayTaskError(KeyError)", "ActorDiedError"),
+        *("missing a required argument: 'a'", "got an unexpected keyword argument 'unknown'"),
+        *("too many positional arguments", "ActorDiedError", "ActorDiedError", "ActorDiedError"),
+        *("RayTaskError(TaskCancelledError)", "RayTaskError(TaskCancelledError)", "WorkerCrashedError"),
+    ]
+    check_links(run.spans)
+    assert tree(run.spans) == FAILURES.strip()
+    inner, outer = sorted(
+        (span for span in run.spans if span.status_message == "ValueError: bad inner"), key=lambda span: span.end_ns
+    )
+    assert (inner.attributes["error.type"], outer.attributes["error.type"]) == ("ValueError", "ValueError")
+    (event,) = inner.events
+    assert event.attributes["exception.type"] == "ValueError"
+    assert event.attributes["exception.message"] == "bad inner"
+    assert "in fails" in event.attributes["exception.stacktrace"]
+    assert "ray_tracing_hooks" not in event.attributes["exception.stacktrace"]
+    (killed,) = by_name(run.spans, "__main__.killed ray.remote_worker")
+    assert killed.status_message == "worker died"
+    assert killed.attributes[names.RAY_END_ESTIMATED] is True
+    assert killed.end_ns > killed.start_ns
+
+
+FAILURES = """
+Actor.__init__ ray.remote x2
+  Actor.__init__ ray.remote_worker
+Actor.exits ray.remote
+  Actor.exits ray.remote_worker
+Actor.fails ray.remote
+  Actor.fails ray.remote_worker !KeyError
+Actor.fails ray.remote !TypeError
+Actor.sys_exits ray.remote
+  Actor.sys_exits ray.remote_worker
+AsyncActor.__init__ ray.remote x2
+  AsyncActor.__init__ ray.remote_worker
+AsyncActor.exits ray.remote
+  AsyncActor.exits ray.remote_worker
+AsyncActor.fails ray.remote
+  AsyncActor.fails ray.remote_worker !KeyError
+AsyncActor.waits ray.remote
+  AsyncActor.waits ray.remote_worker !ray.exceptions.TaskCancelledError
+    Signal.set ray.remote
+      Signal.set ray.remote_worker
+FailsInit.__init__ ray.remote
+  FailsInit.__init__ ray.remote_worker !RuntimeError
+FailsInit.never ray.remote
+Signal.__init__ ray.remote x3
+  Signal.__init__ ray.remote_worker
+Signal.wait ray.remote x3
+  Signal.wait ray.remote_worker
+__main__.chained ray.remote
+  __main__.chained ray.remote_worker !KeyError
+__main__.fails ray.remote
+  __main__.fails ray.remote_worker !ValueError
+__main__.fails ray.remote !TypeError x2
+__main__.interrupted ray.remote
+  __main__.interrupted ray.remote_worker !ray.exceptions.TaskCancelledError
+    Signal.set ray.remote
+      Signal.set ray.remote_worker
+__main__.killed ray.remote
+  __main__.killed ray.remote_worker !worker_died
+    Signal.set ray.remote
+      Signal.set ray.remote_worker
+__main__.odd ray.remote
+  __main__.odd ray.remote_worker !__main__.Odd
+__main__.once ray.remote x2
+  __main__.once ray.remote_worker
+__main__.passes_on ray.remote
+  __main__.passes_on ray.remote_worker !ValueError
+    __main__.fails ray.remote
+      __main__.fails ray.remote_worker !ValueError
+__main__.retried ray.remote
+  __main__.retried ray.remote_worker !OSError
+  __main__.retried ray.remote_worker !OSError #1
+  __main__.retried ray.remote_worker #2
+"""

@@ -7,7 +7,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("--no-collapse", is_flag=True, help="Do not put equal siblings together.")
 @click.option("--raw", is_flag=True, help="Submission and execution of a call as the two spans that they are.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON list of traces, every span with its children.")
-def tree(  # noqa: PLR0913  one argument an option
+def tree(
     paths: tuple[str, ...],
     name: str | None,
     trace_id: str | None,
@@ -129,8 +129,7 @@ def _print_json(traces: Sequence[Trace], now_ns: int) -> None:
     click.echo("[", nl=False)
     for position, trace in enumerate(traces):
         click.echo(",\n" if position else "\n", nl=False)
-        for part in _trace_json(trace, now_ns):
-            click.echo(part, nl=False)
+        click.echo("".join(_trace_json(trace, now_ns)), nl=False)
     click.echo("\n]" if traces else "]")
 
 
@@ -223,6 +222,9 @@ class _Remark:
 
 _COLUMNS = ("TIME", "MIN .. MAX", "QUEUED", "SUBMIT", "WHERE")
 _TIME, _WHERE = 0, len(_COLUMNS) - 1
+_LEAST_NEEDED = (3, 2, 1, 4)
+"""Columns that go where a terminal is too narrow for all, the first of them first."""
+
 _LONGEST_WHERE = 48
 _SHORTEST_NAME = 24
 _LONGEST_NAME = 100
@@ -268,14 +270,13 @@ class _Signs:
     branch: str
     last: str
     bar: str
-    times: str
     error: str
     cut: str
     ascii_only: bool
 
 
-_UNICODE = _Signs("├─ ", "└─ ", "│  ", "×", "✗", "…", ascii_only=False)  # noqa: RUF001
-_ASCII = _Signs("|- ", "`- ", "|  ", "x", "!", "~", ascii_only=True)
+_UNICODE = _Signs("├─ ", "└─ ", "│  ", "✗", "…", ascii_only=False)
+_ASCII = _Signs("|- ", "`- ", "|  ", "!", "~", ascii_only=True)
 
 
 def _trace_lines(trace: Trace, signs: _Signs, *, pair: bool, collapse: bool, now_ns: int) -> Iterator[_Line | _Remark]:
@@ -286,7 +287,7 @@ def _trace_lines(trace: Trace, signs: _Signs, *, pair: bool, collapse: bool, now
         group, guide, below = pending.pop()
         children = groups((child for item in group for child in item.children), collapse=collapse)
         span = group[0].span
-        marks = f" {signs.times}{len(group):,}" if len(group) > 1 else ""
+        marks = f" x{len(group):,}" if len(group) > 1 else ""
         if span.state != "ended":
             marks += f" [{span.state}]"
         style = "red" if span.failed else "yellow" if span.state == "running" else ""
@@ -377,20 +378,26 @@ def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs)
     from rich.text import Text  # noqa: PLC0415
 
     rows = [line for line in lines if isinstance(line, _Line)]
-    used = [column for column in range(len(_COLUMNS)) if any(row.cells[column] for row in rows)]
-    widths = {column: max(len(_COLUMNS[column]), *(cell_len(row.cells[column]) for row in rows)) for column in used}
-    if width is not None and _WHERE in widths:
-        widths[_WHERE] = min(widths[_WHERE], _LONGEST_WHERE)
+    widths = {
+        column: max(len(title), *(cell_len(row.cells[column]) for row in rows))
+        for column, title in enumerate(_COLUMNS)
+        if any(row.cells[column] for row in rows)
+    }
     name_width = min(_LONGEST_NAME, max(cell_len(row.guide + row.name + row.marks) for row in rows))
     if width is not None:
-        name_width = min(name_width, max(_SHORTEST_NAME, width - sum(widths.values()) - 2 * len(widths)))
+        widths[_WHERE] = min(widths.get(_WHERE, 0), _LONGEST_WHERE)
+        for column in _LEAST_NEEDED:
+            if width - _taken(widths) >= min(name_width, _SHORTEST_NAME):
+                break
+            widths.pop(column, None)
+        name_width = min(name_width, width - _taken(widths))
 
     def cells(texts: Sequence[str]) -> list[tuple[str, str]]:
         return [
             ("  " + texts[column].rjust(widths[column]), "" if column == _TIME else "dim")
             if column != _WHERE
             else ("  " + _cut(texts[column], widths[column], signs.cut), "dim")
-            for column in used
+            for column in widths
         ]
 
     yield Text.assemble(" " * name_width, *cells(_COLUMNS), style="dim")
@@ -411,13 +418,18 @@ def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs)
         yield text
 
 
+def _taken(widths: Mapping[int, int]) -> int:
+    """What columns of these widths take of a line, with what is between them."""
+    return sum(widths.values()) + 2 * len(widths)
+
+
 def _cut(text: str, width: int, sign: str) -> str:
     """The text, without its middle if it is wider than ``width``: of names both ends tell most."""
     from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
 
     if cell_len(text) <= width:
         return text
-    if width < 2:  # noqa: PLR2004  no room for a sign and a character
+    if width < 2:
         return ""
     tail = (width - 1) // 2
     return set_cell_size(text, width - 1 - tail) + sign + set_cell_size(text[::-1], tail)[::-1]

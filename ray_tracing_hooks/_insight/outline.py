@@ -103,7 +103,7 @@ def error_text(span: Span) -> str:
 
 
 def _exception(span: Span) -> dict[str, Any]:
-    for event in reversed(span.events):
+    for event in span.events[::-1]:
         if event.name == "exception":
             return event.attributes
     return {}

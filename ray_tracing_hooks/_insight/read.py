@@ -180,7 +180,7 @@ def _read_json(path: str, gathered: _Gathered, on_bytes: Callable[[int], None]) 
                     document = json.loads(line)
                 except (ValueError, RecursionError) as error:
                     if line.endswith(b"\n"):
-                        quality.bad(path, number, f"not JSON: {error}")
+                        quality.bad(path, number, f"not JSON: {_explain(error)}")
                     else:
                         quality.lines -= 1  # still being written
                 else:
@@ -232,6 +232,8 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Re
 
 
 def _explain(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos + 1}"  # its own text counts lines within this line
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 

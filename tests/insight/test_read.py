@@ -236,13 +236,14 @@ SCOPE = InstrumentationScope(name="tests").SerializeToString()
 
 
 def encoded(number: int, end: int = 0) -> bytes:
-    return SpanMessage(
+    message: bytes = SpanMessage(
         trace_id=bytes.fromhex(TRACE_ID),
         span_id=number.to_bytes(8, "big"),
         name=f"span {number}",
         start_time_unix_nano=5,
         end_time_unix_nano=end,
     ).SerializeToString()
+    return message
 
 
 def test_a_spool_shows_what_runs_and_what_was_cut_off(tmp_path: Path) -> None:

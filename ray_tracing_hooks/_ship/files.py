@@ -1,0 +1,59 @@
+"""The files of a shipper in its spool folder, besides the segments."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+
+LOCK = "shipper.lock"
+"""Locked as long as a shipper runs or is being started."""
+
+PLAN = "plan.json"
+WAKE = "wake"
+"""The FIFO on which a shipper is asked to do something at once."""
+
+
+def write_atomically(path: str, text: str) -> None:
+    """Make or replace a file that only this user can read: nobody ever sees a part of it. Raises OSError."""
+    temporary = f"{path}.{secrets.token_hex(4)}.new"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def take_lock(spool_dir: str) -> int | None:
+    """The descriptor that holds the lock of the shipper, or None if another holds it. Raises OSError.
+
+    The lock belongs to the descriptor, so whoever inherits it holds the lock from then on.
+    """
+    path = os.path.join(spool_dir, LOCK)
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except BlockingIOError:
+            free = False
+        if is_file_at(descriptor, path):
+            if free:
+                return descriptor
+            os.close(descriptor)
+            return None
+        # A shipper that ended has removed the file since it was opened: what counts is the next one.
+        os.close(descriptor)
+
+
+def is_file_at(descriptor: int, path: str) -> bool:
+    """Whether the open file is the one that ``path`` names now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except OSError:
+        return False

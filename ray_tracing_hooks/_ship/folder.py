@@ -1,0 +1,135 @@
+"""What is in a spool folder at one moment: the segments, and which of their processes live."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ray_tracing_hooks._spool.layout import segment_name
+from ray_tracing_hooks._spool.reader import is_locked, segments
+
+_SEEN_LATELY = 5.0
+"""A process that was alive so many seconds ago is taken to have died when it is first seen dead."""
+
+
+class Segment(NamedTuple):
+    """One segment file. ``complete``: its process will not write to it again, and ``size`` is final."""
+
+    sequence: int
+    path: str
+    size: int
+    mtime_ns: int
+    complete: bool
+
+
+class ProcessLook(NamedTuple):
+    """One process: its segments that are still there, oldest first, whether it holds the lock of one, and its end.
+
+    ``ended_at`` is in nanoseconds since the epoch. It is None for a process that lives, and also for one that has let go of
+    its segments but runs on, as a driver does after ``ray.shutdown()``: that one may still write what it has begun.
+    """
+
+    segments: list[Segment]
+    alive: bool
+    ended_at: int | None
+    let_go: float
+    """Monotonic time at which it was first seen without a lock."""
+
+
+class Look(NamedTuple):
+    """One look at the folder. Looks are numbered; what was written before a look began is in it."""
+
+    number: int
+    processes: dict[str, ProcessLook]
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for process in self.processes.values() for segment in process.segments)
+
+
+@dataclass
+class _Memory:
+    """What is remembered of a process from look to look."""
+
+    complete: dict[str, Segment] = field(default_factory=dict)
+    alive_at: float | None = None
+    let_go: float | None = None
+    newest_mtime_ns: int = 0
+    ended_at: int | None = None
+
+
+class Folder:
+    """Looks at a spool folder, cheaply: a segment that was seen complete is not asked again."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._number = 0
+        self._memories: dict[str, _Memory] = {}
+
+    def look(self, also: set[str]) -> Look:
+        """What is there now, and of the processes ``also`` what has become of them even if they have no segment left."""
+        self._number += 1
+        found = segments(self.path)
+        self._memories = {name: memory for name, memory in self._memories.items() if name in found or name in also}
+        return Look(self._number, {name: self._process(name, found.get(name, [])) for name in {*found, *also}})
+
+    def _process(self, name: str, files: list[tuple[int, str]]) -> ProcessLook:
+        memory = self._memories.setdefault(name, _Memory())
+        seen = [segment for sequence, path in files if (segment := _segment(name, sequence, path, memory)) is not None]
+        memory.complete = {segment.path: segment for segment in seen if segment.complete}
+        if seen:
+            memory.newest_mtime_ns = max(memory.newest_mtime_ns, seen[-1].mtime_ns)
+        alive = any(not segment.complete for segment in seen) or (bool(seen) and self._has_moved_on(name, seen[-1]))
+        now = time.monotonic()
+        if alive:
+            memory.alive_at, memory.let_go, memory.ended_at = now, None, None
+            return ProcessLook(seen, alive=True, ended_at=None, let_go=0.0)
+        memory.let_go = memory.let_go or now
+        if memory.ended_at is None and not is_running(name):
+            lately = memory.alive_at is not None and now - memory.alive_at < _SEEN_LATELY
+            memory.ended_at = time.time_ns() if lately or not memory.newest_mtime_ns else memory.newest_mtime_ns
+        return ProcessLook(seen, alive=False, ended_at=memory.ended_at, let_go=memory.let_go)
+
+    def _has_moved_on(self, name: str, last: Segment) -> bool:
+        # A process locks its next segment before it lets go of the last one. If that happened between listing the
+        # folder and asking for the lock, the next segment is there by now.
+        return os.path.lexists(os.path.join(self.path, segment_name(name, last.sequence + 1)))
+
+
+def _segment(name: str, sequence: int, path: str, memory: _Memory) -> Segment | None:
+    known = memory.complete.get(path)
+    try:
+        if known is not None:
+            return known
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        # A writer locks its segment before the first byte, so an empty one is still being made if its process runs.
+        # Asking for the lock at that moment would keep the writer from getting it.
+        locked = is_locked(path) if status.st_size else is_running(name)
+        if not locked:
+            status = os.lstat(path)
+    except OSError:
+        return None
+    return Segment(sequence, path, status.st_size, status.st_mtime_ns, complete=not locked)
+
+
+def is_running(name: str) -> bool:
+    """Whether the process that a segment is named after runs, be it without a lock.
+
+    A name is ``<pid>-<hexadecimal time of its first segment in ns>-<random>``. A process with that pid which began after
+    that time is another one.
+    """
+    pid, _, rest = name.partition("-")
+    try:
+        named_at = int(rest.partition("-")[0], 16)
+        with open(f"/proc/{int(pid)}/stat", encoding="utf-8", errors="replace") as file:
+            status = file.read().rpartition(")")[2].split()
+        state, began = status[0], int(status[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return False
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    return state not in {"Z", "X"} and age > (time.time_ns() - named_at) / 1e9 - 1.0

@@ -1,0 +1,253 @@
+"""Reading a spool for one sink: from where it stopped, with the spans that were cut off closed."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.wire import FormatError, fields
+from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment
+from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.sinks import Batch
+from ray_tracing_hooks._spool.layout import DROPPED, RESOURCE, SCOPE, SPAN, START, TWO_U16, U16, U64
+from ray_tracing_hooks._spool.reader import Record, SegmentReader
+
+_READ_BYTES = 1024 * 1024
+_PORTION_BYTES = 1024 * 1024
+
+_IDS = slice(2, 30)
+"""Trace id and span id with their tags, in the payload of a START or SPAN."""
+
+_START_TIME = 0x39
+_end_time = struct.Struct("<cQ").pack
+
+
+class Scope:
+    """A scope of one segment; compared by identity, which is cheaper than by its bytes."""
+
+    __slots__ = ("resource", "scope")
+
+    def __init__(self, resource: bytes, scope: bytes) -> None:
+        self.resource = resource
+        self.scope = scope
+
+
+class Opening(NamedTuple):
+    """A span that has begun: its scope, its encoding without an end, and the sequence of its segment."""
+
+    scope: Scope
+    span: bytes
+    sequence: int
+
+
+@dataclass
+class _Position:
+    """How far one process has been read."""
+
+    sequence: int = 0
+    resume: int = 0
+    """Records of the segment before this offset were delivered earlier, and are read only for what they define."""
+    reader: SegmentReader | None = None
+    resources: dict[int, bytes] = field(default_factory=dict)
+    scopes: dict[int, Scope] = field(default_factory=dict)
+    openings: dict[bytes, Opening] = field(default_factory=dict)
+
+    def next_segment(self) -> None:
+        self.sequence += 1
+        self.resume = 0
+        self.reader = None
+        self.resources = {}
+        self.scopes = {}
+
+
+class Follower:
+    """Reads every process of a spool folder, each from its own position on.
+
+    ``stored`` is what :meth:`positions` gave to an earlier shipper. ``reports`` says whether this follower counts damage
+    and drops; one of several does, since all read the same.
+    """
+
+    def __init__(self, stored: Mapping[str, Any], problems: Problems, *, reports: bool) -> None:
+        self._problems = problems
+        self._reports = reports
+        self._positions = {name: _restored(entry) for name, entry in stored.items()}
+        self._portion: dict[Scope, list[bytes]] = {}
+        self._bytes = 0
+
+    def follow(self, look: Look) -> Iterator[list[Batch]]:
+        """What is new in ``look``, in portions of about a mebibyte. Raises OSError, after all that can be read."""
+        failure: OSError | None = None
+        for name, process in look.processes.items():
+            position = self._positions.get(name)
+            if position is None:
+                if not process.segments:
+                    continue
+                position = self._positions[name] = _Position(process.segments[0].sequence)
+            try:
+                for segment in process.segments:
+                    if segment.sequence >= position.sequence:
+                        yield from self._segment(position, segment)
+            except OSError as error:
+                failure = error
+                continue
+            if process.ended_at is not None and position.openings and _is_read(position, process):
+                self._close(position, process.ended_at)
+        yield from self._take(0)
+        for name in [name for name, position in self._positions.items() if name not in look.processes]:
+            # Its segments are gone, and nothing of it was open.
+            del self._positions[name]
+        if failure is not None:
+            raise failure
+
+    def positions(self) -> dict[str, Any]:
+        """What to store, for a follower that goes on from here. Openings in a segment that is still read come from it."""
+        return {
+            name: {
+                "sequence": position.sequence,
+                "offset": max(position.resume, position.reader.offset if position.reader is not None else 0),
+                "openings": [
+                    [_text(opening.scope.resource), _text(opening.scope.scope), _text(opening.span)]
+                    for opening in position.openings.values()
+                    if opening.sequence < position.sequence
+                ],
+            }
+            for name, position in self._positions.items()
+        }
+
+    def sequences(self) -> dict[str, int]:
+        """For each process the sequence of the segment it is at: all before have been read."""
+        return {name: position.sequence for name, position in self._positions.items()}
+
+    def open_processes(self) -> set[str]:
+        """The processes that have begun spans and not ended them."""
+        return {name for name, position in self._positions.items() if position.openings}
+
+    def _segment(self, position: _Position, segment: Segment) -> Iterator[list[Batch]]:
+        if segment.sequence > position.sequence:
+            # The one that was expected has been removed.
+            position.sequence = segment.sequence - 1
+            position.next_segment()
+        reader = position.reader
+        if reader is None:
+            reader = position.reader = SegmentReader(segment.path)
+        damaged = reader.damaged
+        while reader.offset < segment.size:
+            before = reader.offset
+            try:
+                records = reader.read(final=segment.complete, limit=_READ_BYTES)
+            except FileNotFoundError:
+                break
+            self._records(position, records)
+            yield from self._take(_PORTION_BYTES)
+            if reader.offset == before:
+                break
+        if self._reports:
+            self._problems.count("{count} bytes of the spool were damaged and are lost", reader.damaged - damaged)
+        if segment.complete:
+            position.next_segment()
+
+    def _records(self, position: _Position, records: list[Record]) -> None:
+        scopes, openings, portion, resume = position.scopes, position.openings, self._portion, position.resume
+        undefined = 0
+        for kind, payload, offset in records:
+            if kind == SPAN:
+                openings.pop(payload[2:32], None)
+                if offset < resume:
+                    continue
+                scope = scopes.get(payload[0] | payload[1] << 8) if len(payload) > 2 else None
+                if scope is None:
+                    undefined += 1
+                    continue
+                spans = portion.get(scope)
+                if spans is None:
+                    spans = portion[scope] = []
+                spans.append(payload[2:])
+                self._bytes += len(payload)
+            elif kind == START:
+                scope = scopes.get(payload[0] | payload[1] << 8) if len(payload) >= 30 else None
+                if scope is None:
+                    undefined += 1
+                    continue
+                openings[payload[2:32]] = Opening(scope, payload[2:], position.sequence)
+            else:
+                undefined += not self._other(position, kind, payload, known=offset < resume)
+        if self._reports:
+            self._problems.count("{count} records of the spool make no sense and were skipped", undefined)
+
+    def _other(self, position: _Position, kind: int, payload: bytes, *, known: bool) -> bool:
+        """Take in a definition or a count; whether it makes sense."""
+        if kind == RESOURCE and len(payload) >= 2:
+            position.resources[U16.unpack_from(payload)[0]] = payload[2:]
+        elif kind == SCOPE and len(payload) >= 4:
+            scope, resource = TWO_U16.unpack_from(payload)
+            position.scopes[scope] = Scope(position.resources.get(resource, b""), payload[4:])
+        elif kind == DROPPED and len(payload) == U64.size:
+            if self._reports and not known:
+                text = "{count} spans could not be written to the spool by their processes and are lost"
+                self._problems.count(text, U64.unpack(payload)[0])
+        else:
+            return False
+        return True
+
+    def _close(self, position: _Position, ended_at: int) -> None:
+        for opening in position.openings.values():
+            span = closed(opening.span, ended_at)
+            self._portion.setdefault(opening.scope, []).append(span)
+            self._bytes += len(span)
+        position.openings.clear()
+
+    def _take(self, at_least: int) -> Iterator[list[Batch]]:
+        if self._portion and self._bytes >= at_least:
+            portion, self._portion, self._bytes = self._portion, {}, 0
+            yield [Batch(scope.resource, scope.scope, spans) for scope, spans in portion.items()]
+
+
+def closed(opening: bytes, ended_at: int) -> bytes:
+    """The encoded span that was cut off by the death of its process, with an end and the error appended.
+
+    ``ended_at`` is in nanoseconds since the epoch; a span never ends before it has begun.
+    """
+    try:
+        began = max((int.from_bytes(value, "little") for tag, value in fields(opening) if tag == _START_TIME), default=0)
+    except FormatError:
+        began = 0
+    return opening + _end_time(b"\x41", max(began, ended_at)) + _DEATH
+
+
+def _field(tag: int, value: bytes) -> bytes:
+    assert len(value) < 0x80
+    return bytes([tag, len(value)]) + value
+
+
+def _attribute(key: str, value: bytes) -> bytes:
+    return _field(0x4A, _field(0x0A, key.encode()) + _field(0x12, value))
+
+
+_DEATH = (
+    _attribute(names.RAY_END_ESTIMATED, b"\x10\x01")
+    + _attribute(names.ERROR_TYPE, _field(0x0A, b"worker_died"))
+    + _field(0x7A, _field(0x12, b"worker died") + b"\x18\x02")
+)
+"""``ray.end_estimated`` true, ``error.type`` "worker_died", and the status ERROR "worker died"."""
+
+
+def _is_read(position: _Position, process: ProcessLook) -> bool:
+    return not process.segments or position.sequence > process.segments[-1].sequence
+
+
+def _restored(entry: Any) -> _Position:
+    openings = [
+        Opening(Scope(base64.b64decode(resource), base64.b64decode(scope)), base64.b64decode(span), -1)
+        for resource, scope, span in entry["openings"]
+    ]
+    return _Position(
+        int(entry["sequence"]), int(entry["offset"]), openings={opening.span[:30]: opening for opening in openings}
+    )
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()

@@ -1,0 +1,51 @@
+"""What a shipper is to do, as the process that starts it writes it down."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+
+from ray_tracing_hooks._ship.files import PLAN, write_atomically
+
+
+@dataclass(frozen=True)
+class ShipPlan:
+    """The plan of one spool folder, in its ``plan.json``.
+
+    Attributes:
+        exporters: Names of the sinks that each get every span.
+        local_dir: Where the sink ``local`` writes.
+        local_file_max_bytes: Its next file begins before one grows larger than this.
+        local_max_bytes: Its oldest files are removed when all together are larger than this.
+        spool_max_bytes: The oldest segments are removed, delivered or not, when all together are larger than this.
+        raylet_socket: Path of the unix socket of the node's raylet: the shipper stays as long as it can be reached. With
+            None the shipper ends soon after the last writer.
+        log_file: What the shipper logs to, or None for nowhere.
+        label: What names of output files begin with.
+    """
+
+    exporters: tuple[str, ...]
+    local_dir: str
+    local_file_max_bytes: int
+    local_max_bytes: int
+    spool_max_bytes: int
+    raylet_socket: str | None = None
+    log_file: str | None = None
+    label: str = "spans"
+
+    def store(self, spool_dir: str) -> None:
+        """Write the plan for the shipper of this spool folder. Raises OSError."""
+        write_atomically(os.path.join(spool_dir, PLAN), json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, spool_dir: str) -> ShipPlan:
+        """The plan in this spool folder. Raises OSError, or ValueError for what is no plan."""
+        with open(os.path.join(spool_dir, PLAN), encoding="utf-8") as file:
+            found = json.load(file)
+        known = {field.name for field in fields(cls)}
+        try:
+            values = {name: value for name, value in found.items() if name in known}
+            return cls(**{**values, "exporters": tuple(found["exporters"])})
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"{os.path.join(spool_dir, PLAN)!r} is no plan of a shipper: {error!r}") from error

@@ -1,0 +1,67 @@
+"""Starting the shipper of a spool folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ray_tracing_hooks._ship.files import PLAN, take_lock
+from ray_tracing_hooks._ship.plan import ShipPlan
+
+_MODULE = "ray_tracing_hooks._ship"
+
+
+def ensure_running(spool_dir: str, plan: ShipPlan) -> bool:
+    """Start a shipper for this spool folder unless one runs or is being started. True if this call started it.
+
+    ``plan`` counts if the folder has none yet. Takes a few milliseconds, and does not wait until the shipper is up: a
+    :func:`~ray_tracing_hooks._ship.flush.flush` does. Raises OSError where the folder or the process cannot be made.
+    """
+    os.makedirs(spool_dir, mode=0o700, exist_ok=True)
+    lock = take_lock(spool_dir)
+    if lock is None:
+        return False
+    try:
+        if not os.path.exists(os.path.join(spool_dir, PLAN)):
+            plan.store(spool_dir)
+        _start(os.path.abspath(spool_dir), lock)
+    finally:
+        # The shipper has inherited the lock; this process only lets go of its own descriptor.
+        os.close(lock)
+    return True
+
+
+def _start(spool_dir: str, lock: int) -> None:
+    import subprocess  # noqa: PLC0415  most processes find a shipper running
+
+    # Ray kills the children of a worker that it ends. The shell is a child for a millisecond and its own child then belongs
+    # to init. `subprocess` neither runs this process's fork handlers (gRPC's among them) nor leaves it descriptors.
+    shipper = [sys.executable, "-m", _MODULE, "--lock", str(lock), spool_dir]
+    intermediate = subprocess.Popen(  # noqa: S603  the arguments are ours
+        ["/bin/sh", "-c", '"$@" &', "sh", *shipper],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path()), "PYTHONSAFEPATH": "1"},
+        pass_fds=(lock,),
+        start_new_session=True,
+    )
+    intermediate.wait()
+
+
+def _import_path() -> list[str]:
+    """Where the shipper looks for modules: the standard library, this very package, then what is installed.
+
+    The folders that stand before the standard library (the script's, the current one) are left out, since a module there
+    may bear the name of one that the shipper needs; those of ``PYTHONPATH`` come last.
+    """
+    paths = [path for path in sys.path if os.path.isabs(path)]
+    library = os.path.dirname(os.__file__)
+    first = paths.index(library) if library in paths else len(paths)
+    standard = [path for path in paths[first:] if path.startswith(library) and not path.endswith("-packages")]
+    installed = [path for path in paths[first:] if path not in standard]
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    own = [] if package in installed else [package]
+    extra = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]
+    return list(dict.fromkeys([*standard, *own, *installed, *extra]))

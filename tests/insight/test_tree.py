@@ -1,0 +1,439 @@
+"""``ray-tracing-hooks tree``: what a person, and a program, gets to see of recorded traces."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._cli.text import duration, parse_duration, safe
+
+SECOND = 10**9
+MS = 10**6
+INTERNAL, PRODUCER, CONSUMER = 1, 4, 5
+DRIVER = {
+    "host.name": "head.example.com",
+    "process.pid": "100",
+    "ray.node.id": "aaaaaaaabb",
+    "ray.worker.process_type": "driver",
+}
+WORKER = {"host.name": "head.example.com", "process.pid": "200", "ray.node.id": "aaaaaaaabb"}
+
+
+class Folder:
+    """A folder of spans under construction; ids are given out in order."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._numbers = itertools.count(1)
+        self.trace = ""
+        self.new_trace()
+
+    def new_trace(self) -> None:
+        self.trace = f"{next(self._numbers):x}".ljust(32, "0")
+
+    def span(
+        self,
+        name: str,
+        parent: str = "",
+        *,
+        start: float = 0,
+        took: float = 1 * MS,
+        kind: int = INTERNAL,
+        where: dict[str, str] = WORKER,
+        error: str = "",
+        attributes: dict[str, Any] | None = None,
+    ) -> str:
+        """Write a span; times in nanoseconds, ``start`` after a fixed moment. Returns its id."""
+        begin = 1_700_000_000 * SECOND + int(start)
+        span_id = f"{next(self._numbers):016x}"
+        described: dict[str, Any] = {
+            "traceId": self.trace,
+            "spanId": span_id,
+            "parentSpanId": parent,
+            "name": name,
+            "kind": kind,
+            "startTimeUnixNano": str(begin),
+            "endTimeUnixNano": str(begin + int(took)),
+            "attributes": [
+                {"key": key, "value": {"boolValue": value} if isinstance(value, bool) else {"stringValue": value}}
+                for key, value in (attributes or {}).items()
+            ],
+        }
+        if error:
+            described["status"] = {"code": 2, "message": error}
+        resource = {"attributes": [{"key": key, "value": {"stringValue": value}} for key, value in where.items()]}
+        record = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [described]}]}]}
+        with open(self.path / "spans.jsonl", "a") as file:
+            file.write(json.dumps(record) + "\n")
+        return span_id
+
+    def call(
+        self, function: str, parent: str = "", *, start: float = 0, queued: float = MS, took: float = MS, **more: Any
+    ) -> str:
+        """A submission of 100 us in the driver and its execution; returns the execution's id."""
+        submit = self.span(f"{function} ray.remote", parent, start=start, took=0.1 * MS, kind=PRODUCER, where=DRIVER)
+        begin = start + 0.1 * MS + queued
+        return self.span(f"{function} ray.remote_worker", submit, start=begin, took=took, kind=CONSUMER, **more)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["tree", *map(str, arguments)], prog_name="ray-tracing-hooks")
+
+
+def lines(*arguments: object) -> list[str]:
+    """The printed lines below the titles of the columns and without headings and empty lines."""
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return [line for line in result.stdout.splitlines()[1:] if line and not line.startswith("trace ")]
+
+
+def left(line: str) -> str:
+    """The guide, name and marks of a line."""
+    return line if "✗" in line else re.split(r"(?<=\S)  ", line)[0]
+
+
+def test_a_call_is_one_line_with_its_three_times(folder: Folder) -> None:
+    """Execution, time in the queue and submission stand in columns of their own, and where it ran."""
+    root = folder.span("train.py", took=2 * SECOND, where=DRIVER)
+    folder.call("data.load", root, queued=20 * MS, took=300 * MS)
+    assert run(folder.path).stdout.splitlines()[0].split() == ["TIME", "QUEUED", "SUBMIT", "WHERE"]
+    assert [line.split() for line in lines(folder.path)] == [
+        ["train.py", "2.00", "s", "head:100", "driver"],
+        ["└─", "data.load", "300", "ms", "20.0", "ms", "100", "us", "head:200"],
+    ]
+
+
+def test_raw_shows_both_spans_of_a_call(folder: Folder) -> None:
+    """With --raw nothing is put together."""
+    folder.call("data.load")
+    assert [left(line) for line in lines(folder.path, "--raw")] == [
+        "data.load ray.remote",
+        "└─ data.load ray.remote_worker",
+    ]
+
+
+def test_a_retried_call_shows_each_attempt(folder: Folder) -> None:
+    """A submission with two executions is not one line: the attempts would be mistaken for calls."""
+    submit = folder.span("f ray.remote", kind=PRODUCER)
+    folder.span("f ray.remote_worker", submit, kind=CONSUMER, error="ValueError: 1")
+    folder.span("f ray.remote_worker", submit, kind=CONSUMER, start=MS)
+    assert [left(line) for line in lines(folder.path)] == [
+        "f ray.remote",
+        "├─ f ray.remote_worker",
+        "│     ✗ ValueError: 1",
+        "└─ f ray.remote_worker",
+    ]
+
+
+def test_equal_siblings_are_one_line(folder: Folder) -> None:
+    """Same name, outcome and children: one line with the number, the median and both extremes, and so below it."""
+    root = folder.span("root")
+    for number in range(300):
+        execution = folder.call("f", root, start=number * MS, took=(1 + number) * MS)
+        folder.span("inner", execution)
+    folder.call("g", root, start=SECOND)
+    _, f, inner, g = lines(folder.path)
+    assert f.split()[:12] == ["├─", "f", "x300", "150", "ms", "1.00", "ms", "..", "300", "ms", "1.00", "ms"]
+    assert inner.split()[:4] == ["│", "└─", "inner", "x300"]
+    assert g.split()[:2] == ["└─", "g"]
+    assert len(lines(folder.path, "--no-collapse")) == 602
+
+
+def test_siblings_that_differ_are_told_apart(folder: Folder) -> None:
+    """A failed one, and one with other children, stands beside the equal ones."""
+    root = folder.span("root")
+    for _ in range(3):
+        folder.call("f", root)
+    folder.call("f", root, start=2, error="KeyError: 'x'")
+    folder.span("inner", folder.call("f", root, start=3))
+    assert [left(line) for line in lines(folder.path)] == [
+        "root",
+        "├─ f x3",
+        "├─ f",
+        "│     ✗ KeyError: 'x'",
+        "└─ f",
+        "   └─ inner",
+    ]
+
+
+def test_errors_show_type_and_message(folder: Folder) -> None:
+    """The type is added where the message does not begin with it; several messages are counted."""
+    root = folder.span("root")
+    folder.span("a", root, error="bad row", attributes={"error.type": "app.RowError"})
+    folder.span("b", root, start=1, error="RowError: bad row", attributes={"error.type": "app.RowError"})
+    folder.span("c", root, start=2, error="one")
+    folder.span("c", root, start=3, error="two")
+    folder.span("d", root, start=4, error="ray::f() (pid=1)\n  File x\nValueError: deep\n")
+    printed = "\n".join(lines(folder.path))
+    assert "✗ app.RowError: bad row\n" in printed
+    assert "✗ RowError: bad row\n" in printed
+    assert "✗ one (and 1 other message)\n" in printed
+    assert "✗ ValueError: deep" in printed
+
+
+def test_a_span_of_a_dead_process_is_marked(folder: Folder) -> None:
+    """The mark, the reason, and a note that some were cut off."""
+    folder.call("f", error="worker died", attributes={"ray.end_estimated": True, "error.type": "worker_died"})
+    first, second = lines(folder.path)
+    assert first.startswith("f [lost]  ")
+    assert second == "   ✗ worker died"
+    assert run(folder.path).stderr == "note: 1 span cut off by the death of their process\n"
+
+
+def test_where_tells_nodes_and_actors_apart(folder: Folder) -> None:
+    """Two nodes on one host are told apart by their ids; an actor by its class and id; many places are counted."""
+    root = folder.span("root", where=DRIVER)
+    actor = {"ray.actor_class": "app.Counter", "ray.actor_id": "0123456789abcdef"}
+    folder.call("Counter.add", root, attributes=actor)
+    for pid in ("300", "301"):
+        folder.call(
+            "f", root, start=1, where={"host.name": "head.example.com", "process.pid": pid, "ray.node.id": "ccccccccdd"}
+        )
+    first, second, third = lines(folder.path)
+    assert first.endswith("  head/aaaaaaaa:100 driver")
+    assert second.endswith("  head/aaaaaaaa:200 Counter#01234567")
+    assert third.endswith("  2 processes")
+
+
+def test_a_name_chooses_spans_and_keeps_what_is_above(folder: Folder) -> None:
+    """Part of the name, or a pattern that fits the span's name or the function's."""
+    root = folder.span("train.py")
+    folder.span("decode", folder.call("data.load", root))
+    folder.call("data.store", root)
+    assert [left(line) for line in lines(folder.path, "--name", "deco")] == [
+        "train.py",
+        "└─ data.load",
+        "   └─ decode",
+    ]
+    assert len(lines(folder.path, "--name", "data.s*e")) == 2
+    assert len(lines(folder.path, "--name", "*.remote_worker")) == 3
+    assert "   4 of 6 spans" in run(folder.path, "--name", "deco").stdout
+
+
+def test_errors_and_long_spans_can_be_chosen(folder: Folder) -> None:
+    """Only what failed, only what took long, or both."""
+    root = folder.span("root", took=5 * MS)
+    folder.span("slow", root, took=20 * MS)
+    folder.span("bad", root, start=1, error="x")
+    folder.span("slow and bad", root, start=2, took=20 * MS, error="x")
+    folder.new_trace()
+    folder.span("other")
+    assert [left(line) for line in lines(folder.path, "--errors") if "✗" not in line] == [
+        "root",
+        "├─ bad",
+        "└─ slow and bad",
+    ]
+    assert [left(line) for line in lines(folder.path, "--min-duration", "20ms") if "✗" not in line] == [
+        "root",
+        "├─ slow",
+        "└─ slow and bad",
+    ]
+    assert len(lines(folder.path, "--errors", "--min-duration", "20ms")) == 3
+
+
+def test_nothing_chosen_is_said_and_no_failure(folder: Folder) -> None:
+    """A run without errors is good news."""
+    folder.span("fine")
+    result = run(folder.path, "--errors")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "none of 1 trace has such a span\n"
+    assert run(folder.path, "--errors", "--json").stdout == "[]\n"
+
+
+def test_the_newest_traces_are_shown_and_the_others_counted(folder: Folder) -> None:
+    """Ten traces unless asked for otherwise, the newest first."""
+    for number in range(12):
+        folder.new_trace()
+        folder.span(f"run {number}", start=number * SECOND)
+    *shown, rest = lines(folder.path)
+    assert [left(line) for line in shown] == [f"run {number}" for number in range(11, 1, -1)]
+    assert rest == "2 older traces not shown; --all or a greater --last shows more"
+    assert len(lines(folder.path, "--all")) == 12
+    assert left(lines(folder.path, "--last", 1)[0]) == "run 11"
+
+
+def test_a_trace_is_chosen_by_the_beginning_of_its_id(folder: Folder) -> None:
+    """In either case of letters."""
+    for number in range(10):
+        folder.new_trace()
+        folder.span(f"run {number}")
+    assert len(lines(folder.path, "--trace", folder.trace[:8].upper())) == 1
+
+
+def test_json_has_every_span_with_its_children(folder: Folder) -> None:
+    """A list of traces; nothing is put together, and numbers that JSON lacks are text."""
+    root = folder.span("root", took=SECOND, where=DRIVER)
+    folder.call("f", root, took=5 * MS, error="ValueError: x", attributes={"colour": "red"})
+    folder.call("f", root, start=1)
+    (trace,) = json.loads(run(folder.path, "--json").stdout)
+    assert (trace["trace_id"], trace["spans"], trace["errors"], trace["orphans"]) == (folder.trace, 5, 1, 0)
+    (top,) = trace["roots"]
+    first, second = top["children"]
+    (execution,) = first["children"]
+    assert (first["name"], first["kind"], second["name"]) == ("f ray.remote", "PRODUCER", "f ray.remote")
+    assert execution["children"] == []
+    assert {key: execution[key] for key in ("name", "duration_ns", "state", "status", "error", "attributes")} == {
+        "name": "f ray.remote_worker",
+        "duration_ns": 5 * MS,
+        "state": "ended",
+        "status": "error",
+        "error": "ValueError: x",
+        "attributes": {"colour": "red"},
+    }
+
+
+def test_a_very_deep_trace_is_shown(folder: Folder) -> None:
+    """A chain of calls deeper than Python's stack prints, as text and as JSON, in a bounded width."""
+    parent = ""
+    for number in range(2000):
+        parent = folder.span(f"level {number}", parent, start=number)
+    printed = lines(folder.path)
+    assert len(printed) == 2000
+    assert max(map(len, printed)) < 250
+    assert run(folder.path, "--json").stdout.count('"name": "level') == 2000
+
+
+def test_names_cannot_command_the_terminal(folder: Folder) -> None:
+    """Control, bidirectional and markup characters are shown, not obeyed, in names, errors and places."""
+    nasty = "a\x1b[31m\u202eb\nc[red]d"
+    folder.span(nasty, error=nasty, where={"host.name": nasty})
+    result = run(folder.path)
+    assert "a\\x1b[31m\\u202eb\\nc[red]d" in result.stdout
+    assert "\x1b" not in result.output
+    assert "\u202e" not in result.output
+    assert "\x1b" not in run(folder.path, "--json").output
+
+
+def test_what_is_wrong_with_the_data_is_one_note(folder: Folder) -> None:
+    """On stderr, and only if something is."""
+    folder.span("fine")
+    assert run(folder.path).stderr == ""
+    folder.span("orphan", "f" * 16)
+    with open(folder.path / "spans.jsonl", "a") as file:
+        file.write("{\n")
+    note = run(folder.path).stderr
+    assert note.startswith(f"note: 1 bad line skipped (the first: {folder.path}/spans.jsonl:3: not JSON: ")
+    assert note.endswith("; 1 span without the parent they name\n")
+    assert run(folder.path, "--json").stderr == note
+
+
+def test_wrong_use_ends_with_code_2(folder: Folder) -> None:
+    """A path that does not exist and an option's value that is wrong: what was given and what is expected."""
+    folder.span("fine")
+    for arguments, complaint in (
+        (["/no/such"], "'/no/such' does not exist: expected a folder of spans or a file of them"),
+        ([folder.path, "--trace", "xyz"], "'xyz' is no trace id: expected up to 32 hex digits"),
+        ([folder.path, "--min-duration", "fast"], "'fast' is no duration: expected a number and us, ms, s, m or h"),
+        ([folder.path, "--last", "0"], "0 is not in the range x>=1"),
+        ([folder.path, "--colour"], "No such option"),
+    ):
+        result = run(*arguments)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert complaint in " ".join(result.stderr.split())
+
+
+def test_a_place_without_spans_ends_with_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what was looked for and how to record some."""
+    result = run(tmp_path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"no spans in {tmp_path}: it holds no *.jsonl, *.jsonl.gz or *.spool." in result.stderr
+    assert 'ray.init(_tracing_startup_hook="ray_tracing_hooks.local:setup")' in result.stderr
+    (tmp_path / "a.jsonl").write_text("bad\n")
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    assert "a.jsonl:1: not JSON" in result.stderr
+    monkeypatch.setenv("RAY_TRACING_LOCAL_DIR", str(tmp_path / "not yet"))
+    result = run()
+    assert result.exit_code == 1
+    assert f"there is no folder {tmp_path / 'not yet'}" in result.stderr
+
+
+def test_the_configured_folder_is_the_default(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the local exporter writes is where the command looks."""
+    folder.span("found")
+    monkeypatch.setenv("RAY_TRACING_LOCAL_DIR", str(folder.path))
+    assert lines()[0].startswith("found  ")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_lines_fit_a_terminal(folder: Folder, width: int) -> None:
+    """In a terminal long names lose their middle; marks, guides and times stay."""
+    root = folder.span("a_module_with_a_long_name.and_a_function_with_a_longer_name_still", where=DRIVER)
+    for _ in range(3):
+        folder.call("another_module_with_a_long_name.and_its_function_with_a_long_name", root, took=MS)
+    folder.call("f", root, start=9, error="ValueError: " + "long " * 50)
+    printed = in_terminal(width, folder.path)
+    rows = [line for line in printed if not line.startswith("trace ")]
+    assert max(map(len, rows)) <= width
+    assert any(line.startswith("├─ another") and "… x3" not in line and " x3 " in line for line in rows)
+    assert any("…" in line for line in rows)
+
+
+def in_terminal(width: int, *arguments: object) -> list[str]:
+    """What the command prints on a terminal of this width, in the colours of NO_COLOR."""
+    controller, terminal = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-m", "ray_tracing_hooks", "tree", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=terminal, stderr=terminal, env=environment) as process:
+        os.close(terminal)
+        output = b""
+        while True:
+            try:
+                output += os.read(controller, 65536)
+            except OSError:  # Linux's way of saying that the other end is closed
+                break
+        os.close(controller)
+    assert process.returncode == 0, output
+    text = output.decode()
+    for style in ("\x1b[0m", "\x1b[1m", "\x1b[2m"):
+        text = text.replace(style, "")
+    assert "\x1b" not in text
+    return text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [
+        (0, "0.00 us"),
+        (812_000, "812 us"),
+        (999_600, "1.00 ms"),
+        (1_234_567, "1.23 ms"),
+        (45_678_000_000, "45.7 s"),
+        (59_960_000_000, "1m 00s"),
+        (125_000_000_000, "2m 05s"),
+        (3_720_000_000_000, "1h 02m"),
+    ],
+)
+def test_durations_are_short(nanoseconds: int, text: str) -> None:
+    """Three digits and a unit."""
+    assert duration(nanoseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"), [("10ms", 10 * MS), ("1.5 s", 1_500 * MS), ("5us", 5000), ("2m", 120 * SECOND)]
+)
+def test_durations_can_be_typed(text: str, nanoseconds: int) -> None:
+    """With a unit, with or without a space and a fraction."""
+    assert parse_duration(text) == nanoseconds
+
+
+def test_plain_letters_where_nothing_else_can_be_shown() -> None:
+    """For an output that is not Unicode everything else is escaped, and letters of any script are kept otherwise."""
+    assert safe("漢字\N{ZERO WIDTH SPACE}") == "漢字\\u200b"
+    assert safe("漢字", ascii_only=True) == "\\u6f22\\u5b57"

@@ -1,0 +1,130 @@
+"""Bad input: the program runs on with the same result, and one clear line says what is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import run as run_command
+
+import pytest
+from support import HOOK, Run, run_program
+
+RESULT = [2, 3]
+
+
+def problems(run: Run) -> list[str]:
+    """What our package told the user, but for the line that says what is on."""
+    lines = [line for line in run.stderr.splitlines() if "ray_tracing_hooks:" in line]
+    return [line.partition("ray_tracing_hooks: ")[2] for line in lines if "tracing is on" not in line]
+
+
+def run_small(hook: str = HOOK, **variables: str) -> Run:
+    run = run_program("small", RTH_HOOK=hook, **variables)
+    assert run.result == RESULT
+    return run
+
+
+def test_a_good_program_is_told_once_what_is_on(tmp_path: Path) -> None:
+    """One line in the driver says that tracing is on and where spans go, and none in the workers."""
+    run = run_small(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
+    assert problems(run) == []
+    said = [line for line in run.stderr.splitlines() if "ray_tracing_hooks" in line]
+    assert len(said) == 1
+    assert "INFO" in said[0]
+    assert str(tmp_path / "spans") in said[0]
+    assert [path.suffix for path in (tmp_path / "spans").iterdir()] == [".jsonl"]
+
+
+def test_an_unknown_exporter_is_said_once(tmp_path: Path) -> None:
+    run = run_small(
+        "ray_tracing_hooks:setup", RAY_TRACING_EXPORTERS="jagger", RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans")
+    )
+    (problem,) = problems(run)
+    assert "RAY_TRACING_EXPORTERS" in problem
+    assert "'jagger'" in problem
+    assert "local" in problem
+
+
+def test_no_exporter_at_all_leaves_the_program_alone(tmp_path: Path) -> None:
+    run = run_small(
+        "ray_tracing_hooks:setup", RAY_TRACING_EXPORTERS="none", RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans")
+    )
+    assert problems(run) == []
+    assert not (tmp_path / "spans").exists()
+
+
+def test_a_missing_settings_file_is_said_once(tmp_path: Path) -> None:
+    run = run_small(RAY_TRACING_CONFIG=str(tmp_path / "none.yaml"), RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
+    (problem,) = problems(run)
+    assert "none.yaml" in problem
+    assert "No such file" in problem
+
+
+def test_an_unknown_key_in_the_settings_file_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "traces.yaml").write_text(f"local_dirr: /nowhere\nlocal_dir: {tmp_path / 'spans'}\n")
+    run = run_small(RAY_TRACING_CONFIG=str(tmp_path / "traces.yaml"))
+    (problem,) = problems(run)
+    assert "unknown setting 'local_dirr'" in problem
+    assert "did you mean 'local_dir'?" in problem
+    assert list((tmp_path / "spans").glob("*.jsonl")), "the rest of the file counts"
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "spans").symlink_to(tmp_path / "elsewhere")
+    run = run_small(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), RAY_TRACING_FLUSH_TIMEOUT="1")
+    (problem,) = problems(run)
+    assert str(tmp_path / "spans") in problem
+    assert "link" in problem
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder that belongs to somebody else")
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "spans").mkdir()
+    os.chown(tmp_path / "spans", 12345, 12345)
+    run = run_small(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), RAY_TRACING_FLUSH_TIMEOUT="1")
+    (problem,) = problems(run)
+    assert str(tmp_path / "spans") in problem
+    assert "12345" in problem
+    assert list((tmp_path / "spans").iterdir()) == []
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a small file system of its own, with the options given."""
+    mounted: list[Path] = []
+
+    def make(options: str) -> Path:
+        folder = tmp_path / "mounted"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        if os.geteuid() != 0 or run_command(command, capture_output=True, check=False).returncode:
+            pytest.skip("needs the right to mount a file system")
+        mounted.append(folder)
+        return folder
+
+    yield make
+    for folder in mounted:
+        run_command(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_read_only_folder_is_said_once(mount: Callable[[str], Path]) -> None:
+    folder = mount("ro")
+    run = run_small(RAY_TRACING_LOCAL_DIR=str(folder / "spans"), RAY_TRACING_FLUSH_TIMEOUT="1")
+    (problem,) = problems(run)
+    assert str(folder) in problem
+    assert "Read-only" in problem
+
+
+def test_a_full_disk_is_said_once(mount: Callable[[str], Path]) -> None:
+    folder = mount("size=64k,mode=0700")
+    with open(folder / "filler", "wb") as filler, pytest.raises(OSError, match="No space"):
+        while True:
+            filler.write(b"x" * 4096)
+            filler.flush()
+    run = run_small(RAY_TRACING_LOCAL_DIR=str(folder), RAY_TRACING_FLUSH_TIMEOUT="2")
+    (problem,) = problems(run)
+    assert str(folder) in problem
+    assert "No space left" in problem

@@ -1,0 +1,49 @@
+"""The context of a call: what goes in comes out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ray_tracing_hooks._record import carrier
+
+headers = st.dictionaries(
+    st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1),
+    st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"])),
+)
+
+
+@given(
+    st.binary(min_size=16, max_size=16),
+    st.binary(min_size=8, max_size=8),
+    st.integers(0, 255),
+    st.integers(0, (1 << 64) - 1),
+    st.one_of(st.just(b""), st.binary(min_size=24, max_size=24)),
+    headers,
+    st.booleans(),
+)
+def test_a_context_survives_the_journey(
+    trace_id: bytes, span_id: bytes, flags: int, time: int, task: bytes, carried: dict[str, str], creation: bool
+) -> None:
+    argument = carrier.encode(trace_id, span_id, flags, time, task, carried, creation=creation)
+    back = carrier.decode(argument)
+    assert (back.trace_id, back.span_id, back.flags, back.submit_time_ns) == (trace_id, span_id, flags, time)
+    assert back.sampled == bool(flags & 1)
+    assert back.parent_task_id == (b"" if task == bytes(24) else task)
+    assert back.headers == carried
+    assert carrier.is_creation(argument) == creation
+
+
+@given(st.binary(max_size=80))
+def test_other_bytes_are_refused_or_read_but_never_crash(argument: bytes) -> None:
+    try:
+        carrier.decode(argument)
+    except ValueError:
+        return
+    assert argument[0] & ~3 == carrier.CALL
+
+
+def test_an_empty_argument_is_refused() -> None:
+    with pytest.raises(ValueError, match="."):
+        carrier.decode(b"")

@@ -1,0 +1,245 @@
+"""The recorder: spans as bytes that protobuf reads back as what was recorded."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry import trace
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from ray_tracing_hooks._record import sampling, wire
+from ray_tracing_hooks._record.limits import SpanLimits
+from ray_tracing_hooks._record.recorder import Parent, Recorder, Template
+from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._sdk import encode, readable
+from ray_tracing_hooks._spool import layout
+from ray_tracing_hooks._spool.reader import SegmentReader, iterate
+from ray_tracing_hooks._spool.writer import SpoolWriter
+
+PARENT = Parent(bytes(range(1, 17)), bytes(range(1, 9)), 3, None, remote=True)
+
+
+def recorder(folder: Path, limits: SpanLimits | None = None, environ: Mapping[str, str] | None = None) -> Recorder:
+    sampler = sampling.from_environment(environ or {})
+    assert sampler is not None
+    return Recorder(
+        SpoolWriter(str(folder)),
+        resource=wire.resource({"service.name": "test"}),
+        scope=wire.scope("scope", "1"),
+        sampler=sampler,
+        limits=limits or SpanLimits(),
+    )
+
+
+def records(folder: Path, kind: int = layout.SPAN) -> list[ProtoSpan]:
+    """The spans that were written, as protobuf reads them."""
+    found = []
+    for _, paths, _ in iterate(str(folder)):
+        for path in paths:
+            found += [
+                ProtoSpan.FromString(record.payload[2:]) for record in SegmentReader(path).read() if record.kind == kind
+            ]
+    return found
+
+
+def attributes(span: ProtoSpan) -> dict[str, Any]:
+    return {item.key: getattr(item.value, item.value.WhichOneof("value")) for item in span.attributes}
+
+
+def begin(of: Recorder, parent: Parent | None = PARENT) -> RecordedSpan:
+    trace_id, flags = of.decide(parent)
+    return of.start(
+        Template("work", 5, {"constant": "c"}), trace_id, flags, parent, wire.attribute("first", 1), {"first": 1}
+    )
+
+
+def test_a_span_is_written_when_it_starts_and_when_it_ends(tmp_path: Path) -> None:
+    """The start record holds everything known by then; the end record is complete by itself."""
+    span = begin(recorder(tmp_path))
+    (start,) = records(tmp_path, layout.START)
+    assert (start.name, start.kind, start.end_time_unix_nano) == ("work", 5, 0)
+    assert start.trace_id == PARENT.trace_id
+    assert start.parent_span_id == PARENT.span_id
+    assert start.flags == 0x300, "the parent is known to be remote"
+    assert attributes(start) == {"constant": "c", "first": 1}
+    assert records(tmp_path) == []
+    span.end()
+    (end,) = records(tmp_path)
+    assert end.span_id == start.span_id == span.span_id
+    assert end.start_time_unix_nano == start.start_time_unix_nano <= end.end_time_unix_nano
+    assert attributes(end) == attributes(start)
+
+
+def test_what_user_code_adds_is_on_the_ended_span(tmp_path: Path) -> None:
+    span = begin(recorder(tmp_path), None)
+    span.set_attribute("text", "é")
+    span.set_attributes({"flag": False, "number": -1, "float": 0.5, "bytes": b"\x00", "list": ["a", "b"]})
+    span.add_event("event", {"k": 1}, timestamp=7)
+    span.add_link(trace.SpanContext(1, 2, is_remote=True), {"why": "because"})
+    span.update_name("renamed")
+    span.set_status(trace.StatusCode.ERROR, "bad")
+    span.end(123)
+    span.end(456)
+    span.set_attribute("late", 1)
+    (ended,) = records(tmp_path)
+    assert ended.name == "renamed"
+    assert ended.parent_span_id == b""
+    assert ended.end_time_unix_nano == 123
+    found = attributes(ended)
+    assert {key: found[key] for key in ("text", "flag", "number", "float", "bytes")} == {
+        "text": "é",
+        "flag": False,
+        "number": -1,
+        "float": 0.5,
+        "bytes": b"\x00",
+    }
+    assert [value.string_value for value in found["list"].values] == ["a", "b"]
+    assert "late" not in found
+    assert [(event.name, event.time_unix_nano) for event in ended.events] == [("event", 7)]
+    assert [(link.trace_id[-1], link.span_id[-1], link.flags) for link in ended.links] == [(1, 2, 0x300)]
+    assert (ended.status.code, ended.status.message) == (2, "bad")
+
+
+def test_the_status_follows_the_rules_of_the_specification(tmp_path: Path) -> None:
+    """OK is final, UNSET changes nothing, and only an error has a description."""
+    span = begin(recorder(tmp_path))
+    span.set_status(trace.Status(trace.StatusCode.ERROR, "first"))
+    span.set_status(trace.StatusCode.UNSET)
+    assert span.status.description == "first"
+    span.set_status(trace.StatusCode.OK, "ignored")
+    span.set_status(trace.StatusCode.ERROR, "too late")
+    assert (span.status.status_code, span.status.description) == (trace.StatusCode.OK, None)
+
+
+def test_limits_are_kept_and_what_is_dropped_is_counted(tmp_path: Path) -> None:
+    span = begin(recorder(tmp_path, SpanLimits(attributes=2, value_length=3, events=1, links=0)))
+    for index in range(4):
+        span.set_attribute(f"key {index}", "long text")
+        span.add_event(f"event {index}")
+        span.add_link(trace.SpanContext(1, 2, is_remote=False))
+    span.end()
+    (ended,) = records(tmp_path)
+    assert attributes(ended)["key 0"] == "lon"
+    assert "key 2" not in attributes(ended)
+    assert [event.name for event in ended.events] == ["event 3"]
+    assert (ended.dropped_attributes_count, ended.dropped_events_count, ended.dropped_links_count) == (2, 3, 4)
+
+
+def test_a_value_that_cannot_be_encoded_costs_itself_only(tmp_path: Path, reports: list[str]) -> None:
+    class Hostile:
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    class Liar(Mapping[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            raise RuntimeError("no")
+
+        def __iter__(self) -> Any:
+            raise RuntimeError("no")
+
+        def __len__(self) -> int:
+            return 1
+
+    recording = recorder(tmp_path)
+    span = begin(recording)
+    span.set_attribute("odd", Hostile())
+    span.set_attribute("good", 1)
+    span.set_attribute("surrogate", "\udcff")
+    span.set_attribute("huge", 1 << 70)
+    span.end()
+    hostile = begin(recording)
+    hostile.set_attribute("liar", Liar())
+    hostile.end()
+    first, second = records(tmp_path)
+    assert attributes(first) | {"surrogate": "?"} == attributes(first)
+    assert (attributes(first)["good"], attributes(first)["huge"]) == (1, str(1 << 70))
+    assert "odd" not in attributes(first)
+    assert second.name == "work", "the span is there without what could not be encoded"
+    assert len(reports) == 1
+
+
+def test_an_exception_is_recorded_as_the_semantic_conventions_say(tmp_path: Path) -> None:
+    span = begin(recorder(tmp_path))
+    try:
+        raise KeyError("missing")
+    except KeyError as error:
+        span.fail(error, error.__traceback__)
+    span.end()
+    (ended,) = records(tmp_path)
+    assert (ended.status.code, ended.status.message) == (2, "KeyError: 'missing'")
+    assert attributes(ended)["error.type"] == "KeyError"
+    (event,) = ended.events
+    details = {item.key: item.value.string_value for item in event.attributes}
+    assert (details["exception.type"], details["exception.message"]) == ("KeyError", "'missing'")
+    assert "test_an_exception_is_recorded" in details["exception.stacktrace"]
+
+
+def test_a_span_can_be_pickled_as_a_reference_to_it(tmp_path: Path) -> None:
+    """A span that user code has captured goes with what Ray pickles, as a span of the API would."""
+    span = begin(recorder(tmp_path))
+    copy = pickle.loads(pickle.dumps(span))
+    assert copy.get_span_context() == span.get_span_context()
+    assert not copy.is_recording()
+
+
+scalars = st.one_of(st.text(), st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1), st.floats(allow_nan=False))
+values = st.one_of(scalars, st.lists(st.text(), max_size=4))
+
+
+@given(st.dictionaries(st.text(min_size=1), values, max_size=6))
+def test_sdk_spans_are_encoded_as_protobuf_reads_them(given_attributes: dict[str, Any]) -> None:
+    """A span of the SDK and its encoding say the same, and the decoder for span processors gives the span back."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("scope")
+    with tracer.start_as_current_span("outer"), tracer.start_as_current_span("inner", attributes=given_attributes) as s:
+        s.add_event("event", given_attributes)
+    span = exporter.get_finished_spans()[0]
+    encoded = encode.span(span)
+    proto = ProtoSpan.FromString(encoded)
+    assert proto.name == "inner"
+    assert int.from_bytes(encoded[layout.SPAN_ID], "big") == span.context.span_id
+    assert int.from_bytes(encoded[layout.TRACE_ID], "big") == span.context.trace_id
+    again = readable.decode(encoded, span.resource, span.instrumentation_scope)
+    assert again.to_json().replace('"trace_flags"', "") == span.to_json().replace('"trace_flags"', "")
+
+
+@pytest.mark.parametrize(
+    ("sampler", "argument"),
+    [
+        *(("", ""), ("always_on", ""), ("always_off", ""), ("parentbased_always_off", ""), ("traceidratio", "0.3")),
+        *(("parentbased_traceidratio", "0.5"), ("traceidratio", "two"), ("parentbased_always_on", "")),
+    ],
+)
+@pytest.mark.parametrize("parent", [None, True, False])
+def test_sampling_decides_as_the_sdk_does(
+    sampler: str, argument: str, parent: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", argument)
+    sdk = TracerProvider(shutdown_on_exit=False).sampler
+    mine = sampling.from_environment({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument})
+    assert mine is not None
+    for index in range(200):
+        trace_id = (index * 0x9E3779B97F4A7C15F39CC0605CEDC835 + 1) % (1 << 128)
+        context = None
+        if parent is not None:
+            span_context = trace.SpanContext(trace_id, 1, is_remote=False, trace_flags=trace.TraceFlags(int(parent)))
+            context = trace.set_span_in_context(trace.NonRecordingSpan(span_context))
+        theirs = sdk.should_sample(context, trace_id, "name").decision.is_sampled()
+        key = trace_id.to_bytes(16, "big")
+        assert (mine.root(key) if parent is None else mine.child(parent, key)) == theirs
+
+
+def test_a_sampler_that_is_not_built_in_is_left_to_the_sdk() -> None:
+    assert sampling.from_environment({"OTEL_TRACES_SAMPLER": "my_sampler"}) is None

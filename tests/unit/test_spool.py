@@ -1,0 +1,207 @@
+"""The spool: what was written is there, whatever happens to the writer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ray_tracing_hooks._spool import layout
+from ray_tracing_hooks._spool.layout import U16
+from ray_tracing_hooks._spool.reader import SegmentReader, is_locked, iterate, parse, segments
+from ray_tracing_hooks._spool.writer import SpoolWriter
+
+
+def write(folder: Path, count: int, segment_bytes: int = 1 << 20) -> SpoolWriter:
+    writer = SpoolWriter(str(folder), segment_bytes=segment_bytes)
+    prefix = U16.pack(writer.scope(b"resource", b"scope"))
+    for index in range(count):
+        writer.span(prefix, b"span %d" % index)
+    return writer
+
+
+def spans(folder: Path) -> list[bytes]:
+    found = []
+    for _, paths, _ in iterate(str(folder)):
+        for path in paths:
+            found += [r.payload[2:] for r in SegmentReader(path).read(final=True) if r.kind == layout.SPAN]
+    return found
+
+
+def test_records_are_read_back_in_order_while_the_file_grows(tmp_path: Path) -> None:
+    writer = write(tmp_path, 3)
+    ((_, [path], alive),) = iterate(str(tmp_path))
+    assert alive
+    reader = SegmentReader(path)
+    assert [record.kind for record in reader.read()] == [layout.RESOURCE, layout.SCOPE, *[layout.SPAN] * 3]
+    assert reader.read() == []
+    writer.span(U16.pack(0), b"later")
+    assert [record.payload[2:] for record in reader.read()] == [b"later"]
+    writer.close()
+    assert not is_locked(path)
+
+
+def test_a_process_that_records_nothing_leaves_nothing(tmp_path: Path) -> None:
+    SpoolWriter(str(tmp_path)).scope(b"resource", b"scope")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_segments_roll_over_and_each_can_be_read_alone(tmp_path: Path) -> None:
+    """A new segment defines its scopes again, and the process is never seen as dead in between."""
+    writer = write(tmp_path, 100, segment_bytes=500)
+    ((_, pairs),) = segments(str(tmp_path)).items()
+    assert len(pairs) > 3
+    for _, path in pairs:
+        kinds = [record.kind for record in SegmentReader(path).read()]
+        assert kinds[:2] == [layout.RESOURCE, layout.SCOPE]
+    assert [is_locked(path) for _, path in pairs] == [False] * (len(pairs) - 1) + [True]
+    assert spans(tmp_path) == [b"span %d" % index for index in range(100)]
+    writer.close()
+
+
+KILLED = """
+import os, signal, sys
+from ray_tracing_hooks._spool.layout import U16
+from ray_tracing_hooks._spool.writer import SpoolWriter
+writer = SpoolWriter(sys.argv[1], segment_bytes=3000)
+prefix = U16.pack(writer.scope(b"resource", b"scope"))
+for index in range(1000):
+    writer.span(prefix, b"span %d" % index)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_loses_nothing_that_it_wrote(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert spans(tmp_path) == [b"span %d" % index for index in range(1000)]
+    ((_, _, alive),) = iterate(str(tmp_path))
+    assert not alive
+
+
+FORKED = """
+import json, os, sys
+from ray_tracing_hooks._spool.layout import U16
+from ray_tracing_hooks._spool.reader import iterate
+from ray_tracing_hooks._spool.writer import SpoolWriter
+writer = SpoolWriter(sys.argv[1])
+prefix = U16.pack(writer.scope(b"resource", b"scope"))
+writer.span(prefix, b"parent")
+read, write = os.pipe()
+done_read, done_write = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(write)
+    writer.span(prefix, b"child")
+    os.write(done_write, b"x")
+    os.read(read, 1)
+    os._exit(0)
+os.close(read)
+os.read(done_read, 1)
+writer.close()  # as if the parent had died: the child must not keep its lock
+print(json.dumps({process.split("-")[0]: alive for process, _, alive in iterate(sys.argv[1])}), child, os.getpid())
+os.close(write)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_forked_child_writes_files_of_its_own_and_keeps_no_lock_of_its_parent(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED, str(tmp_path)], check=True, capture_output=True, text=True)
+    alive, child, parent = done.stdout.rsplit(" ", 2)
+    assert json.loads(alive).get(parent.strip()) is False
+    assert sorted(spans(tmp_path)) == [b"child", b"parent"]
+    assert child.strip() in {path.name.split("-")[0] for path in tmp_path.iterdir()}
+
+
+def test_files_are_for_the_owner_alone(tmp_path: Path) -> None:
+    write(tmp_path, 1).close()
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_cannot_be_written_is_reported_and_costs_only_spans(tmp_path: Path) -> None:
+    said: list[str] = []
+    writer = SpoolWriter(str(tmp_path / "missing"), on_problem=said.append)
+    for _ in range(3):
+        writer.span(U16.pack(writer.scope(b"r", b"s")), b"span")
+    assert any("missing" in message for message in said)
+    (tmp_path / "missing").mkdir()
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=8), st.data())
+def test_damage_costs_the_records_that_it_hit_and_no_more(payloads: list[bytes], data: st.DataObject) -> None:
+    """Whatever bytes are changed, cut or put in, no wrong record is read, and those elsewhere are."""
+    from ray_tracing_hooks._spool.writer import _frame
+
+    frames = [_frame(layout.SPAN, payload) for payload in payloads]
+    hit = data.draw(st.integers(0, len(frames) - 1))
+    junk = data.draw(st.binary(max_size=30))
+    cut = data.draw(st.integers(0, len(frames[hit]) - 1))
+    damaged = [*frames[:hit], frames[hit][:cut] + junk, *frames[hit + 1 :]]
+    records, consumed, _ = parse(layout.MAGIC + b"".join(damaged), final=True)
+    assert consumed == len(layout.MAGIC) + sum(len(frame) for frame in damaged)
+    read = [record.payload for record in records]
+    whole = payloads[:hit] + payloads[hit + 1 :]
+    assert [payload for payload in read if payload in whole or payload == payloads[hit]] == read
+    assert len(read) >= len(whole)
+
+
+@given(st.integers(0, 200))
+def test_a_record_that_is_still_being_written_is_waited_for(cut: int) -> None:
+    from ray_tracing_hooks._spool.writer import _frame
+
+    whole = layout.MAGIC + _frame(layout.SPAN, b"a" * 80) + _frame(layout.SPAN, b"b" * 80)
+    cut = min(cut, len(whole))
+    records, consumed, damaged = parse(whole[:cut])
+    assert damaged == 0
+    rest, _, damaged = parse(whole[consumed:], consumed)
+    assert damaged == 0
+    assert [record.payload for record in records + rest] == [b"a" * 80, b"b" * 80]
+
+
+def test_a_crowd_of_threads_writes_whole_records(tmp_path: Path) -> None:
+    """Threads share one descriptor, also while segments roll over."""
+    from threading import Thread
+
+    writer = SpoolWriter(str(tmp_path), segment_bytes=2000)
+    prefix = U16.pack(writer.scope(b"resource", b"scope"))
+
+    def work(name: int) -> None:
+        for index in range(300):
+            writer.span(prefix, b"%d/%d" % (name, index))
+
+    threads = [Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    assert sorted(spans(tmp_path)) == sorted(b"%d/%d" % (name, index) for name in range(8) for index in range(300))
+
+
+def test_an_unwritable_disk_is_survived(tmp_path: Path) -> None:
+    """Spans that a full disk does not take are counted and the count is written when there is room again."""
+    said: list[str] = []
+    writer = SpoolWriter(str(tmp_path), on_problem=said.append)
+    prefix = U16.pack(writer.scope(b"resource", b"scope"))
+    writer.span(prefix, b"before")
+    full = os.open("/dev/full", os.O_WRONLY)
+    saved = os.dup(writer._descriptor)
+    os.dup2(full, writer._descriptor)
+    writer.span(prefix, b"lost")
+    os.dup2(saved, writer._descriptor)
+    os.close(saved)
+    os.close(full)
+    writer.span(prefix, b"after")
+    writer.close()
+    assert spans(tmp_path) == [b"before", b"after"]
+    (path,) = tmp_path.iterdir()
+    dropped = [r.payload for r in SegmentReader(str(path)).read() if r.kind == layout.DROPPED]
+    assert dropped == [(1).to_bytes(8, "little")]
+    assert "No space left" in said[0]

@@ -20,7 +20,7 @@ _READ_BYTES = 1024 * 1024
 _PORTION_BYTES = 1024 * 1024
 
 _IDS = slice(2, 30)
-"""Trace id and span id with their tags, in the payload of a START or SPAN."""
+"""Trace id and span id with their tags, in the payload of a START or SPAN. They are the first 28 bytes of the span."""
 
 _START_TIME = 0x39
 _end_time = struct.Struct("<cQ").pack
@@ -97,9 +97,9 @@ class Follower:
             if process.ended_at is not None and position.openings and _is_read(position, process):
                 self._close(position, process.ended_at)
         yield from self._take(0)
-        for name in [name for name, position in self._positions.items() if name not in look.processes]:
-            # Its segments are gone, and nothing of it was open.
-            del self._positions[name]
+        for name in self._positions.keys() - look.processes.keys():
+            if not self._positions[name].openings:
+                del self._positions[name]
         if failure is not None:
             raise failure
 
@@ -155,7 +155,7 @@ class Follower:
         undefined = 0
         for kind, payload, offset in records:
             if kind == SPAN:
-                openings.pop(payload[2:32], None)
+                openings.pop(payload[_IDS], None)
                 if offset < resume:
                     continue
                 scope = scopes.get(payload[0] | payload[1] << 8) if len(payload) > 2 else None
@@ -172,7 +172,7 @@ class Follower:
                 if scope is None:
                     undefined += 1
                     continue
-                openings[payload[2:32]] = Opening(scope, payload[2:], position.sequence)
+                openings[payload[_IDS]] = Opening(scope, payload[2:], position.sequence)
             else:
                 undefined += not self._other(position, kind, payload, known=offset < resume)
         if self._reports:
@@ -245,7 +245,7 @@ def _restored(entry: Any) -> _Position:
         for resource, scope, span in entry["openings"]
     ]
     return _Position(
-        int(entry["sequence"]), int(entry["offset"]), openings={opening.span[:30]: opening for opening in openings}
+        int(entry["sequence"]), int(entry["offset"]), openings={opening.span[:28]: opening for opening in openings}
     )
 
 

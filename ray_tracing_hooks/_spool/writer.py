@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -119,7 +120,7 @@ class SpoolWriter:
             return
         if written != len(record):
             # A full disk takes part of a record. The part fails its checksum and is skipped by the reader.
-            self._refused(OSError(28, os.strerror(28)), spans)
+            self._refused(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), spans)
             return
         self._written += written
         if self._dropped:
@@ -146,9 +147,8 @@ class SpoolWriter:
             if not self._process:
                 self._process = f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(2)}"
             path = os.path.join(self.directory, segment_name(self._process, self._sequence))
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
             try:
-                descriptor = os.open(path, flags, 0o600)
+                descriptor, size = self._make_segment(path)
             except OSError as error:
                 # Try again later rather than at every span.
                 self._refused_until = time.monotonic() + 1.0
@@ -156,24 +156,7 @@ class SpoolWriter:
                     f"spans of this process are being dropped: the spool file {path!r} cannot be made: {error.strerror}"
                 )
                 return -1
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            head = MAGIC
-            head += b"".join(self._define_resource(index) for index in range(len(self._resources)))
-            head += b"".join(self._define_scope(index) for index in range(len(self._scopes)))
-            try:
-                whole = os.write(descriptor, head) == len(head)
-            except OSError:
-                whole = False
-            if not whole:
-                # Without its definitions a segment cannot be read.
-                os.unlink(path)
-                os.close(descriptor)
-                self._refused_until = time.monotonic() + 1.0
-                self._on_problem(
-                    f"spans of this process are being dropped: the spool file {path!r} cannot be written: disk full"
-                )
-                return -1
-            self._written = len(head)
+            self._written = size
             self._sequence += 1
             if self._descriptor >= 0:
                 # In place, so that a thread which is about to write to the old number writes to the new segment, never
@@ -184,6 +167,25 @@ class SpoolWriter:
             else:
                 self._descriptor = descriptor
             return self._descriptor
+
+    def _make_segment(self, path: str) -> tuple[int, int]:
+        """A new segment, locked and with its definitions before anybody can see it: its descriptor and size."""
+        head = MAGIC
+        head += b"".join(self._define_resource(index) for index in range(len(self._resources)))
+        head += b"".join(self._define_scope(index) for index in range(len(self._scopes)))
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        unseen = path + ".new"
+        descriptor = os.open(unseen, flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.write(descriptor, head) != len(head):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.rename(unseen, path)
+        except OSError:
+            os.close(descriptor)
+            os.unlink(unseen)
+            raise
+        return descriptor, len(head)
 
     def _define_resource(self, index: int) -> bytes:
         return _frame(RESOURCE, U16.pack(index) + self._resources[index])

@@ -1,0 +1,73 @@
+"""``python -m ray_tracing_hooks._ship SPOOL_DIR``: be the shipper of a spool folder that has a plan, if none is running."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import logging.handlers
+import os
+import sys
+
+from ray_tracing_hooks._ship.files import LOCK, is_file_at, take_lock
+from ray_tracing_hooks._ship.loop import Shipper
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import logger
+
+_USAGE = "usage: python -m ray_tracing_hooks._ship [--lock DESCRIPTOR] SPOOL_DIR"
+_LOG_BYTES = 1024 * 1024
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0: drained, or another shipper is there. 1: failed, see the log. 2: no spool folder with a plan."""
+    inherited = -1
+    if len(arguments) == 3 and arguments[0] == "--lock" and arguments[1].isdigit():
+        inherited = int(arguments[1])
+        arguments = arguments[2:]
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print(_USAGE, file=sys.stderr)
+        return 2
+    spool_dir = os.path.abspath(arguments[0])
+    os.umask(0o077)
+    try:
+        lock = inherited if is_file_at(inherited, os.path.join(spool_dir, LOCK)) else take_lock(spool_dir)
+        if lock is None:
+            return 0
+        os.set_inheritable(lock, False)
+        plan = ShipPlan.load(spool_dir)
+    except (OSError, ValueError) as error:
+        print(f"{spool_dir!r} is no spool folder to ship: {error}", file=sys.stderr)
+        return 2
+    _log_to(plan.log_file)
+    _be_modest()
+    try:
+        Shipper(spool_dir, plan, lock).run()
+    except Exception:
+        logger.exception("the shipper of %s failed", spool_dir)
+        return 1
+    return 0
+
+
+def _be_modest() -> None:
+    """Never in the way of the program that is traced, and not the first to go when a worker has used up the memory."""
+    with contextlib.suppress(OSError):
+        os.nice(10)
+    with contextlib.suppress(OSError):
+        # Ray gives its workers 1000, which a shipper that one of them started would inherit.
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("0")
+
+
+def _log_to(path: str | None) -> None:
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    logging.raiseExceptions = False
+    handler: logging.Handler = logging.NullHandler()
+    if path is not None:
+        with contextlib.suppress(OSError):
+            handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,174 @@
+"""Delivery to one sink, in a thread of its own: a slow or failing sink holds no other one back."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._ship.files import write_atomically
+from ray_tracing_hooks._ship.folder import Look
+from ray_tracing_hooks._ship.follow import Follower
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._ship.sinks import Batch, Sink, Surroundings, make_sink
+
+_FIRST_RETRY, _LAST_RETRY = 0.2, 5.0
+"""Seconds to wait before the next attempt: twice as long after each failure."""
+
+
+class Delivery:
+    """Takes what each look at the spool has that is new to one sink, and remembers how far it came.
+
+    The progress is stored after every delivery, in ``progress-<sink>.json``. The main thread reads the three attributes.
+
+    Attributes:
+        drained: Number of the newest look of which everything was delivered and stored.
+        delivered: For each process, the sequence below which its segments were delivered and stored.
+        open_processes: The processes with spans that have begun and not ended.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spool_dir: str,
+        plan: ShipPlan,
+        problems: Problems,
+        *,
+        reports: bool,
+        turn_ended: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.drained = 0
+        self._path = os.path.join(spool_dir, f"progress-{name.replace(os.sep, '_')}.json")
+        self._plan = plan
+        self._problems = problems
+        self._turn_ended = turn_ended
+        stored = self._load()
+        self._stored_processes: Mapping[str, Any] = stored["processes"]
+        self._state: Mapping[str, Any] = stored["sink"]
+        try:
+            self._follower = Follower(self._stored_processes, problems, reports=reports)
+        except (ValueError, TypeError, KeyError) as error:
+            logger.warning("the progress in %r makes no sense, starting anew: %s", self._path, describe(error))
+            self._follower = Follower({}, problems, reports=reports)
+        self.delivered: dict[str, int] = self._follower.sequences()
+        self.open_processes: set[str] = self._follower.open_processes()
+        self._sink: Sink | None = None
+        self._pending: list[Batch] = []
+        self._unstored = False
+        self._news = threading.Condition()
+        self._look: Look | None = None
+        self._ending = self._hurried = False
+        self._thread = threading.Thread(target=self._run, name=f"deliver-{name}", daemon=True)
+        self._thread.start()
+
+    def offer(self, look: Look, *, hurry: bool = False) -> None:
+        """Deliver what is new in ``look``; with ``hurry`` now, even if an attempt has just failed."""
+        with self._news:
+            self._look = look
+            self._hurried = self._hurried or hurry
+            self._news.notify()
+
+    def end(self, timeout: float) -> None:
+        """Close the sink, unless it is busy for longer than ``timeout`` seconds."""
+        with self._news:
+            self._ending = True
+            self._news.notify()
+        self._thread.join(timeout)
+
+    def forget(self) -> None:
+        """Remove the progress: everything was delivered, and the spool is empty."""
+        if os.path.lexists(self._path):
+            os.unlink(self._path)
+
+    def read_of(self, process: str, sequence: int) -> int:
+        """The offset up to which this segment was read."""
+        entry = self._stored_processes.get(process)
+        if entry is None or entry["sequence"] < sequence:
+            return 0
+        return int(entry["offset"]) if entry["sequence"] == sequence else 1 << 62
+
+    def _run(self) -> None:
+        key = f"sink-{self.name}"
+        retry = 0.0
+        while (look := self._next(retry)) is not None:
+            try:
+                self._turn(look)
+            except Exception as error:  # noqa: BLE001  whatever it is, the other sinks and the next attempt go on
+                text = error.strerror if isinstance(error, OSError) else str(error)
+                self._problems.set(key, text or describe(error))
+                logger.debug("delivery to %s failed", self.name, exc_info=True)
+                retry = min(max(_FIRST_RETRY, 2 * retry), _LAST_RETRY)
+            else:
+                self._problems.clear(key)
+                self.drained = look.number
+                retry = 0.0
+            self._turn_ended()
+        if self._sink is not None:
+            self._sink.close()
+
+    def _next(self, retry: float) -> Look | None:
+        """The next look to deliver, not before ``retry`` seconds have passed unless there is a hurry; None at the end."""
+        until = time.monotonic() + retry
+        with self._news:
+            while not self._ending:
+                wait = until - time.monotonic()
+                if self._look is not None and (wait <= 0 or self._hurried):
+                    self._hurried = False
+                    look, self._look = self._look, None
+                    return look
+                self._news.wait(wait if wait > 0 else None)
+        return None
+
+    def _turn(self, look: Look) -> None:
+        if self._sink is None:
+            self._sink = make_sink(
+                self.name, Surroundings(self._plan, self._state, self._remember, self._problems.count)
+            )
+        if self._pending or self._unstored:
+            self._deliver(self._sink)
+        before = self._follower.sequences()
+        for batches in self._follower.follow(look):
+            self._pending = batches
+            self._deliver(self._sink)
+        if self._follower.sequences() != before or before.keys() != self.delivered.keys():
+            self._store(self._sink.checkpoint())
+        self.open_processes = self._follower.open_processes()
+
+    def _deliver(self, sink: Sink) -> None:
+        if self._pending:
+            sink.deliver(self._pending)
+            self._pending = []
+        self._store(sink.checkpoint())
+
+    def _store(self, state: Mapping[str, Any]) -> None:
+        self._unstored = True
+        processes = self._follower.positions()
+        sequences = self._follower.sequences()
+        self._write(processes, state)
+        self._unstored = False
+        self._stored_processes, self._state = processes, state
+        self.open_processes = self._follower.open_processes()
+        self.delivered = sequences
+
+    def _remember(self, state: Mapping[str, Any]) -> None:
+        self._write(self._stored_processes, state)
+
+    def _write(self, processes: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        write_atomically(self._path, json.dumps({"processes": processes, "sink": state}))
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                found = json.load(file)
+            return {"processes": dict(found["processes"]), "sink": dict(found["sink"])}
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            logger.warning("the progress in %r cannot be read, starting anew: %s", self._path, describe(error))
+        return {"processes": {}, "sink": {}}

@@ -1,0 +1,331 @@
+"""The shipper's main thread: looks at the spool, removes what was delivered, answers requests, and knows when to end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ray_tracing_hooks._ship.delivery import Delivery
+from ray_tracing_hooks._ship.files import LOCK, PLAN, WAKE, is_file_at
+from ray_tracing_hooks._ship.folder import Folder, Look, is_running
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._spool.layout import SPAN
+from ray_tracing_hooks._spool.reader import SegmentReader
+
+_SOON, _IDLE = 0.05, 1.0
+"""Seconds between looks while data flows, and when nothing has happened for long."""
+
+_IMPATIENT = 0.01
+"""Seconds between looks while somebody waits for processes to end."""
+
+_LINGER = 2.0
+"""Without a raylet to watch, a shipper outlives the last writer by so many seconds: another may come."""
+
+_GIVE_UP = 60.0
+"""Seconds after the end of Ray and of the last writer at which undelivered spans are left in the spool."""
+
+_LAST_TURN = 5.0
+"""Seconds that SIGTERM leaves for a last delivery."""
+
+_EXITING = 0.3
+"""A process that let go of its lock no longer ago may be one that is just being killed."""
+
+
+@dataclass
+class _Request:
+    """Somebody waits until everything is delivered. ``look`` is the number of the look that holds everything."""
+
+    answer: str
+    deadline: float
+    until_writers_end: bool
+    pid: int
+    look: int | None = None
+
+
+class Shipper:
+    """Drains one spool folder until there is nothing left to come. ``lock`` is the descriptor that holds its lock."""
+
+    def __init__(self, spool_dir: str, plan: ShipPlan, lock: int) -> None:
+        self._path = spool_dir
+        self._plan = plan
+        self._lock = lock
+        self._folder = Folder(spool_dir)
+        self._problems = Problems()
+        self._requests: list[_Request] = []
+        self._terminated = False
+        self._paused: set[str] = set()
+        self._quiet_since: float | None = None
+        self._raylet_asked = 0.0
+        self._raylet_gone = False
+        self._interval = _SOON
+        self._size = -1
+        self._wake = self._make_fifo()
+        self._deliveries = [
+            Delivery(name, spool_dir, plan, self._problems, reports=index == 0, turn_ended=self._turn_ended)
+            for index, name in enumerate(plan.exporters)
+        ]
+
+    def run(self) -> None:
+        """Until Ray and all writers have ended and everything is delivered, or it is time to give up."""
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._terminate)
+        logger.info("shipping the spool %s to %s", self._path, ", ".join(self._plan.exporters) or "nowhere")
+        while not self._terminated:
+            look = self._look()
+            self._offer(look)
+            self._remove_delivered(look)
+            self._keep_below_cap(look)
+            self._answer(look)
+            if self._is_over(look):
+                break
+            self._wait(look)
+        else:
+            self._drain_once()
+            self._end_deliveries()
+            return
+        self._end_deliveries()
+        self._clean_up()
+
+    def _look(self) -> Look:
+        look = self._folder.look(set().union(*(delivery.open_processes for delivery in self._deliveries)))
+        self._paused.update(
+            name for name, process in look.processes.items() if not process.alive and process.ended_at is None
+        )
+        return look
+
+    def _offer(self, look: Look) -> None:
+        for delivery in self._deliveries:
+            delivery.offer(look, hurry=bool(self._requests) or self._terminated)
+
+    def _is_delivered(self, look_number: int) -> bool:
+        return all(delivery.drained >= look_number for delivery in self._deliveries)
+
+    def _remove_delivered(self, look: Look) -> None:
+        for name, process in look.processes.items():
+            below = min((delivery.delivered.get(name, -1) for delivery in self._deliveries), default=1 << 62)
+            for segment in process.segments:
+                if segment.complete and segment.sequence < below:
+                    self._unlink(segment.path)
+
+    def _keep_below_cap(self, look: Look) -> None:
+        excess = look.size - self._plan.spool_max_bytes
+        if excess <= 0:
+            return
+        complete = [
+            (segment.mtime_ns, name, segment)
+            for name, process in look.processes.items()
+            for segment in process.segments
+            if segment.complete
+        ]
+        lost = 0
+        for _, name, segment in sorted(complete):
+            if excess <= 0:
+                break
+            excess -= segment.size
+            if os.path.lexists(segment.path):
+                offset = min((delivery.read_of(name, segment.sequence) for delivery in self._deliveries), default=0)
+                lost += _count_spans(segment.path, offset)
+                self._unlink(segment.path)
+        text = (
+            f"{{count}} spans are lost, since the spool reached its {self._plan.spool_max_bytes} bytes "
+            "(RAY_TRACING_SPOOL_MAX_BYTES) before they could be delivered"
+        )
+        self._problems.count(text, lost)
+
+    def _unlink(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._problems.set("unlink", f"cannot remove {path!r} from the spool: {error.strerror}")
+
+    def _answer(self, look: Look) -> None:
+        for request in list(self._requests):
+            if request.look is None and (not request.until_writers_end or not _is_writing(look, request.pid)):
+                request.look = look.number
+            done = request.look is not None and self._is_delivered(request.look)
+            if done or time.monotonic() >= request.deadline:
+                self._requests.remove(request)
+                self._send(request.answer, done=done)
+
+    def _send(self, answer: str, *, done: bool) -> None:
+        problems = [problem[:700] for problem in self._problems.tell()]
+        while len(line := json.dumps({"done": done, "problems": problems}).encode() + b"\n") > select.PIPE_BUF:
+            problems.pop()
+        # Nobody may be waiting any more.
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(os.path.join(self._path, answer), flags)
+            try:
+                os.write(descriptor, line)
+            finally:
+                os.close(descriptor)
+
+    def _is_over(self, look: Look) -> bool:
+        if not os.path.isdir(self._path):
+            logger.warning("the spool folder %s is gone", self._path)
+            return True
+        now = time.monotonic()
+        if any(process.alive for process in look.processes.values()) or not self._is_raylet_gone(now):
+            self._quiet_since = None
+            return False
+        if self._quiet_since is None:
+            self._quiet_since = now
+        quiet = now - self._quiet_since
+        if not look.processes:
+            return not self._requests and (self._plan.raylet_socket is not None or quiet >= _LINGER)
+        if quiet < _GIVE_UP:
+            return False
+        left = sum(len(process.segments) for process in look.processes.values())
+        if left:
+            logger.warning("gave up after %g s: %d files of undelivered spans stay in %s", quiet, left, self._path)
+        return True
+
+    def _is_raylet_gone(self, now: float) -> bool:
+        if self._plan.raylet_socket is None:
+            return True
+        if not self._raylet_gone and now - self._raylet_asked >= 1.0:
+            self._raylet_asked = now
+            self._raylet_gone = _is_deserted(self._plan.raylet_socket)
+        return self._raylet_gone
+
+    def _wait(self, look: Look) -> None:
+        size = look.size
+        if size != self._size or not self._is_delivered(look.number - 1):
+            self._interval = _SOON
+        else:
+            self._interval = min(2 * self._interval, _IDLE)
+        self._size = size
+        interval = self._interval
+        if self._requests:
+            first = min(request.deadline for request in self._requests) - time.monotonic()
+            waiting = any(request.look is None for request in self._requests)
+            interval = max(0.0, min(interval, first, _IMPATIENT if waiting else _SOON))
+        select.select([self._wake], [], [], interval)
+        for line in self._heard():
+            self._take_request(line)
+
+    def _heard(self) -> list[bytes]:
+        try:
+            return [line for line in os.read(self._wake, 1 << 16).split(b"\n") if line]
+        except BlockingIOError:
+            return []
+
+    def _take_request(self, line: bytes) -> None:
+        try:
+            found: dict[str, Any] = json.loads(line)
+            request = _Request(
+                answer=os.path.basename(found["answer"]),
+                deadline=time.monotonic() + float(found["timeout"]),
+                until_writers_end=bool(found["until_writers_end"]),
+                pid=int(found["pid"]),
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            logger.warning("a request makes no sense: %r", error)
+            return
+        self._requests.append(request)
+
+    def _turn_ended(self) -> None:
+        """Called in the threads of the deliveries."""
+        if self._requests or self._terminated:
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._wake, b"\n")
+
+    def _terminate(self, _number: int, _frame: object) -> None:
+        self._terminated = True
+        self._wake_up()
+
+    def _drain_once(self) -> None:
+        look = self._look()
+        self._offer(look)
+        deadline = time.monotonic() + _LAST_TURN
+        while not self._is_delivered(look.number) and (left := deadline - time.monotonic()) > 0:
+            select.select([self._wake], [], [], left)
+            self._heard()
+        self._remove_delivered(look)
+        logger.info("ended by SIGTERM; the next shipper goes on from here")
+
+    def _end_deliveries(self) -> None:
+        for delivery in self._deliveries:
+            delivery.end(1.0)
+
+    def _clean_up(self) -> None:
+        """Remove our own files, and the folder if nobody may want to write into it again."""
+        look = self._folder.look(set())
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self._path, WAKE))
+            if not look.processes:
+                for delivery in self._deliveries:
+                    delivery.forget()
+                os.unlink(os.path.join(self._path, PLAN))
+            if is_file_at(self._lock, os.path.join(self._path, LOCK)):
+                os.unlink(os.path.join(self._path, LOCK))
+            if not any(is_running(name) for name in self._paused):
+                os.rmdir(self._path)
+        logger.info("ended")
+
+    def _make_fifo(self) -> int:
+        path = os.path.join(self._path, WAKE)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        os.mkfifo(path, 0o600)
+        # Open for writing too, so that it never comes to its end when a writer closes it.
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+def _is_writing(look: Look, asking_pid: int) -> bool:
+    """Whether a process other than the one that asks holds a segment, or let go of it a moment ago and still runs."""
+    now = time.monotonic()
+    return any(
+        process.alive or (process.ended_at is None and now - process.let_go < _EXITING)
+        for name, process in look.processes.items()
+        if name.partition("-")[0] != str(asking_pid)
+    )
+
+
+def _count_spans(path: str, offset: int) -> int:
+    """How many spans a segment that is complete holds from ``offset`` on."""
+    reader = SegmentReader(path, offset)
+    spans = 0
+    try:
+        while True:
+            before = reader.offset
+            spans += sum(record.kind == SPAN for record in reader.read(final=True, limit=1 << 20))
+            if reader.offset == before:
+                return spans
+    except OSError:
+        return spans
+
+
+def _is_deserted(path: str) -> bool:
+    """Whether nobody listens on this unix socket any more. In doubt somebody does."""
+    folder = -1
+    try:
+        address = path
+        if len(os.fsencode(path)) > 107:
+            # More than an address can hold: go by way of a descriptor of its folder.
+            folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
+            address = f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.setblocking(False)
+            connection.connect(address)
+    except OSError as error:
+        return error.errno in {errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR}
+    finally:
+        if folder >= 0:
+            os.close(folder)
+    return False

@@ -1,0 +1,286 @@
+"""Local files: OTLP-JSON lines, as the OTLP file exporter specification says, to be read while they grow.
+
+Every file belongs to one shipper and is only ever appended to; after a failure or a kill it is cut back to what is known to
+be delivered, and written again from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json, span_json, traces_line
+from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings
+
+LINE_SPANS = 512
+LINE_BYTES = 512 * 1024
+"""The most in one line. The Collector's receiver cuts lines off at 1 MiB. A span that alone is larger has its own line."""
+
+_OURS = re.compile(r"[^/]+-\d{4,}\.jsonl")
+_FRAME_BYTES = 80
+"""What a line has besides resource, scope and spans."""
+
+_NEXT_STEP = "set RAY_TRACING_LOCAL_DIR to a folder of your own"
+
+_resource = lru_cache(maxsize=1024)(resource_json)
+_scope = lru_cache(maxsize=1024)(scope_json)
+
+
+def check_folder(path: str) -> str | None:
+    """Make the folder, for this user only, if it is not there. What keeps spans from being written to it, or None.
+
+    A folder of this user that others may write to is closed to them. Nobody else may be able to put files, or links, where
+    spans are written.
+    """
+    try:
+        os.close(_open_folder(path))
+    except DeliveryError as error:
+        return str(error)
+    return None
+
+
+def _open_folder(path: str) -> int:
+    """A descriptor of the folder. Raises DeliveryError."""
+    refused = f"cannot write spans to {path!r}: "
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.makedirs(path, mode=0o700)
+        found = os.lstat(path)
+        if stat.S_ISLNK(found.st_mode):
+            raise DeliveryError(f"{refused}it is a symbolic link, which somebody else may have put there; {_NEXT_STEP}")
+        if not stat.S_ISDIR(found.st_mode):
+            raise DeliveryError(f"{refused}it is not a folder; {_NEXT_STEP}")
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise DeliveryError(f"{refused}{error.strerror}; {_NEXT_STEP}") from error
+    try:
+        _claim(folder, refused)
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder
+
+
+def _claim(folder: int, refused: str) -> None:
+    found = os.fstat(folder)
+    if found.st_uid != os.geteuid():
+        raise DeliveryError(f"{refused}it belongs to another user (uid {found.st_uid}); {_NEXT_STEP}")
+    try:
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            os.fchmod(folder, 0o700)
+    except OSError as error:
+        raise DeliveryError(f"{refused}others may write to it, and that cannot be changed; {_NEXT_STEP}") from error
+    if not os.access(f"/proc/self/fd/{folder}", os.W_OK | os.X_OK):
+        raise DeliveryError(f"{refused}it is read-only; {_NEXT_STEP}")
+
+
+class LocalSink:
+    """Writes ``<label>-<number>.jsonl`` in the plan's ``local_dir``.
+
+    The state of a checkpoint is the ``file`` that is written to and its ``size`` then, and the files that were ``made`` since,
+    which hold nothing that was delivered.
+    """
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        plan = surroundings.plan
+        self._path = plan.local_dir
+        self._label = re.sub(r"[^\w.@+-]", "_", plan.label) or "spans"
+        self._file_max_bytes = plan.local_file_max_bytes
+        self._max_bytes = plan.local_max_bytes
+        self._remember = surroundings.remember
+        self._count: Callable[[str, int], None] = surroundings.count
+        self._folder = _open_folder(self._path)
+        self._file = -1
+        self._size = 0
+        self._name: str | None = None
+        self._delivered: tuple[str | None, int] = (None, 0)
+        self._made: list[str] = []
+        self._failed = False
+        self._go_on_from(surroundings.state)
+
+    def deliver(self, batches: Sequence[Batch]) -> None:
+        try:
+            if self._failed:
+                self._return()
+            self._look_after_folder()
+            self._failed = True
+            for batch in batches:
+                self._write_batch(batch)
+            self._failed = False
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._return()
+            raise DeliveryError(f"cannot write spans to {self._path!r}: {error.strerror}") from error
+        opened = bool(self._made)
+        self._delivered = (self._name, self._size)
+        self._made = []
+        self._keep_below_cap(opened=opened)
+
+    def checkpoint(self) -> Mapping[str, Any]:
+        name, size = self._delivered
+        return {"file": name, "size": size, "made": list(self._made)}
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        os.close(self._folder)
+
+    def _write_batch(self, batch: Batch) -> None:
+        resource, scope = _resource(batch.resource), _scope(batch.scope)
+        for spans in _lines(self._texts(batch.spans), len(resource) + len(scope) + _FRAME_BYTES):
+            self._write(traces_line(resource, scope, spans).encode())
+
+    def _texts(self, spans: list[bytes]) -> Iterator[str]:
+        bad = 0
+        for span in spans:
+            try:
+                yield span_json(span)
+            except FormatError:
+                bad += 1
+        self._count("{count} spans could not be decoded and were skipped", bad)
+
+    def _write(self, line: bytes) -> None:
+        if self._file < 0 or (self._size and self._size + len(line) > self._file_max_bytes):
+            self._next_file()
+        written = os.write(self._file, line)
+        self._size += written
+        if written != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _next_file(self) -> None:
+        numbers = [int(name[len(self._label) + 1 : -6]) for name in self._ours() if self._is_numbered(name)]
+        number = max(numbers, default=0)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        while True:
+            number += 1
+            name = f"{self._label}-{number:04d}.jsonl"
+            try:
+                file = os.open(name, flags, 0o600, dir_fd=self._folder)
+                break
+            except FileExistsError:
+                continue
+        self._made.append(name)
+        self._use(file, name, 0)
+        # Before the first byte: a shipper that finds this file after a kill knows that it has to write it again.
+        self._remember(self.checkpoint())
+
+    def _is_numbered(self, name: str) -> bool:
+        return name.startswith(self._label + "-") and name[len(self._label) + 1 : -6].isdigit()
+
+    def _use(self, file: int, name: str | None, size: int) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._name, self._size = file, name, size
+        if file >= 0:
+            # Says to other shippers that share the folder that the file is in use, and not to be removed by their cap.
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _return(self) -> None:
+        """Undo everything since the last delivery."""
+        self._use(-1, None, 0)
+        for name in self._made:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._folder)
+        self._made = []
+        name, size = self._delivered
+        if name is not None:
+            self._reopen(name, size)
+        self._failed = False
+
+    def _reopen(self, name: str, size: int) -> None:
+        try:
+            file = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._folder)
+        except OSError:
+            self._delivered = (None, 0)
+            return
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            os.close(file)
+            self._delivered = (None, 0)
+            return
+        if found.st_size > size:
+            os.ftruncate(file, size)
+        self._use(file, name, min(size, found.st_size))
+
+    def _go_on_from(self, state: Mapping[str, Any]) -> None:
+        name, size, made = state.get("file"), state.get("size"), state.get("made", [])
+        self._made = [other for other in made if isinstance(other, str) and _OURS.fullmatch(other)]
+        if isinstance(name, str) and _OURS.fullmatch(name) and isinstance(size, int):
+            self._delivered = (name, size)
+        self._return()
+
+    def _look_after_folder(self) -> None:
+        """Begin anew if somebody has removed the folder or the file."""
+        try:
+            moved = not os.path.samestat(os.fstat(self._folder), os.lstat(self._path))
+        except OSError:
+            moved = True
+        if moved:
+            folder = _open_folder(self._path)
+            os.close(self._folder)
+            self._folder = folder
+        if moved or (self._file >= 0 and not os.fstat(self._file).st_nlink):
+            self._use(-1, None, 0)
+            self._delivered = (None, 0)
+
+    def _ours(self) -> list[str]:
+        return [name for name in os.listdir(self._folder) if _OURS.fullmatch(name)]
+
+    def _keep_below_cap(self, *, opened: bool) -> None:
+        if not opened and self._size < self._max_bytes // 2:
+            return
+        files = []
+        for name in self._ours():
+            with contextlib.suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                    files.append((found.st_mtime_ns, name, found.st_size))
+        excess = sum(size for _, _, size in files) - self._max_bytes
+        removed = 0
+        for _, name, size in sorted(files):
+            if excess <= 0:
+                break
+            if name != self._name and self._remove(name):
+                excess -= size
+                removed += 1
+        self._count(
+            f"{{count}} of the oldest files of spans in {self._path!r} were removed, since together they reached "
+            f"{self._max_bytes} bytes (RAY_TRACING_LOCAL_MAX_BYTES)",
+            removed,
+        )
+
+    def _remove(self, name: str) -> bool:
+        """Remove a file that no shipper is writing to."""
+        try:
+            file = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._folder)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(name, dir_fd=self._folder)
+            finally:
+                os.close(file)
+        except OSError:
+            return False
+        return True
+
+
+def _lines(spans: Iterator[str], frame: int) -> Iterator[list[str]]:
+    """The spans in groups that each fit into a line which has ``frame`` bytes besides."""
+    line: list[str] = []
+    size = frame
+    for span in spans:
+        if line and (len(line) >= LINE_SPANS or size + len(span) + 1 > LINE_BYTES):
+            yield line
+            line, size = [], frame
+        line.append(span)
+        size += len(span) + 1
+    if line:
+        yield line

@@ -1,4 +1,4 @@
-"""``python -m ray_tracing_hooks._ship SPOOL_DIR``: be the shipper of a spool folder that has a plan, if none is running."""
+"""``python -m ray_tracing_hooks._ship SPOOL_DIR``: be the shipper of a spool folder that has a plan and no shipper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
         inherited = int(arguments[1])
         arguments = arguments[2:]
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print(_USAGE, file=sys.stderr)
+        print(_USAGE, file=sys.stderr)  # noqa: T201
         return 2
     spool_dir = os.path.abspath(arguments[0])
     os.umask(0o077)
@@ -35,13 +35,13 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(lock, False)
         plan = ShipPlan.load(spool_dir)
     except (OSError, ValueError) as error:
-        print(f"{spool_dir!r} is no spool folder to ship: {error}", file=sys.stderr)
+        print(f"{spool_dir!r} is no spool folder to ship: {error}", file=sys.stderr)  # noqa: T201
         return 2
     _log_to(plan.log_file)
     _be_modest()
     try:
         Shipper(spool_dir, plan, lock).run()
-    except Exception:
+    except Exception:  # noqa: BLE001  the log is the only place where it can be told
         logger.exception("the shipper of %s failed", spool_dir)
         return 1
     return 0
@@ -51,10 +51,9 @@ def _be_modest() -> None:
     """Never in the way of the program that is traced, and not the first to go when a worker has used up the memory."""
     with contextlib.suppress(OSError):
         os.nice(10)
-    with contextlib.suppress(OSError):
-        # Ray gives its workers 1000, which a shipper that one of them started would inherit.
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write("0")
+    # Ray gives its workers 1000, which a shipper that one of them started would inherit.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("0")
 
 
 def _log_to(path: str | None) -> None:

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ship.files import write_atomically
 from ray_tracing_hooks._ship.folder import Look
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
-from ray_tracing_hooks._ship.sinks import Batch, Sink, Surroundings, make_sink
+from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Sink, Surroundings, make_sink
 
 _FIRST_RETRY, _LAST_RETRY = 0.2, 5.0
 """Seconds to wait before the next attempt: twice as long after each failure."""
@@ -24,12 +25,13 @@ _FIRST_RETRY, _LAST_RETRY = 0.2, 5.0
 class Delivery:
     """Takes what each look at the spool has that is new to one sink, and remembers how far it came.
 
-    The progress is stored after every delivery, in ``progress-<sink>.json``. The main thread reads the three attributes.
+    The progress is stored after every delivery, in ``progress-<sink>.json``. The main thread reads the attributes.
 
     Attributes:
         drained: Number of the newest look of which everything was delivered and stored.
         delivered: For each process, the sequence below which its segments were delivered and stored.
         open_processes: The processes with spans that have begun and not ended.
+        failing: The last attempt failed, and the next one waits a while.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Delivery:
     ) -> None:
         self.name = name
         self.drained = 0
+        self.failing = False
         self._path = os.path.join(spool_dir, f"progress-{name.replace(os.sep, '_')}.json")
         self._plan = plan
         self._problems = problems
@@ -81,11 +84,6 @@ class Delivery:
             self._news.notify()
         self._thread.join(timeout)
 
-    def forget(self) -> None:
-        """Remove the progress: everything was delivered, and the spool is empty."""
-        if os.path.lexists(self._path):
-            os.unlink(self._path)
-
     def read_of(self, process: str, sequence: int) -> int:
         """The offset up to which this segment was read."""
         entry = self._stored_processes.get(process)
@@ -100,12 +98,13 @@ class Delivery:
             try:
                 self._turn(look)
             except Exception as error:  # noqa: BLE001  whatever it is, the other sinks and the next attempt go on
-                text = error.strerror if isinstance(error, OSError) else str(error)
-                self._problems.set(key, text or describe(error))
-                logger.debug("delivery to %s failed", self.name, exc_info=True)
+                expected = isinstance(error, TracingError)
+                self._problems.set(key, str(error) if expected else f"sink {self.name!r} failed: {describe(error)}")
+                self.failing = True
                 retry = min(max(_FIRST_RETRY, 2 * retry), _LAST_RETRY)
             else:
                 self._problems.clear(key)
+                self.failing = False
                 self.drained = look.number
                 retry = 0.0
             self._turn_ended()
@@ -113,7 +112,7 @@ class Delivery:
             self._sink.close()
 
     def _next(self, retry: float) -> Look | None:
-        """The next look to deliver, not before ``retry`` seconds have passed unless there is a hurry; None at the end."""
+        """The next look to deliver, after ``retry`` seconds unless there is a hurry. None at the end."""
         until = time.monotonic() + retry
         with self._news:
             while not self._ending:
@@ -160,7 +159,10 @@ class Delivery:
         self._write(self._stored_processes, state)
 
     def _write(self, processes: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        write_atomically(self._path, json.dumps({"processes": processes, "sink": state}))
+        try:
+            write_atomically(self._path, json.dumps({"processes": processes, "sink": state}))
+        except OSError as error:
+            raise DeliveryError(f"cannot write {self._path!r}: {error.strerror}") from error
 
     def _load(self) -> dict[str, Any]:
         try:

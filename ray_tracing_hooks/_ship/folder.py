@@ -28,8 +28,8 @@ class Segment(NamedTuple):
 class ProcessLook(NamedTuple):
     """One process: its segments that are still there, oldest first, whether it holds the lock of one, and its end.
 
-    ``ended_at`` is in nanoseconds since the epoch. It is None for a process that lives, and also for one that has let go of
-    its segments but runs on, as a driver does after ``ray.shutdown()``: that one may still write what it has begun.
+    ``ended_at`` is in nanoseconds since the epoch. It is None for a process that lives, and for one that has let go of
+    its segments but runs on, as a driver does after ``ray.shutdown()``: that one may still end what it has begun.
     """
 
     segments: list[Segment]
@@ -70,7 +70,7 @@ class Folder:
         self._memories: dict[str, _Memory] = {}
 
     def look(self, also: set[str]) -> Look:
-        """What is there now, and of the processes ``also`` what has become of them even if they have no segment left."""
+        """What is there now, and what has become of the processes ``also`` even if they have no segment left."""
         self._number += 1
         found = segments(self.path)
         self._memories = {name: memory for name, memory in self._memories.items() if name in found or name in also}
@@ -120,8 +120,8 @@ def _segment(name: str, sequence: int, path: str, memory: _Memory) -> Segment | 
 def is_running(name: str) -> bool:
     """Whether the process that a segment is named after runs, be it without a lock.
 
-    A name is ``<pid>-<hexadecimal time of its first segment in ns>-<random>``. A process with that pid which began after
-    that time is another one.
+    A name is ``<pid>-<hexadecimal time of its first segment in ns>-<random>``. A process with that pid which began
+    later is another one.
     """
     pid, _, rest = name.partition("-")
     try:

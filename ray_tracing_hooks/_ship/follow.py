@@ -12,7 +12,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.wire import FormatError, fields
 from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.sinks import Batch
+from ray_tracing_hooks._ship.sinks import Batch, DeliveryError
 from ray_tracing_hooks._spool.layout import DROPPED, RESOURCE, SCOPE, SPAN, START, TWO_U16, U16, U64
 from ray_tracing_hooks._spool.reader import Record, SegmentReader
 
@@ -67,8 +67,8 @@ class _Position:
 class Follower:
     """Reads every process of a spool folder, each from its own position on.
 
-    ``stored`` is what :meth:`positions` gave to an earlier shipper. ``reports`` says whether this follower counts damage
-    and drops; one of several does, since all read the same.
+    ``stored`` is what :meth:`positions` gave to an earlier shipper. ``reports`` says whether this follower counts what
+    is damaged or lost; one of several does, since all read the same.
     """
 
     def __init__(self, stored: Mapping[str, Any], problems: Problems, *, reports: bool) -> None:
@@ -79,8 +79,11 @@ class Follower:
         self._bytes = 0
 
     def follow(self, look: Look) -> Iterator[list[Batch]]:
-        """What is new in ``look``, in portions of about a mebibyte. Raises OSError, after all that can be read."""
-        failure: OSError | None = None
+        """What is new in ``look``, in portions of about a mebibyte.
+
+        Raises DeliveryError where a segment cannot be read, after everything else.
+        """
+        failure: DeliveryError | None = None
         for name, process in look.processes.items():
             position = self._positions.get(name)
             if position is None:
@@ -92,7 +95,7 @@ class Follower:
                     if segment.sequence >= position.sequence:
                         yield from self._segment(position, segment)
             except OSError as error:
-                failure = error
+                failure = DeliveryError(f"cannot read {error.filename!r}: {error.strerror}")
                 continue
             if process.ended_at is not None and position.openings and _is_read(position, process):
                 self._close(position, process.ended_at)
@@ -104,7 +107,7 @@ class Follower:
             raise failure
 
     def positions(self) -> dict[str, Any]:
-        """What to store, for a follower that goes on from here. Openings in a segment that is still read come from it."""
+        """What to store for a follower that goes on from here. It reads the current segments again for their openings."""
         return {
             name: {
                 "sequence": position.sequence,
@@ -212,10 +215,10 @@ def closed(opening: bytes, ended_at: int) -> bytes:
     ``ended_at`` is in nanoseconds since the epoch; a span never ends before it has begun.
     """
     try:
-        began = max((int.from_bytes(value, "little") for tag, value in fields(opening) if tag == _START_TIME), default=0)
+        times = [int.from_bytes(value, "little") for tag, value in fields(opening) if tag == _START_TIME]
     except FormatError:
-        began = 0
-    return opening + _end_time(b"\x41", max(began, ended_at)) + _DEATH
+        times = []
+    return opening + _end_time(b"\x41", max([ended_at, *times])) + _DEATH
 
 
 def _field(tag: int, value: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The shipper's main thread: looks at the spool, removes what was delivered, answers requests, and knows when to end."""
+"""The shipper's main thread: looks at the spool, removes what was delivered, answers requests, knows when to end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from ray_tracing_hooks._ship.delivery import Delivery
 from ray_tracing_hooks._ship.files import LOCK, PLAN, WAKE, is_file_at
-from ray_tracing_hooks._ship.folder import Folder, Look, is_running
+from ray_tracing_hooks._ship.folder import Folder, Look, Segment, is_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._spool.layout import SPAN
@@ -61,7 +61,7 @@ class Shipper:
         self._folder = Folder(spool_dir)
         self._problems = Problems()
         self._requests: list[_Request] = []
-        self._terminated = False
+        self._terminated = self._hurry = False
         self._paused: set[str] = set()
         self._quiet_since: float | None = None
         self._raylet_asked = 0.0
@@ -82,9 +82,9 @@ class Shipper:
         logger.info("shipping the spool %s to %s", self._path, ", ".join(self._plan.exporters) or "nowhere")
         while not self._terminated:
             look = self._look()
-            self._offer(look)
-            self._remove_delivered(look)
-            self._keep_below_cap(look)
+            self._offer(look, hurry=self._hurry)
+            self._hurry = False
+            self._keep_below_cap(look, self._remove_delivered(look))
             self._answer(look)
             if self._is_over(look):
                 break
@@ -103,39 +103,43 @@ class Shipper:
         )
         return look
 
-    def _offer(self, look: Look) -> None:
+    def _offer(self, look: Look, *, hurry: bool) -> None:
         for delivery in self._deliveries:
-            delivery.offer(look, hurry=bool(self._requests) or self._terminated)
+            delivery.offer(look, hurry=hurry)
 
     def _is_delivered(self, look_number: int) -> bool:
         return all(delivery.drained >= look_number for delivery in self._deliveries)
 
-    def _remove_delivered(self, look: Look) -> None:
+    def _remove_delivered(self, look: Look) -> set[Segment]:
+        """Remove the segments that every sink has delivered, and say which."""
+        removed = set()
         for name, process in look.processes.items():
             below = min((delivery.delivered.get(name, -1) for delivery in self._deliveries), default=1 << 62)
             for segment in process.segments:
                 if segment.complete and segment.sequence < below:
                     self._unlink(segment.path)
+                    removed.add(segment)
+        return removed
 
-    def _keep_below_cap(self, look: Look) -> None:
-        excess = look.size - self._plan.spool_max_bytes
+    def _keep_below_cap(self, look: Look, removed: set[Segment]) -> None:
+        """Remove the oldest complete segments until the others are as small as the plan demands."""
+        excess = look.size - sum(segment.size for segment in removed) - self._plan.spool_max_bytes
         if excess <= 0:
             return
         complete = [
             (segment.mtime_ns, name, segment)
             for name, process in look.processes.items()
             for segment in process.segments
-            if segment.complete
+            if segment.complete and segment not in removed
         ]
         lost = 0
         for _, name, segment in sorted(complete):
             if excess <= 0:
                 break
             excess -= segment.size
-            if os.path.lexists(segment.path):
-                offset = min((delivery.read_of(name, segment.sequence) for delivery in self._deliveries), default=0)
-                lost += _count_spans(segment.path, offset)
-                self._unlink(segment.path)
+            offset = min((delivery.read_of(name, segment.sequence) for delivery in self._deliveries), default=0)
+            lost += _count_spans(segment.path, offset)
+            self._unlink(segment.path)
         text = (
             f"{{count}} spans are lost, since the spool reached its {self._plan.spool_max_bytes} bytes "
             "(RAY_TRACING_SPOOL_MAX_BYTES) before they could be delivered"
@@ -183,7 +187,7 @@ class Shipper:
         if self._quiet_since is None:
             self._quiet_since = now
         quiet = now - self._quiet_since
-        if not look.processes:
+        if not look.processes and self._is_delivered(look.number - 1):
             return not self._requests and (self._plan.raylet_socket is not None or quiet >= _LINGER)
         if quiet < _GIVE_UP:
             return False
@@ -202,7 +206,8 @@ class Shipper:
 
     def _wait(self, look: Look) -> None:
         size = look.size
-        if size != self._size or not self._is_delivered(look.number - 1):
+        behind = any(not delivery.failing and delivery.drained < look.number - 1 for delivery in self._deliveries)
+        if size != self._size or behind:
             self._interval = _SOON
         else:
             self._interval = min(2 * self._interval, _IDLE)
@@ -235,6 +240,7 @@ class Shipper:
             logger.warning("a request makes no sense: %r", error)
             return
         self._requests.append(request)
+        self._hurry = True
 
     def _turn_ended(self) -> None:
         """Called in the threads of the deliveries."""
@@ -251,7 +257,7 @@ class Shipper:
 
     def _drain_once(self) -> None:
         look = self._look()
-        self._offer(look)
+        self._offer(look, hurry=True)
         deadline = time.monotonic() + _LAST_TURN
         while not self._is_delivered(look.number) and (left := deadline - time.monotonic()) > 0:
             select.select([self._wake], [], [], left)
@@ -265,16 +271,15 @@ class Shipper:
 
     def _clean_up(self) -> None:
         """Remove our own files, and the folder if nobody may want to write into it again."""
-        look = self._folder.look(set())
+        drained = not self._folder.look(set()).processes
         with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self._path, WAKE))
-            if not look.processes:
-                for delivery in self._deliveries:
-                    delivery.forget()
-                os.unlink(os.path.join(self._path, PLAN))
-            if is_file_at(self._lock, os.path.join(self._path, LOCK)):
-                os.unlink(os.path.join(self._path, LOCK))
-            if not any(is_running(name) for name in self._paused):
+            for name in os.listdir(self._path):
+                if name == WAKE or (drained and (name == PLAN or name.startswith(("progress-", "flush-")))):
+                    os.unlink(os.path.join(self._path, name))
+            lock = os.path.join(self._path, LOCK)
+            if is_file_at(self._lock, lock):
+                os.unlink(lock)
+            if drained and not any(is_running(name) for name in self._paused):
                 os.rmdir(self._path)
         logger.info("ended")
 

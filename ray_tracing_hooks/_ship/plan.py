@@ -19,8 +19,8 @@ class ShipPlan:
         local_file_max_bytes: Its next file begins before one grows larger than this.
         local_max_bytes: Its oldest files are removed when all together are larger than this.
         spool_max_bytes: The oldest segments are removed, delivered or not, when all together are larger than this.
-        raylet_socket: Path of the unix socket of the node's raylet: the shipper stays as long as it can be reached. With
-            None the shipper ends soon after the last writer.
+        raylet_socket: Path of the unix socket of the node's raylet: the shipper stays as long as it can be reached.
+            With None the shipper ends soon after the last writer.
         log_file: What the shipper logs to, or None for nowhere.
         label: What names of output files begin with.
     """

@@ -34,8 +34,8 @@ def ensure_running(spool_dir: str, plan: ShipPlan) -> bool:
 def _start(spool_dir: str, lock: int) -> None:
     import subprocess  # noqa: PLC0415  most processes find a shipper running
 
-    # Ray kills the children of a worker that it ends. The shell is a child for a millisecond and its own child then belongs
-    # to init. `subprocess` neither runs this process's fork handlers (gRPC's among them) nor leaves it descriptors.
+    # Ray kills the children of a worker that it ends. The shell is a child for a millisecond, and its own child then
+    # belongs to init. `subprocess` neither runs fork handlers (gRPC has some) nor hands down descriptors.
     shipper = [sys.executable, "-m", _MODULE, "--lock", str(lock), spool_dir]
     intermediate = subprocess.Popen(  # noqa: S603  the arguments are ours
         ["/bin/sh", "-c", '"$@" &', "sh", *shipper],
@@ -53,7 +53,7 @@ def _start(spool_dir: str, lock: int) -> None:
 def _import_path() -> list[str]:
     """Where the shipper looks for modules: the standard library, this very package, then what is installed.
 
-    The folders that stand before the standard library (the script's, the current one) are left out, since a module there
+    Folders that stand before the standard library (the script's, the current one) are left out, since a module there
     may bear the name of one that the shipper needs; those of ``PYTHONPATH`` come last.
     """
     paths = [path for path in sys.path if os.path.isabs(path)]

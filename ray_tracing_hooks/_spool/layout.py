@@ -63,6 +63,6 @@ def parse_segment_name(name: str) -> tuple[str, int] | None:
     if not name.endswith(SUFFIX):
         return None
     process, _, sequence = name[: -len(SUFFIX)].rpartition(".")
-    if not process or not sequence.isdigit():
+    if not process or not (sequence.isascii() and sequence.isdigit()):
         return None
     return process, int(sequence)

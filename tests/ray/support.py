@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ray_tracing_hooks._insight.model import Span
-from ray_tracing_hooks._insight.read import read
+from ray_tracing_hooks._insight.read import files, read
 
 PROGRAMS = Path(__file__).parent / "programs"
 PRODUCER, CONSUMER = 4, 5
@@ -63,7 +63,7 @@ def run_program(name: str, *arguments: str, timeout: float = 90, check: bool = T
 
 def spans_in(folder: Path) -> list[Span]:
     """Every span in the files of a folder."""
-    return list(read(str(folder))[0]) if folder.exists() else []
+    return read(files([str(folder)]))[0] if folder.exists() else []
 
 
 def await_spans(folder: Path, enough: Callable[[list[Span]], bool], timeout: float = 20) -> list[Span]:

@@ -237,6 +237,11 @@ def test_the_span_of_a_generator_lasts_until_it_is_done(cluster: Cluster) -> Non
         *([0, 1], [1, 2], [1, "RayTaskError(KeyError)"], [0, 1]),
     ]
     check_links(run.spans)
+    # Cancelled while the worker either runs the body or waits for its consumer: an interrupt, or a closed generator.
+    (cancelled,) = by_name(run.spans, "__main__.endless ray.remote_worker")
+    assert cancelled.state == "ended"
+    assert cancelled.attributes.pop("error.type", CANCELLED) == CANCELLED
+    cancelled.status_code = 0
     assert tree(run.spans) == GENERATORS.strip()
     for across in by_name(run.spans, "across"):
         assert (across.attributes["before"], across.attributes["after"]) == (True, True)
@@ -253,6 +258,8 @@ def test_the_span_of_a_generator_lasts_until_it_is_done(cluster: Cluster) -> Non
         items = [span for span in run.spans if span.parent_id == outer.span_id]
         assert all(outer.start_ns <= item.start_ns <= item.end_ns <= outer.end_ns for item in items)
 
+
+CANCELLED = "ray.exceptions.TaskCancelledError"
 
 GENERATORS = """
 Actor.__init__ ray.remote
@@ -286,7 +293,7 @@ __main__.dynamic ray.remote
 __main__.empty ray.remote
   __main__.empty ray.remote_worker
 __main__.endless ray.remote
-  __main__.endless ray.remote_worker !ray.exceptions.TaskCancelledError
+  __main__.endless ray.remote_worker
 __main__.failing ray.remote
   __main__.failing ray.remote_worker !ValueError
 __main__.fixed ray.remote

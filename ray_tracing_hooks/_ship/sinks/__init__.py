@@ -29,8 +29,11 @@ class Sink(Protocol):
     """A place that spans are delivered to. All calls come from one thread, and may block."""
 
     def deliver(self, batches: Sequence[Batch]) -> None:
-        """Deliver all of ``batches``. Raises DeliveryError if it could not: then it gets the same batches again, and sees
-        to it, as far as it can, that none is there twice. A span that it can never deliver it skips and counts."""
+        """Deliver all of ``batches``. A span that can never be delivered is skipped and counted.
+
+        Raises DeliveryError if it could not be done now. Then the same batches come again, and the sink sees to it, as
+        far as it can, that no span arrives twice.
+        """
 
     def checkpoint(self) -> Mapping[str, Any]:
         """What to hand to the next shipper's sink, as JSON, so that it goes on after the last delivery."""

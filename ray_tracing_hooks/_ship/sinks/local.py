@@ -1,7 +1,7 @@
 """Local files: OTLP-JSON lines, as the OTLP file exporter specification says, to be read while they grow.
 
-Every file belongs to one shipper and is only ever appended to; after a failure or a kill it is cut back to what is known to
-be delivered, and written again from there.
+Every file belongs to one shipper and is only ever appended to. After a failure or a kill it is cut back to what is known
+to be delivered, and written on from there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings
 
 LINE_SPANS = 512
 LINE_BYTES = 512 * 1024
-"""The most in one line. The Collector's receiver cuts lines off at 1 MiB. A span that alone is larger has its own line."""
+"""The most in one line: the Collector's receiver cuts off at 1 MiB. A span that alone is larger has its own line."""
 
 _OURS = re.compile(r"[^/]+-\d{4,}\.jsonl")
 _FRAME_BYTES = 80
@@ -36,8 +36,8 @@ _scope = lru_cache(maxsize=1024)(scope_json)
 def check_folder(path: str) -> str | None:
     """Make the folder, for this user only, if it is not there. What keeps spans from being written to it, or None.
 
-    A folder of this user that others may write to is closed to them. Nobody else may be able to put files, or links, where
-    spans are written.
+    A folder of this user that others may write to is closed to them: nobody else may be able to put files, or links,
+    where spans are written.
     """
     try:
         os.close(_open_folder(path))
@@ -84,16 +84,17 @@ def _claim(folder: int, refused: str) -> None:
 class LocalSink:
     """Writes ``<label>-<number>.jsonl`` in the plan's ``local_dir``.
 
-    The state of a checkpoint is the ``file`` that is written to and its ``size`` then, and the files that were ``made`` since,
-    which hold nothing that was delivered.
+    The state of a checkpoint is the ``file`` that is written to and its ``size`` then, and the files that were ``made``
+    since, which hold nothing that was delivered.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
         plan = surroundings.plan
         self._path = plan.local_dir
         self._label = re.sub(r"[^\w.@+-]", "_", plan.label) or "spans"
-        self._file_max_bytes = plan.local_file_max_bytes
         self._max_bytes = plan.local_max_bytes
+        # At least two files, so that the cap can be kept by removing whole ones.
+        self._file_max_bytes = min(plan.local_file_max_bytes, self._max_bytes // 2)
         self._remember = surroundings.remember
         self._count: Callable[[str, int], None] = surroundings.count
         self._folder = _open_folder(self._path)
@@ -118,10 +119,11 @@ class LocalSink:
             with contextlib.suppress(OSError):
                 self._return()
             raise DeliveryError(f"cannot write spans to {self._path!r}: {error.strerror}") from error
-        opened = bool(self._made)
+        rotated = bool(self._made)
         self._delivered = (self._name, self._size)
         self._made = []
-        self._keep_below_cap(opened=opened)
+        if rotated:
+            self._keep_below_cap()
 
     def checkpoint(self) -> Mapping[str, Any]:
         name, size = self._delivered
@@ -134,9 +136,16 @@ class LocalSink:
         os.close(self._folder)
 
     def _write_batch(self, batch: Batch) -> None:
-        resource, scope = _resource(batch.resource), _scope(batch.scope)
+        resource, scope = self._text(_resource, batch.resource), self._text(_scope, batch.scope)
         for spans in _lines(self._texts(batch.spans), len(resource) + len(scope) + _FRAME_BYTES):
             self._write(traces_line(resource, scope, spans).encode())
+
+    def _text(self, write: Callable[[bytes], str], message: bytes) -> str:
+        try:
+            return write(message)
+        except FormatError:
+            self._count("{count} resources or scopes could not be decoded, and their spans have none", 1)
+            return "{}"
 
     def _texts(self, spans: list[bytes]) -> Iterator[str]:
         bad = 0
@@ -191,9 +200,9 @@ class LocalSink:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._folder)
         self._made = []
-        name, size = self._delivered
-        if name is not None:
-            self._reopen(name, size)
+        file, end = self._delivered
+        if file is not None:
+            self._reopen(file, end)
         self._failed = False
 
     def _reopen(self, name: str, size: int) -> None:
@@ -235,21 +244,20 @@ class LocalSink:
     def _ours(self) -> list[str]:
         return [name for name in os.listdir(self._folder) if _OURS.fullmatch(name)]
 
-    def _keep_below_cap(self, *, opened: bool) -> None:
-        if not opened and self._size < self._max_bytes // 2:
-            return
+    def _keep_below_cap(self) -> None:
+        """Remove the oldest files until there is room for the current one to grow to its full size."""
         files = []
         for name in self._ours():
             with contextlib.suppress(FileNotFoundError):
                 found = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
-                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and name != self._name:
                     files.append((found.st_mtime_ns, name, found.st_size))
-        excess = sum(size for _, _, size in files) - self._max_bytes
+        excess = sum(size for _, _, size in files) + self._file_max_bytes - self._max_bytes
         removed = 0
         for _, name, size in sorted(files):
             if excess <= 0:
                 break
-            if name != self._name and self._remove(name):
+            if self._remove(name):
                 excess -= size
                 removed += 1
         self._count(

@@ -119,6 +119,7 @@ class Connection:
         self.settings = settings
         self._root: Span | None = None
         self._before_root: Context | None = None
+        self._problem: str | None = None
         exporters = self._exporters()
         self._plan = self._make_plan(exporters)
         self._spool = self._make_spool() if exporters else None
@@ -252,13 +253,16 @@ class Connection:
         if self.process.is_driver and "local" in self._plan.exporters:
             from ray_tracing_hooks._ship.sinks.local import check_folder  # noqa: PLC0415
 
-            problem = check_folder(self._plan.local_dir)
-            if problem is not None:
-                report(f"{problem}; until then spans wait in {self._spool}")
+            self._problem = check_folder(self._plan.local_dir)
+            if self._problem is not None:
+                report(self._problem)
         ensure_running(self._spool, self._plan)
 
     def _say(self) -> None:
         if self._spool is None:
+            return
+        if self._problem is not None:
+            logger.info("ray_tracing_hooks: tracing is on, spans wait in %s until they can be delivered", self._spool)
             return
         where = {"local": self._plan.local_dir}
         places = ", ".join(where.get(name, name) for name in self._plan.exporters)

@@ -120,10 +120,11 @@ def test_a_read_only_folder_is_said_once(mount: Callable[[str], Path]) -> None:
 
 def test_a_full_disk_is_said_once(mount: Callable[[str], Path]) -> None:
     folder = mount("size=64k,mode=0700")
-    with open(folder / "filler", "wb") as filler, pytest.raises(OSError, match="No space"):
-        while True:
-            filler.write(b"x" * 4096)
-            filler.flush()
+    filler = os.open(folder / "filler", os.O_CREAT | os.O_WRONLY)
+    with pytest.raises(OSError, match="No space"):
+        while os.write(filler, b"x" * 4096):
+            pass
+    os.close(filler)
     run = run_small(RAY_TRACING_LOCAL_DIR=str(folder), RAY_TRACING_FLUSH_TIMEOUT="2")
     (problem,) = problems(run)
     assert str(folder) in problem

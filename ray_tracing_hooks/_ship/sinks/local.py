@@ -1,7 +1,7 @@
 """Local files: OTLP-JSON lines, as the OTLP file exporter specification says, to be read while they grow.
 
-Every file belongs to one shipper and is only ever appended to. After a failure or a kill it is cut back to what is known
-to be delivered, and written on from there.
+Every file belongs to one shipper and is only ever appended to. After a failure or a kill it is cut back to what is
+known to be delivered, and written on from there.
 """
 
 from __future__ import annotations

@@ -1,0 +1,790 @@
+"""The shipper: real processes, real files, real kills."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ray_tracing_hooks._ship.files import LOCK, take_lock
+from ray_tracing_hooks._ship.flush import FlushResult, flush
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.start import ensure_running
+from ray_tracing_hooks._spool.reader import segments
+
+MIB = 1024 * 1024
+
+# A process of its own that records what it is told to, one line at a time, and answers each with a line.
+WRITER = """
+import os, sys
+from ray_tracing_hooks._spool.writer import SpoolWriter
+
+def head(number):
+    ids = number.to_bytes(16, "big") + b"\\x12\\x08" + number.to_bytes(8, "big")
+    return b"\\x0a\\x10" + ids + b"\\x2a\\x01s\\x39" + (1000).to_bytes(8, "little")
+
+def text(key, value):
+    return b"\\x0a" + bytes([len(key) + len(value) + 6, 0x0A, len(key)]) + key + (
+        b"\\x12" + bytes([len(value) + 2, 0x0A, len(value)]) + value)
+
+writer = SpoolWriter(sys.argv[1], segment_bytes=int(sys.argv[2]))
+resource = text(b"service.name", b"writer-%d" % os.getpid())
+prefix = writer.scope(resource, b"\\x0a\\x04test").to_bytes(2, "little")
+for line in sys.stdin:
+    command, *numbers = line.split()
+    first, last = (int(number) for number in (numbers * 2)[:2]) if numbers else (0, -1)
+    for number in range(first, last + 1):
+        if command == "start":
+            writer.start(prefix, head(number))
+        else:
+            writer.span(prefix, head(number) + b"\\x41" + (2000).to_bytes(8, "little"))
+    if command == "close":
+        writer.close()
+    print(command, flush=True)
+"""
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
+    """Wait for a condition, and give what it gave."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}"
+        time.sleep(0.01)
+    return found
+
+
+class Writer:
+    """A process that writes to the spool."""
+
+    def __init__(self, spool: Path, segment_bytes: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(spool), str(segment_bytes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, command: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def heard(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline()
+
+    def do(self, command: str) -> None:
+        self.ask(command)
+        self.heard()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.end()
+
+    def end(self) -> None:
+        self.process.communicate(timeout=20)
+
+
+class Node:
+    """A spool folder, its plan, and what comes out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.spool = folder / "spool"
+        self.out = folder / "spans"
+        self.spool.mkdir(mode=0o700)
+        self.writers: list[Writer] = []
+        self.plan = self.make_plan()
+
+    def make_plan(self, **changes: Any) -> ShipPlan:
+        values: dict[str, Any] = {
+            "exporters": ("local",),
+            "local_dir": str(self.out),
+            "local_file_max_bytes": 64 * MIB,
+            "local_max_bytes": 1024 * MIB,
+            "spool_max_bytes": 1024 * MIB,
+            "log_file": str(self.folder / "ship.log"),
+            "label": "node",
+            # There is a "raylet" unless a test says otherwise, so that no shipper ends before the test has written.
+            "raylet_socket": str(self.folder / "raylet"),
+        }
+        return ShipPlan(**{**values, **changes})
+
+    def writer(self, segment_bytes: int = 16 * MIB) -> Writer:
+        self.writers.append(Writer(self.spool, segment_bytes))
+        return self.writers[-1]
+
+    def start(self) -> psutil.Process:
+        """The shipper that runs when this returns."""
+        ensure_running(str(self.spool), self.plan)
+        found: psutil.Process = until(self.shipper, "a shipper runs")
+        return found
+
+    def shippers(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                command = process.cmdline()
+                if "ray_tracing_hooks._ship" in command and str(self.spool) in command:
+                    found.append(process)
+        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+
+    def shipper(self) -> psutil.Process | None:
+        return next(iter(self.shippers()), None)
+
+    def flush(self, timeout: float = 20.0, *, until_writers_end: bool = False) -> FlushResult:
+        return flush(str(self.spool), timeout, until_writers_end=until_writers_end)
+
+    def spans(self) -> list[dict[str, Any]]:
+        return [
+            span
+            for file in sorted(self.out.glob("*.jsonl"))
+            for line in file.read_bytes().splitlines()
+            for resource_spans in json.loads(line)["resourceSpans"]
+            for scope_spans in resource_spans["scopeSpans"]
+            for span in scope_spans["spans"]
+        ]
+
+    def numbers(self) -> list[int]:
+        return sorted(int(span["spanId"], 16) for span in self.spans())
+
+    def segments(self) -> list[Path]:
+        return sorted(self.spool.glob("*.spool"))
+
+    def log(self) -> str:
+        return (self.folder / "ship.log").read_text()
+
+
+@pytest.fixture
+def raylet(tmp_path: Path) -> Iterator[socket.socket]:
+    """What stands for the raylet: somebody who listens on a unix socket."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        descriptor = os.open(tmp_path, os.O_PATH)
+        listener.bind(f"/proc/self/fd/{descriptor}/raylet")
+        os.close(descriptor)
+        listener.listen(100)
+        yield listener
+
+
+@pytest.fixture
+def node(tmp_path: Path, raylet: socket.socket) -> Iterator[Node]:
+    node = Node(tmp_path)
+    yield node
+    for writer in node.writers:
+        if writer.process.poll() is None:
+            writer.kill()
+    for shipper in node.shippers():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            shipper.kill()
+            shipper.wait(10)
+
+
+def test_spans_arrive_and_their_segments_are_removed(node: Node) -> None:
+    """Everything that a process wrote is in the output once, and when it has ended nothing of it is in the spool."""
+    node.start()
+    writer = node.writer()
+    writer.do("span 1 1000")
+    assert node.flush().done
+    assert node.numbers() == list(range(1, 1001))
+    writer.end()
+    until(lambda: not node.segments(), "the segment of the ended process is removed")
+    assert node.numbers() == list(range(1, 1001))
+
+
+def test_output_is_readable_while_the_program_runs(node: Node) -> None:
+    """Spans show in whole lines without anybody asking for it."""
+    node.start()
+    writer = node.writer()
+    writer.do("span 1")
+    until(lambda: node.numbers() == [1], "the span arrives")
+    writer.do("span 2")
+    until(lambda: node.numbers() == [1, 2], "the next one arrives")
+
+
+def test_segments_go_while_their_process_lives(node: Node) -> None:
+    """A segment that a living process has moved on from is removed once it is delivered."""
+    node.start()
+    writer = node.writer(segment_bytes=2000)
+    writer.do("span 1 500")
+    assert node.flush().done
+    until(lambda: len(node.segments()) == 1, "all but the current segment are removed")
+    assert node.numbers() == list(range(1, 501))
+
+
+def test_a_span_that_a_kill_cut_off_is_closed_as_an_error(node: Node) -> None:
+    """It has an estimated end not before its start, the status ERROR "worker died", and says how it was closed."""
+    node.start()
+    writer = node.writer()
+    writer.do("start 1 2")
+    writer.do("span 1")
+    assert node.flush().done
+    before = time.time_ns()
+    writer.kill()
+    assert node.flush(until_writers_end=True).done
+    assert node.numbers() == [1, 2]
+    cut_off = next(span for span in node.spans() if int(span["spanId"], 16) == 2)
+    assert cut_off["status"] == {"message": "worker died", "code": 2}
+    assert cut_off["startTimeUnixNano"] == "1000"
+    assert before <= int(cut_off["endTimeUnixNano"]) <= time.time_ns()
+    assert {item["key"]: item["value"] for item in cut_off["attributes"]} == {
+        "ray.end_estimated": {"boolValue": True},
+        "error.type": {"stringValue": "worker_died"},
+    }
+
+
+def test_the_end_of_a_process_that_died_unseen_is_its_last_sign_of_life(node: Node) -> None:
+    """Where no shipper ran when the process died, the end is when its spool file was last written to."""
+    writer = node.writer()
+    writer.do("start 1")
+    writer.kill()
+    (segment,) = node.segments()
+    os.utime(segment, ns=(5000, 5000))
+    node.start()
+    assert node.flush(until_writers_end=True).done
+    assert node.spans()[0]["endTimeUnixNano"] == "5000"
+
+
+def test_a_process_that_lets_go_of_the_spool_is_not_taken_for_dead(node: Node) -> None:
+    """A driver closes its spool at ray.shutdown() and may end its own spans long after that."""
+    node.start()
+    writer = node.writer()
+    writer.do("start 1 2")
+    writer.do("close")
+    assert node.flush(until_writers_end=True).done
+    until(lambda: not node.segments(), "the segment is removed")
+    assert node.numbers() == []
+    writer.do("span 1")
+    writer.do("close")
+    assert node.flush().done
+    assert node.numbers() == [1]
+    writer.kill()
+    until(lambda: node.numbers() == [1, 2], "the span that never ended is closed")
+    assert "status" not in node.spans()[0]
+
+
+def test_openings_outlive_their_segment_and_a_shipper(node: Node) -> None:
+    """A span that began in a segment long gone is closed, or recognised when it ends, by the next shipper too."""
+    shipper = node.start()
+    writer = node.writer(segment_bytes=500)
+    writer.do("start 1 2")
+    writer.do("span 3 100")
+    until(lambda: not any("000000" in path.name for path in node.segments()), "the first segment is removed")
+    shipper.kill()
+    shipper.wait(10)
+    assert node.start() != shipper
+    writer.do("span 2")
+    writer.kill()
+    assert node.flush(until_writers_end=True).done
+    assert node.numbers() == list(range(1, 101))
+    assert ["status" in span for span in node.spans() if int(span["spanId"], 16) <= 2].count(True) == 1
+
+
+def test_openings_in_the_current_segment_outlive_a_shipper(node: Node) -> None:
+    """The next shipper reads them again, and delivers nothing else of that segment twice."""
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("start 1 2")
+    writer.do("span 2 3")
+    assert node.flush().done
+    shipper.kill()
+    shipper.wait(10)
+    writer.kill()
+    node.start()
+    assert node.flush(until_writers_end=True).done
+    assert node.numbers() == [1, 2, 3]
+
+
+def test_no_kill_of_the_shipper_loses_or_doubles_a_span(node: Node) -> None:
+    """It is killed in the middle of its work again and again, while two processes write and files rotate."""
+    node.plan = node.make_plan(local_file_max_bytes=MIB)
+    count = 40_000
+    writers = [node.writer(segment_bytes=200_000), node.writer(segment_bytes=200_000)]
+    for index, writer in enumerate(writers):
+        writer.ask(f"span {index * count + 1} {(index + 1) * count}")
+    for _ in range(8):
+        shipper = node.start()
+        size = output_size(node)
+        until(lambda size=size: output_size(node) > size or not node.segments(), "the shipper is at work")
+        shipper.kill()
+        shipper.wait(10)
+    for writer in writers:
+        writer.heard()
+        writer.end()
+    node.start()
+    assert node.flush(60, until_writers_end=True).done
+    assert Counter(node.numbers()) == Counter(range(1, 2 * count + 1))
+
+
+def output_size(node: Node) -> int:
+    return sum(path.stat().st_size for path in node.out.glob("*.jsonl"))
+
+
+def test_a_terminated_shipper_delivers_first(node: Node) -> None:
+    """SIGTERM drains once; Ctrl-C, which goes to all processes of a terminal, does nothing."""
+    shipper = node.start()
+    assert node.flush().done
+    writer = node.writer()
+    shipper.send_signal(signal.SIGINT)
+    shipper.send_signal(signal.SIGHUP)
+    writer.do("span 1 100")
+    assert node.flush().done
+    writer.do("span 101 5000")
+    shipper.terminate()
+    shipper.wait(10)
+    assert node.numbers() == list(range(1, 5001))
+
+
+def test_there_is_one_shipper(node: Node) -> None:
+    """However many processes ask for one at once, one is started."""
+    program = (
+        "import sys; from ray_tracing_hooks._ship.plan import ShipPlan\n"
+        "from ray_tracing_hooks._ship.start import ensure_running\n"
+        "print(ensure_running(sys.argv[1], ShipPlan.load(sys.argv[1])))"
+    )
+    node.plan.store(str(node.spool))
+    contenders = [
+        subprocess.Popen([sys.executable, "-c", program, str(node.spool)], stdout=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    answers = [contender.communicate(timeout=60)[0].strip() for contender in contenders]
+    assert sorted(answers) == ["False"] * 5 + ["True"]
+    assert node.flush().done
+    assert len(node.shippers()) == 1
+    assert ensure_running(str(node.spool), node.plan) is False
+
+
+def test_a_second_shipper_ends_at_once(node: Node) -> None:
+    """The module can be run by hand: beside a running shipper it does nothing, and says what is wrong otherwise."""
+    node.start()
+    command = [sys.executable, "-m", "ray_tracing_hooks._ship"]
+    assert subprocess.run([*command, str(node.spool)], check=False, timeout=60).returncode == 0
+    (node.folder / "empty").mkdir()
+    done = subprocess.run(
+        [*command, str(node.folder / "empty")], check=False, timeout=60, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "no spool folder" in done.stderr
+
+
+def test_the_shipper_is_nobodys_child(node: Node) -> None:
+    """It outlives the process that started it and is out of reach of Ray, which kills the children of a worker."""
+    program = (
+        "import os, sys; from ray_tracing_hooks._ship.plan import ShipPlan\n"
+        "from ray_tracing_hooks._ship.start import ensure_running\n"
+        "ensure_running(sys.argv[1], ShipPlan.load(sys.argv[1])); print(os.getpid())\n"
+        "import psutil; print([child.pid for child in psutil.Process().children(recursive=True)])"
+    )
+    node.plan.store(str(node.spool))
+    started = subprocess.run(
+        [sys.executable, "-c", program, str(node.spool)], check=True, capture_output=True, text=True, timeout=60
+    )
+    pid, children = started.stdout.splitlines()
+    assert children == "[]"
+    assert node.flush().done
+    shipper = node.shipper()
+    assert shipper is not None
+    assert shipper.ppid() != int(pid)
+    assert os.getsid(shipper.pid) != os.getsid(0)
+    assert shipper.cwd() == "/"
+    assert shipper.nice() == 10 + psutil.Process().nice()
+    if shipper.ppid() != 1:
+        assert "ray_tracing_hooks._ship" not in shipper.parent().cmdline()
+
+
+def test_the_shipper_inherits_only_its_lock(node: Node) -> None:
+    """A pipe or socket of the program that started it ends when that program closes it."""
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    shipper = node.start()
+    assert node.flush().done
+    os.close(writer)
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+    targets = {os.readlink(f"/proc/{shipper.pid}/fd/{number}") for number in os.listdir(f"/proc/{shipper.pid}/fd")}
+    assert {str(node.spool / LOCK), os.devnull} <= targets
+
+
+def test_the_shipper_imports_nothing_heavy_and_nothing_from_the_current_folder(node: Node) -> None:
+    """It is started in the user's folder, where a module may have the name of one that it needs."""
+    work = node.folder / "work"
+    work.mkdir()
+    for name in ("json", "socket", "sitecustomize", "logging"):
+        (work / f"{name}.py").write_text(f"open({str(node.folder / 'hijacked')!r}, 'w')")
+    program = (
+        "import sys; sys.path.remove(''); from ray_tracing_hooks._ship.plan import ShipPlan\n"
+        "from ray_tracing_hooks._ship.start import ensure_running\n"
+        f"sys.path.insert(0, {str(work)!r}); sys.path.insert(0, '')\n"
+        f"ensure_running({str(node.spool)!r}, ShipPlan.load({str(node.spool)!r}))"
+    )
+    node.plan.store(str(node.spool))
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=work, timeout=60)
+    assert node.flush().done
+    assert not (node.folder / "hijacked").exists()
+    imports = "import sys, ray_tracing_hooks._ship.__main__, ray_tracing_hooks._ship.sinks.local; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", imports], check=True, capture_output=True, text=True, timeout=60)
+    assert not {"ray", "opentelemetry", "yaml", "click", "google", "asyncio"} & set(found.stdout.split())
+
+
+def test_a_flush_without_a_shipper_says_so(node: Node) -> None:
+    """At once, so that the caller can start one and flush again."""
+    began = time.monotonic()
+    result = node.flush(30)
+    assert not result.done
+    assert not result.running
+    assert "no shipper is running" in result.problems[0]
+    assert time.monotonic() - began < 5
+    shipper = node.start()
+    assert node.flush().done
+    shipper.kill()
+    shipper.wait(10)
+    assert not node.flush(30).running
+
+
+def test_a_flush_waits_for_a_shipper_that_is_being_started(node: Node) -> None:
+    """Between the start and the first look of a shipper no flush is turned away."""
+    ensure_running(str(node.spool), node.plan)
+    assert node.flush() == FlushResult(done=True)
+
+
+def test_a_flush_gives_up_in_time(node: Node) -> None:
+    """A living writer keeps a flush that waits for the end of all writers from being done."""
+    node.start()
+    writer = node.writer()
+    writer.do("span 1")
+    began = time.monotonic()
+    result = node.flush(0.3, until_writers_end=True)
+    assert 0.3 <= time.monotonic() - began < 5
+    assert result == FlushResult(done=False)
+    assert node.numbers() == [1]
+
+
+def test_a_flush_can_wait_for_the_end_of_all_writers(node: Node) -> None:
+    """It is done as soon as the last one has died, with everything that was open closed."""
+    node.start()
+    writers = [node.writer() for _ in range(3)]
+    for number, writer in enumerate(writers, 1):
+        writer.do(f"start {number}")
+    results: list[FlushResult] = []
+    asking = threading.Thread(target=lambda: results.append(node.flush(60, until_writers_end=True)))
+    asking.start()
+    for writer in writers:
+        assert asking.is_alive()
+        writer.kill()
+    asking.join(30)
+    assert results == [FlushResult(done=True)]
+    assert node.numbers() == [1, 2, 3]
+
+
+def test_many_flushes_at_once_are_all_answered(node: Node) -> None:
+    """Several drivers of a node may end at the same time."""
+    node.start()
+    node.writer().do("span 1 1000")
+    results: list[FlushResult] = []
+    threads = [threading.Thread(target=lambda: results.append(node.flush())) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert results == [FlushResult(done=True)] * 20
+    assert not list(node.spool.glob("flush-*"))
+
+
+def test_a_stopped_shipper_does_not_hang_a_flush(node: Node) -> None:
+    """However ill the shipper is, the driver exits in time."""
+    shipper = node.start()
+    assert node.flush().done
+    shipper.suspend()
+    began = time.monotonic()
+    result = node.flush(0.3)
+    shipper.resume()
+    assert time.monotonic() - began < 5
+    assert not result.done
+    assert "does not answer" in result.problems[0]
+
+
+def test_the_shipper_ends_with_ray(node: Node, raylet: socket.socket) -> None:
+    """When nobody listens on the raylet's socket, all writers are dead and all is delivered, nothing stays behind."""
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("span 1")
+    raylet.close()
+    assert node.flush().done
+    writer.do("span 2")
+    writer.kill()
+    shipper.wait(20)
+    assert node.numbers() == [1, 2]
+    assert not node.spool.exists()
+    assert "ended" in node.log()
+
+
+def test_the_shipper_stays_with_ray(node: Node, raylet: socket.socket) -> None:
+    """Between two jobs nobody writes, and the shipper waits for the next one. A dead one is replaced."""
+    node.start()
+    node.writer().do("span 1")
+    node.writers[-1].kill()
+    assert node.flush(until_writers_end=True).done
+    until(lambda: not node.segments(), "the first job's segment is removed")
+    for _ in range(3):
+        raylet.accept()[0].close()
+    node.writer().do("span 2")
+    assert node.flush().done
+    assert node.numbers() == [1, 2]
+
+
+def test_a_raylet_with_a_long_path_is_found(node: Node, tmp_path: Path) -> None:
+    """An address of a unix socket holds 107 bytes, and session folders may have longer names."""
+    folder = tmp_path / ("long-" * 30)
+    folder.mkdir()
+    os.symlink(tmp_path / "raylet", folder / "raylet")
+    node.plan = node.make_plan(raylet_socket=str(folder / "raylet"))
+    shipper = node.start()
+    assert node.flush().done
+    (folder / "raylet").unlink()
+    shipper.wait(20)
+
+
+def test_without_a_raylet_the_shipper_ends_soon_after_the_last_writer(node: Node) -> None:
+    """It waits about two seconds, for another process of the same program may come."""
+    node.plan = node.make_plan(raylet_socket=None)
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("span 1")
+    assert node.flush().done
+    writer.end()
+    shipper.wait(20)
+    assert node.numbers() == [1]
+    assert not node.spool.exists()
+
+
+def test_the_folder_stays_for_a_driver_that_may_still_write(node: Node, raylet: socket.socket) -> None:
+    """After ray.shutdown() a driver may record more; another shipper then delivers it."""
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("span 1")
+    writer.do("close")
+    assert node.flush().done
+    raylet.close()
+    shipper.wait(20)
+    assert os.listdir(node.spool) == []
+    writer.do("span 2")
+    writer.end()
+    shipper = node.start()
+    shipper.wait(20)
+    assert node.numbers() == [1, 2]
+    assert not node.spool.exists()
+
+
+def test_what_cannot_be_delivered_waits_and_is_told(node: Node) -> None:
+    """A file stands where the folder of spans should be: a flush says so, and when it is gone all spans arrive."""
+    node.out.write_text("in the way")
+    node.start()
+    writer = node.writer()
+    writer.do("span 1 100")
+    result = node.flush(1.0)
+    assert not result.done
+    (problem,) = result.problems
+    assert problem.startswith(f"cannot write spans to {str(node.out)!r}: it is not a folder")
+    node.out.unlink()
+    assert node.flush() == FlushResult(done=True)
+    assert node.numbers() == list(range(1, 101))
+
+
+def test_a_failing_sink_holds_no_other_one_back(node: Node) -> None:
+    """Each sink has its own progress; the spans stay in the spool for the one that has not got them."""
+    node.plan = node.make_plan(exporters=("nosuch", "local"))
+    node.start()
+    writer = node.writer()
+    writer.do("span 1 100")
+    writer.end()
+    until(lambda: node.numbers() == list(range(1, 101)), "the local sink has delivered")
+    assert node.flush(0.5).problems == ["unknown exporter 'nosuch'; expected one of local"]
+    assert len(node.segments()) == 1
+
+
+def test_a_full_disk_loses_and_doubles_nothing(node: Node) -> None:
+    """A write that fails in the middle of a line leaves no part of it; delivery goes on when there is room."""
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("span 1 100")
+    assert node.flush().done
+    resource.prlimit(shipper.pid, resource.RLIMIT_FSIZE, (output_size(node) + 2000, resource.RLIM_INFINITY))
+    writer.do("span 101 10000")
+    result = node.flush(1.0)
+    assert not result.done
+    assert result.problems == [f"cannot write spans to {str(node.out)!r}: File too large"]
+    assert node.numbers() == list(range(1, 101))
+    resource.prlimit(shipper.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert node.flush() == FlushResult(done=True)
+    assert Counter(node.numbers()) == Counter(range(1, 10001))
+
+
+def test_a_full_file_system_is_named(node: Node) -> None:
+    """With a real file system that is full; what waits arrives when there is room."""
+    node.out.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(node.out)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root can make a small file system")
+    try:
+        node.start()
+        node.writer().do("span 1 10000")
+        result = node.flush(1.0)
+        assert result.problems == [f"cannot write spans to {str(node.out)!r}: No space left on device"]
+        node.numbers()
+        subprocess.run(["mount", "-o", "remount,size=64m", str(node.out)], check=True)
+        assert node.flush().done
+        assert Counter(node.numbers()) == Counter(range(1, 10001))
+    finally:
+        for shipper in node.shippers():
+            shipper.kill()
+            shipper.wait(10)
+        subprocess.run(["umount", str(node.out)], check=True)
+
+
+def test_past_its_cap_the_spool_loses_the_oldest_spans_and_counts_them(node: Node) -> None:
+    """While nothing can be delivered the spool stays below its cap, and what was dropped is told once."""
+    node.out.write_text("in the way")
+    node.plan = node.make_plan(spool_max_bytes=100_000)
+    node.start()
+    writer = node.writer(segment_bytes=5000)
+    writer.do("span 1 5000")
+    writer.end()
+    until(lambda: sum(path.stat().st_size for path in node.segments()) <= 100_000, "the spool is below its cap")
+    (told,) = [problem for problem in node.flush(0.3).problems if "lost" in problem]
+    lost = int(told.split()[0])
+    assert re.fullmatch(r"\d+ spans are lost, .* 100000 bytes .*RAY_TRACING_SPOOL_MAX_BYTES.*", told)
+    assert not [problem for problem in node.flush(0.3).problems if "lost" in problem]
+    node.out.unlink()
+    assert node.flush().done
+    assert node.numbers() == list(range(lost + 1, 5001))
+
+
+def test_rubbish_in_the_spool_stops_nothing(node: Node) -> None:
+    """Damage costs the records it hit; what is no segment is left alone; both are told."""
+    writer = node.writer()
+    writer.do("span 1 100")
+    writer.end()
+    (segment,) = node.segments()
+    good = segment.read_bytes()
+    damaged = bytearray(good)
+    damaged[len(good) // 2] ^= 0xFF
+    segment.write_bytes(damaged)
+    (node.spool / "1-1-zeros.000000.spool").write_bytes(bytes(100_000))
+    (node.spool / "1-1-random.000000.spool").write_bytes(os.urandom(100_000))
+    (node.spool / "1-1-absurd.000000.spool").write_bytes(good[:8] + b"\xff" * 50 + good[8:])
+    (node.spool / "1-1-empty.000000.spool").write_bytes(b"")
+    (node.spool / "1-1-short.000000.spool").write_bytes(good[:3])
+    (node.spool / "no-name.\u00b2.spool").write_bytes(b"")
+    (node.spool / "1-1-folder.000000.spool").mkdir()
+    os.symlink("/dev/zero", node.spool / "1-1-link.000000.spool")
+    os.mkfifo(node.spool / "1-1-fifo.000000.spool")
+    node.start()
+    result = node.flush()
+    assert result.done
+    assert len(node.numbers()) == 199
+    assert set(node.numbers()) == set(range(1, 101))
+    assert any("damaged" in problem for problem in result.problems)
+    assert node.flush().problems == []
+    with open(node.spool / "wake", "wb") as wake:
+        wake.write(b"\x00\xff{}\n[]\n{\"answer\": 3}\n")
+    assert node.flush().done
+
+
+def test_spans_that_cannot_be_decoded_are_skipped_and_counted(node: Node) -> None:
+    """One of them does not keep its neighbours back."""
+    from ray_tracing_hooks._spool.writer import SpoolWriter
+
+    writer = SpoolWriter(str(node.spool))
+    prefix = writer.scope(b"\xff\xff\xff", b"\x0a\x04test").to_bytes(2, "little")
+    good = b"\x0a\x10" + bytes(15) + b"\x01\x12\x08" + bytes(7) + b"\x01"
+    for span in (b"", b"\xff", good, b"\x0a\x10short"):
+        writer.span(prefix, span)
+    writer.span(b"\x77\x00", good)
+    writer.start(prefix, b"\x0a")
+    writer.close()
+    node.start()
+    result = node.flush()
+    assert result.done
+    assert sum("decoded" in problem or "no sense" in problem for problem in result.problems) == 3
+    assert len([span for span in node.spans() if span]) == 1
+
+
+def test_what_processes_could_not_write_is_told(node: Node) -> None:
+    """Writers count what they had to drop while the disk was full."""
+    from ray_tracing_hooks._spool.writer import SpoolWriter
+
+    writer = SpoolWriter(str(node.spool))
+    prefix = writer.scope(b"", b"").to_bytes(2, "little")
+    writer._dropped = 7
+    writer.span(prefix, b"\x0a\x10" + bytes(15) + b"\x01\x12\x08" + bytes(7) + b"\x01")
+    writer.close()
+    node.start()
+    (problem,) = node.flush().problems
+    assert problem.startswith("7 spans could not be written")
+
+
+def test_an_idle_shipper_costs_next_to_nothing(node: Node) -> None:
+    """With 200 processes that write nothing it looks about once a second, and each look is cheap."""
+    from ray_tracing_hooks._spool.writer import SpoolWriter
+
+    writers = []
+    for number in range(200):
+        writer = SpoolWriter(str(node.spool))
+        prefix = writer.scope(b"\x0a\x02\x0a\x00", b"").to_bytes(2, "little")
+        writer.span(prefix, b"\x0a\x10" + number.to_bytes(16, "big") + b"\x12\x08" + number.to_bytes(8, "big"))
+        writers.append(writer)
+    shipper = node.start()
+    assert node.flush().done
+    until(lambda: segments(str(node.spool)), "the segments are there")
+    before, began = sum(shipper.cpu_times()[:2]), time.monotonic()
+    with pytest.raises(AssertionError):
+        until(lambda: False, "a while has passed", seconds=4)
+    share = (sum(shipper.cpu_times()[:2]) - before) / (time.monotonic() - began)
+    for writer in writers:
+        writer.close()
+    assert share < 0.05
+
+
+def test_a_lock_that_was_removed_does_not_count(tmp_path: Path) -> None:
+    """A shipper that ends removes its lock file; who waited for that one gets the next."""
+    first = take_lock(str(tmp_path))
+    assert first is not None
+    assert take_lock(str(tmp_path)) is None
+    (tmp_path / LOCK).unlink()
+    second = take_lock(str(tmp_path))
+    assert second is not None
+    os.close(first)
+    os.close(second)
+
+
+def test_a_plan_survives_being_written_down(tmp_path: Path) -> None:
+    """It is private, complete, and what another version added to it does no harm."""
+    plan = ShipPlan(("local", "otlp"), "/a", 1, 2, 3, "/r", None, "label")
+    plan.store(str(tmp_path))
+    assert ShipPlan.load(str(tmp_path)) == plan
+    path = tmp_path / "plan.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text(json.dumps({**json.loads(path.read_text()), "news": 1}))
+    assert ShipPlan.load(str(tmp_path)) == plan
+    for wrong in ("{}", "[]", "x", '{"exporters": 3}'):
+        path.write_text(wrong)
+        with pytest.raises(ValueError, match=r"."):
+            ShipPlan.load(str(tmp_path))
+
+

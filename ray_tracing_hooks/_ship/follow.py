@@ -107,7 +107,7 @@ class Follower:
             raise failure
 
     def positions(self) -> dict[str, Any]:
-        """What to store for a follower that goes on from here and reads the current segments again for their openings."""
+        """What to store for a follower that goes on from here. Openings in current segments it reads again."""
         return {
             name: {
                 "sequence": position.sequence,

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
+import support
 from support import HOOK, Run, environment, of_driver, run_program, spans_in
 
 
@@ -97,6 +99,21 @@ def short_tmp() -> Iterator[Callable[[], Path]]:
     yield make
     for folder in made:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ray_folder(short_tmp: Callable[[], Path]) -> Iterator[None]:
+    """Ray's session folders go with the tests, and so do shippers that cannot deliver: they would wait for a minute."""
+    support.ray_folder = str(short_tmp())
+    yield
+    waiting = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if any(part.startswith(support.ray_folder) for part in process.info["cmdline"] or [])
+    ]
+    for process in waiting:
+        process.terminate()
+    psutil.wait_procs(waiting, timeout=10)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from ray_tracing_hooks._insight.read import files, read
 PROGRAMS = Path(__file__).parent / "programs"
 PRODUCER, CONSUMER = 4, 5
 HOOK = "ray_tracing_hooks.local:setup"
+
+ray_folder = "/tmp/ray"
+"""Where Ray keeps its session; the tests set a folder of their own, which goes with them."""
 
 
 @dataclass
@@ -38,6 +41,7 @@ def environment(**variables: str) -> dict[str, str]:
         **os.environ,
         "RAY_AUTH_MODE": "disabled",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TMPDIR": ray_folder,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(PROGRAMS), os.environ.get("PYTHONPATH")])),
         "PYTHONWARNINGS": "default",
         **variables,
@@ -118,10 +122,6 @@ def tree(spans: Sequence[Span]) -> str:
 
 def by_name(spans: Sequence[Span], name: str) -> list[Span]:
     return [span for span in spans if span.name == name]
-
-
-def attributes(span: Span) -> Mapping[str, Any]:
-    return span.attributes
 
 
 def check_links(spans: Sequence[Span]) -> None:

@@ -137,12 +137,12 @@ class Node:
 
     def shippers(self) -> list[psutil.Process]:
         found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                command = process.cmdline()
-                if "ray_tracing_hooks._ship" in command and str(self.spool) in command:
-                    found.append(process)
-        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError, psutil.Error):
+                command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+                if "ray_tracing_hooks._ship" in command and command[0] == sys.executable and str(self.spool) in command:
+                    found.append(psutil.Process(int(pid)))
+        return found
 
     def shipper(self) -> psutil.Process | None:
         return next(iter(self.shippers()), None)
@@ -312,14 +312,18 @@ def test_openings_in_the_current_segment_outlive_a_shipper(node: Node) -> None:
 def test_no_kill_of_the_shipper_loses_or_doubles_a_span(node: Node) -> None:
     """It is killed in the middle of its work again and again, while two processes write and files rotate."""
     node.plan = node.make_plan(local_file_max_bytes=MIB)
-    count = 40_000
+    count = 20_000
     writers = [node.writer(segment_bytes=200_000), node.writer(segment_bytes=200_000)]
     for index, writer in enumerate(writers):
         writer.ask(f"span {index * count + 1} {(index + 1) * count}")
-    for _ in range(8):
+    for _ in range(5):
         shipper = node.start()
-        size = output_size(node)
-        until(lambda size=size: output_size(node) > size or not node.segments(), "the shipper is at work")
+        before = output_size(node)
+
+        def is_at_work(before: int = before) -> bool:
+            return output_size(node) > before or not node.segments()
+
+        until(is_at_work, "the shipper is at work")
         shipper.kill()
         shipper.wait(10)
     for writer in writers:
@@ -402,8 +406,6 @@ def test_the_shipper_is_nobodys_child(node: Node) -> None:
     assert os.getsid(shipper.pid) != os.getsid(0)
     assert shipper.cwd() == "/"
     assert shipper.nice() == 10 + psutil.Process().nice()
-    if shipper.ppid() != 1:
-        assert "ray_tracing_hooks._ship" not in shipper.parent().cmdline()
 
 
 def test_the_shipper_inherits_only_its_lock(node: Node) -> None:
@@ -420,13 +422,13 @@ def test_the_shipper_inherits_only_its_lock(node: Node) -> None:
 
 
 def test_the_shipper_imports_nothing_heavy_and_nothing_from_the_current_folder(node: Node) -> None:
-    """It is started in the user's folder, where a module may have the name of one that it needs."""
+    """It is started in a user's folder, where modules may have the names of those that it needs."""
     work = node.folder / "work"
     work.mkdir()
     for name in ("json", "socket", "sitecustomize", "logging"):
         (work / f"{name}.py").write_text(f"open({str(node.folder / 'hijacked')!r}, 'w')")
     program = (
-        "import sys; sys.path.remove(''); from ray_tracing_hooks._ship.plan import ShipPlan\n"
+        "import sys; sys.path = [path for path in sys.path if path]; from ray_tracing_hooks._ship.plan import ShipPlan\n"
         "from ray_tracing_hooks._ship.start import ensure_running\n"
         f"sys.path.insert(0, {str(work)!r}); sys.path.insert(0, '')\n"
         f"ensure_running({str(node.spool)!r}, ShipPlan.load({str(node.spool)!r}))"
@@ -702,7 +704,7 @@ def test_rubbish_in_the_spool_stops_nothing(node: Node) -> None:
     assert any("damaged" in problem for problem in result.problems)
     assert node.flush().problems == []
     with open(node.spool / "wake", "wb") as wake:
-        wake.write(b"\x00\xff{}\n[]\n{\"answer\": 3}\n")
+        wake.write(b'\x00\xff{}\n[]\n{"answer": 3}\n')
     assert node.flush().done
 
 
@@ -786,5 +788,3 @@ def test_a_plan_survives_being_written_down(tmp_path: Path) -> None:
         path.write_text(wrong)
         with pytest.raises(ValueError, match=r"."):
             ShipPlan.load(str(tmp_path))
-
-

@@ -7,7 +7,6 @@ known to be delivered, and written on from there.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import re
@@ -159,10 +158,11 @@ class LocalSink:
     def _write(self, line: bytes) -> None:
         if self._file < 0 or (self._size and self._size + len(line) > self._file_max_bytes):
             self._next_file()
-        written = os.write(self._file, line)
-        self._size += written
-        if written != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        while line:
+            # One write takes the whole line, unless the disk is full; then the next one says so.
+            written = os.write(self._file, line)
+            self._size += written
+            line = line[written:]
 
     def _next_file(self) -> None:
         numbers = [int(name[len(self._label) + 1 : -6]) for name in self._ours() if self._is_numbered(name)]

@@ -82,7 +82,6 @@ def main():
         "class": content(Actor.__ray_metadata__.modified_class),
         "actor class": content(Actor),
         "handle": content(handle),
-        "size of a handle": len(cloudpickle.dumps(handle)),
         "kinds": [
             inspect.iscoroutinefunction(Plain.coroutine),
             inspect.isgeneratorfunction(Plain.generator),

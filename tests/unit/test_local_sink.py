@@ -1,0 +1,312 @@
+"""The sink that writes local files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ray_tracing_hooks._errors import SettingError
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings, known_sinks, make_sink
+from ray_tracing_hooks._ship.sinks.local import LINE_BYTES, LINE_SPANS, LocalSink, check_folder
+
+MIB = 1024 * 1024
+RESOURCE = b"\x0a\x0e\x0a\x04name\x12\x06\x0a\x04test"
+SCOPE = b"\x0a\x04test"
+
+
+def span(number: int, name: bytes = b"s") -> bytes:
+    """An encoded span that has the number as its ids."""
+    size = bytes([len(name) & 0x7F | 0x80, len(name) >> 7 & 0x7F | 0x80, len(name) >> 14])
+    ids = b"\x0a\x10" + number.to_bytes(16, "big") + b"\x12\x08" + number.to_bytes(8, "big")
+    return ids + b"\x2a" + size + name
+
+
+class Made:
+    """Makes sinks that write to one folder, and keeps what they remembered and counted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state: Mapping[str, Any] = {}
+        self.remembered: list[Mapping[str, Any]] = []
+        self.counted: dict[str, int] = {}
+        self.sinks: list[LocalSink] = []
+
+    def __call__(self, file_max_bytes: int = 64 * MIB, max_bytes: int = 1024 * MIB, label: str = "node") -> LocalSink:
+        plan = ShipPlan(("local",), str(self.folder), file_max_bytes, max_bytes, MIB, label=label)
+        sink = LocalSink(Surroundings(plan, self.state, self.remember, self.count))
+        self.sinks.append(sink)
+        return sink
+
+    def remember(self, state: Mapping[str, Any]) -> None:
+        self.remembered.append(json.loads(json.dumps(state)))
+
+    def count(self, text: str, number: int) -> None:
+        if number:
+            self.counted[text] = self.counted.get(text, 0) + number
+
+    def lines(self) -> list[str]:
+        return [line for path in self.files() for line in path.read_text().splitlines()]
+
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.jsonl"))
+
+    def numbers(self) -> list[int]:
+        return [
+            int(item["spanId"], 16)
+            for line in self.lines()
+            for resource_spans in json.loads(line)["resourceSpans"]
+            for scope_spans in resource_spans["scopeSpans"]
+            for item in scope_spans["spans"]
+        ]
+
+
+def batch(first: int, last: int, name: bytes = b"s") -> list[Batch]:
+    return [Batch(RESOURCE, SCOPE, [span(number, name) for number in range(first, last + 1)])]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Made]:
+    made = Made(tmp_path / "spans")
+    yield made
+    for sink in made.sinks:
+        sink.close()
+
+
+def test_a_line_holds_one_resource_one_scope_and_whole_spans(make: Made) -> None:
+    """No more than 512 spans or 512 KiB; a span that alone is larger stands in a line of its own."""
+    sink = make()
+    sink.deliver(batch(1, 1200))
+    sink.deliver([*batch(2001, 2020, b"x" * 100_000), *batch(3001, 3001, b"y" * (LINE_BYTES + 1))])
+    sink.deliver([Batch(b"", b"", [span(4001)])])
+    counts = []
+    for line in make.lines():
+        (resource_spans,) = json.loads(line)["resourceSpans"]
+        (scope_spans,) = resource_spans["scopeSpans"]
+        counts.append(len(scope_spans["spans"]))
+        assert len(line) < LINE_BYTES or counts[-1] == 1
+    assert counts[:3] == [LINE_SPANS, LINE_SPANS, 176]
+    assert counts[3:] == [5, 5, 5, 5, 1, 1]
+    assert make.numbers() == [*range(1, 1201), *range(2001, 2021), 3001, 4001]
+
+
+def test_files_are_private(make: Made) -> None:
+    """The folder can be entered and the files read by their owner alone, whatever the umask says."""
+    before = os.umask(0)
+    try:
+        make().deliver(batch(1, 1))
+    finally:
+        os.umask(before)
+    assert make.folder.stat().st_mode & 0o777 == 0o700
+    (file,) = make.files()
+    assert file.name == "node-0001.jsonl"
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_made_before_there_is_a_span(make: Made) -> None:
+    """An empty file would be in everybody's way."""
+    make()
+    assert make.files() == []
+
+
+def test_files_rotate(make: Made) -> None:
+    """A line that would make a file too large begins the next one."""
+    sink = make(file_max_bytes=2000)
+    for number in range(1, 51):
+        sink.deliver(batch(number, number))
+    assert len(make.files()) > 2
+    assert all(path.stat().st_size <= 2000 for path in make.files())
+    assert make.numbers() == list(range(1, 51))
+
+
+def test_the_oldest_files_are_removed_at_the_cap(make: Made) -> None:
+    """The total stays below it, files of other sessions count and go first, other files are never touched."""
+    make.folder.mkdir(mode=0o700)
+    old = make.folder / "session-0001.jsonl"
+    old.write_bytes(b"x" * 5000)
+    os.utime(old, (1, 1))
+    others = [make.folder / name for name in ("notes.jsonl", "data-1.jsonl", "node-0001.json")]
+    for other in others:
+        other.write_bytes(b"x" * 100_000)
+    sink = make(file_max_bytes=1000, max_bytes=10_000)
+    for number in range(1, 201):
+        sink.deliver(batch(number, number))
+        assert sum(path.stat().st_size for path in make.files() if re.search(r"-\d{4}\.", path.name)) <= 10_000
+    assert not old.exists()
+    assert all(other.exists() for other in others)
+    for other in others:
+        other.unlink()
+    kept = make.numbers()
+    assert kept == list(range(kept[0], 201))
+    assert len(kept) > 20
+    ((text, removed),) = make.counted.items()
+    assert "RAY_TRACING_LOCAL_MAX_BYTES" in text
+    assert removed >= 10
+
+
+def test_the_cap_spares_what_another_shipper_writes(make: Made) -> None:
+    """Several nodes on one machine may share the folder."""
+    other = make(label="other")
+    other.deliver(batch(1, 1))
+    os.utime(make.folder / "other-0001.jsonl", (1, 1))
+    sink = make(file_max_bytes=500, max_bytes=1000)
+    for number in range(1, 101):
+        sink.deliver(batch(number, number))
+    assert (make.folder / "other-0001.jsonl").exists()
+
+
+def test_a_killed_shipper_is_taken_over_without_doubling(make: Made) -> None:
+    """What was written after the last stored checkpoint is cut off, files begun since are removed."""
+    sink = make(file_max_bytes=2000)
+    sink.deliver(batch(1, 5))
+    make.state = sink.checkpoint()
+    sink.deliver([item for number in range(6, 31) for item in batch(number, number)])
+    assert len(make.files()) > 1
+    make.state = make.remembered[-1]
+    again = make(file_max_bytes=2000)
+    assert make.numbers() == [1, 2, 3, 4, 5]
+    again.deliver(batch(6, 30))
+    assert make.numbers() == list(range(1, 31))
+
+
+def test_a_new_shipper_never_touches_files_of_others(make: Made) -> None:
+    """Without a checkpoint it begins a new file, even if there are some of the same name."""
+    make().deliver(batch(1, 3))
+    make().deliver(batch(4, 6))
+    assert [path.name for path in make.files()] == ["node-0001.jsonl", "node-0002.jsonl"]
+    assert make.numbers() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"file": "../victim", "size": 0},
+        {"file": 3, "size": "x"},
+        {"file": "link-0001.jsonl", "size": 0, "made": ["../victim", 3, "/etc/passwd"]},
+    ],
+)
+def test_a_checkpoint_that_makes_no_sense_does_no_harm(make: Made, tmp_path: Path, state: dict[str, Any]) -> None:
+    """It can neither name a file elsewhere nor lead to one by a link."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    make.folder.mkdir(mode=0o700)
+    os.symlink(victim, make.folder / "link-0001.jsonl")
+    make.state = state
+    make().deliver(batch(1, 1))
+    assert victim.read_text() == "mine"
+    assert (make.folder / "node-0001.jsonl").exists()
+
+
+def test_a_planted_link_is_not_followed(make: Made, tmp_path: Path) -> None:
+    """A name that is taken, by whatever, is passed over."""
+    victim = tmp_path / "victim"
+    make.folder.mkdir(mode=0o700)
+    os.symlink(victim, make.folder / "node-0001.jsonl")
+    make().deliver(batch(1, 1))
+    assert not victim.exists()
+    assert (make.folder / "node-0002.jsonl").exists()
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_removed_file_or_folder_is_made_anew(make: Made, what: str) -> None:
+    """A user may clean up while the program runs."""
+    sink = make()
+    sink.deliver(batch(1, 1))
+    make.files()[0].unlink()
+    if what == "folder":
+        make.folder.rmdir()
+    sink.deliver(batch(2, 2))
+    assert make.numbers() == [2]
+
+
+def test_a_folder_of_ones_own_is_fine() -> None:
+    """Made where it is missing, used as it is where only its owner may write, closed to others where they may."""
+    with tempfile.TemporaryDirectory() as parent:
+        folder = os.path.join(parent, "a", "b")
+        assert check_folder(folder) is None
+        assert os.stat(folder).st_mode & 0o777 == 0o700
+        for mode, then in ((0o755, 0o755), (0o775, 0o700), (0o777, 0o700)):
+            os.chmod(folder, mode)
+            assert check_folder(folder) is None
+            assert os.stat(folder).st_mode & 0o777 == then
+        assert os.listdir(folder) == []
+
+
+def _link(path: Path) -> None:
+    path.symlink_to("/tmp")
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def _file(path: Path) -> None:
+    path.write_text("")
+
+
+def _below_a_file(path: Path) -> None:
+    path.parent.write_text("")
+
+
+@pytest.mark.parametrize(
+    ("plant", "problem"),
+    [
+        (_link, "symbolic link"),
+        (_dangling, "symbolic link"),
+        (_file, "not a folder"),
+        (_below_a_file, "Not a directory"),
+    ],
+)
+def test_what_is_no_folder_of_ones_own_is_refused(tmp_path: Path, plant: Callable[[Path], None], problem: str) -> None:
+    """The message names the path, what is wrong, and what to do."""
+    path = tmp_path / "parent" / "spans"
+    if plant is not _below_a_file:
+        path.parent.mkdir()
+    plant(path)
+    told = check_folder(str(path))
+    assert told is not None
+    assert problem in told
+    assert repr(str(path)) in told
+    assert "RAY_TRACING_LOCAL_DIR" in told
+    sink = Made(path)
+    with pytest.raises(DeliveryError, match=problem):
+        sink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+@pytest.mark.parametrize(("owner", "mode", "problem"), [(0, 0o777, "another user"), (65534, 0o500, "read-only")])
+def test_a_folder_that_is_foreign_or_read_only_is_refused(owner: int, mode: int, problem: str) -> None:
+    """Seen by a user who is not root."""
+    with tempfile.TemporaryDirectory() as parent:
+        folder = os.path.join(parent, "spans")
+        os.mkdir(folder)
+        os.chown(folder, owner, -1)
+        os.chmod(folder, mode)
+        os.chmod(parent, 0o755)
+        assert problem in _asked_by_nobody(folder)
+
+
+def _asked_by_nobody(folder: str) -> str:
+    # The child gives up its rights after its imports, which a user may not be allowed to read.
+    program = (
+        "import os, sys; from ray_tracing_hooks._ship.sinks.local import check_folder\n"
+        "os.setuid(65534); print(check_folder(sys.argv[1]))"
+    )
+    return subprocess.run([sys.executable, "-c", program, folder], check=True, capture_output=True, text=True).stdout
+
+
+def test_an_unknown_sink_is_an_error_that_names_the_known_ones(make: Made) -> None:
+    """So that a typing mistake is easy to mend."""
+    plan = ShipPlan(("locl",), str(make.folder), 1, 1, 1)
+    with pytest.raises(SettingError, match=r"unknown exporter 'locl'; expected one of local"):
+        make_sink("locl", Surroundings(plan, {}, make.remember, make.count))
+    assert "local" in known_sinks()

@@ -1,0 +1,75 @@
+"""The local files are OTLP-JSON as others read it, and the examples run as they stand."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cluster
+from google.protobuf import json_format
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from support import environment
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+IDS = {"traceId", "spanId", "parentSpanId"}
+
+
+def with_protobuf_ids(value: Any) -> Any:
+    """OTLP-JSON has hexadecimal ids where protobuf's own JSON has base64; that is the one difference in the way."""
+    if isinstance(value, dict):
+        return {
+            key: base64.b64encode(bytes.fromhex(item)).decode() if key in IDS else with_protobuf_ids(item)
+            for key, item in value.items()
+        }
+    return [with_protobuf_ids(item) for item in value] if isinstance(value, list) else value
+
+
+def test_each_line_is_a_traces_data_for_an_independent_parser(cluster: Cluster) -> None:
+    """Every line of the files of a real run is read by protobuf's JSON parser, and no field is unknown to it."""
+    run = cluster.once("actors")
+    seen = set()
+    for path in cluster.spans.glob("*.jsonl"):
+        for line in path.read_text().splitlines():
+            assert len(line) < 1 << 20, "the Collector's receiver cuts off longer lines"
+            data = json_format.ParseDict(with_protobuf_ids(json.loads(line)), TracesData(), ignore_unknown_fields=False)
+            (resource_spans,) = data.resource_spans
+            for scope_spans in resource_spans.scope_spans:
+                for span in scope_spans.spans:
+                    assert (len(span.trace_id), len(span.span_id)) == (16, 8)
+                    assert span.start_time_unix_nano <= span.end_time_unix_nano
+                    seen.add(span.span_id.hex())
+    assert {span.span_id for span in run.spans} <= seen
+
+
+def test_files_are_for_their_owner_alone(cluster: Cluster) -> None:
+    cluster.once("actors")
+    assert cluster.spans.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in cluster.spans.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: str(path.stem))
+def test_an_example_runs_as_it_stands_and_its_trace_can_be_shown(example: Path, tmp_path: Path) -> None:
+    env = environment(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
+    done = subprocess.run(
+        [sys.executable, str(example)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    shown = subprocess.run(
+        [sys.executable, "-m", "ray_tracing_hooks", "tree", str(tmp_path / "spans")],
+        env={**env, "COLUMNS": "120"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stderr == "", "nothing is odd about this trace"
+    assert f"{example.name} ray.driver" in shown.stdout
+    assert os.listdir(tmp_path) == ["spans"]

@@ -1,0 +1,94 @@
+"""What travels with a call, and what can be chosen about spans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from conftest import Cluster
+from support import files, read, run_program, spans_in, tree
+
+HOOK = "ray_tracing_hooks.local:setup"
+BAGGAGE = {"user": "zoë=1"}
+
+
+def test_trace_state_and_baggage_travel_with_calls(cluster: Cluster) -> None:
+    """Tasks, creations and methods, and what they call, see the baggage of the caller and continue its trace."""
+    run = cluster.once("context")
+    for what, result, number in (
+        ("sampled", run.result["sampled"], 11),
+        ("actor", run.result["actor"][2], 12),
+    ):
+        assert result == [f"{number:032x}", True, "vendor=value", BAGGAGE], what
+    assert run.result["actor"][:2] == [BAGGAGE, BAGGAGE]
+    continued = [span for span in spans_in(cluster.spans) if span.trace_id == f"{11:032x}"]
+    assert len(continued) == 5
+    assert [span.name for span in continued if span.parent_id == f"{7:016x}"] == ["__main__.inside ray.remote"]
+
+
+def test_a_call_in_a_trace_that_is_not_sampled_leaves_no_span(cluster: Cluster) -> None:
+    """The decision reaches what the call calls, and the trace goes on by its id."""
+    run = cluster.once("context")
+    assert run.result["not sampled"] == [f"{13:032x}", False, "vendor=value", BAGGAGE]
+    assert not [span for span in spans_in(cluster.spans) if span.trace_id == f"{13:032x}"]
+    assert run.result["after"][1:] == [True, "", {}], "nothing of it stays behind in the worker"
+
+
+def test_a_sampler_that_says_no_leaves_no_span_and_the_same_results(tmp_path: Path) -> None:
+    run = run_program(
+        "small", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), OTEL_TRACES_SAMPLER="always_off"
+    )
+    assert run.result == [2, 3]
+    assert spans_in(tmp_path / "spans") == []
+
+
+def test_calls_can_be_left_out_by_name_and_what_they_call_stays_in_the_trace(tmp_path: Path) -> None:
+    """An excluded call makes no span on either side; the calls below it are children of the span above it."""
+    run = run_program(
+        "tasks",
+        RTH_HOOK=HOOK,
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        RAY_TRACING_INCLUDE="*.in_library*,__main__.nested",
+        RAY_TRACING_EXCLUDE="*.in_library",
+        RAY_TRACING_ROOT_SPAN="0",
+    )
+    assert run.result[-1] == 3
+    assert tree(spans_in(tmp_path / "spans")) == LEFT.strip()
+
+
+LEFT = """
+__main__.nested ray.remote
+  __main__.nested ray.remote_worker
+    __main__.nested ray.remote
+      __main__.nested ray.remote_worker
+        __main__.nested ray.remote
+          __main__.nested ray.remote_worker
+library.in_library_too ray.remote
+  library.in_library_too ray.remote_worker
+outer
+  inner
+"""
+
+
+def test_a_disabled_sdk_records_nothing(tmp_path: Path) -> None:
+    run = run_program(
+        "small", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), OTEL_SDK_DISABLED="true"
+    )
+    assert run.result == [2, 3]
+    assert spans_in(tmp_path / "spans") == []
+
+
+def test_the_resource_says_what_the_user_says(tmp_path: Path) -> None:
+    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are on the spans of the driver and of the workers."""
+    run_program(
+        "tasks",
+        RTH_HOOK=HOOK,
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        OTEL_SERVICE_NAME="my job",
+        OTEL_RESOURCE_ATTRIBUTES="team=a%20b,service.name=other,bad",
+    )
+    spans = read(files([str(tmp_path / "spans")]))[0]
+    assert {(span.resource["service.name"], span.resource["team"]) for span in spans} == {("my job", "a b")}
+    assert {span.resource["ray.worker.process_type"] for span in spans} == {"driver", "worker"}
+    assert len({span.resource["service.instance.id"] for span in spans}) == len(
+        {span.resource["process.pid"] for span in spans}
+    )

@@ -114,15 +114,12 @@ class SpoolWriter:
             self._dropped += spans
             return
         try:
-            written = os.write(descriptor, record)
+            _write_whole(descriptor, record)
         except OSError as error:
+            # A full disk may take part of a record. The part fails its checksum and is skipped by the reader.
             self._refused(error, spans)
             return
-        if written != len(record):
-            # A full disk takes part of a record. The part fails its checksum and is skipped by the reader.
-            self._refused(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), spans)
-            return
-        self._written += written
+        self._written += len(record)
         if self._dropped:
             self._report_dropped()
 
@@ -178,8 +175,7 @@ class SpoolWriter:
         descriptor = os.open(unseen, flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.write(descriptor, head) != len(head):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            _write_whole(descriptor, head)
             os.rename(unseen, path)
         except OSError:
             os.close(descriptor)
@@ -203,6 +199,11 @@ class SpoolWriter:
         self._sequence = 0
         self._process = ""
         self._dropped = 0
+
+
+def _write_whole(descriptor: int, data: bytes) -> None:
+    if os.write(descriptor, data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _frame(kind: int, payload: bytes) -> bytes:

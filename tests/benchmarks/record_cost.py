@@ -2,9 +2,9 @@
 
     python tests/benchmarks/record_cost.py
 
-Contenders take turns in one process, so that a slow moment of the machine hits all of them alike; the figures are medians of
-the rounds, in microseconds a span, with eight attributes each. "Durable" is what a killed process does not lose: for the
-batch processor that is nothing until its next export.
+Contenders take turns in one process, so that a slow moment of the machine hits all of them alike; the figures are
+medians of the rounds, in microseconds a span, with eight attributes each. The batch processor is charged with its
+export: until then a killed process loses what it holds.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ def problems(run: Run) -> list[str]:
 
 
 def run_small(hook: str = HOOK, **variables: str) -> Run:
-    run = run_program("small", RTH_HOOK=hook, **variables)
+    run = run_program("small", timeout=90, check=True, RTH_HOOK=hook, **variables)
     assert run.result == RESULT
     return run
 
@@ -121,7 +122,7 @@ def test_a_read_only_folder_is_said_once(mount: Callable[[str], Path]) -> None:
 def test_a_full_disk_is_said_once(mount: Callable[[str], Path]) -> None:
     folder = mount("size=64k,mode=0700")
     filler = os.open(folder / "filler", os.O_CREAT | os.O_WRONLY)
-    with pytest.raises(OSError, match="No space"):
+    with contextlib.suppress(OSError):
         while os.write(filler, b"x" * 4096):
             pass
     os.close(filler)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from conftest import Cluster
-from support import files, read, run_program, spans_in, tree
+from support import HOOK, run_program, spans_in, tree
 
-HOOK = "ray_tracing_hooks.local:setup"
 BAGGAGE = {"user": "zoë=1"}
 
 
@@ -70,9 +69,7 @@ outer
 
 
 def test_a_disabled_sdk_records_nothing(tmp_path: Path) -> None:
-    run = run_program(
-        "small", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), OTEL_SDK_DISABLED="true"
-    )
+    run = run_program("small", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), OTEL_SDK_DISABLED="true")
     assert run.result == [2, 3]
     assert spans_in(tmp_path / "spans") == []
 
@@ -86,7 +83,7 @@ def test_the_resource_says_what_the_user_says(tmp_path: Path) -> None:
         OTEL_SERVICE_NAME="my job",
         OTEL_RESOURCE_ATTRIBUTES="team=a%20b,service.name=other,bad",
     )
-    spans = read(files([str(tmp_path / "spans")]))[0]
+    spans = spans_in(tmp_path / "spans")
     assert {(span.resource["service.name"], span.resource["team"]) for span in spans} == {("my job", "a b")}
     assert {span.resource["ray.worker.process_type"] for span in spans} == {"driver", "worker"}
     assert len({span.resource["service.instance.id"] for span in spans}) == len(

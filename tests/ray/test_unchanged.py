@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,14 +43,11 @@ def test_an_actor_that_rays_own_tracing_breaks_works(cluster: Cluster) -> None:
 def test_programs_know_nothing_of_the_package() -> None:
     """What is run to prove the point contains no trace of us."""
     for path in PROGRAMS.glob("*.py"):
-        imported = {
-            alias.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import) for alias in node.names
-        }
-        assert not any(name.startswith("ray_tracing_hooks") for name in imported)
+        assert "ray_tracing_hooks" not in path.read_text(), path
 
 
 def test_every_patch_can_be_taken_out_again(tmp_path: Path) -> None:
-    """Wrapped by the hook, not wrapped twice by a second call, and put back by `stop`; pickles are the same bytes."""
+    """Wrapped by the hook, not twice by a second call, and put back by `stop`; the same pickles."""
     run = run_program("../inside/unpatch", RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
     assert run.result["results"] == [2, 1, 2, 3]
     assert run.result["listed"], "the list of targets in the test is the list of patches"

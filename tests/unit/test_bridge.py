@@ -33,7 +33,8 @@ def sdk_imported():
 
 def spans():
     from ray_tracing_hooks._insight.read import files, read
-    return [[s.name, s.resource.get("service.name"), s.scope, s.parent_id and "child"] for s in read(files([sys.argv[1]]))[0]]
+    found = read(files([sys.argv[1]]))[0]
+    return [[s.name, s.resource.get("service.name"), s.scope, s.parent_id and "child"] for s in found]
 """
 
 
@@ -158,7 +159,8 @@ exporter = InMemorySpanExporter()
 trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
 recorder.record(Template("seen", 4, {"a": 1}), bytes(range(16)), bytes(range(8)), None, 1, 2, b"")
 (span,) = exporter.get_finished_spans()
-print(json.dumps([span.name, span.kind.name, dict(span.attributes), span.start_time, span.resource.attributes["service.name"]]))
+service = span.resource.attributes["service.name"]
+print(json.dumps([span.name, span.kind.name, dict(span.attributes), span.start_time, service]))
 """,
         tmp_path,
     )

@@ -8,8 +8,8 @@ import math
 from typing import Any
 
 import pytest
-from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
-from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import (

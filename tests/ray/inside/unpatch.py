@@ -1,5 +1,6 @@
 """Takes every patch out of a running driver and looks at what was patched before, between and after."""
 
+import importlib
 import json
 
 import ray
@@ -8,24 +9,23 @@ from ray import cloudpickle
 from ray_tracing_hooks import _startup, local
 from ray_tracing_hooks._patching import _MARK
 
-TARGETS = """
-ray._common.signature flatten_args
-ray._common.signature recover_args
-ray.remote_function.RemoteFunction _remote
-ray.actor.ActorClass _remote
-ray.actor.ActorMethod _remote
-ray._private.function_manager.FunctionActorManager get_execution_info
-ray._private.utils format_error_message
-ray._private.worker.Worker set_mode
-ray._private.worker disconnect
-ray.util.tracing.tracing_helper _enable_tracing
-opentelemetry.trace set_tracer_provider
-""".split("\n")[1:-1]
+HOOK = "ray_tracing_hooks.local:setup"
+TARGETS = [
+    "ray._common.signature flatten_args",
+    "ray._common.signature recover_args",
+    "ray.remote_function.RemoteFunction _remote",
+    "ray.actor.ActorClass _remote",
+    "ray.actor.ActorMethod _remote",
+    "ray._private.function_manager.FunctionActorManager get_execution_info",
+    "ray._private.utils format_error_message",
+    "ray._private.worker.Worker set_mode",
+    "ray._private.worker disconnect",
+    "ray.util.tracing.tracing_helper _enable_tracing",
+    "opentelemetry.trace set_tracer_provider",
+]
 
 
 def look():
-    import importlib
-
     found = {}
     for target in TARGETS:
         path, name = target.split()
@@ -36,6 +36,10 @@ def look():
             owner = getattr(importlib.import_module(module), cls)
         found[target] = vars(owner)[name]
     return found
+
+
+def name_of(owner):
+    return f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
 
 
 @ray.remote
@@ -50,11 +54,8 @@ class Actor:
 
 
 def main():
-    import importlib
-
-    importlib.import_module("opentelemetry.trace")
     before = look()
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _tracing_startup_hook="ray_tracing_hooks.local:setup")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _tracing_startup_hook=HOOK)
     wrapped = look()
     local.setup()
     again = look()
@@ -62,18 +63,25 @@ def main():
     results = [ray.get(double.remote(1)), ray.get(handle.one.remote())]
     things = [double, double._function, Actor, handle, handle.one]
     traced = [cloudpickle.dumps(thing) for thing in things]
-    patched = sorted(f"{owner.__module__ + '.' + owner.__qualname__ if isinstance(owner, type) else owner.__name__} {name}" for owner, name in _startup._patches.targets())
+    patched = sorted(f"{name_of(owner)} {name}" for owner, name in _startup._patches.targets())
     _startup.stop()
     after = look()
     results += [ray.get(double.remote(1)), ray.get(handle.one.remote(3))]
-    print("RESULT " + json.dumps({
-        "results": results,
-        "listed": patched == sorted(TARGETS),
-        "wrapped": [target for target in TARGETS if getattr(wrapped[target], _MARK, None) is before[target]],
-        "not doubled": [target for target in TARGETS if again[target] is wrapped[target]],
-        "unwrapped": [target for target in TARGETS if after[target] is before[target]],
-        "same pickles": [cloudpickle.dumps(thing) == pickled for thing, pickled in zip(things, traced, strict=True)],
-    }))
+    print(
+        "RESULT "
+        + json.dumps(
+            {
+                "results": results,
+                "listed": patched == sorted(TARGETS),
+                "wrapped": [target for target in TARGETS if getattr(wrapped[target], _MARK, None) is before[target]],
+                "not doubled": [target for target in TARGETS if again[target] is wrapped[target]],
+                "unwrapped": [target for target in TARGETS if after[target] is before[target]],
+                "same pickles": [
+                    cloudpickle.dumps(thing) == pickled for thing, pickled in zip(things, traced, strict=True)
+                ],
+            }
+        )
+    )
     ray.shutdown()
 
 

@@ -47,7 +47,7 @@ def test_programs_know_nothing_of_the_package() -> None:
 
 
 def test_every_patch_can_be_taken_out_again(tmp_path: Path) -> None:
-    """Wrapped by the hook, not twice by a second call, and put back by `stop`; the same pickles."""
+    """Wrapped by the hook, not twice by a second call, put back by `stop`; pickles are the same."""
     run = run_program("../inside/unpatch", RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
     assert run.result["results"] == [2, 1, 2, 3]
     assert run.result["listed"], "the list of targets in the test is the list of patches"
@@ -59,7 +59,7 @@ def test_every_patch_can_be_taken_out_again(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_shuts_down_and_goes_untraced_is_left_alone(cluster: Cluster, untraced: str) -> None:
-    """Traced, then untraced, then traced again in one process: each part works, and only the traced ones leave spans."""
+    """Traced, then untraced, then traced again in one process: each part works, only the traced ones leave spans."""
     run = cluster.run("twice", untraced, cluster.address)
     assert run.result == [[1, 2], [1, 2], [1, 2]]
     names = [span.name for span in run.spans]

@@ -174,7 +174,7 @@ def test_a_value_that_cannot_be_encoded_costs_itself_only(tmp_path: Path, report
 def test_an_exception_is_recorded_as_the_semantic_conventions_say(tmp_path: Path) -> None:
     span = begin(recorder(tmp_path))
     try:
-        {}["missing"]
+        dict[str, int]()["missing"]
     except KeyError as error:
         span.fail(error, error.__traceback__)
     span.end()

@@ -9,7 +9,7 @@ from typing import Any
 
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.arguments import NO_ARGUMENTS, outgoing
+from ray_tracing_hooks._ray.arguments import arguments, outgoing
 from ray_tracing_hooks._ray.tasks import task_id_of
 
 _CREATION_TASK = "ff" * 8
@@ -61,7 +61,7 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, args, kwargs, *rest, **options)
         before, outgoing.carried = outgoing.carried, call.carried
         try:
-            result = original(self, args or NO_ARGUMENTS, kwargs, *rest, **options)
+            result = original(self, arguments(args, call.carried), kwargs, *rest, **options)
         except BaseException as error:
             call.refused(error)
             raise

@@ -37,7 +37,12 @@ class _NoArguments(tuple[()]):
         return True
 
 
-NO_ARGUMENTS = _NoArguments()
+_NO_ARGUMENTS = _NoArguments()
+
+
+def arguments(args: Any, carried: bytes | None) -> Any:
+    """What to call Ray with for ``args``, so that it has a place for what is carried."""
+    return _NO_ARGUMENTS if carried is not None and not args else args
 
 _creation: bytes | None = None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.arguments import NO_ARGUMENTS, outgoing
+from ray_tracing_hooks._ray.arguments import arguments, outgoing
 
 
 def patch(patches: Patches) -> bool:
@@ -29,7 +29,7 @@ def _remote(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, args, kwargs, *rest, **task_options)
         before, outgoing.carried = outgoing.carried, call.carried
         try:
-            result = original(self, args or NO_ARGUMENTS, kwargs, *rest, **task_options)
+            result = original(self, arguments(args, call.carried), kwargs, *rest, **task_options)
         except BaseException as error:
             call.refused(error)
             raise

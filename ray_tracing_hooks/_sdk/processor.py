@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._spool.writer import SpoolWriter
 
 
+_MOST_SCOPES = 256
+
+
 class SpoolSpanProcessor(SpanProcessor):
     """Writes each span to the spool when it starts and when it ends, in the thread that ends it.
 
@@ -26,7 +29,6 @@ class SpoolSpanProcessor(SpanProcessor):
 
     def __init__(self) -> None:
         self.writer: SpoolWriter | None = None
-        self._resources: dict[int, tuple[Any, bytes]] = {}
         self._prefixes: dict[tuple[int, int, int], tuple[Any, Any, bytes]] = {}
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -61,6 +63,9 @@ class SpoolSpanProcessor(SpanProcessor):
         key = (id(writer), id(resource), id(scope))
         known = self._prefixes.get(key)
         if known is None:
+            if len(self._prefixes) >= _MOST_SCOPES:
+                # Some SDKs make a new scope at each call of get_tracer().
+                self._prefixes.clear()
             encoded_resource = wire.resource(resource.attributes)
             encoded_scope = (
                 wire.scope(scope.name, scope.version, scope.attributes) if scope is not None else wire.scope("")

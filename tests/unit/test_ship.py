@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ import pytest
 
 from ray_tracing_hooks._ship.files import LOCK, take_lock
 from ray_tracing_hooks._ship.flush import FlushResult, flush
+from ray_tracing_hooks._ship.loop import _is_deserted
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.reader import segments
@@ -356,7 +358,8 @@ def test_a_terminated_shipper_delivers_first(node: Node) -> None:
 def test_there_is_one_shipper(node: Node) -> None:
     """However many processes ask for one at once, one is started."""
     program = (
-        "import sys; from ray_tracing_hooks._ship.plan import ShipPlan\n"
+        "import sys; from ray_tracing_hooks._ship.loop import _is_deserted
+from ray_tracing_hooks._ship.plan import ShipPlan\n"
         "from ray_tracing_hooks._ship.start import ensure_running\n"
         "print(ensure_running(sys.argv[1], ShipPlan.load(sys.argv[1])))"
     )
@@ -388,7 +391,8 @@ def test_a_second_shipper_ends_at_once(node: Node) -> None:
 def test_the_shipper_is_nobodys_child(node: Node) -> None:
     """It outlives the process that started it and is out of reach of Ray, which kills the children of a worker."""
     program = (
-        "import os, sys; from ray_tracing_hooks._ship.plan import ShipPlan\n"
+        "import os, sys; from ray_tracing_hooks._ship.loop import _is_deserted
+from ray_tracing_hooks._ship.plan import ShipPlan\n"
         "from ray_tracing_hooks._ship.start import ensure_running\n"
         "ensure_running(sys.argv[1], ShipPlan.load(sys.argv[1])); print(os.getpid())\n"
         "import psutil; print([child.pid for child in psutil.Process().children(recursive=True)])"
@@ -428,7 +432,9 @@ def test_the_shipper_imports_nothing_heavy_and_nothing_from_the_current_folder(n
     for name in ("json", "socket", "sitecustomize", "logging"):
         (work / f"{name}.py").write_text(f"open({str(node.folder / 'hijacked')!r}, 'w')")
     program = (
-        "import sys; sys.path = [path for path in sys.path if path]; from ray_tracing_hooks._ship.plan import ShipPlan\n"
+        "import sys; sys.path = [path for path in sys.path if path]\n"
+        "from ray_tracing_hooks._ship.loop import _is_deserted
+from ray_tracing_hooks._ship.plan import ShipPlan\n"
         "from ray_tracing_hooks._ship.start import ensure_running\n"
         f"sys.path.insert(0, {str(work)!r}); sys.path.insert(0, '')\n"
         f"ensure_running({str(node.spool)!r}, ShipPlan.load({str(node.spool)!r}))"
@@ -548,6 +554,22 @@ def test_the_shipper_stays_with_ray(node: Node, raylet: socket.socket) -> None:
     assert node.numbers() == [1, 2]
 
 
+def test_a_raylet_is_not_troubled() -> None:
+    """It logs every connection. Where the kernel's list shows that it listens, none is made."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as raylet:
+        path = os.path.join(folder, "raylet")
+        assert _is_deserted(path)
+        raylet.bind(path)
+        assert _is_deserted(path)
+        raylet.listen()
+        raylet.setblocking(False)
+        assert not _is_deserted(path)
+        with pytest.raises(BlockingIOError):
+            raylet.accept()
+        raylet.close()
+        assert _is_deserted(path)
+
+
 def test_a_raylet_with_a_long_path_is_found(node: Node, tmp_path: Path) -> None:
     """An address of a unix socket holds 107 bytes, and session folders may have longer names."""
     folder = tmp_path / ("long-" * 30)
@@ -659,6 +681,14 @@ def test_a_full_file_system_is_named(node: Node) -> None:
         subprocess.run(["umount", str(node.out)], check=True)
 
 
+def spool_size(node: Node) -> int:
+    size = 0
+    for path in node.segments():
+        with contextlib.suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
+
+
 def test_past_its_cap_the_spool_loses_the_oldest_spans_and_counts_them(node: Node) -> None:
     """While nothing can be delivered the spool stays below its cap, and what was dropped is told once."""
     node.out.write_text("in the way")
@@ -667,7 +697,7 @@ def test_past_its_cap_the_spool_loses_the_oldest_spans_and_counts_them(node: Nod
     writer = node.writer(segment_bytes=5000)
     writer.do("span 1 5000")
     writer.end()
-    until(lambda: sum(path.stat().st_size for path in node.segments()) <= 100_000, "the spool is below its cap")
+    until(lambda: spool_size(node) <= 100_000, "the spool is below its cap")
     (told,) = [problem for problem in node.flush(0.3).problems if "lost" in problem]
     lost = int(told.split()[0])
     assert re.fullmatch(r"\d+ spans are lost, .* 100000 bytes .*RAY_TRACING_SPOOL_MAX_BYTES.*", told)

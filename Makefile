@@ -46,6 +46,10 @@ test: $(PACKAGE) ## Run the tests; TESTS=tests/unit picks some, ARGS=-x is hande
 	@echo "==> Running the tests"
 	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
+.PHONY: bench
+bench: $(PACKAGE) ## Measure what recording a span costs, beside the SDK
+	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/record_cost.py
+
 .PHONY: lint
 lint: $(DEPENDENCIES) ## Check the style, the format and the types
 	@echo "==> ruff check" && $(BIN)/ruff check .

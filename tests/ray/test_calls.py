@@ -303,12 +303,12 @@ __main__.streaming ray.remote
     item 0
       __main__.one ray.remote
         __main__.one ray.remote_worker
-    item 1
-      __main__.one ray.remote
-        __main__.one ray.remote_worker
 __main__.streaming ray.remote
   __main__.streaming ray.remote_worker
     item 0
+      __main__.one ray.remote
+        __main__.one ray.remote_worker
+    item 1
       __main__.one ray.remote
         __main__.one ray.remote_worker
 """

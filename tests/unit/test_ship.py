@@ -70,6 +70,18 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any
     return found
 
 
+def ended(process: psutil.Process) -> None:
+    """Wait for the end of a process that is not our child. Init may take seconds to reap it."""
+
+    def is_over() -> bool:
+        try:
+            return process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    until(is_over, "the process has ended")
+
+
 class Writer:
     """A process that writes to the spool."""
 
@@ -193,7 +205,7 @@ def node(tmp_path: Path, raylet: socket.socket) -> Iterator[Node]:
     for shipper in node.shippers():
         with contextlib.suppress(psutil.NoSuchProcess):
             shipper.kill()
-            shipper.wait(10)
+            ended(shipper)
 
 
 def test_spans_arrive_and_their_segments_are_removed(node: Node) -> None:
@@ -287,7 +299,7 @@ def test_openings_outlive_their_segment_and_a_shipper(node: Node) -> None:
     writer.do("span 3 100")
     until(lambda: not any("000000" in path.name for path in node.segments()), "the first segment is removed")
     shipper.kill()
-    shipper.wait(10)
+    ended(shipper)
     assert node.start() != shipper
     writer.do("span 2")
     writer.kill()
@@ -304,7 +316,7 @@ def test_openings_in_the_current_segment_outlive_a_shipper(node: Node) -> None:
     writer.do("span 2 3")
     assert node.flush().done
     shipper.kill()
-    shipper.wait(10)
+    ended(shipper)
     writer.kill()
     node.start()
     assert node.flush(until_writers_end=True).done
@@ -327,7 +339,7 @@ def test_no_kill_of_the_shipper_loses_or_doubles_a_span(node: Node) -> None:
 
         until(is_at_work, "the shipper is at work")
         shipper.kill()
-        shipper.wait(10)
+        ended(shipper)
     for writer in writers:
         writer.heard()
         writer.end()
@@ -351,15 +363,14 @@ def test_a_terminated_shipper_delivers_first(node: Node) -> None:
     assert node.flush().done
     writer.do("span 101 5000")
     shipper.terminate()
-    shipper.wait(10)
+    ended(shipper)
     assert node.numbers() == list(range(1, 5001))
 
 
 def test_there_is_one_shipper(node: Node) -> None:
     """However many processes ask for one at once, one is started."""
     program = (
-        "import sys; from ray_tracing_hooks._ship.loop import _is_deserted
-from ray_tracing_hooks._ship.plan import ShipPlan\n"
+        "import sys; from ray_tracing_hooks._ship.plan import ShipPlan\n"
         "from ray_tracing_hooks._ship.start import ensure_running\n"
         "print(ensure_running(sys.argv[1], ShipPlan.load(sys.argv[1])))"
     )
@@ -391,8 +402,7 @@ def test_a_second_shipper_ends_at_once(node: Node) -> None:
 def test_the_shipper_is_nobodys_child(node: Node) -> None:
     """It outlives the process that started it and is out of reach of Ray, which kills the children of a worker."""
     program = (
-        "import os, sys; from ray_tracing_hooks._ship.loop import _is_deserted
-from ray_tracing_hooks._ship.plan import ShipPlan\n"
+        "import os, sys; from ray_tracing_hooks._ship.plan import ShipPlan\n"
         "from ray_tracing_hooks._ship.start import ensure_running\n"
         "ensure_running(sys.argv[1], ShipPlan.load(sys.argv[1])); print(os.getpid())\n"
         "import psutil; print([child.pid for child in psutil.Process().children(recursive=True)])"
@@ -433,8 +443,7 @@ def test_the_shipper_imports_nothing_heavy_and_nothing_from_the_current_folder(n
         (work / f"{name}.py").write_text(f"open({str(node.folder / 'hijacked')!r}, 'w')")
     program = (
         "import sys; sys.path = [path for path in sys.path if path]\n"
-        "from ray_tracing_hooks._ship.loop import _is_deserted
-from ray_tracing_hooks._ship.plan import ShipPlan\n"
+        "from ray_tracing_hooks._ship.plan import ShipPlan\n"
         "from ray_tracing_hooks._ship.start import ensure_running\n"
         f"sys.path.insert(0, {str(work)!r}); sys.path.insert(0, '')\n"
         f"ensure_running({str(node.spool)!r}, ShipPlan.load({str(node.spool)!r}))"
@@ -459,7 +468,7 @@ def test_a_flush_without_a_shipper_says_so(node: Node) -> None:
     shipper = node.start()
     assert node.flush().done
     shipper.kill()
-    shipper.wait(10)
+    ended(shipper)
     assert not node.flush(30).running
 
 
@@ -534,7 +543,7 @@ def test_the_shipper_ends_with_ray(node: Node, raylet: socket.socket) -> None:
     assert node.flush().done
     writer.do("span 2")
     writer.kill()
-    shipper.wait(20)
+    ended(shipper)
     assert node.numbers() == [1, 2]
     assert not node.spool.exists()
     assert "ended" in node.log()
@@ -579,7 +588,7 @@ def test_a_raylet_with_a_long_path_is_found(node: Node, tmp_path: Path) -> None:
     shipper = node.start()
     assert node.flush().done
     (folder / "raylet").unlink()
-    shipper.wait(20)
+    ended(shipper)
 
 
 def test_without_a_raylet_the_shipper_ends_soon_after_the_last_writer(node: Node) -> None:
@@ -590,7 +599,7 @@ def test_without_a_raylet_the_shipper_ends_soon_after_the_last_writer(node: Node
     writer.do("span 1")
     assert node.flush().done
     writer.end()
-    shipper.wait(20)
+    ended(shipper)
     assert node.numbers() == [1]
     assert not node.spool.exists()
 
@@ -603,12 +612,12 @@ def test_the_folder_stays_for_a_driver_that_may_still_write(node: Node, raylet: 
     writer.do("close")
     assert node.flush().done
     raylet.close()
-    shipper.wait(20)
+    ended(shipper)
     assert os.listdir(node.spool) == []
     writer.do("span 2")
     writer.end()
     shipper = node.start()
-    shipper.wait(20)
+    ended(shipper)
     assert node.numbers() == [1, 2]
     assert not node.spool.exists()
 
@@ -677,7 +686,7 @@ def test_a_full_file_system_is_named(node: Node) -> None:
     finally:
         for shipper in node.shippers():
             shipper.kill()
-            shipper.wait(10)
+            ended(shipper)
         subprocess.run(["umount", str(node.out)], check=True)
 
 

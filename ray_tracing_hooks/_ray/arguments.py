@@ -44,6 +44,7 @@ def arguments(args: Any, carried: bytes | None) -> Any:
     """What to call Ray with for ``args``, so that it has a place for what is carried."""
     return _NO_ARGUMENTS if carried is not None and not args else args
 
+
 _creation: bytes | None = None
 
 

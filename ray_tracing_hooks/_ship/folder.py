@@ -78,7 +78,7 @@ class Folder:
 
     def _process(self, name: str, files: list[tuple[int, str]]) -> ProcessLook:
         memory = self._memories.setdefault(name, _Memory())
-        seen = [segment for sequence, path in files if (segment := _segment(name, sequence, path, memory)) is not None]
+        seen = [segment for sequence, path in files if (segment := _segment(sequence, path, memory)) is not None]
         memory.complete = {segment.path: segment for segment in seen if segment.complete}
         if seen:
             memory.newest_mtime_ns = max(memory.newest_mtime_ns, seen[-1].mtime_ns)
@@ -99,7 +99,7 @@ class Folder:
         return os.path.lexists(os.path.join(self.path, segment_name(name, last.sequence + 1)))
 
 
-def _segment(name: str, sequence: int, path: str, memory: _Memory) -> Segment | None:
+def _segment(sequence: int, path: str, memory: _Memory) -> Segment | None:
     known = memory.complete.get(path)
     try:
         if known is not None:
@@ -107,10 +107,9 @@ def _segment(name: str, sequence: int, path: str, memory: _Memory) -> Segment | 
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode):
             return None
-        # A writer locks its segment before the first byte, so an empty one is still being made if its process runs.
-        # Asking for the lock at that moment would keep the writer from getting it.
-        locked = is_locked(path) if status.st_size else is_running(name)
+        locked = is_locked(path)
         if not locked:
+            # Its size is final only from now on.
             status = os.lstat(path)
     except OSError:
         return None

@@ -145,6 +145,8 @@ class SpoolWriter:
                 self._process = f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(2)}"
             path = os.path.join(self.directory, segment_name(self._process, self._sequence))
             try:
+                # The shipper removes the folder when everything is delivered, and a last span may come after that.
+                os.makedirs(self.directory, mode=0o700, exist_ok=True)
                 descriptor, size = self._make_segment(path)
             except OSError as error:
                 # Try again later rather than at every span.

@@ -298,12 +298,12 @@ class Connection:
         timeout = self.settings.flush_timeout
         if timeout <= 0:
             return
-        for _ in range(2):
+        ensure_running(self._spool, self._plan)
+        result = flush(self._spool, timeout, until_writers_end=until_writers_end)
+        if not result.running:
+            # The one that ran was about to end; another takes its place.
             ensure_running(self._spool, self._plan)
             result = flush(self._spool, timeout, until_writers_end=until_writers_end)
-            if result.running:
-                break
-            # The one that ran was about to end; another takes its place.
         for problem in result.problems:
             report(problem)
         if not result.done and not result.problems:

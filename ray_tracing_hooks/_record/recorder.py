@@ -140,9 +140,8 @@ class Recorder:
             template,
             trace_id,
             span_id,
-            None if parent is None else _span_context(parent),
+            parent,
             trace_flags,
-            None if parent is None else parent.trace_state,
             start_time,
             head,
             first_attributes,
@@ -168,13 +167,3 @@ def _ids(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:
 
 def _flags(parent: Parent | None) -> bytes:
     return wire.FLAGS_REMOTE_PARENT if parent is not None and parent.remote else wire.FLAGS_LOCAL_PARENT
-
-
-def _span_context(parent: Parent) -> trace.SpanContext:
-    return trace.SpanContext(
-        int.from_bytes(parent.trace_id, "big"),
-        int.from_bytes(parent.span_id, "big"),
-        is_remote=parent.remote,
-        trace_flags=trace.TraceFlags(parent.flags),
-        trace_state=parent.trace_state,
-    )

@@ -16,7 +16,7 @@ from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.limits import clip
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._record.recorder import Recorder, Template
+    from ray_tracing_hooks._record.recorder import Parent, Recorder, Template
 
 _UNSET, _OK, _ERROR = (trace.StatusCode.UNSET, trace.StatusCode.OK, trace.StatusCode.ERROR)
 
@@ -39,11 +39,11 @@ class RecordedSpan(trace.Span):
         "_head",
         "_links",
         "_name",
+        "_parent",
         "_recorder",
         "_status",
         "end_time",
         "first_attributes",
-        "parent",
         "span_id",
         "start_time",
         "template",
@@ -58,9 +58,8 @@ class RecordedSpan(trace.Span):
         template: Template,
         trace_id: bytes,
         span_id: bytes,
-        parent: trace.SpanContext | None,
+        parent: Parent | None,
         trace_flags: int,
-        trace_state: trace.TraceState | None,
         start_time: int,
         head: bytes,
         first_attributes: Mapping[str, Any],
@@ -69,9 +68,9 @@ class RecordedSpan(trace.Span):
         self.template = template
         self.trace_id = trace_id
         self.span_id = span_id
-        self.parent = parent
+        self._parent = parent
         self.trace_flags = trace_flags
-        self.trace_state = trace_state
+        self.trace_state = None if parent is None else parent.trace_state
         self.start_time = start_time
         self.end_time: int | None = None
         self.first_attributes = first_attributes
@@ -98,6 +97,19 @@ class RecordedSpan(trace.Span):
     @property
     def context(self) -> trace.SpanContext:
         return self.get_span_context()
+
+    @property
+    def parent(self) -> trace.SpanContext | None:
+        parent = self._parent
+        if parent is None:
+            return None
+        return trace.SpanContext(
+            int.from_bytes(parent.trace_id, "big"),
+            int.from_bytes(parent.span_id, "big"),
+            is_remote=parent.remote,
+            trace_flags=trace.TraceFlags(parent.flags),
+            trace_state=parent.trace_state,
+        )
 
     @property
     def attributes(self) -> Mapping[str, Any]:

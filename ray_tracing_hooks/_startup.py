@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import json
 import os
@@ -171,7 +172,7 @@ class Connection:
             problem = make_private_folder(os.path.join(folder, name))
             if problem is None:
                 return os.path.join(folder, name)
-            report(f"the spool folder cannot be used: {problem}")
+            report(f"the spool folder cannot be used: {problem}; using {default!r}")
         report("no spool folder can be used, so nothing is recorded")
         return None
 
@@ -238,7 +239,7 @@ class Connection:
         if root is None:
             return
         error = getattr(sys, "last_value", None)
-        if isinstance(error, Exception) and isinstance(root, RecordedSpan):
+        if isinstance(error, (Exception, KeyboardInterrupt)) and isinstance(root, RecordedSpan):
             root.fail(error, error.__traceback__)
         root.end()
         if tracing.active is not None:
@@ -285,10 +286,14 @@ class Connection:
 
     def _flush_late_spans(self) -> None:
         assert self._writer is not None
+        assert self._spool is not None
         if self._writer.is_open:
             self._writer.close()
             with guarded("delivering the last spans of this driver"):
                 self._flush(until_writers_end=False)
+        # The shipper leaves the folder to a process that may still write into it.
+        with contextlib.suppress(OSError):
+            os.rmdir(self._spool)
 
     def _flush(self, *, until_writers_end: bool) -> None:
         from ray_tracing_hooks._ship.flush import flush  # noqa: PLC0415

@@ -35,6 +35,7 @@ __all__ = [
     "RESOURCE_SESSION_NAME",
     "RESOURCE_WORKER_ID",
     "SCOPE",
+    "WORKER_DIED",
     "driver_name",
     "execution_name",
     "submission_name",
@@ -85,6 +86,9 @@ RAY_END_ESTIMATED = "ray.end_estimated"
 
 ERROR_TYPE = "error.type"
 """Qualified class of the exception that ended the span (the cause, not Ray's wrapper); absent on success."""
+
+WORKER_DIED = "worker_died"
+"""The ``error.type`` of a span that was cut off by the end of its process."""
 
 EXCEPTION_TYPE = "exception.type"
 EXCEPTION_MESSAGE = "exception.message"

@@ -183,15 +183,21 @@ def _fail(span: RecordedSpan, error: BaseException, traceback_: TracebackType | 
     if not is_intended_exit(error):
         # Frames above the user's own, which are ours, are nobody's business.
         inner = traceback_.tb_next if traceback_ is not None else None
-        cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
-        span.fail(cause(error), inner or traceback_, TASK_CANCELLED if cancelled else None)
+        kind = None
+        if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)):
+            kind = TASK_CANCELLED
+        elif isinstance(error, SystemExit) and hasattr(error, "ray_terminate_msg"):
+            # Ray's handler of SIGTERM, by which it also ends workers whose driver has gone.
+            kind = names.WORKER_DIED
+            span.set_status(trace.StatusCode.ERROR, f"worker died: {error.ray_terminate_msg}")
+        span.fail(cause(error), inner or traceback_, kind)
     span.end()
 
 
 def is_intended_exit(error: BaseException) -> bool:
     """Whether the user's program meant to end the worker: ``exit_actor()``, or ``sys.exit()`` with a good status."""
     if isinstance(error, SystemExit):
-        return error.code in {None, 0} or bool(getattr(error, "ray_terminate_msg", None))
+        return error.code in {None, 0}
     return type(error).__name__ == "AsyncioActorExit"
 
 

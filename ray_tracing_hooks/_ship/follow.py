@@ -232,7 +232,7 @@ def _attribute(key: str, value: bytes) -> bytes:
 
 _DEATH = (
     _attribute(names.RAY_END_ESTIMATED, b"\x10\x01")
-    + _attribute(names.ERROR_TYPE, _field(0x0A, b"worker_died"))
+    + _attribute(names.ERROR_TYPE, _field(0x0A, names.WORKER_DIED.encode()))
     + _field(0x7A, _field(0x12, b"worker died") + b"\x18\x02")
 )
 """``ray.end_estimated`` true, ``error.type`` "worker_died", and the status ERROR "worker died"."""

@@ -320,7 +320,7 @@ def test_failures_are_on_the_span_where_they_happened(cluster: Cluster, tmp_path
     assert run.result == [
         *("RayTaskError(ValueError)", "RayTaskError(ValueError)", "RayTaskError(KeyError)", 2, 2),
         *("RayTaskError(RuntimeError)", "RayTaskError(KeyError)", "RayTaskError(KeyError)", "ActorDiedError"),
-        *("missing a required argument: 'a'", "got an unexpected keyword argument 'unknown'"),
+        *("WorkerCrashedError", "missing a required argument: 'a'", "got an unexpected keyword argument 'unknown'"),
         *("too many positional arguments", "ActorDiedError", "ActorDiedError", "ActorDiedError"),
         *("RayTaskError(TaskCancelledError)", "RayTaskError(TaskCancelledError)", "WorkerCrashedError"),
     ]
@@ -393,4 +393,6 @@ __main__.retried ray.remote
   __main__.retried ray.remote_worker !OSError
   __main__.retried ray.remote_worker !OSError #1
   __main__.retried ray.remote_worker #2
+__main__.terminated ray.remote
+  __main__.terminated ray.remote_worker !worker_died
 """

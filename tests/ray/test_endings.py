@@ -11,6 +11,7 @@ from support import await_spans, by_name, check_links, run_program
 from ray_tracing_hooks._insight.model import Span
 
 CALLS = 300
+ERRORS = {"exception": "RuntimeError", "interrupt": "KeyboardInterrupt"}
 HOOK = "ray_tracing_hooks.local:setup"
 
 
@@ -32,7 +33,7 @@ def expected(how: str) -> Counter[str]:
     "how",
     [
         *("shutdown", "fall_off", "os_exit", "kill_actor", "sigkill_worker", "max_calls"),
-        *("exception", "sigkill_driver"),
+        *("exception", "interrupt", "sigkill_driver"),
     ],
 )
 def test_every_span_is_in_the_files(how: str, tmp_path: Path) -> None:
@@ -59,11 +60,11 @@ def test_every_span_is_in_the_files(how: str, tmp_path: Path) -> None:
         if span.name in cut_off:
             assert (span.status_code, span.status_message) == (2, "worker died"), span.name
             assert span.attributes["ray.end_estimated"] is True
-        elif how != "exception" or span.name != "endings.py ray.driver":
+        elif how not in ERRORS or span.name != "endings.py ray.driver":
             assert span.status_code == 0, span
-    if how == "exception":
+    if how in ERRORS:
         (driver,) = by_name(spans, "endings.py ray.driver")
-        assert (driver.status_code, driver.attributes["error.type"]) == (2, "RuntimeError")
+        assert (driver.status_code, driver.attributes["error.type"]) == (2, ERRORS[how])
 
 
 def expected_result(how: str) -> int:

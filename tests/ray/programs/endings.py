@@ -63,9 +63,11 @@ def main(how, path):
         os._exit(0)
     elif how == "sigkill_driver":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "interrupt":
+        os.kill(os.getpid(), signal.SIGINT)
     elif how == "exception":
         raise RuntimeError("the driver fails")
-    if how not in {"fall_off", "exception"}:
+    if how not in {"fall_off", "exception", "interrupt"}:
         ray.shutdown()
 
 

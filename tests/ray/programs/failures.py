@@ -67,6 +67,12 @@ def killed(started):
     time.sleep(60)
 
 
+@ray.remote(max_retries=0)
+def terminated():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
+
 @ray.remote(num_cpus=0)
 class Signal:
     def __init__(self):
@@ -138,6 +144,7 @@ def main():
         outcome(lambda: ray.get(actor.fails.remote())),
         outcome(lambda: ray.get(asynchronous.fails.remote())),
         outcome(lambda: ray.get(FailsInit.remote().never.remote())),
+        outcome(lambda: ray.get(terminated.remote())),
         outcome(lambda: fails.remote()),
         outcome(lambda: fails.remote(1, unknown=2)),
         outcome(lambda: actor.fails.remote(1)),

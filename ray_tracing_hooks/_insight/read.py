@@ -81,19 +81,29 @@ class Quality:
 
 
 def files(paths: Iterable[str]) -> list[str]:
-    """The files with spans among ``paths``: a file stands for itself, a folder for what it holds directly.
+    """The files with spans among ``paths``: a file stands for itself, a folder for what it holds.
 
+    A folder that holds none itself stands for its subfolders: a session of Ray has a spool folder for each node in one.
     Raises OSError for a path that does not exist or a folder that may not be read.
     """
     found: list[str] = []
     for path in paths:
         if os.path.isdir(path):
-            inside = (os.path.join(path, name) for name in sorted(os.listdir(path)))
-            found += [file for file in inside if file.endswith((*JSON_SUFFIXES, SUFFIX)) and os.path.isfile(file)]
+            inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
+            found += _with_spans(inside) or [
+                file
+                for folder in inside
+                if os.path.isdir(folder) and not os.path.islink(folder)
+                for file in _with_spans(sorted(os.path.join(folder, name) for name in os.listdir(folder)))
+            ]
         else:
             os.stat(path)
             found.append(path)
     return list(dict.fromkeys(found))
+
+
+def _with_spans(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if path.endswith((*JSON_SUFFIXES, SUFFIX)) and os.path.isfile(path)]
 
 
 def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None) -> tuple[list[Span], Quality]:

@@ -340,3 +340,14 @@ def test_every_span_is_in_the_tree_once(edges: list[tuple[int, int, int]]) -> No
     (trace,) = traces(unique.values())
     assert sorted(names_of(list(walk(trace.roots)))) == sorted(unique)
     assert trace.orphans == sum(bool(root.span.parent_id) for root in trace.roots)
+
+
+def test_a_folder_of_folders_stands_for_what_they_hold(tmp_path: Path) -> None:
+    """The spools of a session are one folder a node, and their parent is what a user can name."""
+    (tmp_path / "node" / "deeper").mkdir(parents=True)
+    (tmp_path / "node" / "a.spool").touch()
+    (tmp_path / "node" / "plan.json").touch()
+    (tmp_path / "node" / "deeper" / "b.spool").touch()
+    assert files([str(tmp_path)]) == [str(tmp_path / "node" / "a.spool")]
+    (tmp_path / "own.jsonl").touch()
+    assert files([str(tmp_path)]) == [str(tmp_path / "own.jsonl")]

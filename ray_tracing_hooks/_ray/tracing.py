@@ -20,7 +20,7 @@ from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._record import carrier, ids, wire
 from ray_tracing_hooks._record.carrier import Carried
 from ray_tracing_hooks._record.recorder import SAMPLED, Parent, Recorder, Template
-from ray_tracing_hooks._record.span import exception_attributes, message_of, qualified_name
+from ray_tracing_hooks._record.span import exception_attributes, qualified_name, summary
 
 INTERNAL, PRODUCER, CONSUMER = 1, 4, 5
 """Span kinds, by OTLP's numbers."""
@@ -224,7 +224,7 @@ class Submission:
         self._write(
             wire.attribute(names.ERROR_TYPE, qualified_name(type(error)))
             + wire.event("exception", now, exception_attributes(error, error.__traceback__))
-            + wire.status(wire.STATUS_ERROR, f"{type(error).__name__}: {message_of(error)}"),
+            + wire.status(wire.STATUS_ERROR, summary(error)),
         )
 
     def _write(self, additions: bytes) -> None:

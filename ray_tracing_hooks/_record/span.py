@@ -236,7 +236,7 @@ class RecordedSpan(trace.Span):
             return
         name = error_type or qualified_name(type(error))
         if self._status is _UNSET:
-            self._status, self._description = _ERROR, f"{type(error).__name__}: {message_of(error)}"
+            self._status, self._description = _ERROR, summary(error)
         self._attributes.setdefault(names.ERROR_TYPE, name)
         self.add_event("exception", {**exception_attributes(error, traceback_), "exception.escaped": "True"})
 
@@ -271,6 +271,12 @@ def exception_attributes(error: BaseException, traceback_: TracebackType | None)
         names.EXCEPTION_MESSAGE: message_of(error),
         names.EXCEPTION_STACKTRACE: _stacktrace(error, traceback_),
     }
+
+
+def summary(error: BaseException) -> str:
+    """``Class: message``, or ``Class`` for an error without message: the description of a failed span's status."""
+    name, message = type(error).__name__, message_of(error)
+    return f"{name}: {message}" if message else name
 
 
 def message_of(error: BaseException) -> str:

@@ -348,6 +348,6 @@ def test_a_folder_of_folders_stands_for_what_they_hold(tmp_path: Path) -> None:
     (tmp_path / "node" / "a.spool").touch()
     (tmp_path / "node" / "plan.json").touch()
     (tmp_path / "node" / "deeper" / "b.spool").touch()
-    assert files([str(tmp_path)]) == [str(tmp_path / "node" / "a.spool")]
+    assert reading.files([str(tmp_path)]) == [str(tmp_path / "node" / "a.spool")]
     (tmp_path / "own.jsonl").touch()
-    assert files([str(tmp_path)]) == [str(tmp_path / "own.jsonl")]
+    assert reading.files([str(tmp_path)]) == [str(tmp_path / "own.jsonl")]

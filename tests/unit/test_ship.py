@@ -145,8 +145,13 @@ class Node:
 
     def start(self) -> psutil.Process:
         """The shipper that runs when this returns."""
-        ensure_running(str(self.spool), self.plan)
-        found: psutil.Process = until(self.shipper, "a shipper runs")
+
+        def started() -> psutil.Process | None:
+            # Again and again: of a killed shipper the last thread, and with it the lock, may go after the first.
+            ensure_running(str(self.spool), self.plan)
+            return self.shipper()
+
+        found: psutil.Process = until(started, "a shipper runs")
         return found
 
     def shippers(self) -> list[psutil.Process]:
@@ -687,7 +692,9 @@ def test_a_full_file_system_is_named(node: Node) -> None:
         for shipper in node.shippers():
             shipper.kill()
             ended(shipper)
-        subprocess.run(["umount", str(node.out)], check=True)
+        # Of a killed process the files are closed with its last thread.
+        unmount = ["umount", str(node.out)]
+        until(lambda: subprocess.run(unmount, check=False, capture_output=True).returncode == 0, "it is unmounted")
 
 
 def spool_size(node: Node) -> int:

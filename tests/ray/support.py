@@ -60,8 +60,9 @@ def run_program(name: str, *arguments: str, timeout: float = 90, check: bool = T
     )
     if check and done.returncode:
         raise AssertionError(f"{name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
-    results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    result = json.loads(results[-1].removeprefix("RESULT ")) if results else None
+    # Ray's own threads print too, and what they print may follow on the same line.
+    _, found, printed = done.stdout.rpartition("RESULT ")
+    result = json.JSONDecoder().raw_decode(printed)[0] if found else None
     return Run(result, done.stdout, done.stderr, done.returncode)
 
 

@@ -7,15 +7,27 @@ default. An empty value counts as unset. Nothing is read when this module is imp
 
 from __future__ import annotations
 
-import math
-import os
-import re
-import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ray_tracing_hooks._errors import SettingError
+from ray_tracing_hooks._values import (
+    BOOLEAN,
+    NAMES,
+    PATH,
+    PATTERNS,
+    SECONDS,
+    SIZE,
+    URL,
+    Given,
+    Kind,
+    any_of,
+    choose,
+    empty,
+    one_of,
+    shown,
+)
 
 PREFIX = "RAY_TRACING_"
 _CONFIG = "config"
@@ -24,23 +36,11 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 
-class Kind(Generic[T]):
-    """A kind of value: what to tell a user who gave something else, how it is read, and how it is written.
-
-    ``read`` takes the text of a variable, or whatever YAML made of a value, and raises ValueError for what it does not
-    understand. ``write`` gives the text that reads as the same value.
-    """
-
-    __slots__ = ("expected", "read", "write")
-
-    def __init__(self, expected: str, read: Callable[[object], T], write: Callable[[T], str] = str) -> None:
-        self.expected = expected
-        self.read = read
-        self.write = write
-
-
 class Setting(NamedTuple):
-    """One row of the table. A ``default`` of None means unset, and then ``unset`` says what happens."""
+    """One row of the table. A ``default`` of None means unset, and then ``unset`` says what happens.
+
+    ``standard`` is the OTEL_* variable that counts where neither ours nor the file says anything.
+    """
 
     name: str
     variable: str
@@ -48,114 +48,19 @@ class Setting(NamedTuple):
     default: Any
     meaning: str
     unset: str = ""
+    standard: str = ""
+    secret: bool = False
 
     def text(self, value: object) -> str:
         """The value as a user would write it; for None, what being unset means."""
         return self.unset if value is None else self.kind.write(value)
 
 
-def _scalar(value: object) -> str:
-    """The text of a string, or of a number or boolean of YAML."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str | int | float):
-        return str(value).strip()
-    raise ValueError
-
-
-def _read_path(value: object) -> str:
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError
-    try:
-        return os.path.abspath(os.path.expanduser(value.strip()))
-    except OSError as error:  # a relative path, and the working directory is gone
-        raise ValueError from error
-
-
-def _read_list(value: object) -> tuple[str, ...]:
-    items = [_scalar(item) for item in value] if isinstance(value, list) else _scalar(value).split(",")
-    names = tuple(dict.fromkeys(stripped for item in items if (stripped := item.strip())))
-    if not names:
-        raise ValueError
-    return names
-
-
-def _read_names(value: object) -> tuple[str, ...]:
-    names = _read_list(value)
-    if "none" not in names:
-        return names
-    if len(names) > 1:
-        raise ValueError
-    return ()
-
-
-def _read_seconds(value: object) -> float:
-    seconds = float(_scalar(value))
-    if not 0 <= seconds < math.inf:
-        raise ValueError
-    return seconds
-
-
-def _read_boolean(value: object) -> bool:
-    text = _scalar(value).lower()
-    if text in {"1", "true", "yes", "on"}:
-        return True
-    if text in {"0", "false", "no", "off"}:
-        return False
-    raise ValueError
-
-
-_SIZE = re.compile(r"(\d{1,20})(\.\d{1,20})?\s*(?:([kmgt])(i?))?b?", re.ASCII | re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-
-
-def _read_size(value: object) -> int:
-    match = _SIZE.fullmatch(_scalar(value))
-    if match is None:
-        raise ValueError
-    whole, fraction, letter, binary = match.groups()
-    unit: int = (1024 if binary else 1000) ** _POWERS[(letter or "").lower()]
-    size = int(whole) * unit + int(float(fraction or 0) * unit)
-    if size < 1:
-        raise ValueError
-    return size
-
-
-def _write_size(size: int) -> str:
-    for letter, power in reversed(_POWERS.items()):
-        if letter and size % 1024**power == 0:
-            return f"{size // 1024**power} {letter.upper()}iB"
-    return str(size)
-
-
-def _one_of(*allowed: str) -> Kind[frozenset[str]]:
-    def read(value: object) -> frozenset[str]:
-        chosen = frozenset(_read_names(value))
-        if not chosen <= set(allowed):
-            raise ValueError
-        return chosen
-
-    def write(chosen: frozenset[str]) -> str:
-        return ",".join(name for name in allowed if name in chosen) or "none"
-
-    return Kind(f"a comma list of {', '.join(allowed)}, or none alone", read, write)
-
-
-PATH = Kind("a path, such as /var/tmp/traces", _read_path)
-NAMES = Kind(
-    "a comma list of names, such as local, or none alone", _read_names, lambda names: ",".join(names) or "none"
-)
-PATTERNS = Kind("a comma list of patterns, such as mymodule.*,Trainer.step", _read_list, ",".join)
-SECONDS = Kind(
-    "a number of seconds of 0 or more, such as 5", _read_seconds, lambda seconds: repr(seconds).removesuffix(".0")
-)
-BOOLEAN = Kind("1 or 0 (or true, false, yes, no, on, off)", _read_boolean, lambda value: str(int(value)))
-SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read_size, _write_size)
-PARTS = _one_of("task", "actor")
-
-
-def _setting(kind: Kind[T], default: D, meaning: str, unset: str = "") -> T | D:
-    found: T | D = field(default=default, metadata={"kind": kind, "meaning": meaning, "unset": unset})
+def _setting(
+    kind: Kind[T], default: D, meaning: str, unset: str = "", *, standard: str = "", secret: bool = False
+) -> T | D:
+    metadata = {"kind": kind, "meaning": meaning, "unset": unset, "standard": standard, "secret": secret}
+    found: T | D = field(default=default, metadata=metadata)
     return found
 
 
@@ -164,7 +69,11 @@ class Settings:
     """The settings of a process. Sizes are in bytes, times in seconds, paths absolute; what stands here is right."""
 
     exporters: tuple[str, ...] = _setting(
-        NAMES, ("local",), "where `ray_tracing_hooks:setup` sends spans: comma list of exporters, or `none`"
+        NAMES,
+        ("local",),
+        "where `ray_tracing_hooks:setup` sends spans: comma list of `local`, `otlp`, `jaeger` and installed "
+        "exporters, or `none`; `OTEL_TRACES_EXPORTER` where this is unset",
+        standard="OTEL_TRACES_EXPORTER",
     )
     config: str | None = _setting(PATH, None, "YAML file with these settings, as `local_dir: /data/spans`")
     local_dir: str = _setting(PATH, "/tmp/spans", "folder of the local exporter's files")  # noqa: S108 - the contract
@@ -177,8 +86,27 @@ class Settings:
     )
     spool_max_bytes: int = _setting(SIZE, 1 << 30, "what the spool of a node may take; past it the oldest spans go")
     flush_timeout: float = _setting(SECONDS, 5.0, "seconds that a driver's exit waits for delivery")
+    jaeger_protocol: str = _setting(
+        one_of("otlp-grpc", "otlp-http", "thrift-http", "thrift-udp", "grpc"),
+        "otlp-grpc",
+        "how the Jaeger exporter sends: `otlp-grpc`, `otlp-http`, or Jaeger's own `thrift-http`, `thrift-udp`, `grpc`",
+    )
+    jaeger_endpoint: str | None = _setting(
+        URL,
+        None,
+        "where Jaeger is, as `http://jaeger:4317`",
+        "by `OTEL_EXPORTER_JAEGER_*`, else localhost",
+        secret=True,
+    )
+    instrument: tuple[str, ...] = _setting(
+        NAMES,
+        (),
+        "libraries to instrument in drivers and workers: comma list, as `requests,httpx`; or `all`, or `none`",
+    )
     ray: frozenset[str] = _setting(
-        PARTS, frozenset({"task", "actor"}), "parts of Ray that make spans: comma list of `task`, `actor`; or `none`"
+        any_of("task", "actor"),
+        frozenset({"task", "actor"}),
+        "parts of Ray that make spans: comma list of `task`, `actor`; or `none`",
     )
     include: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns on `module.function` and `Class.method`: nothing else makes spans"
@@ -219,8 +147,10 @@ def load_with_sources(environ: Mapping[str, str], problem: Callable[[str], None]
             problem(str(error))
     for name, setting in others.items():
         given = _from_variable(setting, environ)
-        if not _empty(in_file.get(name)):
-            given.append(_Given(file, f"{file}: {name}", in_file[name]))
+        if not empty(in_file.get(name)):
+            given.append(Given(file, f"{file}: {name}", in_file[name]))
+        if setting.standard:
+            given += _from_variable(setting, environ, setting.standard)
         values[name], sources[name] = _choose(setting, given, problem)
     _report_unknown(environ, in_file, file, problem)
     return Settings(**values), sources
@@ -236,45 +166,24 @@ def markdown_table() -> str:
     return "\n".join(rows) + "\n"
 
 
-class _Given(NamedTuple):
-    """A value that the user gave: where, what that place is called in a sentence, and the value."""
-
-    source: str
-    label: str
-    value: object
+def _from_variable(setting: Setting, environ: Mapping[str, str], variable: str = "") -> list[Given]:
+    variable = variable or setting.variable
+    value = environ.get(variable)
+    return [] if empty(value) else [Given(variable, variable, value)]
 
 
-def _empty(value: object) -> bool:
-    return value is None or value == [] or (isinstance(value, str) and not value.strip())
-
-
-def _from_variable(setting: Setting, environ: Mapping[str, str]) -> list[_Given]:
-    value = environ.get(setting.variable)
-    return [] if _empty(value) else [_Given(setting.variable, setting.variable, value)]
-
-
-def _choose(setting: Setting, given: list[_Given], problem: Callable[[str], None]) -> tuple[Any, str]:
-    """The first given value that can be read, or the default, and its source; those that cannot are reported."""
-    value, source = setting.default, "default"
-    wrong = []
-    for candidate in reversed(given):
-        try:
-            value, source = setting.kind.read(candidate.value), candidate.source
-        except ValueError:
-            wrong.append(candidate)
-    for candidate in reversed(wrong):
-        problem(
-            f"{candidate.label}={_shown(candidate.value)} is ignored: expected {setting.kind.expected}; "
-            f"using {setting.text(value) or 'none'}."
-        )
-    return value, source
+def _choose(setting: Setting, given: list[Given], problem: Callable[[str], None]) -> tuple[Any, str]:
+    value, source = choose(
+        setting.kind, given, setting.default, problem, unset=setting.unset or "none", secret=setting.secret
+    )
+    return value, source or "default"
 
 
 def _contents(file: str) -> Mapping[object, object]:
     """The mapping in a YAML file; an empty file holds an empty one. Raises SettingError."""
     import yaml  # noqa: PLC0415 - only who names a file pays for it
 
-    ignored = f"{PREFIX}{_CONFIG.upper()}={_shown(file)} is ignored"
+    ignored = f"{PREFIX}{_CONFIG.upper()}={shown(file)} is ignored"
     instead = "using the variables and defaults."
     try:
         with open(file, "rb") as stream:
@@ -288,7 +197,7 @@ def _contents(file: str) -> Mapping[object, object]:
         return {}
     if not isinstance(contents, dict):
         expected = "expected settings and their values, such as 'local_dir: /data/spans'"
-        raise SettingError(f"{ignored}: {expected}, but the file holds {_shown(contents)}; {instead}")
+        raise SettingError(f"{ignored}: {expected}, but the file holds {shown(contents)}; {instead}")
     return contents
 
 
@@ -298,13 +207,13 @@ def _report_unknown(
     variables = {setting.variable.removeprefix(PREFIX): setting.variable for setting in SETTINGS}
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
-        if name != variable and name not in variables and not _empty(value):
+        if name != variable and name not in variables and not empty(value):
             # Without its value: nobody knows what that is, and a log is no place for what may be a password.
             problem(f"unknown variable {variable} is ignored; {_closest(name.upper(), variables)}")
     keys = {setting.name: repr(setting.name) for setting in SETTINGS if setting.name != _CONFIG}
     for key in in_file:
         if key not in keys:
-            problem(f"{file}: unknown setting {_shown(key)} is ignored; {_closest(str(key).lower(), keys)}")
+            problem(f"{file}: unknown setting {shown(key)} is ignored; {_closest(str(key).lower(), keys)}")
 
 
 def _closest(wrong: str, right: Mapping[str, str]) -> str:
@@ -312,13 +221,3 @@ def _closest(wrong: str, right: Mapping[str, str]) -> str:
 
     matches = difflib.get_close_matches(wrong, right, n=1)
     return f"did you mean {right[matches[0]]}?" if matches else "`ray-tracing-hooks config` lists what there is."
-
-
-def _shown(value: object) -> str:
-    """A value as Python writes it, cut short: YAML can nest and repeat values to any size."""
-    writer = reprlib.Repr()
-    writer.maxlevel, writer.maxstring, writer.maxother = 3, 200, 200
-    try:
-        return writer.repr(value)
-    except ValueError:  # an integer with more digits than Python writes
-        return "a number with too many digits"

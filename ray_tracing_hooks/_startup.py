@@ -94,6 +94,10 @@ def _connect() -> None:
     process = describe()
     _guard.set_reporter(_reporter(process))
     settings = _settings.load(os.environ, report)
+    if any(name.startswith("OTEL_") for name in os.environ):
+        from ray_tracing_hooks import _standard  # noqa: PLC0415  most processes have none of them
+
+        _standard.check(os.environ, report)
     _guard.set_strict(settings.strict)
     _connection = Connection(process, settings, os.environ)
 
@@ -120,37 +124,26 @@ class Connection:
         self.settings = settings
         self._root: Span | None = None
         self._before_root: Context | None = None
-        self._problem: str | None = None
-        exporters = self._exporters()
+        from ray_tracing_hooks._ship.environment import of_delivery  # noqa: PLC0415
+        from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
+
+        exporters = settings.exporters if _exporters is None else _exporters
+        self._environ = of_delivery(environ)
         self._plan = self._make_plan(exporters)
         self._spool = self._make_spool() if exporters else None
         self._writer: SpoolWriter | None = None
         self._instrument(environ)
         if self._spool is not None:
-            self._start_shipper()
+            ensure_running(self._spool, self._plan, self._environ)
         if process.is_driver and not process.is_internal:
             self._say()
 
-    def _exporters(self) -> tuple[str, ...]:
-        from ray_tracing_hooks._ship.sinks import known_sinks  # noqa: PLC0415
-
-        if _exporters is not None:
-            return _exporters
-        known = known_sinks()
-        usable = tuple(name for name in self.settings.exporters if name in known)
-        for name in self.settings.exporters:
-            if name not in known and name != "none":
-                report(
-                    f"RAY_TRACING_EXPORTERS: unknown exporter {name!r}; expected some of {', '.join(known)}, or none; "
-                    f"using {', '.join(usable) or 'local'}"
-                )
-                usable = usable or ("local",)
-        return usable
-
     def _make_plan(self, exporters: tuple[str, ...]) -> ShipPlan:
+        from ray_tracing_hooks._ship.environment import digest  # noqa: PLC0415
         from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415
 
         process, settings = self.process, self.settings
+        log = os.path.join(process.session_dir, "logs", f"{_FOLDER}-{process.node_id[:8]}")
         session = process.session_name.removeprefix("session_")
         return ShipPlan(
             exporters=exporters,
@@ -159,8 +152,12 @@ class Connection:
             local_max_bytes=settings.local_max_bytes,
             spool_max_bytes=settings.spool_max_bytes,
             raylet_socket=process.raylet_socket.removeprefix("unix://") or None,
-            log_file=os.path.join(process.session_dir, "logs", f"{_FOLDER}-{process.node_id[:8]}.log"),
+            log_file=f"{log}.log",
             label=f"{session}-{process.node_id[:8]}",
+            jaeger_protocol=settings.jaeger_protocol,
+            jaeger_endpoint=settings.jaeger_endpoint,
+            console_file=f"{log}-console.out",
+            environment=digest(self._environ, exporters),
         )
 
     def _make_spool(self) -> str | None:
@@ -185,6 +182,7 @@ class Connection:
         from ray_tracing_hooks._spool.writer import SpoolWriter  # noqa: PLC0415
 
         driver.patch(_patches, _disconnecting, _disconnected)
+        limits = SpanLimits.from_environment(environ)
         sampler = sampling.from_environment(environ)
         if sampler is None:
             from ray_tracing_hooks._sdk.sampling import from_sdk  # noqa: PLC0415
@@ -199,7 +197,7 @@ class Connection:
             resource=wire.resource(known),
             scope=wire.scope(names.SCOPE, known[names.DISTRO_VERSION]),
             sampler=sampler,
-            limits=SpanLimits.from_environment(environ),
+            limits=limits,
         )
         tracing.active = tracing.Tracing(
             recorder,
@@ -213,6 +211,10 @@ class Connection:
                 report(f"{part} are not traced: Ray {self.process.ray_version} has changed the place where they are")
         if self._spool is not None:
             bridge.install(recorder, self._writer, known, _patches)
+            if self.settings.instrument and parts:
+                from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
+
+                instrumentors.instrument(self.settings.instrument, environ, report)
         if self.process.is_driver and not self.process.is_internal and self.settings.root_span and parts:
             self._begin_root_span()
 
@@ -247,27 +249,19 @@ class Connection:
         if trace.get_current_span() is root and self._before_root is not None:
             context.attach(self._before_root)
 
-    def _start_shipper(self) -> None:
-        from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
-
-        assert self._spool is not None
-        if self.process.is_driver and "local" in self._plan.exporters:
-            from ray_tracing_hooks._ship.sinks.local import check_folder  # noqa: PLC0415
-
-            self._problem = check_folder(self._plan.local_dir)
-            if self._problem is not None:
-                report(self._problem)
-        ensure_running(self._spool, self._plan)
-
     def _say(self) -> None:
+        """Tell the user where spans go, and what is wrong with that."""
         if self._spool is None:
             return
-        if self._problem is not None:
+        from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  workers need not know
+
+        places, problems = destinations(self._plan, self._environ)
+        for problem in problems:
+            report(problem)
+        if places:
+            logger.info("ray_tracing_hooks: tracing is on, spans go to %s", ", ".join(places))
+        else:
             logger.info("ray_tracing_hooks: tracing is on, spans wait in %s until they can be delivered", self._spool)
-            return
-        where = {"local": self._plan.local_dir}
-        places = ", ".join(where.get(name, name) for name in self._plan.exporters)
-        logger.info("ray_tracing_hooks: tracing is on, spans go to %s", places)
 
     def close(self) -> None:
         """Stop tracing Ray, and in a driver wait until this node's spans have been delivered.
@@ -303,15 +297,15 @@ class Connection:
         timeout = self.settings.flush_timeout
         if timeout <= 0:
             return
-        ensure_running(self._spool, self._plan)
+        ensure_running(self._spool, self._plan, self._environ)
         result = flush(self._spool, timeout, until_writers_end=until_writers_end)
         if not result.running:
             # The one that ran was about to end; another takes its place.
-            ensure_running(self._spool, self._plan)
+            ensure_running(self._spool, self._plan, self._environ)
             result = flush(self._spool, timeout, until_writers_end=until_writers_end)
-        for problem in result.problems:
-            report(problem)
-        if not result.done and not result.problems:
+        for text in (*result.problems, *result.waiting):
+            report(text)
+        if not result.done and not result.problems and not result.waiting:
             report(f"not all spans were delivered within {timeout:g} s (RAY_TRACING_FLUSH_TIMEOUT); delivery goes on")
 
 

@@ -1,14 +1,48 @@
-"""Walking over the fields of an encoded protobuf message, without its schema.
+"""Protobuf's wire format: encoding fields, and walking over those of an encoded message without its schema.
 
 The wire format is described in https://protobuf.dev/programming-guides/encoding/.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
+_pack_fixed64 = struct.Struct("<Q").pack
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZE = {_FIXED64: 8, _FIXED32: 4}
+
+
+def varint(number: int) -> bytes:
+    """A non-negative number of up to 64 bits."""
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def field(tag: int, payload: bytes) -> bytes:
+    """A length-delimited field; ``tag`` is the one-byte tag."""
+    size = len(payload)
+    if size < 0x80:
+        return bytes((tag, size)) + payload
+    return bytes((tag,)) + varint(size) + payload
+
+
+def utf8(text: str) -> bytes:
+    """Text as UTF-8. Lone surrogates are replaced: one would make a receiver refuse the whole request."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+def fixed64(tag: int, number: int) -> bytes:
+    return bytes((tag,)) + _pack_fixed64(number)
 
 
 class FormatError(ValueError):

@@ -15,6 +15,8 @@ class SpanLimits(NamedTuple):
     value_length: int | None = None
     events: int | None = _COUNT_DEFAULT
     links: int | None = _COUNT_DEFAULT
+    event_attributes: int | None = _COUNT_DEFAULT
+    link_attributes: int | None = _COUNT_DEFAULT
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> SpanLimits:
@@ -26,6 +28,8 @@ class SpanLimits(NamedTuple):
             value_length=_limit(environ, "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", length),
             events=_limit(environ, "OTEL_SPAN_EVENT_COUNT_LIMIT", _COUNT_DEFAULT),
             links=_limit(environ, "OTEL_SPAN_LINK_COUNT_LIMIT", _COUNT_DEFAULT),
+            event_attributes=_limit(environ, "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", count),
+            link_attributes=_limit(environ, "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", count),
         )
 
 

@@ -12,7 +12,29 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-_pack_fixed64 = struct.Struct("<Q").pack
+from ray_tracing_hooks._formats.wire import field, fixed64, utf8, varint
+
+__all__ = [
+    "FLAGS_LOCAL_PARENT",
+    "FLAGS_REMOTE_PARENT",
+    "STATUS_ERROR",
+    "any_value",
+    "attribute",
+    "attributes",
+    "event",
+    "field",
+    "fixed64",
+    "key_value",
+    "link",
+    "name_and_kind",
+    "resource",
+    "scope",
+    "status",
+    "text_attribute_prefix",
+    "utf8",
+    "varint",
+]
+
 _pack_fixed32 = struct.Struct("<I").pack
 _pack_double = struct.Struct("<d").pack
 
@@ -24,38 +46,6 @@ FLAGS_REMOTE_PARENT = b"\x85\x01" + _pack_fixed32(0x300)
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _MAX_DEPTH = 20
-
-
-def varint(number: int) -> bytes:
-    """A non-negative number of up to 64 bits."""
-    if number < 0x80:
-        return bytes((number,))
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def field(tag: int, payload: bytes) -> bytes:
-    """A length-delimited field; ``tag`` is the one-byte tag."""
-    size = len(payload)
-    if size < 0x80:
-        return bytes((tag, size)) + payload
-    return bytes((tag,)) + varint(size) + payload
-
-
-def utf8(text: str) -> bytes:
-    """Text as UTF-8. Lone surrogates are replaced: one would make a receiver refuse the whole request."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace")
-
-
-def fixed64(tag: int, number: int) -> bytes:
-    return bytes((tag,)) + _pack_fixed64(number)
 
 
 def any_value(value: Any, depth: int = 0) -> bytes | None:

@@ -8,6 +8,7 @@ starts a span, adds a processor, or asks what it is.
 from __future__ import annotations
 
 import copyreg
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -213,8 +214,16 @@ def _build(pending: PendingTracerProvider) -> Any:
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  this is what was put off
         from opentelemetry.sdk.trace import Tracer, TracerProvider  # noqa: PLC0415
 
+        from ray_tracing_hooks._sdk.limits import limits_for_sdk  # noqa: PLC0415
+        from ray_tracing_hooks._sdk.sampling import sampler_for_sdk  # noqa: PLC0415
+
         copyreg.pickle(Tracer, _reduce_sdk_tracer)
-        real = TracerProvider(resource=Resource(_resource))
+        # Limits and sampler are read here, since the SDK raises, in the user's code, where some of them are wrong.
+        real = TracerProvider(
+            resource=Resource(_resource),
+            sampler=sampler_for_sdk(os.environ),
+            span_limits=limits_for_sdk(_recorder.limits) if _recorder is not None else None,
+        )
         real.add_span_processor(_shared_processor())
         # A weak at-fork callback of `real` would go with it; the resource of a child is then its parent's.
         pending.__dict__.update(real.__dict__)

@@ -1,7 +1,8 @@
-"""A sampler that only the SDK knows, for the recorder."""
+"""Samplers: one that only the SDK knows, for the recorder; the built-in ones, for the SDK."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ray_tracing_hooks._record.sampling import Sampler
@@ -17,7 +18,11 @@ def from_sdk() -> Sampler:
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
     from opentelemetry.sdk.trace.sampling import Decision  # noqa: PLC0415
 
-    sampler = TracerProvider(shutdown_on_exit=False).sampler
+    from ray_tracing_hooks._record.limits import SpanLimits as Limits  # noqa: PLC0415
+    from ray_tracing_hooks._sdk.limits import limits_for_sdk  # noqa: PLC0415
+
+    # With limits of ours, since those of the environment may be wrong, and then the SDK raises.
+    sampler = TracerProvider(shutdown_on_exit=False, span_limits=limits_for_sdk(Limits())).sampler
 
     def root(trace_id: bytes) -> bool:
         return ask(None, trace_id)
@@ -38,3 +43,27 @@ def from_sdk() -> Sampler:
         return result.decision is Decision.RECORD_AND_SAMPLE
 
     return Sampler(root, child)
+
+
+def sampler_for_sdk(environ: Mapping[str, str]) -> Any:
+    """The built-in sampler that ``environ`` asks for, or None for one that the SDK has to find.
+
+    The SDK would warn of an empty value, and of a wrong one that has been reported already.
+    """
+    from opentelemetry.sdk.trace import sampling  # noqa: PLC0415
+
+    from ray_tracing_hooks import _standard  # noqa: PLC0415
+
+    def ignore(_problem: str) -> None:
+        """Whoever set tracing up has reported it."""
+
+    name: str = _standard.read("OTEL_TRACES_SAMPLER", environ, ignore)
+    base: Any = {"always_on": sampling.ALWAYS_ON, "always_off": sampling.ALWAYS_OFF}.get(
+        name.removeprefix("parentbased_")
+    )
+    if name.endswith("traceidratio"):
+        ratio = _standard.read("OTEL_TRACES_SAMPLER_ARG", environ, ignore)
+        base = sampling.TraceIdRatioBased(1.0 if ratio is None else ratio)
+    if base is None:
+        return None
+    return sampling.ParentBased(base) if name.startswith("parentbased_") else base

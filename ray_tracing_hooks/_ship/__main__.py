@@ -8,6 +8,7 @@ import logging.handlers
 import os
 import sys
 
+from ray_tracing_hooks._ship.environment import of_delivery
 from ray_tracing_hooks._ship.files import LOCK, is_file_at, take_lock
 from ray_tracing_hooks._ship.loop import Shipper
 from ray_tracing_hooks._ship.plan import ShipPlan
@@ -40,7 +41,7 @@ def main(arguments: list[str]) -> int:
     _log_to(plan.log_file)
     _be_modest()
     try:
-        Shipper(spool_dir, plan, lock).run()
+        Shipper(spool_dir, plan, lock, of_delivery(os.environ)).run()
     except Exception:  # noqa: BLE001  the log is the only place where it can be told
         logger.exception("the shipper of %s failed", spool_dir)
         return 1

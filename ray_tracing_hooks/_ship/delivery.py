@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,8 +19,9 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Sink, Surroundings, make_sink
 
-_FIRST_RETRY, _LAST_RETRY = 0.2, 5.0
-"""Seconds to wait before the next attempt: twice as long after each failure."""
+_FIRST_RETRY, _LAST_RETRY = 0.2, 10.0
+"""Seconds to wait at most before the next attempt: twice as long after each failure. The wait is drawn from the upper
+half, so that the shippers of many nodes do not come back to a collector all at once."""
 
 
 class Delivery:
@@ -31,7 +33,7 @@ class Delivery:
         drained: Number of the newest look of which everything was delivered and stored.
         delivered: For each process, the sequence below which its segments were delivered and stored.
         open_processes: The processes with spans that have begun and not ended.
-        failing: The last attempt failed, and the next one waits a while.
+        resting: It waits for more spans to come together, or for the next attempt after a failure.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Delivery:
         name: str,
         spool_dir: str,
         plan: ShipPlan,
+        environ: Mapping[str, str],
         problems: Problems,
         *,
         reports: bool,
@@ -46,9 +49,10 @@ class Delivery:
     ) -> None:
         self.name = name
         self.drained = 0
-        self.failing = False
+        self.resting = False
         self._path = os.path.join(spool_dir, f"progress-{name.replace(os.sep, '_')}.json")
         self._plan = plan
+        self._environ = environ
         self._problems = problems
         self._turn_ended = turn_ended
         stored = self._load()
@@ -71,7 +75,10 @@ class Delivery:
         self._thread.start()
 
     def offer(self, look: Look, *, hurry: bool = False) -> None:
-        """Deliver what is new in ``look``; with ``hurry`` now, even if an attempt has just failed."""
+        """Deliver what is new in ``look``; with ``hurry`` now, even if an attempt has just failed.
+
+        A server that asked to be left alone for a while is.
+        """
         with self._news:
             self._look = look
             self._hurried = self._hurried or hurry
@@ -94,30 +101,40 @@ class Delivery:
     def _run(self) -> None:
         key = f"sink-{self.name}"
         retry = 0.0
-        while (look := self._next(retry)) is not None:
+        rest = forced = 0.0
+        while (look := self._next(rest, forced)) is not None:
+            forced = 0.0
             try:
                 self._turn(look)
             except Exception as error:  # noqa: BLE001  whatever it is, the other sinks and the next attempt go on
                 expected = isinstance(error, TracingError)
                 self._problems.set(key, str(error) if expected else f"sink {self.name!r} failed: {describe(error)}")
-                self.failing = True
                 retry = min(max(_FIRST_RETRY, 2 * retry), _LAST_RETRY)
+                rest = retry * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+                if isinstance(error, DeliveryError) and error.retry_after:
+                    forced = error.retry_after
             else:
                 self._problems.clear(key)
-                self.failing = False
                 self.drained = look.number
                 retry = 0.0
+                rest = self._sink.delay if self._sink is not None else 0.0
             self._turn_ended()
         if self._sink is not None:
             self._sink.close()
 
-    def _next(self, retry: float) -> Look | None:
-        """The next look to deliver, after ``retry`` seconds unless there is a hurry. None at the end."""
-        until = time.monotonic() + retry
+    def _next(self, rest: float, forced: float) -> Look | None:
+        """The next look to deliver, after ``rest`` seconds unless there is a hurry, and after ``forced`` in any case.
+
+        None at the end.
+        """
+        now = time.monotonic()
+        earliest = now + forced
+        until = max(now + rest, earliest)
         with self._news:
             while not self._ending:
-                wait = until - time.monotonic()
-                if self._look is not None and (wait <= 0 or self._hurried):
+                wait = (earliest if self._hurried else until) - time.monotonic()
+                self.resting = wait > 0
+                if self._look is not None and wait <= 0:
                     self._hurried = False
                     look, self._look = self._look, None
                     return look
@@ -127,7 +144,15 @@ class Delivery:
     def _turn(self, look: Look) -> None:
         if self._sink is None:
             self._sink = make_sink(
-                self.name, Surroundings(self._plan, self._state, self._remember, self._problems.count)
+                self.name,
+                Surroundings(
+                    self._plan,
+                    self._state,
+                    self._remember,
+                    self._problems.count,
+                    self._environ,
+                    self._problems.say,
+                ),
             )
         if self._pending or self._unstored:
             self._deliver(self._sink)

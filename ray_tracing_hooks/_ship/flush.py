@@ -29,11 +29,13 @@ class FlushResult:
     Attributes:
         done: Everything that was in the spool has been delivered to every sink.
         problems: What keeps spans from being delivered, and what has been lost, as sentences for the user.
+        waiting: How many spans are still to be delivered, and where they wait, as sentences.
         running: There is a shipper. If not, start one and flush again.
     """
 
     done: bool
     problems: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
     running: bool = True
 
 
@@ -79,7 +81,7 @@ def _ask(spool_dir: str, request: dict[str, object], answer: int, deadline: floa
         ready, _, _ = select.select([answer], [], [], min(_LOOK_AGAIN, max(0.0, left) + 0.1))
         if ready:
             found = json.loads(os.read(answer, select.PIPE_BUF))
-            return FlushResult(bool(found["done"]), [str(text) for text in found["problems"]])
+            return FlushResult(bool(found["done"]), found["problems"], found["waiting"])
         if left <= 0:
             return FlushResult(False, [f"the shipper of the spool {spool_dir!r} does not answer"])
         if not _write(wake, b"\n"):

@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,8 @@ from ray_tracing_hooks._ship.files import LOCK, PLAN, WAKE, is_file_at
 from ray_tracing_hooks._ship.folder import Folder, Look, Segment, is_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
-from ray_tracing_hooks._spool.layout import SPAN
-from ray_tracing_hooks._spool.reader import SegmentReader
+from ray_tracing_hooks._ship.sinks import usable
+from ray_tracing_hooks._spool.reader import count_spans
 
 _SOON, _IDLE = 0.05, 1.0
 """Seconds between looks while data flows, and when nothing has happened for long."""
@@ -35,6 +36,9 @@ _GIVE_UP = 60.0
 
 _LAST_TURN = 5.0
 """Seconds that SIGTERM leaves for a last delivery."""
+
+_COUNTING = 0.1
+"""Seconds before the end of its time-out at which a request is answered: counting what waits takes a moment."""
 
 _EXITING = 0.3
 """A process that let go of its lock no longer ago may be one that is just being killed."""
@@ -52,9 +56,12 @@ class _Request:
 
 
 class Shipper:
-    """Drains one spool folder until there is nothing left to come. ``lock`` is the descriptor that holds its lock."""
+    """Drains one spool folder until there is nothing left to come.
 
-    def __init__(self, spool_dir: str, plan: ShipPlan, lock: int) -> None:
+    ``lock`` is the descriptor that holds its lock, ``environ`` the variables that say how to deliver.
+    """
+
+    def __init__(self, spool_dir: str, plan: ShipPlan, lock: int, environ: Mapping[str, str]) -> None:
         self._path = spool_dir
         self._plan = plan
         self._lock = lock
@@ -69,9 +76,12 @@ class Shipper:
         self._interval = _SOON
         self._size = -1
         self._wake = self._make_fifo()
+        exporters, problems = usable(plan.exporters)
+        for problem in problems:
+            self._problems.say(problem)
         self._deliveries = [
-            Delivery(name, spool_dir, plan, self._problems, reports=index == 0, turn_ended=self._turn_ended)
-            for index, name in enumerate(plan.exporters)
+            Delivery(name, spool_dir, plan, environ, self._problems, reports=index == 0, turn_ended=self._turn_ended)
+            for index, name in enumerate(exporters)
         ]
 
     def run(self) -> None:
@@ -138,7 +148,7 @@ class Shipper:
                 break
             excess -= segment.size
             offset = min((delivery.read_of(name, segment.sequence) for delivery in self._deliveries), default=0)
-            lost += _count_spans(segment.path, offset)
+            lost += count_spans(segment.path, offset)[0]
             self._unlink(segment.path)
         text = (
             f"{{count}} spans are lost, since the spool reached its {self._plan.spool_max_bytes} bytes "
@@ -161,16 +171,39 @@ class Shipper:
             done = request.look is not None and self._is_delivered(request.look)
             if done or time.monotonic() >= request.deadline:
                 self._requests.remove(request)
-                self._send(request.answer, done=done)
+                self._send(request.answer, [] if done else self._waiting(look), done=done)
 
-    def _send(self, answer: str, *, done: bool) -> None:
+    def _waiting(self, look: Look) -> list[str]:
+        """How many spans wait for whom, as far as they can be counted in a moment."""
+        until = time.monotonic() + _COUNTING
+        texts = []
+        for delivery in self._deliveries:
+            if delivery.drained >= look.number:
+                continue
+            spans, complete = 0, True
+            for name, process in look.processes.items():
+                for segment in process.segments:
+                    offset = delivery.read_of(name, segment.sequence)
+                    counted, finished = count_spans(segment.path, offset, until)
+                    spans += counted
+                    complete = complete and finished
+            if spans:
+                number = f"{'' if complete else 'at least '}{spans:,} {'span waits' if spans == 1 else 'spans wait'}"
+                texts.append(
+                    f"{number} in {self._path} for the exporter {delivery.name!r}; delivery goes on, and "
+                    f"`ray-tracing-hooks replay {self._path}` delivers what is left"
+                )
+        return texts
+
+    def _send(self, fifo: str, waiting: list[str], *, done: bool) -> None:
         problems = [problem[:700] for problem in self._problems.tell()]
-        while len(line := json.dumps({"done": done, "problems": problems}).encode() + b"\n") > select.PIPE_BUF:
-            problems.pop()
+        answer: dict[str, Any] = {"done": done, "problems": problems, "waiting": waiting}
+        while len(line := json.dumps(answer).encode() + b"\n") > select.PIPE_BUF:
+            (problems or waiting).pop()
         # Nobody may be waiting any more.
         with contextlib.suppress(OSError):
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(os.path.join(self._path, answer), flags)
+            descriptor = os.open(os.path.join(self._path, fifo), flags)
             try:
                 os.write(descriptor, line)
             finally:
@@ -206,7 +239,7 @@ class Shipper:
 
     def _wait(self, look: Look) -> None:
         size = look.size
-        behind = any(not delivery.failing and delivery.drained < look.number - 1 for delivery in self._deliveries)
+        behind = any(not delivery.resting and delivery.drained < look.number - 1 for delivery in self._deliveries)
         if size != self._size or behind:
             self._interval = _SOON
         else:
@@ -232,7 +265,7 @@ class Shipper:
             found: dict[str, Any] = json.loads(line)
             request = _Request(
                 answer=os.path.basename(found["answer"]),
-                deadline=time.monotonic() + float(found["timeout"]),
+                deadline=time.monotonic() + max(0.0, float(found["timeout"]) - _COUNTING),
                 until_writers_end=bool(found["until_writers_end"]),
                 pid=int(found["pid"]),
             )
@@ -300,20 +333,6 @@ def _is_writing(look: Look, asking_pid: int) -> bool:
         for name, process in look.processes.items()
         if name.partition("-")[0] != str(asking_pid)
     )
-
-
-def _count_spans(path: str, offset: int) -> int:
-    """How many spans a segment that is complete holds from ``offset`` on."""
-    reader = SegmentReader(path, offset)
-    spans = 0
-    try:
-        while True:
-            before = reader.offset
-            spans += sum(record.kind == SPAN for record in reader.read(final=True, limit=1 << 20))
-            if reader.offset == before:
-                return spans
-    except OSError:
-        return spans
 
 
 def _is_listed(path: str) -> bool:

@@ -23,6 +23,11 @@ class ShipPlan:
             With None the shipper ends soon after the last writer.
         log_file: What the shipper logs to, or None for nowhere.
         label: What names of output files begin with.
+        jaeger_protocol: How the sink ``jaeger`` sends, as RAY_TRACING_JAEGER_PROTOCOL says.
+        jaeger_endpoint: Where to, as RAY_TRACING_JAEGER_ENDPOINT says.
+        console_file: Where the exporter ``console`` writes, or None for standard output.
+        environment: The digest of the variables of :mod:`~ray_tracing_hooks._ship.environment`: plans differ where
+            these do. Their values are in the shipper's environment, since some are secrets.
     """
 
     exporters: tuple[str, ...]
@@ -33,6 +38,10 @@ class ShipPlan:
     raylet_socket: str | None = None
     log_file: str | None = None
     label: str = "spans"
+    jaeger_protocol: str = "otlp-grpc"
+    jaeger_endpoint: str | None = None
+    console_file: str | None = None
+    environment: str = ""
 
     def store(self, spool_dir: str) -> None:
         """Write the plan for the shipper of this spool folder. Raises OSError."""

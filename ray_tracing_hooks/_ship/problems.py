@@ -5,32 +5,48 @@ from __future__ import annotations
 import logging
 import threading
 
+_MOST_TEXTS = 5
+
 logger = logging.getLogger("ray_tracing_hooks.ship")
 
 
 class Problems:
-    """Conditions that last until they are cleared, and losses that are counted."""
+    """Conditions that last until they are cleared, losses that are counted, and what is only said once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lasting: dict[str, str] = {}
+        self._logged: dict[str, set[str]] = {}
+        self._said: dict[str, bool] = {}
         self._counts: dict[str, int] = {}
         self._told: dict[str, int] = {}
 
     def set(self, key: str, text: str) -> None:
         """Something does not work at present."""
         with self._lock:
-            if self._lasting.get(key) == text:
-                return
             self._lasting[key] = text
+            # A server that is away may fail in turn in different ways: each is logged once while it is away.
+            logged = self._logged.setdefault(key, set())
+            if text in logged or len(logged) >= _MOST_TEXTS:
+                return
+            logged.add(text)
         logger.warning("%s", text)
 
     def clear(self, key: str) -> None:
         """It works again."""
         with self._lock:
             text = self._lasting.pop(key, None)
+            self._logged.pop(key, None)
         if text is not None:
             logger.info("no longer a problem: %s", text)
+
+    def say(self, text: str) -> None:
+        """Something that is wrong from the start, such as a setting; said once however often it is found."""
+        with self._lock:
+            if text in self._said:
+                return
+            self._said[text] = False
+        logger.warning("%s", text)
 
     def count(self, text: str, number: int) -> None:
         """So many more of what ``text`` tells, which has the place ``{count}`` for their sum."""
@@ -44,8 +60,10 @@ class Problems:
             logger.warning("%s", text.format(count=before + number))
 
     def tell(self) -> list[str]:
-        """Every lasting problem, and every loss that has grown since it was told."""
+        """Every lasting problem, every loss that has grown since it was told, and what has not been told yet."""
         with self._lock:
+            new = [text for text, told in self._said.items() if not told]
+            self._said.update(dict.fromkeys(new, True))
             grown = [text for text, number in self._counts.items() if number != self._told.get(text)]
             self._told.update(self._counts)
-            return [*self._lasting.values(), *(text.format(count=self._counts[text]) for text in grown)]
+            return [*new, *self._lasting.values(), *(text.format(count=self._counts[text]) for text in grown)]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
+from ray_tracing_hooks._ship.environment import is_of_delivery, of_delivery
 from ray_tracing_hooks._ship.files import PLAN, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 
 _MODULE = "ray_tracing_hooks._ship"
 
 
-def ensure_running(spool_dir: str, plan: ShipPlan) -> bool:
+def ensure_running(spool_dir: str, plan: ShipPlan, environ: Mapping[str, str] = os.environ) -> bool:
     """Start a shipper for this spool folder unless one runs or is being started. True if this call started it.
 
-    ``plan`` counts if the folder has none yet. Takes a few milliseconds, and does not wait until the shipper is up: a
-    :func:`~ray_tracing_hooks._ship.flush.flush` does. Raises OSError where the folder or the process cannot be made.
+    ``plan`` counts if the folder has none yet, and of ``environ`` the variables that say how to deliver. Takes a few
+    milliseconds, and does not wait until the shipper is up: a :func:`~ray_tracing_hooks._ship.flush.flush` does. Raises
+    OSError where the folder or the process cannot be made.
     """
     os.makedirs(spool_dir, mode=0o700, exist_ok=True)
     lock = take_lock(spool_dir)
@@ -24,14 +27,14 @@ def ensure_running(spool_dir: str, plan: ShipPlan) -> bool:
     try:
         if not os.path.exists(os.path.join(spool_dir, PLAN)):
             plan.store(spool_dir)
-        _start(os.path.abspath(spool_dir), lock)
+        _start(os.path.abspath(spool_dir), lock, environ)
     finally:
         # The shipper has inherited the lock; this process only lets go of its own descriptor.
         os.close(lock)
     return True
 
 
-def _start(spool_dir: str, lock: int) -> None:
+def _start(spool_dir: str, lock: int, environ: Mapping[str, str]) -> None:
     import subprocess  # noqa: PLC0415  most processes find a shipper running
 
     # Ray kills the children of a worker that it ends. The shell is a child for a millisecond, and its own child then
@@ -43,11 +46,21 @@ def _start(spool_dir: str, lock: int) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd="/",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path()), "PYTHONSAFEPATH": "1"},
+        env={
+            **{name: value for name, value in os.environ.items() if not _is_left_behind(name)},
+            **of_delivery(environ),
+            "PYTHONPATH": os.pathsep.join(_import_path()),
+            "PYTHONSAFEPATH": "1",
+        },
         pass_fds=(lock,),
         start_new_session=True,
     )
     intermediate.wait()
+
+
+def _is_left_behind(variable: str) -> bool:
+    # What else OTEL_* variables say is meant for the traced program; some wrong values end any import of the API.
+    return variable.startswith("OTEL_") or is_of_delivery(variable)
 
 
 def _import_path() -> list[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ray_tracing_hooks._spool.layout import DROPPED, FRAME, MAGIC, MAX_PAYLOAD, parse_segment_name
+from ray_tracing_hooks._spool.layout import DROPPED, FRAME, MAGIC, MAX_PAYLOAD, SPAN, parse_segment_name
 
 _CHUNK = 4 * 1024 * 1024
 
@@ -106,6 +108,29 @@ def _next_good_record(data: bytes, position: int) -> int | None:
         if plausible and zlib.crc32(data[start + 8 : end]) == checksum:
             return start
     return None
+
+
+def count_spans(path: str, offset: int = 0, until: float | None = None) -> tuple[int, bool]:
+    """How many ended spans a segment holds from ``offset`` on, and whether all of it was looked through.
+
+    It goes from frame to frame without checking them, and stops where one makes no sense, or at the monotonic time
+    ``until``.
+    """
+    spans = 0
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            position, size, header = max(offset, len(MAGIC)), len(data), FRAME.size
+            while position + header <= size:
+                length, _, kind = FRAME.unpack_from(data, position)
+                if length > MAX_PAYLOAD:
+                    return spans, False
+                spans += kind == SPAN
+                position += header + length
+                if until is not None and not spans & 0xFFF and time.monotonic() > until:
+                    return spans, False
+    except (OSError, ValueError):  # it has just been removed, or is empty
+        pass
+    return spans, True
 
 
 def segments(directory: str) -> dict[str, list[tuple[int, str]]]:

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings, known_sinks, make_sink
+from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings, usable
 from ray_tracing_hooks._ship.sinks.local import LINE_BYTES, LINE_SPANS, LocalSink, check_folder
 
 MIB = 1024 * 1024
@@ -39,11 +38,12 @@ class Made:
         self.state: Mapping[str, Any] = {}
         self.remembered: list[Mapping[str, Any]] = []
         self.counted: dict[str, int] = {}
+        self.problems: list[str] = []
         self.sinks: list[LocalSink] = []
 
     def __call__(self, file_max_bytes: int = 64 * MIB, max_bytes: int = 1024 * MIB, label: str = "node") -> LocalSink:
         plan = ShipPlan(("local",), str(self.folder), file_max_bytes, max_bytes, MIB, label=label)
-        sink = LocalSink(Surroundings(plan, self.state, self.remember, self.count))
+        sink = LocalSink(Surroundings(plan, self.state, self.remember, self.count, {}, self.problems.append))
         self.sinks.append(sink)
         return sink
 
@@ -304,9 +304,11 @@ def _asked_by_nobody(folder: str) -> str:
     return subprocess.run([sys.executable, "-c", program, folder], check=True, capture_output=True, text=True).stdout
 
 
-def test_an_unknown_sink_is_an_error_that_names_the_known_ones(make: Made) -> None:
-    """So that a typing mistake is easy to mend."""
-    plan = ShipPlan(("locl",), str(make.folder), 1, 1, 1)
-    with pytest.raises(SettingError, match=r"unknown exporter 'locl'; expected one of local"):
-        make_sink("locl", Surroundings(plan, {}, make.remember, make.count))
-    assert "local" in known_sinks()
+def test_an_unknown_sink_is_told_with_those_that_are_known() -> None:
+    """So that a typing mistake is easy to mend; the others work, and with none left spans go to local files."""
+    names, (problem,) = usable(("locl", "otlp"))
+    assert names == ("otlp",)
+    assert problem.startswith("unknown exporter 'locl'; expected some of local, otlp, jaeger, ")
+    assert problem.endswith("; using otlp")
+    assert usable(("locl",))[0] == ("local",)
+    assert usable(()) == ((), [])

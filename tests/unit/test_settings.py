@@ -15,15 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_tracing_hooks._cli.config import config
-from ray_tracing_hooks._settings import (
-    SECONDS,
-    SETTINGS,
-    SIZE,
-    Settings,
-    load,
-    load_with_sources,
-    markdown_table,
-)
+from ray_tracing_hooks._settings import SETTINGS, Settings, load, load_with_sources, markdown_table
+from ray_tracing_hooks._values import SECONDS, SIZE
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -7,14 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast
 
-from ray_tracing_hooks._errors import SettingError, TracingError
+from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._ship.plan import ShipPlan
 
-_SINKS = {"local": "ray_tracing_hooks._ship.sinks.local:LocalSink"}
+_SINKS = {
+    "local": "ray_tracing_hooks._ship.sinks.local:LocalSink",
+    "otlp": "ray_tracing_hooks._ship.sinks.otlp:make",
+    "jaeger": "ray_tracing_hooks._ship.sinks.jaeger:make",
+}
 
 
 class DeliveryError(TracingError):
-    """Spans could not be delivered now. The shipper keeps them and tries again; the message is for the user."""
+    """Spans could not be delivered now. The shipper keeps them and tries again; the message is for the user.
+
+    ``retry_after`` is how many seconds the server asks to be left alone.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Batch(NamedTuple):
@@ -26,7 +37,12 @@ class Batch(NamedTuple):
 
 
 class Sink(Protocol):
-    """A place that spans are delivered to. All calls come from one thread, and may block."""
+    """A place that spans are delivered to. All calls come from one thread, and may block.
+
+    ``delay`` is how many seconds spans may wait in the spool so that more of them go at once.
+    """
+
+    delay: float
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         """Deliver all of ``batches``. A span that can never be delivered is skipped and counted.
@@ -51,24 +67,53 @@ class Surroundings:
         state: The last :meth:`Sink.checkpoint` that was stored, or nothing.
         remember: Stores a state between two checkpoints. Raises OSError.
         count: Tells the user of losses: a text with the place ``{count}``, and how many more there are.
+        environ: The environment variables that say how to deliver.
+        problem: Tells the user of a wrong setting.
     """
 
     plan: ShipPlan
     state: Mapping[str, Any]
     remember: Callable[[Mapping[str, Any]], None]
     count: Callable[[str, int], None]
+    environ: Mapping[str, str]
+    problem: Callable[[str], None]
 
 
 def known_sinks() -> tuple[str, ...]:
-    """The names that can stand in ``RAY_TRACING_EXPORTERS``."""
+    """The names of the sinks that are part of this package."""
     return tuple(_SINKS)
+
+
+def usable(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Those of ``names`` that are a sink of ours or an installed exporter, and what is to be said of the others.
+
+    Where none of them is, ``local`` takes their place: spans that nobody asked for are better than none at all.
+    """
+    known, problems = [], []
+    for name in names:
+        if name in _SINKS or _is_installed(name):
+            known.append(name)
+        else:
+            problems.append(
+                f"unknown exporter {name!r}; expected some of {', '.join(_SINKS)}, the name of an installed "
+                "OpenTelemetry exporter, or none"
+            )
+    if problems and not known:
+        known = ["local"]
+    return tuple(known), [f"{problem}; using {', '.join(known)}" for problem in problems]
+
+
+def _is_installed(name: str) -> bool:
+    from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  looks through all installed packages
+
+    return entry_point.is_installed(name)
 
 
 def make_sink(name: str, surroundings: Surroundings) -> Sink:
     """The sink of this name. Raises SettingError for an unknown name, DeliveryError if it cannot work now."""
-    try:
-        place = _SINKS[name]
-    except KeyError:
-        raise SettingError(f"unknown exporter {name!r}; expected one of {', '.join(known_sinks())}") from None
-    module, _, factory = place.partition(":")
+    if name not in _SINKS:
+        from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  as above
+
+        return entry_point.make(name, surroundings)
+    module, _, factory = _SINKS[name].partition(":")
     return cast("Sink", getattr(importlib.import_module(module), factory)(surroundings))

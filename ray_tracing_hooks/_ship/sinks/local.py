@@ -87,6 +87,8 @@ class LocalSink:
     since, which hold nothing that was delivered.
     """
 
+    delay = 0.0
+
     def __init__(self, surroundings: Surroundings) -> None:
         plan = surroundings.plan
         self._path = plan.local_dir

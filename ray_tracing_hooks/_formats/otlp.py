@@ -1,0 +1,164 @@
+"""OTLP export requests and their answers.
+
+A request is put together from spans that are encoded already, without decoding them: the messages are those of
+``opentelemetry/proto/collector/trace/v1/trace_service.proto``, and protobuf allows to join encoded parts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json, span_json
+from ray_tracing_hooks._formats.wire import field, fields, varint
+
+
+class Group(NamedTuple):
+    """Encoded spans of one encoded resource and scope."""
+
+    resource: bytes
+    scope: bytes
+    spans: Sequence[bytes]
+
+
+class Answer(NamedTuple):
+    """What a server says of a request that it took: how many spans of it it did not, and a message."""
+
+    rejected: int
+    message: str
+
+
+def cut(groups: Sequence[Group], max_bytes: int, max_spans: int | None = None) -> Iterator[list[Group]]:
+    """The groups in portions of about equal size that each have at most so many bytes and spans.
+
+    A span that alone is larger is a portion of its own.
+    """
+    size = sum(_size(group) for group in groups)
+    wanted = size / max(1, -(-size // max_bytes))
+    portion: list[Group] = []
+    bytes_left, spans_left = wanted, max_spans or 1 << 62
+    for group in groups:
+        begin, length = 0, len(group.spans)
+        bytes_left -= _OVERHEAD + len(group.resource) + len(group.scope)
+        for position, span in enumerate(group.spans):
+            if (bytes_left < len(span) or not spans_left) and (portion or position > begin):
+                if position > begin:
+                    portion.append(group._replace(spans=group.spans[begin:position]))
+                yield portion
+                portion, begin = [], position
+                bytes_left = wanted - _OVERHEAD - len(group.resource) - len(group.scope)
+                spans_left = max_spans or 1 << 62
+            bytes_left -= len(span) + 4
+            spans_left -= 1
+        if length > begin:
+            portion.append(group._replace(spans=group.spans[begin:]) if begin else group)
+    if portion:
+        yield portion
+
+
+def halves(groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
+    """The same spans as two portions. There must be more than one span."""
+    left = count(groups) // 2
+    first, second = [], []
+    for group in groups:
+        head, tail = group.spans[: max(0, left)], group.spans[max(0, left) :]
+        left -= len(group.spans)
+        if head:
+            first.append(group._replace(spans=head))
+        if tail:
+            second.append(group._replace(spans=tail))
+    return first, second
+
+
+def count(groups: Sequence[Group]) -> int:
+    """How many spans these are."""
+    return sum(len(group.spans) for group in groups)
+
+
+def encode(groups: Sequence[Group]) -> bytes:
+    """An ``ExportTraceServiceRequest``: a resource is written once, and so is each of its scopes."""
+    resources: dict[bytes, dict[bytes, list[bytes]]] = {}
+    for group in groups:
+        spans = resources.setdefault(group.resource, {}).setdefault(group.scope, [])
+        for span in group.spans:
+            spans += (_span_head(len(span)), span)
+    parts: list[bytes] = []
+    for resource, scopes in resources.items():
+        # scope_spans = 2 of ResourceSpans; in it scope = 1 and spans = 2.
+        encoded: list[bytes] = []
+        for scope, spans in scopes.items():
+            body = b"".join((field(0x0A, scope), *spans))
+            encoded += (b"\x12" + varint(len(body)), body)
+        head = field(0x0A, resource)
+        parts += (b"\x0a" + varint(len(head) + sum(map(len, encoded))), head, *encoded)
+    return b"".join(parts)
+
+
+def encode_json(groups: Sequence[Group]) -> tuple[bytes, int]:
+    """The same request as OTLP-JSON, and how many of its spans could not be decoded and are left out."""
+    bad = 0
+    texts = []
+    for group in groups:
+        spans = []
+        for span in group.spans:
+            try:
+                spans.append(span_json(span))
+            except FormatError:
+                bad += 1
+        texts.append(
+            f'{{"resource":{_json(resource_json, group.resource)},"scopeSpans":[{{"scope":'
+            f'{_json(scope_json, group.scope)},"spans":[{",".join(spans)}]}}]}}'
+        )
+    return f'{{"resourceSpans":[{",".join(texts)}]}}'.encode(), bad
+
+
+def decode_answer(body: bytes) -> Answer:
+    """An ``ExportTraceServiceResponse``. One that makes no sense says nothing."""
+    rejected, message = 0, ""
+    try:
+        # partial_success = 1; in it rejected_spans = 1 and error_message = 2.
+        for tag, part in fields(body):
+            if tag == 0x0A:
+                for inner, value in fields(part):
+                    if inner == 0x08:
+                        rejected = value
+                    elif inner == 0x12:
+                        message = value.decode("utf-8", "replace")
+    except FormatError:
+        return Answer(0, "")
+    return Answer(rejected if rejected < 1 << 63 else 0, message)
+
+
+def decode_json_answer(body: bytes) -> Answer:
+    """The same of an answer in JSON."""
+    try:
+        found = json.loads(body or b"{}")
+        partial = found.get("partialSuccess") or found.get("partial_success") or {}
+        rejected = int(partial.get("rejectedSpans") or partial.get("rejected_spans") or 0)
+        return Answer(max(0, rejected), str(partial.get("errorMessage") or partial.get("error_message") or ""))
+    except (ValueError, AttributeError, TypeError):
+        return Answer(0, "")
+
+
+_OVERHEAD = 24
+"""More than the tags and lengths around a resource, a scope and its spans can take."""
+
+
+def _size(group: Group) -> int:
+    return _OVERHEAD + len(group.resource) + len(group.scope) + sum(map(len, group.spans)) + 4 * len(group.spans)
+
+
+@lru_cache(maxsize=1 << 14)
+def _span_head(size: int) -> bytes:
+    return b"\x12" + varint(size)
+
+
+@lru_cache(maxsize=1024)
+def _json(write: object, message: bytes) -> str:
+    assert callable(write)
+    try:
+        return str(write(message))
+    except FormatError:
+        return "{}"

@@ -1,0 +1,39 @@
+"""Where spans will go, in words: what a driver tells its user when tracing is on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sinks import usable
+
+
+def destinations(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The places that spans of this plan go to, and what is wrong with the settings. Nothing is connected to.
+
+    A place that is known not to work is left out.
+    """
+    exporters, problems = usable(plan.exporters)
+    places = []
+    for name in exporters:
+        if name == "local":
+            from ray_tracing_hooks._ship.sinks.local import check_folder  # noqa: PLC0415  each only where it is used
+
+            problem = check_folder(plan.local_dir)
+            if problem is not None:
+                problems.append(problem)
+            else:
+                places.append(plan.local_dir)
+        elif name == "otlp":
+            from ray_tracing_hooks._ship.sinks import otlp_settings  # noqa: PLC0415
+
+            places.append(f"OTLP {otlp_settings.read(environ, problems.append).address}")
+        elif name == "jaeger":
+            from ray_tracing_hooks._ship.sinks import jaeger_settings  # noqa: PLC0415
+
+            places.append(f"Jaeger {jaeger_settings.read(plan, environ, problems.append).address}")
+        elif name == "console" and plan.console_file is not None:
+            places.append(plan.console_file)
+        else:
+            places.append(name)
+    return places, problems

@@ -1,0 +1,40 @@
+"""The environment variables that say how spans are delivered: what a shipper inherits from the process it serves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+_PREFIXES = ("OTEL_EXPORTER_", "OTEL_BSP_", "OTEL_PYTHON_EXPORTER_", "GRPC_")
+_NAMES = frozenset(
+    {
+        "http_proxy",
+        "https_proxy",
+        "grpc_proxy",
+        "all_proxy",
+        "no_proxy",
+        "no_grpc_proxy",
+        "ssl_cert_file",
+        "ssl_cert_dir",
+        "requests_ca_bundle",
+        "curl_ca_bundle",
+    }
+)
+
+
+def of_delivery(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that exporters, and what they send with, read. Empty ones are left out: they count as unset."""
+    return {name: value for name, value in environ.items() if is_of_delivery(name) and value.strip()}
+
+
+def is_of_delivery(name: str) -> bool:
+    return name.startswith(_PREFIXES) or name.lower() in _NAMES
+
+
+def digest(environ: Mapping[str, str], exporters: Sequence[str]) -> str:
+    """What differs where spans are to be delivered differently; the same for all that only write local files."""
+    if set(exporters) <= {"local"}:
+        return ""
+    text = json.dumps(sorted(of_delivery(environ).items()))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]

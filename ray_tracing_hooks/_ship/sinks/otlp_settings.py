@@ -1,0 +1,172 @@
+"""How OTLP is sent, by the standard variables: https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+
+Nothing heavy is imported here: a driver reads this to say where its spans go.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from ray_tracing_hooks._ship.transport import Tls
+from ray_tracing_hooks._standard import OTLP, read_with_source
+from ray_tracing_hooks._standard import read as read_variable
+
+_DEFAULT_DELAY = 1.0
+"""Seconds that spans wait for others, where OTEL_BSP_SCHEDULE_DELAY does not say."""
+
+_TRACES_PATH = "/v1/traces"
+_LOOPBACK = ("localhost", "::1")
+
+
+class OtlpSettings(NamedTuple):
+    """What an OTLP sink is made with.
+
+    Attributes:
+        protocol: ``grpc``, ``http/protobuf`` or ``http/json``.
+        target: What is connected to: for gRPC its target, otherwise the URL that is posted to.
+        address: The same for messages, without credentials.
+        headers: Headers or metadata of each request, with names in lower case.
+        timeout: Seconds for one request.
+        gzip: Whether requests are compressed.
+        tls: The files for TLS. None is plaintext, which only gRPC needs to be told.
+        max_spans: The most spans in one request, or None for as many as its size allows.
+        delay: Seconds that spans may wait for others.
+    """
+
+    protocol: str
+    target: str
+    address: str
+    headers: Mapping[str, str]
+    timeout: float
+    gzip: bool
+    tls: Tls | None
+    max_spans: int | None
+    delay: float
+
+
+def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> OtlpSettings:
+    """The settings that ``environ`` asks for. What is wrong is reported, and something sensible used instead.
+
+    Where ``PROTOCOL`` is unset the endpoint decides: port 4318 or a path that ends in ``/v1/traces`` is
+    ``http/protobuf``, everything else ``grpc``, as ever in OpenTelemetry Python.
+    """
+
+    def variable(name: str) -> tuple[object, str | None]:
+        return read_with_source(OTLP + name, environ, problem)
+
+    endpoint, source = variable("ENDPOINT")
+    protocol = read_variable(OTLP + "PROTOCOL", environ, problem) or protocol_of(str(endpoint or ""))
+    headers = dict(read_variable(OTLP + "HEADERS", environ, problem) or {})
+    insecure = read_variable(OTLP + "INSECURE", environ, problem)
+    tls = Tls(
+        read_variable(OTLP + "CERTIFICATE", environ, problem),
+        read_variable(OTLP + "CLIENT_CERTIFICATE", environ, problem),
+        read_variable(OTLP + "CLIENT_KEY", environ, problem),
+    )
+    if tls.client_key and not tls.client_certificate:
+        problem(f"{OTLP}CLIENT_KEY is ignored: expected {OTLP}CLIENT_CERTIFICATE with it; using no client certificate.")
+        tls = tls._replace(client_key=None)
+    timeout, max_spans, delay = limits(environ, problem, read_variable(OTLP + "TIMEOUT", environ, problem))
+    gzip = read_variable(OTLP + "COMPRESSION", environ, problem) == "gzip"
+    given = str(endpoint) if endpoint is not None else "http://localhost:4317"
+    if protocol == "grpc":
+        target, address, secure = grpc_target(given, insecure, source or "", problem)
+    else:
+        if endpoint is None:
+            given = "http://localhost:4318"
+        is_exact = source is not None and "_TRACES_" in source
+        target, address = http_url(given, "" if is_exact else _TRACES_PATH, source or "", problem)
+        secure = True
+        if is_exact and not urlsplit(target).path:
+            problem(
+                f"{source} has no path, so spans are posted to '/', as the specification says; most collectors want "
+                f"{_TRACES_PATH} there, which only {OTLP}ENDPOINT gets by itself."
+            )
+    authorization = credentials(given)
+    if authorization:
+        headers.setdefault("authorization", authorization)
+    return OtlpSettings(protocol, target, address, headers, timeout, gzip, tls if secure else None, max_spans, delay)
+
+
+def limits(
+    environ: Mapping[str, str], problem: Callable[[str], None], timeout: float
+) -> tuple[float, int | None, float]:
+    """The time-out of a request, the most spans in one, and how long spans wait for others, by ``OTEL_BSP_*``."""
+    export_timeout = read_variable("OTEL_BSP_EXPORT_TIMEOUT", environ, problem)
+    delay = read_variable("OTEL_BSP_SCHEDULE_DELAY", environ, problem)
+    return (
+        min(timeout, export_timeout or timeout),
+        read_variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", environ, problem),
+        _DEFAULT_DELAY if delay is None else delay,
+    )
+
+
+def protocol_of(endpoint: str) -> str:
+    """The protocol of an endpoint that nobody has named one for."""
+    parts = split(endpoint)
+    return "http/protobuf" if parts.port == 4318 or parts.path.rstrip("/").endswith(_TRACES_PATH) else "grpc"
+
+
+def split(endpoint: str) -> SplitResult:
+    """The parts of a URL, or of ``host:port``."""
+    return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
+
+
+def grpc_target(
+    endpoint: str, insecure: bool | None, source: str, problem: Callable[[str], None]
+) -> tuple[str, str, bool]:
+    """The gRPC target, the address for messages, and whether it is TLS. A path is of no meaning and left out."""
+    if endpoint.startswith("unix:"):
+        return endpoint, endpoint, False
+    parts = split(endpoint)
+    host = _host(parts)
+    if parts.scheme:
+        secure = parts.scheme == "https"
+    elif insecure is not None:
+        secure = not insecure
+    else:
+        secure = not (parts.hostname in _LOOPBACK or (parts.hostname or "").startswith("127."))
+        if secure:
+            problem(
+                f"{source}={host}{_port(parts)} has no scheme, so TLS is used, as the specification says; begin it "
+                "with http:// for plaintext, or with https:// to say that TLS is meant."
+            )
+    port = parts.port or (443 if parts.scheme == "https" else 4317)
+    return f"{host}:{port}", f"{'https' if secure else 'http'}://{host}:{port}", secure
+
+
+def http_url(endpoint: str, append: str, source: str, problem: Callable[[str], None]) -> tuple[str, str]:
+    """The URL to post to, and the address for messages. ``append`` is the path that a base URL gets."""
+    parts = split(endpoint)
+    scheme = parts.scheme
+    if not scheme:
+        scheme = "https" if parts.port == 443 else "http"
+        problem(f"{source}={_host(parts)}{_port(parts)} has no scheme; using {scheme}://.")
+    path = parts.path.rstrip("/") + append if append else parts.path
+    place = f"{scheme}://{_host(parts)}{_port(parts)}{path}"
+    return place + (f"?{parts.query}" if parts.query else ""), place
+
+
+def credentials(endpoint: str) -> str | None:
+    """The Authorization header for the credentials in a URL, if there are any."""
+    parts = split(endpoint)
+    if parts.username is None:
+        return None
+    return basic(unquote(parts.username), unquote(parts.password or ""))
+
+
+def basic(user: str, password: str) -> str:
+    """The Authorization header of basic authentication."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _host(parts: SplitResult) -> str:
+    host = parts.hostname or "localhost"
+    return f"[{host}]" if ":" in host else host
+
+
+def _port(parts: SplitResult) -> str:
+    return f":{parts.port}" if parts.port else ""

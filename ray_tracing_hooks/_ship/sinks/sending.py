@@ -1,0 +1,85 @@
+"""What sinks that send requests to a server have in common: going on after a failure, and after a refusal."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ray_tracing_hooks._formats.otlp import Group, count, halves
+from ray_tracing_hooks._ship.sinks import Batch, Surroundings
+from ray_tracing_hooks._ship.transport import Refused, Transport
+
+REQUEST_BYTES = 900_000
+"""The most in one request, before compression: gRPC servers take 4 MiB, some vendors one megabyte."""
+
+_MOST_SPLITS = 100
+"""How often the requests of one portion are halved to find the spans that a server refuses."""
+
+_MOST_TEXTS = 20
+
+
+class SendingSink(ABC):
+    """Sends each portion as some requests. Those that were taken are not sent again if a later one fails."""
+
+    def __init__(self, surroundings: Surroundings, transport: Transport, delay: float) -> None:
+        self.delay = delay
+        self._transport = transport
+        self._count = surroundings.count
+        self._problem = surroundings.problem
+        self._batches: Sequence[Batch] | None = None
+        self._requests: deque[list[Group]] = deque()
+        self._splits = 0
+        self._texts: set[str] = set()
+
+    @abstractmethod
+    def cut(self, groups: Sequence[Group]) -> Iterable[list[Group]]:
+        """The spans of each request."""
+
+    @abstractmethod
+    def encode(self, groups: Sequence[Group]) -> bytes:
+        """The body of a request."""
+
+    @abstractmethod
+    def accepted(self, groups: Sequence[Group], answer: bytes) -> None:
+        """The server has taken this request."""
+
+    def deliver(self, batches: Sequence[Batch]) -> None:
+        if batches is not self._batches:
+            self._batches, self._splits = batches, 0
+            self._requests = deque(self.cut([Group(*batch) for batch in batches]))
+        while self._requests:
+            groups = self._requests[0]
+            try:
+                answer = self._transport.send(self.encode(groups))
+            except Refused as refusal:
+                self._refused(groups, refusal)
+                continue
+            self._requests.popleft()
+            self.accepted(groups, answer)
+        self._batches = None
+
+    def checkpoint(self) -> Mapping[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def refuse(self, spans: int, reason: str) -> None:
+        """Count spans that the server will never take."""
+        if reason not in self._texts:
+            if len(self._texts) >= _MOST_TEXTS:
+                reason = "for various reasons"
+            self._texts.add(reason)
+        plain = reason.replace("{", "(").replace("}", ")")
+        self._count(f"{{count}} spans were refused by {self._transport.address} and are lost: {plain}", spans)
+
+    def _refused(self, groups: list[Group], refusal: Refused) -> None:
+        self._requests.popleft()
+        # One bad span must not cost those that went with it.
+        if (refusal.too_large or refusal.request) and count(groups) > 1 and self._splits < _MOST_SPLITS:
+            self._splits += 1
+            self._requests.extendleft(reversed(halves(groups)))
+        else:
+            self.refuse(count(groups), refusal.reason)

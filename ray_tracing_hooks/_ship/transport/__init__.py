@@ -1,0 +1,44 @@
+"""Sending one request to a server and knowing what became of it. What a request means is the sinks' business."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Refused(Exception):  # noqa: N818  an answer, and no fault
+    """The server will never take this request.
+
+    Attributes:
+        reason: What it said, for the user.
+        too_large: A smaller request might be taken.
+        request: It is this request that is wrong, and not that we have no right to send any.
+    """
+
+    def __init__(self, reason: str, *, too_large: bool = False, request: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.too_large = too_large
+        self.request = request
+
+
+class Tls(NamedTuple):
+    """Paths of PEM files: the authorities to trust (None: the system's), and our own certificate and its key."""
+
+    certificate: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+
+
+class Transport(Protocol):
+    """A server that requests are sent to, one at a time. ``address`` names it in messages, without credentials."""
+
+    address: str
+
+    def send(self, body: bytes) -> bytes:
+        """The body of the answer.
+
+        Raises :class:`Refused`, or DeliveryError if the same request may be taken later. The message of the latter does
+        not change as long as the trouble is the same.
+        """
+
+    def close(self) -> None: ...

@@ -1,0 +1,282 @@
+"""The standard OTEL_* variables that count here: what they may be, what they mean, and what they are.
+
+They are those of the OpenTelemetry environment variable specification
+(https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/) and of its exporters. As it asks, an
+empty value counts as unset, and a wrong one is reported and counts as unset too. Nothing is read when this module is
+imported, and nothing heavy is imported with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from ray_tracing_hooks._values import (
+    NAMES,
+    URL,
+    Given,
+    Kind,
+    PartlyWrongError,
+    choose,
+    empty,
+    one_of,
+)
+
+Problem = Callable[[str], None]
+
+OTLP = "OTEL_EXPORTER_OTLP_"
+OTLP_TRACES = "OTEL_EXPORTER_OTLP_TRACES_"
+JAEGER = "OTEL_EXPORTER_JAEGER_"
+
+_MILLISECONDS_FROM = 500
+"""A time-out of so much or more is in milliseconds, as the specification says; less is in seconds, which is how
+OpenTelemetry Python has always read it. Nobody waits eight minutes for an answer, nor half a millisecond."""
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+class Variable(NamedTuple):
+    """One row of the table. A ``default`` of None means unset, and then ``unset`` says what happens."""
+
+    name: str
+    kind: Kind[Any]
+    default: Any
+    meaning: str
+    unset: str = ""
+    secret: bool = False
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The variables that can hold the value; the first that does wins."""
+        if self.name.startswith(OTLP):
+            return (OTLP_TRACES + self.name.removeprefix(OTLP), self.name)
+        return (self.name,)
+
+    def text(self, value: object) -> str:
+        """The value as a user would write it; for None, what being unset means."""
+        return self.unset if value is None else self.kind.write(value)
+
+
+def _text(value: object) -> str:
+    return str(value).strip()
+
+
+def _boolean(value: object) -> bool:
+    text = _text(value).lower()
+    if text in {"true", "false"}:
+        return text == "true"
+    raise ValueError
+
+
+def _whole(least: int, value: object) -> int:
+    text = _text(value)
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise ValueError
+    return int(text)
+
+
+def _port(value: object) -> int:
+    port = _whole(1, value)
+    if port > 0xFFFF:
+        raise ValueError
+    return port
+
+
+def _milliseconds(value: object) -> float:
+    return _whole(0, value) / 1000
+
+
+def _timeout(value: object) -> float:
+    number = float(_text(value))
+    if not 0 < number < 1e9:
+        raise ValueError
+    return number / 1000 if number >= _MILLISECONDS_FROM else number
+
+
+def _ratio(value: object) -> float:
+    number = float(_text(value))
+    if not 0 <= number <= 1:
+        raise ValueError
+    return number
+
+
+def _file(value: object) -> str:
+    path = os.path.abspath(os.path.expanduser(_text(value)))
+    try:
+        with open(path, "rb"):
+            return path
+    except OSError as error:
+        raise ValueError from error
+
+
+def _pairs(value: object) -> dict[str, str]:
+    """``key=value`` pairs of the W3C baggage format, percent-encoded."""
+    pairs: dict[str, str] = {}
+    wrong = []
+    for number, pair in enumerate(_text(value).split(","), start=1):
+        key, equals, item = pair.partition("=")
+        if equals and key.strip():
+            pairs[unquote(key.strip())] = unquote(item.strip())
+        elif pair.strip():
+            wrong.append(number)
+    return _rest(pairs, wrong, "expected key=value pairs with commas between them")
+
+
+def _headers(value: object) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    wrong = []
+    for number, pair in enumerate(_text(value).split(","), start=1):
+        name, equals, item = pair.partition("=")
+        name, item = unquote(name.strip()).lower(), unquote(item.strip())
+        # No transport takes anything else; a line break would begin another header.
+        if equals and _TOKEN.fullmatch(name) and item.isprintable() and item.isascii():
+            headers[name] = item
+        elif pair.strip():
+            wrong.append(number)
+    return _rest(headers, wrong, "expected name=value pairs of printable ASCII with commas between them")
+
+
+def _rest(found: dict[str, str], wrong: list[int], expected: str) -> dict[str, str]:
+    if wrong:
+        which = ", ".join(str(number) for number in wrong)
+        raise PartlyWrongError(f"pair {which} of its value is left out: {expected}", found)
+    return found
+
+
+def _write_pairs(pairs: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in pairs.items())
+
+
+def _number(number: float) -> str:
+    return repr(number).removesuffix(".0")
+
+
+_SAMPLERS = ("always_on", "always_off", "traceidratio")
+
+
+def _sampler(value: object) -> str:
+    name = _text(value).lower()
+    if name.removeprefix("parentbased_") not in _SAMPLERS and not _is_installed("opentelemetry_traces_sampler", name):
+        raise ValueError
+    return name
+
+
+def _propagators(value: object) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name for part in _text(value).split(",") if (name := part.strip())))
+    unknown = [
+        name
+        for name in names
+        if name not in {"tracecontext", "baggage", "none"} and not _is_installed("opentelemetry_propagator", name)
+    ]
+    if unknown or not names:
+        raise ValueError
+    return names
+
+
+def _is_installed(group: str, name: str) -> bool:
+    # Only for names that are not built in: the first look at what is installed takes tens of milliseconds.
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    return bool(entry_points(group=group, name=name))
+
+
+STRING: Kind[str] = Kind("text", _text)
+TRUE_FALSE = Kind("true or false", _boolean, lambda value: str(value).lower())
+COUNT = Kind("a whole number of 0 or more", partial(_whole, 0))
+BATCH = Kind("a whole number of 1 or more", partial(_whole, 1))
+PORT = Kind("a port from 1 to 65535", _port)
+MILLISECONDS: Kind[float] = Kind(
+    "a whole number of milliseconds, 0 or more", _milliseconds, lambda s: _number(s * 1000)
+)
+TIMEOUT: Kind[float] = Kind(
+    f"a time above 0: in seconds, or from {_MILLISECONDS_FROM} on in milliseconds",
+    _timeout,
+    lambda s: f"{_number(s)} s",
+)
+RATIO: Kind[float] = Kind("a number from 0 to 1", _ratio, _number)
+READABLE_FILE = Kind("the path of a PEM file that can be read", _file)
+PAIRS = Kind("key=value pairs with commas between them", _pairs, _write_pairs)
+HEADERS = Kind("name=value pairs with commas between them", _headers, _write_pairs)
+PROTOCOL = one_of("grpc", "http/protobuf", "http/json")
+COMPRESSION = one_of("none", "gzip")
+SAMPLER = Kind(
+    "one of " + ", ".join([*_SAMPLERS, *(f"parentbased_{name}" for name in _SAMPLERS)]) + ", or an installed sampler",
+    _sampler,
+)
+PROPAGATORS = Kind(
+    "a comma list of tracecontext, baggage and installed propagators (b3, b3multi, jaeger, ...), or none",
+    _propagators,
+    ",".join,
+)
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable("OTEL_SDK_DISABLED", TRUE_FALSE, False, "record nothing"),
+    Variable("OTEL_SERVICE_NAME", STRING, None, "`service.name` of all spans", "`RAY_CLUSTER_NAME`, else `ray`"),
+    Variable("OTEL_RESOURCE_ATTRIBUTES", PAIRS, None, "attributes of every process"),
+    Variable("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", NAMES, None, "installed resource detectors to ask"),
+    Variable("OTEL_PROPAGATORS", PROPAGATORS, ("tracecontext", "baggage"), "what travels with calls and requests"),
+    Variable("OTEL_TRACES_SAMPLER", SAMPLER, "parentbased_always_on", "which traces are recorded"),
+    Variable("OTEL_TRACES_SAMPLER_ARG", RATIO, None, "the ratio of `traceidratio`", "1"),
+    Variable("OTEL_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes of a span", "128"),
+    Variable("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", COUNT, None, "longest text of an attribute", "no limit"),
+    Variable("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "the same, for spans alone"),
+    Variable("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", COUNT, None, "the same, for spans alone"),
+    Variable("OTEL_SPAN_EVENT_COUNT_LIMIT", COUNT, None, "most events of a span", "128"),
+    Variable("OTEL_SPAN_LINK_COUNT_LIMIT", COUNT, None, "most links of a span", "128"),
+    Variable("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes of an event", "128"),
+    Variable("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes of a link", "128"),
+    Variable("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", NAMES, None, "libraries that are never instrumented"),
+    Variable("OTEL_BSP_SCHEDULE_DELAY", MILLISECONDS, None, "how long spans wait for others to go with them", "1000"),
+    Variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH, None, "most spans in one request", "900 kB of them"),
+    Variable("OTEL_BSP_EXPORT_TIMEOUT", MILLISECONDS, None, "longest time that one request may take", "by exporter"),
+    Variable(f"{OTLP}PROTOCOL", PROTOCOL, None, "how OTLP is sent", "by the endpoint's port, else grpc"),
+    Variable(
+        f"{OTLP}ENDPOINT", URL, None, "where the collector is", "localhost, port 4317 (gRPC) or 4318", secret=True
+    ),
+    Variable(f"{OTLP}HEADERS", HEADERS, None, "headers of each request, such as a vendor's key", secret=True),
+    Variable(f"{OTLP}TIMEOUT", TIMEOUT, 10.0, "longest time that one request may take"),
+    Variable(f"{OTLP}COMPRESSION", COMPRESSION, "none", "compression of requests"),
+    Variable(f"{OTLP}INSECURE", TRUE_FALSE, None, "gRPC without TLS, for an endpoint without scheme"),
+    Variable(
+        f"{OTLP}CERTIFICATE", READABLE_FILE, None, "authorities that the collector's certificate is of", "system's"
+    ),
+    Variable(f"{OTLP}CLIENT_CERTIFICATE", READABLE_FILE, None, "our certificate, for mutual TLS"),
+    Variable(f"{OTLP}CLIENT_KEY", READABLE_FILE, None, "its private key"),
+    Variable(f"{JAEGER}ENDPOINT", URL, None, "where Jaeger is", secret=True),
+    Variable(f"{JAEGER}AGENT_HOST", STRING, None, "host of Jaeger, where there is no endpoint", "localhost"),
+    Variable(f"{JAEGER}AGENT_PORT", PORT, None, "port of a Jaeger agent (thrift-udp)", "6831"),
+    Variable(f"{JAEGER}USER", STRING, None, "user name for Jaeger"),
+    Variable(f"{JAEGER}PASSWORD", STRING, None, "password for Jaeger", secret=True),
+    Variable(f"{JAEGER}TIMEOUT", TIMEOUT, 10.0, "longest time that one request to Jaeger may take"),
+    Variable(f"{JAEGER}CERTIFICATE", READABLE_FILE, None, "authorities that Jaeger's certificate is of", "system's"),
+)
+_ROWS = {row.name: row for row in VARIABLES}
+
+
+def read(name: str, environ: Mapping[str, str], problem: Problem) -> Any:
+    """The value of a row of the table. What is wrong is reported, and the next form or the default counts.
+
+    For OTLP ``name`` is the general one; the traces-specific form wins.
+    """
+    return read_with_source(name, environ, problem)[0]
+
+
+def read_with_source(name: str, environ: Mapping[str, str], problem: Problem) -> tuple[Any, str | None]:
+    """As :func:`read`, and the variable that the value comes from, or None for the default."""
+    row = _ROWS[name]
+    given = [Given(form, form, environ[form]) for form in row.forms if not empty(environ.get(form))]
+    return choose(row.kind, given, row.default, problem, unset=row.unset or "none", secret=row.secret)
+
+
+def check(environ: Mapping[str, str], problem: Problem, *, leaving_out: Iterable[str] = (OTLP, JAEGER)) -> None:
+    """Report every wrong value, but for the variables that begin with one of ``leaving_out``."""
+    left_out = tuple(leaving_out)
+    if not str(environ.get("OTEL_TRACES_SAMPLER", "")).strip().lower().endswith("traceidratio"):
+        left_out += ("OTEL_TRACES_SAMPLER_ARG",)  # what it means to another sampler only that one knows
+    for row in VARIABLES:
+        if not row.name.startswith(left_out) and any(form in environ for form in row.forms):
+            read(row.name, environ, problem)

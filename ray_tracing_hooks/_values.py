@@ -1,0 +1,224 @@
+"""Kinds of values that settings have: how they are read, what is said about wrong ones, how they are written."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import reprlib
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Kind(Generic[T]):
+    """A kind of value: what to tell a user who gave something else, how it is read, and how it is written.
+
+    ``read`` takes the text of a variable, or whatever YAML made of a value, and raises ValueError for what it does not
+    understand. ``write`` gives the text that reads as the same value.
+    """
+
+    __slots__ = ("expected", "read", "write")
+
+    def __init__(self, expected: str, read: Callable[[object], T], write: Callable[[T], str] = str) -> None:
+        self.expected = expected
+        self.read = read
+        self.write = write
+
+
+class PartlyWrongError(ValueError):
+    """Raised by ``read``: only ``rest`` of the value can be used. The text says what is left out, without secrets."""
+
+    def __init__(self, text: str, rest: Any) -> None:
+        super().__init__(text)
+        self.rest = rest
+
+
+class Given(NamedTuple):
+    """A value that the user gave: where, what that place is called in a sentence, and the value."""
+
+    source: str
+    label: str
+    value: object
+
+
+def empty(value: object) -> bool:
+    """Whether this counts as unset."""
+    return value is None or value == [] or (isinstance(value, str) and not value.strip())
+
+
+def choose(
+    kind: Kind[Any],
+    given: Sequence[Given],
+    default: Any,
+    problem: Callable[[str], None],
+    *,
+    unset: str = "none",
+    secret: bool = False,
+) -> tuple[Any, str | None]:
+    """The first given value that can be read and its source, or the default and None; those that cannot are reported.
+
+    ``unset`` says what a default of None means. The value of a ``secret`` is not shown; of a URL all but its
+    credentials is.
+    """
+    value, source = default, None
+    wrong = []
+    for candidate in reversed(given):
+        try:
+            value, source = kind.read(candidate.value), candidate.source
+        except PartlyWrongError as error:
+            value, source = error.rest, candidate.source
+            problem(f"{candidate.label}: {error}; the rest is used.")
+        except ValueError:
+            wrong.append(candidate)
+    for candidate in reversed(wrong):
+        instead = unset if value is None else "another value" if secret else kind.write(value) or unset
+        if not secret:
+            said = f"{candidate.label}={shown(candidate.value)}"
+        elif kind is URL:
+            said = f"{candidate.label}={shown(without_credentials(str(candidate.value)))}"
+        else:
+            said = f"{candidate.label} (not shown)"
+        problem(f"{said} is ignored: expected {kind.expected}; using {instead}.")
+    return value, source
+
+
+def _scalar(value: object) -> str:
+    """The text of a string, or of a number or boolean of YAML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value).strip()
+    raise ValueError
+
+
+def _read_path(value: object) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError
+    try:
+        return os.path.abspath(os.path.expanduser(value.strip()))
+    except OSError as error:  # a relative path, and the working directory is gone
+        raise ValueError from error
+
+
+def _read_list(value: object) -> tuple[str, ...]:
+    items = [_scalar(item) for item in value] if isinstance(value, list) else _scalar(value).split(",")
+    names = tuple(dict.fromkeys(stripped for item in items if (stripped := item.strip())))
+    if not names:
+        raise ValueError
+    return names
+
+
+def _read_names(value: object) -> tuple[str, ...]:
+    names = _read_list(value)
+    if "none" not in names:
+        return names
+    if len(names) > 1:
+        raise ValueError
+    return ()
+
+
+def _read_seconds(value: object) -> float:
+    seconds = float(_scalar(value))
+    if not 0 <= seconds < math.inf:
+        raise ValueError
+    return seconds
+
+
+def _read_boolean(value: object) -> bool:
+    text = _scalar(value).lower()
+    if text in {"1", "true", "yes", "on"}:
+        return True
+    if text in {"0", "false", "no", "off"}:
+        return False
+    raise ValueError
+
+
+_SIZE = re.compile(r"(\d{1,20})(\.\d{1,20})?\s*(?:([kmgt])(i?))?b?", re.ASCII | re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def _read_size(value: object) -> int:
+    match = _SIZE.fullmatch(_scalar(value))
+    if match is None:
+        raise ValueError
+    whole, fraction, letter, binary = match.groups()
+    unit: int = (1024 if binary else 1000) ** _POWERS[(letter or "").lower()]
+    size = int(whole) * unit + int(float(fraction or 0) * unit)
+    if size < 1:
+        raise ValueError
+    return size
+
+
+def _write_size(size: int) -> str:
+    for letter, power in reversed(_POWERS.items()):
+        if letter and size % 1024**power == 0:
+            return f"{size // 1024**power} {letter.upper()}iB"
+    return str(size)
+
+
+def any_of(*allowed: str) -> Kind[frozenset[str]]:
+    def read(value: object) -> frozenset[str]:
+        chosen = frozenset(_read_names(value))
+        if not chosen <= set(allowed):
+            raise ValueError
+        return chosen
+
+    def write(chosen: frozenset[str]) -> str:
+        return ",".join(name for name in allowed if name in chosen) or "none"
+
+    return Kind(f"a comma list of {', '.join(allowed)}, or none alone", read, write)
+
+
+def one_of(*allowed: str) -> Kind[str]:
+    def read(value: object) -> str:
+        text = _scalar(value).lower()
+        if text not in allowed:
+            raise ValueError
+        return text
+
+    return Kind(f"one of {', '.join(allowed)}", read)
+
+
+def _read_url(value: object) -> str:
+    """The URL, or the ``host:port``, as it was given."""
+    from urllib.parse import urlsplit  # noqa: PLC0415  few processes read one
+
+    text = _scalar(value)
+    if re.search(r"[\s\x00-\x1f]", text):
+        raise ValueError
+    if text.startswith("unix:"):
+        return text
+    parts = urlsplit(text if "://" in text else f"//{text}")
+    if parts.scheme not in {"", "http", "https"} or not parts.hostname or parts.port == 0:
+        raise ValueError
+    return text
+
+
+PATH = Kind("a path, such as /var/tmp/traces", _read_path)
+NAMES = Kind(
+    "a comma list of names, such as local, or none alone", _read_names, lambda names: ",".join(names) or "none"
+)
+PATTERNS = Kind("a comma list of patterns, such as mymodule.*,Trainer.step", _read_list, ",".join)
+SECONDS = Kind(
+    "a number of seconds of 0 or more, such as 5", _read_seconds, lambda seconds: repr(seconds).removesuffix(".0")
+)
+BOOLEAN = Kind("1 or 0 (or true, false, yes, no, on, off)", _read_boolean, lambda value: str(int(value)))
+URL = Kind("a URL, such as http://collector:4317", _read_url)
+SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read_size, _write_size)
+
+
+def shown(value: object) -> str:
+    """A value as Python writes it, cut short: YAML can nest and repeat values to any size."""
+    writer = reprlib.Repr()
+    writer.maxlevel, writer.maxstring, writer.maxother = 3, 200, 200
+    try:
+        return writer.repr(value)
+    except ValueError:  # an integer with more digits than Python writes
+        return "a number with too many digits"
+
+
+def without_credentials(url: str) -> str:
+    """A URL, or ``host:port``, with what stands before an ``@`` masked."""
+    return re.sub(r"^(\w+://)?[^/]*@", r"\1********@", url)

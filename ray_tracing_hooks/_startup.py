@@ -49,6 +49,9 @@ def stop() -> None:
     """Take every patch out again and stop recording. What has been recorded is still delivered."""
     _disconnected()
     _patches.undo()
+    instrumentors = sys.modules.get("ray_tracing_hooks._sdk.instrumentors")
+    if instrumentors is not None:  # imported only where there was something to instrument
+        instrumentors.uninstrument()
 
 
 def _start() -> None:

@@ -1,9 +1,6 @@
-"""Spans of Ray as the SDK has them, for span processors of others."""
+"""Encoded spans as the SDK has them, for span processors and exporters of others."""
 
 from __future__ import annotations
-
-import struct
-from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
@@ -11,142 +8,63 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.span import TraceState
 
-from ray_tracing_hooks._formats.wire import fields
-
-_double = struct.Struct("<d").unpack
+from ray_tracing_hooks._formats import span as plain
 
 
 def decode(encoded: bytes, resource: Resource, scope: InstrumentationScope) -> ReadableSpan:
     """The ended span of these bytes. Raises FormatError if they are none."""
-    trace_id = span_id = parent_id = start = end = flags = kind = 0
-    name = state = ""
-    attributes: dict[str, Any] = {}
-    events: list[Event] = []
-    links: list[trace.Link] = []
-    status = trace.Status()
-    for tag, value in fields(encoded):
-        if tag == 0x0A:
-            trace_id = int.from_bytes(value, "big")
-        elif tag == 0x12:
-            span_id = int.from_bytes(value, "big")
-        elif tag == 0x1A:
-            state = value.decode("utf-8", "replace")
-        elif tag == 0x22:
-            parent_id = int.from_bytes(value, "big")
-        elif tag == 0x2A:
-            name = value.decode("utf-8", "replace")
-        elif tag == 0x30:
-            kind = value
-        elif tag == 0x39:
-            start = int.from_bytes(value, "little")
-        elif tag == 0x41:
-            end = int.from_bytes(value, "little")
-        elif tag == 0x4A:
-            _key_value(value, attributes)
-        elif tag == 0x5A:
-            events.append(_event(value))
-        elif tag == 0x6A:
-            links.append(_link(value))
-        elif tag == 0x7A:
-            status = _status(value)
-        elif tag == 0x85:
-            flags = int.from_bytes(value, "little")
+    span = plain.decode_span(encoded)
     sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
-    trace_state = TraceState.from_header([state]) if state else None
+    state = _trace_state(span.trace_state)
+    trace_id = int.from_bytes(span.trace_id, "big")
     parent = None
-    if parent_id:
-        parent = trace.SpanContext(trace_id, parent_id, bool(flags & 0x200), sampled, trace_state)
+    if any(span.parent_span_id):
+        parent_id = int.from_bytes(span.parent_span_id, "big")
+        parent = trace.SpanContext(trace_id, parent_id, bool(span.flags & 0x200), sampled, state)
     return ReadableSpan(
-        name=name,
-        context=trace.SpanContext(trace_id, span_id, is_remote=False, trace_flags=sampled, trace_state=trace_state),
+        name=span.name,
+        context=trace.SpanContext(
+            trace_id, int.from_bytes(span.span_id, "big"), is_remote=False, trace_flags=sampled, trace_state=state
+        ),
         parent=parent,
         resource=resource,
-        attributes=attributes,
-        events=events,
-        links=links,
-        kind=trace.SpanKind(max(kind - 1, 0)),
-        status=status,
-        start_time=start,
-        end_time=end,
+        attributes=span.attributes,
+        events=[Event(event.name, event.attributes, event.time_ns) for event in span.events],
+        links=[_link(link) for link in span.links],
+        kind=trace.SpanKind(max(span.kind - 1, 0)) if span.kind <= 5 else trace.SpanKind.INTERNAL,
+        status=_status(span),
+        start_time=span.start_ns,
+        end_time=span.end_ns,
         instrumentation_scope=scope,
     )
 
 
-def _key_value(encoded: bytes, into: dict[str, Any]) -> None:
-    key, value = "", None
-    for tag, part in fields(encoded):
-        if tag == 0x0A:
-            key = part.decode("utf-8", "replace")
-        elif tag == 0x12:
-            value = _any_value(part)
-    into[key] = value
+def resource(encoded: bytes) -> Resource:
+    """The SDK's Resource of these bytes. Raises FormatError if they are none."""
+    return Resource(plain.decode_resource(encoded))
 
 
-def _any_value(encoded: bytes) -> Any:
-    value: Any = None
-    for tag, part in fields(encoded):
-        if tag == 0x0A:
-            value = part.decode("utf-8", "replace")
-        elif tag == 0x10:
-            value = bool(part)
-        elif tag == 0x18:
-            value = part - (1 << 64) if part >> 63 else part
-        elif tag == 0x21:
-            value = _double(part)[0]
-        elif tag == 0x2A:
-            value = tuple(_any_value(item) for item_tag, item in fields(part) if item_tag == 0x0A)
-        elif tag == 0x32:
-            value = {}
-            for item_tag, item in fields(part):
-                if item_tag == 0x0A:
-                    _key_value(item, value)
-        elif tag == 0x3A:
-            value = part
-    return value
+def scope(encoded: bytes) -> InstrumentationScope:
+    """The SDK's scope of these bytes. Raises FormatError if they are none."""
+    found = plain.decode_scope(encoded)
+    return InstrumentationScope(found.name, found.version or None, None, found.attributes or None)
 
 
-def _event(encoded: bytes) -> Event:
-    name, time, attributes = "", 0, dict[str, Any]()
-    for tag, part in fields(encoded):
-        if tag == 0x09:
-            time = int.from_bytes(part, "little")
-        elif tag == 0x12:
-            name = part.decode("utf-8", "replace")
-        elif tag == 0x1A:
-            _key_value(part, attributes)
-    return Event(name, attributes, time)
-
-
-def _link(encoded: bytes) -> trace.Link:
-    trace_id = span_id = flags = 0
-    state, attributes = "", dict[str, Any]()
-    for tag, part in fields(encoded):
-        if tag == 0x0A:
-            trace_id = int.from_bytes(part, "big")
-        elif tag == 0x12:
-            span_id = int.from_bytes(part, "big")
-        elif tag == 0x1A:
-            state = part.decode("utf-8", "replace")
-        elif tag == 0x22:
-            _key_value(part, attributes)
-        elif tag == 0x35:
-            flags = int.from_bytes(part, "little")
+def _link(link: plain.Link) -> trace.Link:
     context = trace.SpanContext(
-        trace_id,
-        span_id,
-        is_remote=bool(flags & 0x200),
-        trace_flags=trace.TraceFlags(flags & 0xFF),
-        trace_state=TraceState.from_header([state]) if state else None,
+        int.from_bytes(link.trace_id, "big"),
+        int.from_bytes(link.span_id, "big"),
+        is_remote=bool(link.flags & 0x200),
+        trace_flags=trace.TraceFlags(link.flags & 0xFF),
+        trace_state=_trace_state(link.trace_state),
     )
-    return trace.Link(context, attributes)
+    return trace.Link(context, link.attributes)
 
 
-def _status(encoded: bytes) -> trace.Status:
-    code, message = 0, None
-    for tag, part in fields(encoded):
-        if tag == 0x12:
-            message = part.decode("utf-8", "replace")
-        elif tag == 0x18:
-            code = part
-    status = trace.StatusCode(code) if code in {0, 1, 2} else trace.StatusCode.UNSET
-    return trace.Status(status, message if status is trace.StatusCode.ERROR else None)
+def _status(span: plain.Span) -> trace.Status:
+    code = trace.StatusCode(span.status_code) if span.status_code in {0, 1, 2} else trace.StatusCode.UNSET
+    return trace.Status(code, (span.status_message or None) if code is trace.StatusCode.ERROR else None)
+
+
+def _trace_state(header: str) -> TraceState | None:
+    return TraceState.from_header([header]) if header else None

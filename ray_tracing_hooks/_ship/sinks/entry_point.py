@@ -1,203 +1,285 @@
-"""Any installed OpenTelemetry exporter, by the name of its ``opentelemetry_traces_exporter`` entry point."""
+"""Any exporter that is installed as an OpenTelemetry entry point, by its name: ``zipkin``, ``console``, a vendor's.
+
+The names are those of the group ``opentelemetry_traces_exporter``, as in ``OTEL_TRACES_EXPORTER``. An exporter is made
+without arguments, as the SDK does, and reads its variables from the environment of this process.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import re
+import stat
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, TextIO
+from itertools import groupby, islice, takewhile
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import unquote
 
+from ray_tracing_hooks import _standard
 from ray_tracing_hooks._errors import SettingError
-from ray_tracing_hooks._formats.wire import FormatError
+from ray_tracing_hooks._formats.wire import FormatError, field, fields
 from ray_tracing_hooks._guard import describe
-from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings
-from ray_tracing_hooks._standard import read
+from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Sink, Surroundings
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 _GROUP = "opentelemetry_traces_exporter"
-_ALSO = {"zipkin": ("zipkin_json", "zipkin_proto", "zipkin_proto_http")}
-"""Names that OTEL_TRACES_EXPORTER has by the specification, and those that Python's packages have given themselves."""
+_ALSO_CALLED = {"zipkin": ("zipkin_json", "zipkin_proto")}
+_PACKAGES = {
+    "zipkin": "opentelemetry-exporter-zipkin-json",
+    "zipkin_json": "opentelemetry-exporter-zipkin-json",
+    "zipkin_proto": "opentelemetry-exporter-zipkin-proto-http",
+    "otlp_proto_grpc": "opentelemetry-exporter-otlp-proto-grpc",
+    "otlp_proto_http": "opentelemetry-exporter-otlp-proto-http",
+}
 
-_CHUNK = 512
 _DELAY = 1.0
-_SHUTDOWN = 2.0
-"""Seconds that an exporter has for its shutdown; some wait for half a minute."""
+_MOST_SPANS = 512
+_SHUTDOWN = 1.0
+"""Seconds that an exporter has to shut down. Official ones may take thirty, and have nothing to deliver by then."""
 
 
 def names() -> tuple[str, ...]:
-    """The installed exporters."""
-    return tuple(sorted({point.name for point in entry_points(group=_GROUP)}))
+    """The names of the exporters that are installed, in alphabetical order."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  for others than our own sinks only
+
+    return tuple(sorted(entry_points(group=_GROUP).names))
 
 
 def is_installed(name: str) -> bool:
-    """Whether there is an exporter of this name."""
+    """Whether :func:`make` would find an exporter. It is not imported, so it may still be unusable."""
     return _find(name) is not None
 
 
-def make(name: str, surroundings: Surroundings) -> EntryPointSink:
-    """The sink of this exporter. Raises SettingError if it is not installed or cannot be made."""
-    point = _find(name)
-    if point is None:
-        package = "opentelemetry-exporter-zipkin-json" if name == "zipkin" else "the package that has it"
-        raise SettingError(
-            f"there is no exporter {name!r}: installed are {', '.join(names())}; pip install {package} where the workers "
-            "run"
-        )
+def make(name: str, surroundings: Surroundings) -> Sink:
+    """The sink that hands spans to the exporter of this name.
+
+    ``console`` writes to the plan's ``console_file``, or to standard output. Raises SettingError if there is no such
+    exporter or it cannot be made, and DeliveryError if the file cannot be written to now.
+    """
+    found = _find(name)
+    if found is None:
+        hint = f"pip install {_PACKAGES[name]}" if name in _PACKAGES else "pip install the package that provides it"
+        raise SettingError(f"no exporter {name!r} is installed; installed are {', '.join(names())}; {hint}")
+    file = _open(surroundings.plan.console_file) if name == "console" else None
     try:
-        exporter = point.load()(**_arguments(point.name, surroundings))
+        exporter = found.load()() if name != "console" else found.load()(out=file or sys.stdout, formatter=_text)
     except Exception as error:
-        raise SettingError(f"the exporter {name!r} cannot be made: {describe(error)}") from error
-    return EntryPointSink(name, exporter, surroundings)
+        if file is not None:
+            file.close()
+        reason = _without_secrets(describe(error), surroundings.environ)
+        raise SettingError(f"the exporter {name!r} ({found.value}) cannot be made: {reason}") from error
+    return EntryPointSink(name, exporter, surroundings, file)
+
+
+def _find(name: str) -> EntryPoint | None:
+    from importlib.metadata import entry_points  # noqa: PLC0415  as above
+
+    for candidate in (name, *_ALSO_CALLED.get(name, ())):
+        for found in entry_points(group=_GROUP, name=candidate):
+            return found
+    return None
+
+
+def _open(path: str | None) -> IO[str] | None:
+    """The file of the console exporter, private and appended to; a link that somebody else put there is refused."""
+    if path is None:
+        return None
+    try:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise DeliveryError(f"cannot write spans to {path!r}: {error.strerror}") from error
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        os.close(descriptor)
+        raise DeliveryError(f"cannot write spans to {path!r}: it is not a file of this user's")
+    return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
+
+
+def _text(span: ReadableSpan) -> str:
+    """A span as the console exporter writes it; values that its JSON has no form for as Python writes them."""
+    try:
+        return span.to_json() + "\n"
+    except TypeError:
+        context = span.get_span_context()
+        ids = {"trace_id": f"0x{context.trace_id:032x}", "span_id": f"0x{context.span_id:016x}"} if context else {}
+        parts = {"name": span.name, "context": ids, "attributes": dict(span.attributes or {})}
+        return json.dumps(parts, indent=4, default=repr) + "\n"
 
 
 class EntryPointSink:
-    """Hands rebuilt ``ReadableSpan`` objects to an exporter.
+    """Hands spans to an exporter, some at once, and finds those that it never takes.
 
-    An exporter says that it failed, and not whether it will ever work. So what failed comes again, in smaller and
-    smaller chunks: a span that fails alone while others get through is given up, and nothing else.
+    An exporter does not tell whether a failure is the server's or a span's, so a bad span is told from a bad server by
+    others: it is refused if an export with it failed, the next one without it got through, and then it failed alone.
+    After two failures in a row everything waits, and half as many spans go at once until some get through. A bad span
+    with no other one beside it waits too.
     """
 
-    def __init__(self, name: str, exporter: SpanExporter, surroundings: Surroundings) -> None:
-        delay = read("OTEL_BSP_SCHEDULE_DELAY", surroundings.environ, surroundings.problem)
-        self.delay: float = _DELAY if delay is None else delay
+    def __init__(self, name: str, exporter: SpanExporter, surroundings: Surroundings, file: IO[str] | None) -> None:
+        delay = _standard.read("OTEL_BSP_SCHEDULE_DELAY", surroundings.environ, surroundings.problem)
+        most = _standard.read("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", surroundings.environ, surroundings.problem)
+        self.delay = _DELAY if delay is None else float(delay)
+        self._most: int = most or _MOST_SPANS
+        self._at_once = self._most
         self._name = name
         self._exporter = exporter
+        self._environ = surroundings.environ
         self._count = surroundings.count
-        self._most: int = read("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", surroundings.environ, surroundings.problem) or _CHUNK
-        self._size = self._most
+        self._file = file
+        self._reasons: dict[str, str] = {}
         self._batches: Sequence[Batch] | None = None
-        self._spans: deque[ReadableSpan] = deque()
-        self._suspects: dict[int, int] = {}
-        self._got_through = 0
+        self._left: deque[ReadableSpan] = deque()
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         if batches is not self._batches:
-            self._batches = batches
-            self._spans = deque(self._rebuilt(batches))
-            self._suspects = {}
-        while self._spans:
-            chunk = [self._spans[index] for index in range(min(self._size, len(self._spans)))]
-            reason = self._export(chunk)
-            if reason is None:
-                self._done(len(chunk))
-                self._size = min(2 * self._size, self._most)
-                self._got_through += len(chunk)
-            elif len(chunk) == 1:
-                self._suspect(chunk[0], reason)
+            self._batches, self._left = batches, deque(self._decoded(batches))
+        suspects: set[int] = set()
+        failed: list[ReadableSpan] = []  # what the attempt before was about, if it failed
+        while self._left:
+            spans = self._next()
+            problem = self._export(spans)
+            if problem is None:
+                for _ in spans:
+                    self._left.popleft()
+                self._at_once = min(2 * self._at_once, self._most)
+                suspects.update(map(id, failed))
+                failed = []
+            elif len(spans) == 1 and id(spans[0]) in suspects:
+                self._left.popleft()
+                # The text is counted by, and what an exporter says may differ for each span.
+                reason = self._reasons.setdefault(problem.partition(":")[0], problem)
+                reason = reason.replace("{", "{{").replace("}", "}}")
+                self._count(f"{{count}} spans were refused by the exporter {self._name!r}: {reason}", 1)
+                failed = []
             else:
-                self._size = len(chunk) // 2
-                raise DeliveryError(f"the exporter {self._name!r} failed: {reason}")
+                self._at_once = max(1, len(spans) // 2)
+                if failed or len(self._left) == 1:
+                    raise DeliveryError(f"the exporter {self._name!r} takes no spans at present: {problem}")
+                failed = spans
+                if len(spans) == 1:
+                    # Next comes the one at the far end, and then this one again.
+                    self._left.rotate(1)
         self._batches = None
 
     def checkpoint(self) -> Mapping[str, Any]:
         return {}
 
     def close(self) -> None:
-        ending = threading.Thread(target=self._shut_down, daemon=True)
-        ending.start()
-        ending.join(_SHUTDOWN)
-
-    def _suspect(self, span: ReadableSpan, reason: str) -> None:
-        """A span that failed alone goes to the end; if it fails again after others got through, it is at fault."""
-        before = self._suspects.get(id(span))
-        self._done(1)
-        if before is not None and self._got_through > before:
-            self._count(f"{{count}} spans were refused by the exporter {self._name!r} and are lost", 1)
-            return
-        self._spans.append(span)
-        if before is None:
-            self._suspects[id(span)] = self._got_through
-        raise DeliveryError(f"the exporter {self._name!r} failed: {reason}")
-
-    def _done(self, count: int) -> None:
-        for _ in range(count):
-            self._spans.popleft()
-
-    def _export(self, chunk: Sequence[ReadableSpan]) -> str | None:
-        """What kept the spans from being exported, or None."""
-        from opentelemetry import context  # noqa: PLC0415  loaded with the exporter
-        from opentelemetry.sdk.trace.export import SpanExportResult  # noqa: PLC0415
-
-        # An instrumented HTTP client must not make spans of this.
-        token = context.attach(context.set_value("suppress_instrumentation", True))  # noqa: FBT003
-        try:
-            result = self._exporter.export(chunk)
-        except Exception as error:  # noqa: BLE001  it is somebody else's code, and the spans come again
-            return describe(error)
-        finally:
-            context.detach(token)
-        return None if result is SpanExportResult.SUCCESS else "it does not say why"
-
-    def _rebuilt(self, batches: Sequence[Batch]) -> list[ReadableSpan]:
-        from ray_tracing_hooks._sdk.readable import decode  # noqa: PLC0415  imports the SDK
-
-        spans: list[ReadableSpan] = []
-        bad = 0
-        for batch in batches:
-            resource, scope = _resource(batch.resource), _scope(batch.scope)
-            for span in batch.spans:
-                try:
-                    spans.append(decode(span, resource, scope))
-                except FormatError:
-                    bad += 1
-        self._count("{count} spans could not be decoded and were skipped", bad)
-        return spans
+        thread = threading.Thread(target=self._shut_down, name=f"shutdown-{self._name}", daemon=True)
+        thread.start()
+        thread.join(_SHUTDOWN)
+        if self._file is not None:
+            # What could not be written is still waiting to be, and fails again.
+            with contextlib.suppress(OSError):
+                self._file.close()
 
     def _shut_down(self) -> None:
-        try:
+        with contextlib.suppress(Exception):
             self._exporter.shutdown()
-        except Exception:  # noqa: BLE001  as above, and nothing depends on it
-            return
 
+    def _next(self) -> list[ReadableSpan]:
+        """The spans to export at once: of one resource, since an exporter in the SDK only ever sees one."""
+        resource = self._left[0].resource
+        return list(takewhile(lambda span: span.resource is resource, islice(self._left, self._at_once)))
 
-def _find(name: str) -> EntryPoint | None:
-    for candidate in (name, *_ALSO.get(name, ())):
-        for point in entry_points(group=_GROUP, name=candidate):
-            return point
-    return None
+    def _export(self, spans: Sequence[ReadableSpan]) -> str | None:
+        """Why the spans were not taken, or None if they were."""
+        from opentelemetry import context  # noqa: PLC0415  as the SDK, loaded with the exporter
+        from opentelemetry.sdk.trace.export import SpanExportResult  # noqa: PLC0415
 
+        # Or an instrumented HTTP client would trace the export. The key has no public name.
+        suppressed = context.set_value(context._SUPPRESS_INSTRUMENTATION_KEY, True)  # noqa: SLF001
+        token = context.attach(suppressed)
+        try:
+            result = self._exporter.export(spans)
+        except BaseException as error:  # noqa: BLE001  panics of exporters in Rust are no Exceptions, and end the thread
+            return _without_secrets(describe(error), self._environ)
+        finally:
+            context.detach(token)
+        # The SDK's processors go on whatever is returned, and some exporters return nothing.
+        return "it reported a failure" if result is SpanExportResult.FAILURE else None
 
-def _arguments(name: str, surroundings: Surroundings) -> dict[str, Any]:
-    if name != "console":
-        return {}  # exporters read their settings from the environment
-    return {"out": _console(surroundings.plan.console_file)}
+    def _decoded(self, batches: Sequence[Batch]) -> Iterator[ReadableSpan]:
+        """The spans, those of a resource together, and few of one before many of another.
 
+        A bad span that is the only one of its resource has others behind it then, which tell it from a bad server.
+        """
+        from ray_tracing_hooks._sdk.readable import decode  # noqa: PLC0415  imports the SDK
 
-def _console(path: str | None) -> TextIO:
-    if path is None:
-        return sys.stdout
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    return open(os.open(path, flags, 0o600), "a", encoding="utf-8")
+        runs: list[list[ReadableSpan]] = []
+        bad = 0
+        for encoded, run in groupby(batches, key=lambda batch: batch.resource):
+            resource = self._part(_resource, encoded)
+            spans: list[ReadableSpan] = []
+            for batch in run:
+                scope = self._part(_scope, batch.scope)
+                for span in batch.spans:
+                    try:
+                        spans.append(decode(span, resource, scope))
+                    except ValueError:  # FormatError, or a value that the SDK has no word for
+                        bad += 1
+            runs.append(spans)
+        self._count("{count} spans could not be decoded and were skipped", bad)
+        for spans in sorted(runs, key=len):
+            yield from spans
+
+    def _part(self, decode: Any, encoded: bytes) -> Any:
+        try:
+            return decode(encoded)
+        except FormatError:
+            self._count("{count} resources or scopes could not be decoded, and their spans have none", 1)
+            return decode(b"")
 
 
 @lru_cache(maxsize=1024)
 def _resource(encoded: bytes) -> Resource:
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  as in EntryPointSink._decoded
 
-    from ray_tracing_hooks._sdk import readable  # noqa: PLC0415
-
-    try:
-        return readable.resource(encoded)
-    except FormatError:
-        return Resource({})
+    return Resource(_attributes(encoded, 0x0A))
 
 
 @lru_cache(maxsize=1024)
 def _scope(encoded: bytes) -> InstrumentationScope:
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415  as above
+
+    texts = {tag: value.decode("utf-8", "replace") for tag, value in fields(encoded) if tag in {0x0A, 0x12}}
+    return InstrumentationScope(texts.get(0x0A, ""), texts.get(0x12), attributes=_attributes(encoded, 0x1A))
+
+
+def _attributes(encoded: bytes, tag: int) -> dict[str, Any]:
+    """The attributes that a message has under ``tag``. They are encoded alike in all, so a span can decode them."""
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  as above
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
 
-    from ray_tracing_hooks._sdk import readable  # noqa: PLC0415
+    from ray_tracing_hooks._sdk.readable import decode  # noqa: PLC0415
 
-    try:
-        return readable.scope(encoded)
-    except FormatError:
-        return InstrumentationScope("")
+    span = b"".join(field(0x4A, value) for found, value in fields(encoded) if found == tag)
+    return dict(decode(span, Resource({}), InstrumentationScope("")).attributes or {})
+
+
+_SECRET = re.compile(r"HEADERS|PASSWORD|TOKEN|SECRET|KEY$")
+
+
+def _without_secrets(text: str, environ: Mapping[str, str]) -> str:
+    """What an error says, without credentials, and the same each time: without addresses in memory."""
+    secrets = [part.partition("=") for name in environ if _SECRET.search(name) for part in environ[name].split(",")]
+    for key, _, value in secrets:
+        for secret in {value or key, unquote(value or key).strip()}:
+            if len(secret) > 3:
+                text = text.replace(secret, "********")
+    text = re.sub(r"(?<=://)[^/\s@]+@", "********@", text)
+    text = re.sub(r"(?<=\w)\?[^\s'\")]+", "?********", text)
+    return re.sub(r" (object )?at 0x[0-9a-fA-F]+", "", text)

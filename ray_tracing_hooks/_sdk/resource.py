@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import sys
+import uuid
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -14,6 +16,9 @@ from opentelemetry.version import __version__ as opentelemetry_version
 from ray_tracing_hooks import __version__, names
 
 DEFAULT_SERVICE_NAME = "ray"
+
+_INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
+"""The namespace for ids made of something stable, by the semantic conventions for ``service.instance.id``."""
 
 
 def attributes(of_ray: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -25,15 +30,18 @@ def attributes(of_ray: Mapping[str, str], environ: Mapping[str, str]) -> dict[st
     """
     found = {
         # First, so that files of two processes differ early: a Collector tells files apart by their first kilobyte.
-        "service.instance.id": f"{of_ray[names.RESOURCE_WORKER_ID][:16]}-{os.getpid()}",
-        "service.name": DEFAULT_SERVICE_NAME,
+        "service.instance.id": str(uuid.uuid5(_INSTANCES, of_ray[names.RESOURCE_WORKER_ID])),
+        # KubeRay names the cluster in this variable.
+        "service.name": environ.get("RAY_CLUSTER_NAME", "").strip() or DEFAULT_SERVICE_NAME,
         "telemetry.sdk.language": "python",
         "telemetry.sdk.name": "opentelemetry",
         "telemetry.sdk.version": opentelemetry_version,
         names.DISTRO_NAME: "ray_tracing_hooks",
         names.DISTRO_VERSION: __version__,
         "host.name": socket.gethostname(),
+        **_host(),
         "process.pid": os.getpid(),
+        "process.executable.path": sys.executable,
         "process.runtime.name": platform.python_implementation().lower(),
         "process.runtime.version": platform.python_version(),
         **of_ray,
@@ -44,6 +52,18 @@ def attributes(of_ray: Mapping[str, str], environ: Mapping[str, str]) -> dict[st
         detected = dict(Resource.create({}).attributes)
         return {**found, **{key: value for key, value in detected.items() if not _is_default(key, value, environ)}}
     return {**found, **from_environment(environ)}
+
+
+def _host() -> dict[str, str]:
+    """The id and the architecture of the machine, as the semantic conventions for ``host`` have them."""
+    machine = os.uname().machine
+    found = {"host.arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)}
+    try:
+        with open("/etc/machine-id", encoding="ascii") as file:
+            host_id = file.read().strip()
+    except (OSError, ValueError):
+        host_id = ""
+    return {**found, "host.id": host_id} if host_id else found
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,89 +1,149 @@
-"""Instrumentation of further libraries, by OpenTelemetry's own instrumentation packages.
+"""Instrumentation of libraries (requests, httpx, redis, ...) by the packages that OpenTelemetry and others have for it.
 
-They are found by their ``opentelemetry_instrumentor`` entry points, and make their spans with the global
-TracerProvider. Each is on its own: one that fails takes nothing else with it.
+An instrumentation is an entry point of the group ``opentelemetry_instrumentor``; ``opentelemetry-instrument`` turns all
+of them on, this only those that are named. Its spans go to the global TracerProvider.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ray_tracing_hooks import _guard, _standard
 from ray_tracing_hooks._guard import describe
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 _GROUP = "opentelemetry_instrumentor"
-_ALL = "all"
 _VARIABLE = "RAY_TRACING_INSTRUMENT"
+_DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
+_ALL = "all"
 
-_instrumented: dict[str, Any] = {}
-"""By name, what has been instrumented here and is to be taken back."""
+_ours: dict[str, Any] = {}
+"""The instrumentors that are on because of us, by what their entry points name."""
 
 
-def instrument(names: Sequence[str], environ: Mapping[str, str], report: Callable[[str], None]) -> None:
-    """Instrument the libraries of these names, or with ``all`` every one that there is an instrumentation for.
+def instrument(names: Sequence[str], environ: Mapping[str, str], report: Callable[[str], None]) -> list[str]:
+    """Instrument the libraries of these names, or all that are installed for ``("all",)``, and say which are new.
 
-    What ``OTEL_PYTHON_DISABLED_INSTRUMENTATIONS`` names is left alone, and so is what is instrumented already. With
-    ``all``, libraries that are not installed are passed over silently.
+    One that is on already is left as it is, and so are those that ``OTEL_PYTHON_DISABLED_INSTRUMENTATIONS`` names
+    (``*``: all). ``report`` is told, in a sentence each, of names that are not installed, of libraries that are missing
+    or of a version that does not fit, and of what fails. With ``all`` a missing library is passed over in silence.
+    Nothing is raised but KeyboardInterrupt and SystemExit. Without names nothing is looked for.
     """
     if not names:
-        return
-    installed = {point.name: point for point in entry_points(group=_GROUP)}
-    disabled = {name.strip() for name in environ.get("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "").split(",")}
+        return []
+    from importlib.metadata import entry_points  # noqa: PLC0415  looks through everything that is installed
+
+    disabled = {_plain(name) for name in _standard.read(_DISABLED, environ, report) or ()}
     if "*" in disabled:
-        return
-    everything = _ALL in names
-    for name in installed if everything else names:
-        if name in disabled or name in _instrumented:
-            continue
-        if name in installed:
-            _instrument(installed[name], report, asked_for=name in names)
-        else:
-            report(_unknown(name, installed))
+        return []
+    installed = list(entry_points(group=_GROUP))
+    wants_all = _ALL in names
+    return [
+        entry_point.name
+        for entry_point in (installed if wants_all else _chosen(names, installed, report))
+        if _plain(entry_point.name) not in disabled and _instrument(entry_point, report, named=not wants_all)
+    ]
 
 
-def uninstrument() -> None:
-    """Take back what :func:`instrument` did. Never raises."""
-    while _instrumented:
-        _, instrumentor = _instrumented.popitem()
+def uninstrument(report: Callable[[str], None] = _guard.report) -> None:
+    """Take out again what :func:`instrument` has put in, and nothing that others have."""
+    while _ours:
+        value, instrumentor = _ours.popitem()
         try:
-            instrumentor.uninstrument()
-        except Exception:  # noqa: BLE001  what cannot be taken back stays
-            continue
+            if _is_on(instrumentor, otherwise=True):
+                instrumentor.uninstrument()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  code of others, which must not keep the rest from being undone
+            report(f"{_VARIABLE}: {value} could not be taken out again: {describe(error)}")
 
 
-def _instrument(point: EntryPoint, report: Callable[[str], None], *, asked_for: bool) -> None:
-    failed = f"{_VARIABLE}: {point.name!r} is not instrumented: "
+def _chosen(
+    names: Sequence[str], installed: Sequence[EntryPoint], report: Callable[[str], None]
+) -> Iterable[EntryPoint]:
+    for name in names:
+        found = [entry_point for entry_point in installed if _plain(entry_point.name) == _plain(name)]
+        if not found:
+            report(_unknown(name, sorted({entry_point.name for entry_point in installed})))
+        yield from found
+
+
+def _plain(name: str) -> str:
+    """Packages write ``aiohttp-client`` and ``grpc_client``; nobody has to know which is which."""
+    return name.lower().replace("_", "-")
+
+
+def _unknown(name: str, installed: Sequence[str]) -> str:
+    import difflib  # noqa: PLC0415  only where something is wrong
+
+    close = difflib.get_close_matches(name, installed, 1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return (
+        f"{_VARIABLE}: there is no instrumentation {name!r}; {hint}installed are {', '.join(installed) or 'none'}; "
+        f"pip install opentelemetry-instrumentation-{_plain(name)} where the driver and the workers run"
+    )
+
+
+def _instrument(entry_point: EntryPoint, report: Callable[[str], None], *, named: bool) -> bool:
+    """Whether it is on now and was not before."""
+    if entry_point.value in _ours and _is_on(_ours[entry_point.value], otherwise=True):
+        return False
+    refused = f"{_VARIABLE}: {entry_point.name!r} is not instrumented"
     try:
-        instrumentor = point.load()()
-        if instrumentor.is_instrumented_by_opentelemetry:
-            return
-        instrumentor.instrument(skip_dep_check=False, raise_exception_on_conflict=True)
+        conflict = _conflict(entry_point)
+        if conflict is not None:
+            text, is_missing = conflict
+            if named or not is_missing:
+                report(f"{refused}: {text}")
+            return False
+        instrumentor = entry_point.load()()
+        if _is_on(instrumentor, otherwise=False):
+            return False
+        instrumentor.instrument()
+        if not _is_on(instrumentor, otherwise=True):
+            report(f"{refused}: its package does not fit the library that is installed")
+            return False
     except (KeyboardInterrupt, SystemExit):
         raise
     except ModuleNotFoundError as error:
-        if asked_for:
-            report(f"{failed}the module {error.name!r} is not installed; pip install it where the workers run")
-    except BaseException as error:  # noqa: BLE001  some raise what is no Exception, and the process is the user's
-        conflict = getattr(error, "conflict", None)
+        if named:
+            report(f"{refused}: {describe(error)}")
+        return False
+    except BaseException as error:  # noqa: BLE001  code of others: one that fails must not keep the next one off
+        report(f"{refused}: {describe(error)}")
+        return False
+    _ours[entry_point.value] = instrumentor
+    return True
+
+
+def _is_on(instrumentor: Any, *, otherwise: bool) -> bool:
+    """Whether it is on; ``otherwise`` for one that cannot tell, as all of OpenTelemetry's can."""
+    return bool(getattr(instrumentor, "is_instrumented_by_opentelemetry", otherwise))
+
+
+def _conflict(entry_point: EntryPoint) -> tuple[str, bool] | None:
+    """Why the library does not fit, and whether that is because it is not installed. None if it does.
+
+    The check is the instrumentation package's own, and made before its modules import the library. It is not
+    documented: where it is not there or does something else, ``instrument()`` makes the same one and logs the result.
+    """
+    if entry_point.dist is None:
+        return None
+    try:
+        from opentelemetry.instrumentation.dependencies import get_dist_dependency_conflicts  # noqa: PLC0415
+
+        conflict = get_dist_dependency_conflicts(entry_point.dist)
         if conflict is None:
-            report(f"{failed}{describe(error)}")
-        elif asked_for or getattr(conflict, "found", None) or getattr(conflict, "found_any", None):
-            report(f"{failed}{conflict}")
-    else:
-        if instrumentor.is_instrumented_by_opentelemetry:
-            _instrumented[point.name] = instrumentor
-        elif asked_for:
-            # Older packages log the reason, and do not raise.
-            report(f"{failed}its package does not fit the library that is installed")
-
-
-def _unknown(name: str, installed: Mapping[str, EntryPoint]) -> str:
-    package = f"opentelemetry-instrumentation-{name.replace('_', '-')}"
-    close = difflib.get_close_matches(name, installed, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return (
-        f"{_VARIABLE}: there is no instrumentation {name!r}; {hint}installed are "
-        f"{', '.join(sorted(installed)) or 'none'}; pip install {package} where the driver and the workers run"
-    )
+            return None
+        found = getattr(conflict, "found", None) or ", ".join(getattr(conflict, "found_any", None) or ())
+        required = [conflict.required] if conflict.required else getattr(conflict, "required_any", None) or ()
+    except Exception:  # noqa: BLE001  as said above
+        return None
+    # A requirement carries the name of the extra that it is written under.
+    needed = " or ".join(str(requirement).partition(";")[0].strip() for requirement in required)
+    if found:
+        return f"it needs {needed}, and {found} is installed", False
+    return f"it needs {needed}, which is not installed", True

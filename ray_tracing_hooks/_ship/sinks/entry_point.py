@@ -14,15 +14,15 @@ import stat
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby, islice, takewhile
-from typing import IO, TYPE_CHECKING, Any
+from itertools import islice, takewhile
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from ray_tracing_hooks import _standard
 from ray_tracing_hooks._errors import SettingError
-from ray_tracing_hooks._formats.wire import FormatError, field, fields
+from ray_tracing_hooks._formats.wire import FormatError
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Sink, Surroundings
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+T = TypeVar("T")
 
 _GROUP = "opentelemetry_traces_exporter"
 _ALSO_CALLED = {"zipkin": ("zipkin_json", "zipkin_proto")}
@@ -46,6 +48,9 @@ _PACKAGES = {
 
 _DELAY = 1.0
 _MOST_SPANS = 512
+_TRIES = 5
+"""How often a span that is suspected to be bad is exported alone before it is given up."""
+
 _SHUTDOWN = 1.0
 """Seconds that an exporter has to shut down. Official ones may take thirty, and have nothing to deliver by then."""
 
@@ -111,7 +116,7 @@ def _open(path: str | None) -> IO[str] | None:
 def _text(span: ReadableSpan) -> str:
     """A span as the console exporter writes it; values that its JSON has no form for as Python writes them."""
     try:
-        return span.to_json() + "\n"
+        return f"{span.to_json()}\n"
     except TypeError:
         context = span.get_span_context()
         ids = {"trace_id": f"0x{context.trace_id:032x}", "span_id": f"0x{context.span_id:016x}"} if context else {}
@@ -123,7 +128,8 @@ class EntryPointSink:
     """Hands spans to an exporter, some at once, and finds those that it never takes.
 
     An exporter does not tell whether a failure is the server's or a span's, so a bad span is told from a bad server by
-    others: it is refused if an export with it failed, the next one without it got through, and then it failed alone.
+    others: it is refused if an export with it failed, the next one without it got through, and it then failed alone,
+    several times: a server that only fails at random takes it at one of them.
     After two failures in a row everything waits, and half as many spans go at once until some get through. A bad span
     with no other one beside it waits too.
     """
@@ -146,24 +152,32 @@ class EntryPointSink:
     def deliver(self, batches: Sequence[Batch]) -> None:
         if batches is not self._batches:
             self._batches, self._left = batches, deque(self._decoded(batches))
-        suspects: set[int] = set()
+        suspects: dict[int, int] = {}  # by id, how often they failed alone since others got through without them
         failed: list[ReadableSpan] = []  # what the attempt before was about, if it failed
         while self._left:
             spans = self._next()
+            if not failed and len(self._left) == len(spans) + 1:
+                # Not the last one by itself: should it be bad, another has to come after it.
+                self._left.rotate(1)
+                spans = self._next()
             problem = self._export(spans)
             if problem is None:
                 for _ in spans:
                     self._left.popleft()
                 self._at_once = min(2 * self._at_once, self._most)
-                suspects.update(map(id, failed))
+                for span in failed:
+                    suspects.setdefault(id(span), 0)
                 failed = []
             elif len(spans) == 1 and id(spans[0]) in suspects:
+                failed = []
+                suspects[id(spans[0])] += 1
+                if suspects[id(spans[0])] < _TRIES:
+                    continue
                 self._left.popleft()
                 # The text is counted by, and what an exporter says may differ for each span.
                 reason = self._reasons.setdefault(problem.partition(":")[0], problem)
                 reason = reason.replace("{", "{{").replace("}", "}}")
                 self._count(f"{{count}} spans were refused by the exporter {self._name!r}: {reason}", 1)
-                failed = []
             else:
                 self._at_once = max(1, len(spans) // 2)
                 if failed or len(self._left) == 1:
@@ -213,30 +227,19 @@ class EntryPointSink:
         return "it reported a failure" if result is SpanExportResult.FAILURE else None
 
     def _decoded(self, batches: Sequence[Batch]) -> Iterator[ReadableSpan]:
-        """The spans, those of a resource together, and few of one before many of another.
-
-        A bad span that is the only one of its resource has others behind it then, which tell it from a bad server.
-        """
         from ray_tracing_hooks._sdk.readable import decode  # noqa: PLC0415  imports the SDK
 
-        runs: list[list[ReadableSpan]] = []
         bad = 0
-        for encoded, run in groupby(batches, key=lambda batch: batch.resource):
-            resource = self._part(_resource, encoded)
-            spans: list[ReadableSpan] = []
-            for batch in run:
-                scope = self._part(_scope, batch.scope)
-                for span in batch.spans:
-                    try:
-                        spans.append(decode(span, resource, scope))
-                    except ValueError:  # FormatError, or a value that the SDK has no word for
-                        bad += 1
-            runs.append(spans)
+        for batch in batches:
+            resource, scope = self._part(_resource, batch.resource), self._part(_scope, batch.scope)
+            for span in batch.spans:
+                try:
+                    yield decode(span, resource, scope)
+                except ValueError:  # FormatError, or a value that the SDK has no word for
+                    bad += 1
         self._count("{count} spans could not be decoded and were skipped", bad)
-        for spans in sorted(runs, key=len):
-            yield from spans
 
-    def _part(self, decode: Any, encoded: bytes) -> Any:
+    def _part(self, decode: Callable[[bytes], T], encoded: bytes) -> T:
         try:
             return decode(encoded)
         except FormatError:
@@ -246,28 +249,16 @@ class EntryPointSink:
 
 @lru_cache(maxsize=1024)
 def _resource(encoded: bytes) -> Resource:
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  as in EntryPointSink._decoded
+    from ray_tracing_hooks._sdk import readable  # noqa: PLC0415  as in EntryPointSink._decoded
 
-    return Resource(_attributes(encoded, 0x0A))
+    return readable.resource(encoded)
 
 
 @lru_cache(maxsize=1024)
 def _scope(encoded: bytes) -> InstrumentationScope:
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415  as above
+    from ray_tracing_hooks._sdk import readable  # noqa: PLC0415  as above
 
-    texts = {tag: value.decode("utf-8", "replace") for tag, value in fields(encoded) if tag in {0x0A, 0x12}}
-    return InstrumentationScope(texts.get(0x0A, ""), texts.get(0x12), attributes=_attributes(encoded, 0x1A))
-
-
-def _attributes(encoded: bytes, tag: int) -> dict[str, Any]:
-    """The attributes that a message has under ``tag``. They are encoded alike in all, so a span can decode them."""
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  as above
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
-
-    from ray_tracing_hooks._sdk.readable import decode  # noqa: PLC0415
-
-    span = b"".join(field(0x4A, value) for found, value in fields(encoded) if found == tag)
-    return dict(decode(span, Resource({}), InstrumentationScope("")).attributes or {})
+    return readable.scope(encoded)
 
 
 _SECRET = re.compile(r"HEADERS|PASSWORD|TOKEN|SECRET|KEY$")

@@ -1,0 +1,77 @@
+"""Libraries that RAY_TRACING_INSTRUMENT names, in drivers and workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import HOOK, by_name, run_program, spans_in
+
+CLIENT = 3
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, dict[str, str | None]]]:
+    """The address of a server that answers with the path, and the ``traceparent`` that came with each path."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard[self.path] = self.headers["traceparent"]
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(self.path)))
+            self.end_headers()
+            self.wfile.write(self.path.encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in the base class
+            pass
+
+    heard: dict[str, str | None] = {}
+    found = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{found.server_port}/", heard
+    found.shutdown()
+    thread.join()
+    found.server_close()
+
+
+def test_requests_of_drivers_tasks_and_actors_are_in_the_trace(
+    tmp_path: Path, server: tuple[str, dict[str, str | None]]
+) -> None:
+    """Below the span of the call that sends them, and the server hears of it; an unknown name is said once."""
+    address, heard = server
+    run = run_program(
+        "fetching",
+        RTH_HOOK=HOOK,
+        RTH_SERVER=address,
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        RAY_TRACING_INSTRUMENT="requests,reqests",
+    )
+    assert run.result == ["/driver", "/task", "/actor"]
+    assert run.stderr.count("there is no instrumentation 'reqests'; did you mean 'requests'?") == 1
+    spans = spans_in(tmp_path / "spans")
+    senders = {
+        "/driver": "fetching.py ray.driver",
+        "/task": "__main__.fetch ray.remote_worker",
+        "/actor": "Fetcher.fetch ray.remote_worker",
+    }
+    requests = {span.span_id: span for span in spans if span.kind == CLIENT}
+    assert len(requests) == 3
+    for path, name in senders.items():
+        (sender,) = by_name(spans, name)
+        traceparent = heard[path]
+        assert traceparent is not None
+        _, trace_id, span_id, _ = traceparent.split("-")
+        assert requests[span_id].parent_id == sender.span_id
+        assert trace_id == requests[span_id].trace_id == sender.trace_id
+
+
+def test_without_the_setting_no_library_is_touched(tmp_path: Path, server: tuple[str, dict[str, str | None]]) -> None:
+    address, heard = server
+    run = run_program("fetching", RTH_HOOK=HOOK, RTH_SERVER=address, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
+    assert run.result == ["/driver", "/task", "/actor"]
+    assert heard == {"/driver": None, "/task": None, "/actor": None}

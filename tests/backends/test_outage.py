@@ -1,0 +1,157 @@
+"""Collectors that are away, come back, or never answer; and shippers that are killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import support
+from peers import Rotel, local_files, spans_of
+from support import PROGRAMS, environment, run_program
+
+
+def steady(folder: Path, seconds: int, **variables: str) -> subprocess.Popen[str]:
+    """A program that calls tasks all the time, its spans going to local files and to a collector."""
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAMS / "steady.py")],
+        env=environment(
+            RTH_HOOK="ray_tracing_hooks:setup",
+            RTH_SECONDS=str(seconds),
+            RAY_TRACING_EXPORTERS="local,otlp",
+            RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
+            RAY_TRACING_FLUSH_TIMEOUT="30",
+            **variables,
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(condition: object, what: str, seconds: float = 30) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.05)
+
+
+def shippers() -> list[psutil.Process]:
+    """The shippers of programs of these tests."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if "ray_tracing_hooks._ship" in command and any(part.startswith(support.ray_folder) for part in command):
+            found.append(process)
+    return found
+
+
+def ids_in_files(folder: Path) -> Counter[str]:
+    return Counter(span.span_id.hex() for _, _, span in spans_of(local_files(folder / "spans")))
+
+
+@pytest.mark.timeout(200)
+def test_a_collector_that_was_away_gets_every_span_and_the_program_does_not_notice(
+    rotel: Rotel, tmp_path: Path
+) -> None:
+    """It is away for a third of the run. One line says so in the shipper's log, and one that it is back."""
+    program = steady(tmp_path, 24, **rotel.variables("grpc"))
+    try:
+        wait_for(rotel.span_ids, "the first spans have arrived")
+        began = time.monotonic()
+        time.sleep(max(0, 6 - (time.monotonic() - began)))
+        rotel.stop()
+        time.sleep(8)
+        rotel.start()
+        stdout, stderr = program.communicate(timeout=100)
+    finally:
+        program.kill()
+        program.wait()
+    assert program.returncode == 0, stderr
+    assert "cannot reach" not in stderr, "nothing is missing in the end, so there is nothing to say"
+    expected, received = ids_in_files(tmp_path), Counter(rotel.span_ids())
+    assert set(received) == set(expected)
+    twice = sum(count - 1 for count in received.values())
+    assert twice <= 3000, "at most the portion that was on its way when it went"
+    logs = [path.read_text() for path in Path(support.ray_folder).rglob("ray_tracing_hooks-*.log")]
+    lines = [line for log in logs for line in log.splitlines() if f"127.0.0.1:{rotel.grpc_port}" in line]
+    assert len([line for line in lines if "WARNING" in line]) <= 2, lines
+    assert len([line for line in lines if "no longer a problem" in line]) == 1, lines
+
+
+@pytest.mark.timeout(200)
+def test_a_shipper_that_is_killed_while_it_delivers_is_replaced_and_nothing_is_lost(
+    rotel: Rotel, tmp_path: Path
+) -> None:
+    """SIGKILL: what was not acknowledged is sent by the next one."""
+    program = steady(tmp_path, 8, **rotel.variables("http/protobuf"))
+    try:
+        wait_for(rotel.span_ids, "the first spans have arrived")
+        for shipper in shippers():
+            shipper.send_signal(signal.SIGKILL)
+        # The next one is started by the driver at its end, or by a worker that begins before that.
+        _, stderr = program.communicate(timeout=100)
+    finally:
+        program.kill()
+        program.wait()
+    assert program.returncode == 0, stderr
+    assert set(rotel.span_ids()) == set(ids_in_files(tmp_path))
+
+
+@pytest.fixture
+def black_hole() -> Iterator[int]:
+    """A port that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        held: list[socket.socket] = []
+
+        def accept() -> None:
+            while True:
+                try:
+                    held.append(listener.accept()[0])
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+        for connection in held:
+            connection.close()
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_a_black_hole_delays_the_end_no_longer_than_the_flush_timeout(
+    black_hole: int, tmp_path: Path, protocol: str
+) -> None:
+    """And the driver says how many spans wait where, and how they can be sent."""
+    done = run_program(
+        "ending",
+        RTH_HOOK="ray_tracing_hooks.otlp:setup",
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{black_hole}",
+        OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
+        RAY_TRACING_FLUSH_TIMEOUT="2",
+    )
+    untraced = run_program("ending")
+    assert done.result == untraced.result
+    assert taken(done.stdout) <= taken(untraced.stdout) + 2 + 1
+    (waiting,) = re.findall(r"ray_tracing_hooks: (\d+) spans wait in (\S+) for the exporter 'otlp'", done.stderr)
+    assert int(waiting[0]) == 21
+    assert os.path.isdir(waiting[1])
+    for shipper in shippers():
+        shipper.terminate()
+
+
+def taken(stdout: str) -> float:
+    return float(re.findall(r"SHUTDOWN (\S+)", stdout)[0])

@@ -194,7 +194,7 @@ class Connection:
         disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
         parts = self.settings.ray if self._spool is not None and not disabled else frozenset()
         known = resource.attributes(self.process.resource_attributes(), environ)
-        self._writer = SpoolWriter(self._spool or os.devnull, on_problem=report)
+        self._writer = SpoolWriter(self._spool or os.devnull, on_problem=report, watch=self._keep_shipped)
         recorder = Recorder(
             self._writer,
             resource=wire.resource(known),
@@ -251,6 +251,14 @@ class Connection:
             tracing.active.recorder.fallback = None
         if trace.get_current_span() is root and self._before_root is not None:
             context.attach(self._before_root)
+
+    def _keep_shipped(self) -> None:
+        """Replace a shipper that was killed."""
+        from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
+
+        if self._spool is not None:
+            with guarded("looking after the shipper"):
+                ensure_running(self._spool, self._plan, self._environ)
 
     def _say(self) -> None:
         """Tell the user where spans go, and what is wrong with that."""

@@ -27,8 +27,12 @@ from ray_tracing_hooks._spool.layout import (
 
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 
+WATCH_SECONDS = 10.0
+"""How often a process that writes looks, at most, whether there is somebody who reads."""
+
 _pack_frame = FRAME.pack
 _crc32 = zlib.crc32
+_monotonic = time.monotonic
 _SPAN_KIND = _crc32(bytes([SPAN]))
 
 
@@ -37,6 +41,8 @@ class SpoolWriter:
 
     The first segment is made at the first record, so a process that records nothing leaves nothing. A forked child
     starts files of its own: its inherited descriptor is closed, so that the lock tells of the parent alone.
+
+    ``watch`` is called every :data:`WATCH_SECONDS` at most, in a thread that has just written. It must not raise.
     """
 
     def __init__(
@@ -45,10 +51,13 @@ class SpoolWriter:
         *,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         on_problem: Callable[[str], None] = lambda _message: None,
+        watch: Callable[[], None] = lambda: None,
     ) -> None:
         self.directory = directory
         self._segment_bytes = segment_bytes
         self._on_problem = on_problem
+        self._watch = watch
+        self._watch_at = time.monotonic() + WATCH_SECONDS
         self._lock = threading.RLock()
         self._resources: list[bytes] = []
         self._scopes: list[tuple[int, bytes]] = []
@@ -122,6 +131,9 @@ class SpoolWriter:
         self._written += len(record)
         if self._dropped:
             self._report_dropped()
+        if (now := _monotonic()) > self._watch_at:
+            self._watch_at = now + WATCH_SECONDS
+            self._watch()
 
     def _report_dropped(self) -> None:
         with self._lock:

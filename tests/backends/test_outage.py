@@ -74,7 +74,7 @@ def test_a_collector_that_was_away_gets_every_span_and_the_program_does_not_noti
         rotel.stop()
         time.sleep(8)
         rotel.start()
-        stdout, stderr = program.communicate(timeout=100)
+        _, stderr = program.communicate(timeout=100)
     finally:
         program.kill()
         program.wait()
@@ -95,12 +95,14 @@ def test_a_shipper_that_is_killed_while_it_delivers_is_replaced_and_nothing_is_l
     rotel: Rotel, tmp_path: Path
 ) -> None:
     """SIGKILL: what was not acknowledged is sent by the next one."""
-    program = steady(tmp_path, 8, **rotel.variables("http/protobuf"))
+    program = steady(tmp_path, 14, **rotel.variables("http/protobuf"))
     try:
         wait_for(rotel.span_ids, "the first spans have arrived")
         for shipper in shippers():
             shipper.send_signal(signal.SIGKILL)
-        # The next one is started by the driver at its end, or by a worker that begins before that.
+        before = len(rotel.span_ids())
+        wait_for(lambda: len(rotel.span_ids()) > before + 100, "another shipper delivers while the program runs")
+        assert program.poll() is None
         _, stderr = program.communicate(timeout=100)
     finally:
         program.kill()

@@ -22,6 +22,12 @@ DEMO := $(ROOT)/.demo
 # the time that changes when a file is removed.
 DEPENDENCIES := $(VENV)/.dependencies-ray-$(RAY)
 PACKAGE := $(VENV)/.package
+# Backends of others to test against, in an environment of their own, with versions as they were tried: one is an alpha, and
+# of the Jaeger exporters only the message definitions are used, since they cannot be imported beside a current SDK.
+PEERS := $(VENV)/peers
+PEERS_READY := $(PEERS)/.ready
+PEER_PACKAGES := rotel==0.0.1a15 ddapm-test-agent==1.69.1 thriftpy2==0.7.1
+PEER_DEFINITIONS := opentelemetry-exporter-jaeger-thrift==1.21.0 opentelemetry-exporter-jaeger-proto-grpc==1.21.0
 SOURCES := pyproject.toml README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
 
 # uv does not read pip's configuration: where it finds no index, pip does.
@@ -42,7 +48,7 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, and show its tr
 
 # From another folder, since Python puts the current one on the path of the programs that tests start.
 .PHONY: test
-test: $(PACKAGE) ## Run the tests; TESTS=tests/unit picks some, ARGS=-x is handed to pytest
+test: $(PACKAGE) $(PEERS_READY) ## Run the tests; TESTS=tests/unit picks some, ARGS=-x is handed to pytest
 	@echo "==> Running the tests"
 	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
@@ -65,6 +71,18 @@ $(BIN)/python:
 	@echo "==> Making $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and f"Python 3.10 or newer is needed, {sys.executable} is {sys.version.split()[0]}; try make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) -m venv failed: see above; on Debian it needs the package python3-venv"; exit 1; }
+
+# The collector links the shared library of Python, which some builds of Python do not have.
+$(PEERS_READY): Makefile | $(BIN)/python
+	@echo "==> Installing the backends that the tests send to"
+	@$(BIN)/python -m venv $(PEERS)
+	@$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check --no-input $(PEER_PACKAGES)
+	@$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check --no-input --no-deps $(PEER_DEFINITIONS)
+	@rotel=$$(echo $(PEERS)/lib/python3.*/site-packages/rotel/rotel-agent); $$rotel --version > /dev/null 2>&1 || { \
+	  library=libpython$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	  echo "==> Installing $$library, which the collector needs"; \
+	  { apt-get update -qq && apt-get install -qq -y $$library > /dev/null; } || { echo "$$rotel does not run: install $$library"; exit 1; }; }
+	@touch $@
 
 $(DEPENDENCIES): pyproject.toml | $(BIN)/python
 	@echo "==> Installing the dependencies and Ray $(RAY); this takes a minute or two the first time"

@@ -16,6 +16,8 @@ from ray_tracing_hooks._ship.problems import logger
 
 _USAGE = "usage: python -m ray_tracing_hooks._ship [--lock DESCRIPTOR] SPOOL_DIR"
 _LOG_BYTES = 1024 * 1024
+_LOG_AGAIN = 600.0
+_MOST_KEYS = 1000
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +60,6 @@ def _be_modest() -> None:
 
 
 def _log_to(path: str | None) -> None:
-    logger.propagate = False
     logger.setLevel(logging.INFO)
     logging.raiseExceptions = False
     handler: logging.Handler = logging.NullHandler()
@@ -66,7 +67,28 @@ def _log_to(path: str | None) -> None:
         with contextlib.suppress(OSError):
             handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
-    logger.addHandler(handler)
+    handler.addFilter(_Seldom())
+    # At the root, for what installed exporters and the libraries that they send with have to say.
+    logging.getLogger().addHandler(handler)
+
+
+class _Seldom(logging.Filter):
+    """Lets what others log pass once in :data:`_LOG_AGAIN` seconds: some exporters log each of their attempts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name == logger.name:
+            return True
+        key = (record.name, str(record.msg))
+        if record.created - self._last.get(key, 0.0) < _LOG_AGAIN:
+            return False
+        if len(self._last) > _MOST_KEYS:
+            self._last.clear()
+        self._last[key] = record.created
+        return True
 
 
 if __name__ == "__main__":

@@ -89,3 +89,45 @@ def test_the_resource_says_what_the_user_says(tmp_path: Path) -> None:
     assert len({span.resource["service.instance.id"] for span in spans}) == len(
         {span.resource["process.pid"] for span in spans}
     )
+
+
+def test_a_ratio_keeps_whole_traces_and_about_so_many(tmp_path: Path) -> None:
+    """The decision is made at the root and holds through every hop: no trace is torn."""
+    run = run_program(
+        "many_roots",
+        RTH_HOOK=HOOK,
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        RAY_TRACING_ROOT_SPAN="0",
+        OTEL_TRACES_SAMPLER="parentbased_traceidratio",
+        OTEL_TRACES_SAMPLER_ARG="0.1",
+    )
+    assert run.result == 499500
+    traces: dict[str, list[str]] = {}
+    for span in spans_in(tmp_path / "spans"):
+        traces.setdefault(span.trace_id, []).append(span.name)
+    calls = {trace: sorted(names) for trace, names in traces.items() if any(".__init__" not in name for name in names)}
+    whole = [
+        "Inner.call ray.remote",
+        "Inner.call ray.remote_worker",
+        "Outer.call ray.remote",
+        "Outer.call ray.remote_worker",
+        "around",
+        "deep",
+    ]
+    assert {tuple(names) for names in calls.values()} == {tuple(whole)}
+    assert 50 <= len(calls) <= 155, "five standard deviations around 100 of 1000"
+
+
+def test_other_propagators_carry_the_context_too(tmp_path: Path) -> None:
+    """With B3 and baggage the trace is as whole as with the standard headers."""
+    run = run_program(
+        "context",
+        RTH_HOOK=HOOK,
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        OTEL_PROPAGATORS="b3multi,baggage,jaeger",
+    )
+    assert run.result["sampled"][:2] == [f"{11:032x}", True]
+    assert run.result["sampled"][3] == BAGGAGE
+    assert run.result["not sampled"][:2] == [f"{13:032x}", False]
+    continued = [span for span in spans_in(tmp_path / "spans") if span.trace_id == f"{11:032x}"]
+    assert len(continued) == 5

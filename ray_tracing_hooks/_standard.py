@@ -231,9 +231,11 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes of a link", "128"),
     Variable("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", NAMES, None, "libraries that are never instrumented"),
     Variable("OTEL_BSP_SCHEDULE_DELAY", MILLISECONDS, None, "how long spans wait for others to go with them", "1000"),
-    Variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH, None, "most spans in one request", "900 kB of them"),
-    Variable("OTEL_BSP_EXPORT_TIMEOUT", MILLISECONDS, None, "longest time that one request may take", "by exporter"),
-    Variable(f"{OTLP}PROTOCOL", PROTOCOL, None, "how OTLP is sent", "by the endpoint's port, else grpc"),
+    Variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH, None, "most spans in one request", "as many as 900 kB hold"),
+    Variable(
+        "OTEL_BSP_EXPORT_TIMEOUT", MILLISECONDS, None, "longest time that one request may take", "the exporter's own"
+    ),
+    Variable(f"{OTLP}PROTOCOL", PROTOCOL, None, "how OTLP is sent", "what the endpoint says, else grpc"),
     Variable(
         f"{OTLP}ENDPOINT", URL, None, "where the collector is", "localhost, port 4317 (gRPC) or 4318", secret=True
     ),

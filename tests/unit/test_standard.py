@@ -1,0 +1,149 @@
+"""The standard variables: what is read, and what is said about what cannot be."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, check, read, read_with_source
+
+BAD = [
+    ("OTEL_SDK_DISABLED", "maybe", False, "expected true or false; using false."),
+    ("OTEL_PROPAGATORS", "tracecontext,nosuch", ("tracecontext", "baggage"), "using tracecontext,baggage."),
+    (
+        "OTEL_TRACES_SAMPLER",
+        "sometimes",
+        "parentbased_always_on",
+        "installed sampler; using parentbased_always_on.",
+    ),
+    ("OTEL_TRACES_SAMPLER_ARG", "10%", None, "expected a number from 0 to 1; using 1."),
+    ("OTEL_TRACES_SAMPLER_ARG", "1.5", None, "expected a number from 0 to 1; using 1."),
+    ("OTEL_ATTRIBUTE_COUNT_LIMIT", "-1", None, "expected a whole number of 0 or more; using 128."),
+    ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "long", None, "expected a whole number of 0 or more; using no limit."),
+    ("OTEL_SPAN_EVENT_COUNT_LIMIT", "1e3", None, "expected a whole number of 0 or more; using 128."),
+    ("OTEL_BSP_SCHEDULE_DELAY", "5s", None, "expected a whole number of milliseconds, 0 or more; using 1000."),
+    (
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+        "0",
+        None,
+        "expected a whole number of 1 or more; using as many as 900 kB hold.",
+    ),
+    (
+        "OTEL_BSP_EXPORT_TIMEOUT",
+        "-5",
+        None,
+        "expected a whole number of milliseconds, 0 or more; using the exporter's own.",
+    ),
+    (
+        f"{OTLP}PROTOCOL",
+        "http",
+        None,
+        "grpc, http/protobuf, http/json; using what the endpoint says",
+    ),
+    (f"{OTLP}ENDPOINT", "ftp://c", None, "expected a URL, such as http://collector:4317; using localhost, port 4317"),
+    (f"{OTLP}ENDPOINT", "http://c:99999", None, "expected a URL, such as http://collector:4317; using localhost"),
+    (f"{OTLP}TIMEOUT", "soon", 10.0, "in seconds, or from 500 on in milliseconds; using 10 s."),
+    (f"{OTLP}TIMEOUT", "0", 10.0, "using 10 s."),
+    (f"{OTLP}COMPRESSION", "zstd", "none", "expected one of none, gzip; using none."),
+    (f"{OTLP}INSECURE", "yes", None, "expected true or false; using none."),
+    (f"{OTLP}CERTIFICATE", "/no/such.pem", None, "expected the path of a PEM file that can be read; using system's."),
+    (
+        f"{OTLP}CLIENT_CERTIFICATE",
+        "/no/such.pem",
+        None,
+        "expected the path of a PEM file that can be read; using none.",
+    ),
+    (f"{OTLP}CLIENT_KEY", "/no/such", None, "expected the path of a PEM file that can be read; using none."),
+    (f"{JAEGER}ENDPOINT", "jaeger host", None, "expected a URL, such as http://collector:4317; using none."),
+    (f"{JAEGER}AGENT_PORT", "65536", None, "expected a port from 1 to 65535; using 6831."),
+    (f"{JAEGER}TIMEOUT", "never", 10.0, "using 10 s."),
+    (f"{JAEGER}CERTIFICATE", "/no/such.pem", None, "expected the path of a PEM file that can be read; using system's."),
+]
+
+
+def values(name: str, environ: dict[str, str]) -> tuple[object, list[str]]:
+    problems: list[str] = []
+    return read(name, environ, problems.append), problems
+
+
+@pytest.mark.parametrize(("name", "value", "used", "said"), BAD, ids=[f"{name}={value}" for name, value, _, _ in BAD])
+def test_a_wrong_value_is_told_and_not_used(name: str, value: str, used: object, said: str) -> None:
+    """The variable, what was given, what is expected, what is used instead: one line."""
+    found, (problem,) = values(name, {name: value})
+    assert found == used
+    assert problem.startswith(f"{name}='{value}' is ignored: expected ")
+    assert said in problem
+
+
+@pytest.mark.parametrize("row", VARIABLES, ids=lambda row: row.name)
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_value_is_unset(row: object, empty: str) -> None:
+    assert row in VARIABLES
+    name = row.name  # type: ignore[attr-defined]  # parametrize hands over objects
+    assert values(name, {name: empty}) == (row.default, [])  # type: ignore[attr-defined]  # as above
+
+
+def test_the_traces_form_wins_and_a_wrong_one_leaves_the_general_one() -> None:
+    environ = {f"{OTLP}TIMEOUT": "7", f"{OTLP}TRACES_TIMEOUT": "3"}
+    problems: list[str] = []
+    assert read_with_source(f"{OTLP}TIMEOUT", environ, problems.append) == (3.0, f"{OTLP}TRACES_TIMEOUT")
+    assert problems == []
+    environ[f"{OTLP}TRACES_TIMEOUT"] = "soon"
+    assert read_with_source(f"{OTLP}TIMEOUT", environ, problems.append) == (7.0, f"{OTLP}TIMEOUT")
+    (problem,) = problems
+    assert problem.startswith(f"{OTLP}TRACES_TIMEOUT='soon' is ignored")
+    assert problem.endswith("using 7 s.")
+
+
+@pytest.mark.parametrize(
+    ("given_", "seconds"), [("10", 10.0), ("0.5", 0.5), ("499", 499.0), ("500", 0.5), ("10000", 10.0)]
+)
+def test_a_timeout_is_in_seconds_or_milliseconds(given_: str, seconds: float) -> None:
+    """As Python has read it, and as the specification says: the size tells which is meant."""
+    assert values(f"{OTLP}TIMEOUT", {f"{OTLP}TIMEOUT": given_}) == (seconds, [])
+
+
+def test_headers_are_percent_decoded_and_bad_pairs_left_out_without_being_shown() -> None:
+    secret = "authorization=Basic%20abc%3D,noequals,X-Tenant=me,bad%0Aname=x,late=a%0Db"
+    headers, (problem,) = values(f"{OTLP}HEADERS", {f"{OTLP}HEADERS": secret})
+    assert headers == {"authorization": "Basic abc=", "x-tenant": "me"}
+    assert problem.startswith(f"{OTLP}HEADERS: pair 2, 4, 5 of its value is left out: expected name=value pairs")
+    assert "abc" not in problem
+    assert "noequals" not in problem
+
+
+def test_credentials_in_a_wrong_endpoint_are_not_shown() -> None:
+    _, (problem,) = values(f"{OTLP}ENDPOINT", {f"{OTLP}ENDPOINT": "ftp://me:secret@c"})
+    assert "secret" not in problem
+    assert "ftp://********@c" in problem
+
+
+def test_resource_attributes_without_a_value_are_told() -> None:
+    found, (problem,) = values("OTEL_RESOURCE_ATTRIBUTES", {"OTEL_RESOURCE_ATTRIBUTES": "a=1,b,c=x%20y"})
+    assert found == {"a": "1", "c": "x y"}
+    assert problem.startswith("OTEL_RESOURCE_ATTRIBUTES: pair 2 of its value is left out")
+
+
+def test_check_reports_each_wrong_value_once_and_leaves_delivery_to_the_exporters() -> None:
+    problems: list[str] = []
+    environ = {
+        "OTEL_TRACES_SAMPLER": "sometimes",
+        "OTEL_SPAN_LINK_COUNT_LIMIT": "many",
+        f"{OTLP}TIMEOUT": "soon",
+        "OTEL_TRACES_SAMPLER_ARG": "endpoint=http://sampling",
+        "OTEL_SERVICE_NAME": "fine",
+        "OTHER": "x",
+    }
+    check(environ, problems.append)
+    assert [problem.partition("=")[0] for problem in problems] == ["OTEL_TRACES_SAMPLER", "OTEL_SPAN_LINK_COUNT_LIMIT"]
+
+
+@given(st.sampled_from(VARIABLES), st.text(max_size=40))
+def test_no_value_raises(row: object, value: str) -> None:
+    """Whatever is set: a value that the row can write, or the default and a line."""
+    problems: list[str] = []
+    name = row.name  # type: ignore[attr-defined]  # hypothesis hands over objects
+    found = read(name, {name: value}, problems.append)
+    assert isinstance(row.text(found), str)  # type: ignore[attr-defined]  # as above
+    assert len(problems) <= 1

@@ -274,6 +274,16 @@ def read_with_source(name: str, environ: Mapping[str, str], problem: Problem) ->
     return choose(row.kind, given, row.default, problem, unset=row.unset or "none", secret=row.secret)
 
 
+def markdown_table() -> str:
+    """The variables as the table of the README."""
+    rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
+    for row in VARIABLES:
+        text = row.text(row.default)
+        default = f"`{text}`" if row.default is not None else text
+        rows.append(f"| `{row.name}` | {default} | {row.meaning} |".replace("|  |", "| |"))
+    return "\n".join(rows) + "\n"
+
+
 def check(environ: Mapping[str, str], problem: Problem, *, leaving_out: Iterable[str] = (OTLP, JAEGER)) -> None:
     """Report every wrong value, but for the variables that begin with one of ``leaving_out``."""
     left_out = tuple(leaving_out)

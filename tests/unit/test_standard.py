@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, check, read, read_with_source
+from ray_tracing_hooks._settings import load
+from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, check, markdown_table, read, read_with_source
+
+README = Path(__file__).parents[2] / "README.md"
 
 BAD = [
     ("OTEL_SDK_DISABLED", "maybe", False, "expected true or false; using false."),
@@ -147,3 +153,21 @@ def test_no_value_raises(row: object, value: str) -> None:
     found = read(name, {name: value}, problems.append)
     assert isinstance(row.text(found), str)  # type: ignore[attr-defined]  # as above
     assert len(problems) <= 1
+
+
+def test_the_readme_holds_the_table_of_standard_variables() -> None:
+    """Between its two `<!-- standard -->` markers."""
+    _, table, _ = README.read_text(encoding="utf-8").split("<!-- standard -->")
+    assert markdown_table().strip() in table
+
+
+def test_what_the_readme_exports_is_right() -> None:
+    """Every variable that its recipes set exists, and has a value that is taken."""
+    exported = dict(re.findall(r"^export (\w+)=(\S+)", README.read_text(encoding="utf-8"), re.MULTILINE))
+    assert {"OTEL_EXPORTER_OTLP_HEADERS", "RAY_TRACING_EXPORTERS"} < set(exported)
+    problems: list[str] = []
+    for name, value in exported.items():
+        if name.startswith("OTEL_"):
+            read(name, {name: value}, problems.append)
+    load({name: value.strip("'") for name, value in exported.items()}, problems.append)
+    assert problems == []

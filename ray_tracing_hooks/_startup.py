@@ -253,12 +253,15 @@ class Connection:
             context.attach(self._before_root)
 
     def _keep_shipped(self) -> None:
-        """Replace a shipper that was killed."""
+        """Replace a shipper that was killed, and tell the user what it has to say."""
+        from ray_tracing_hooks._ship.flush import news  # noqa: PLC0415
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
 
         if self._spool is not None:
             with guarded("looking after the shipper"):
                 ensure_running(self._spool, self._plan, self._environ)
+                for text in news(self._spool):
+                    report(text)
 
     def _say(self) -> None:
         """Tell the user where spans go, and what is wrong with that."""

@@ -15,6 +15,10 @@ WAKE = "wake"
 """The FIFO on which a shipper is asked to do something at once."""
 
 
+NEWS = "news.json"
+"""A list of sentences for the user, which grows: what a process that writes spans finds there it tells."""
+
+
 def write_atomically(path: str, text: str) -> None:
     """Make or replace a file that only this user can read: nobody ever sees a part of it. Raises OSError."""
     temporary = f"{path}.{secrets.token_hex(4)}.new"

@@ -1,4 +1,4 @@
-"""Asking the shipper to deliver everything now.
+"""Asking the shipper to deliver everything now, and hearing what it has to say.
 
 A request is one line of JSON on the FIFO ``wake``, and its answer one line on a FIFO that the asking process has made:
 both shorter than what a pipe takes in one piece. Sockets would not do, since the path of one has at most 107 bytes.
@@ -16,7 +16,7 @@ import select
 import time
 from dataclasses import dataclass, field
 
-from ray_tracing_hooks._ship.files import LOCK, WAKE
+from ray_tracing_hooks._ship.files import LOCK, NEWS, WAKE
 
 _LOOK_AGAIN = 0.25
 """Seconds between two looks whether the shipper still lives."""
@@ -65,6 +65,15 @@ def flush(spool_dir: str, timeout: float, *, until_writers_end: bool = False) ->
             os.close(descriptor)
         with contextlib.suppress(OSError):
             os.unlink(answer)
+
+
+def news(spool_dir: str) -> list[str]:
+    """What the shipper has told so far of failures that last and of losses, as sentences for the user."""
+    try:
+        with open(os.path.join(spool_dir, NEWS), encoding="utf-8") as file:
+            return [str(text) for text in json.load(file)]
+    except (OSError, ValueError):
+        return []
 
 
 def _ask(spool_dir: str, request: dict[str, object], answer: int, deadline: float) -> FlushResult:

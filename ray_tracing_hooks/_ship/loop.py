@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_tracing_hooks._ship.delivery import Delivery
-from ray_tracing_hooks._ship.files import LOCK, PLAN, WAKE, is_file_at
+from ray_tracing_hooks._ship.files import LOCK, NEWS, PLAN, WAKE, is_file_at, write_atomically
 from ray_tracing_hooks._ship.folder import Folder, Look, Segment, is_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
@@ -75,6 +75,7 @@ class Shipper:
         self._raylet_gone = False
         self._interval = _SOON
         self._size = -1
+        self._news = 0
         self._wake = self._make_fifo()
         exporters, problems = usable(plan.exporters)
         for problem in problems:
@@ -95,6 +96,7 @@ class Shipper:
             self._offer(look, hurry=self._hurry)
             self._hurry = False
             self._keep_below_cap(look, self._remove_delivered(look))
+            self._tell_news()
             self._answer(look)
             if self._is_over(look):
                 break
@@ -155,6 +157,14 @@ class Shipper:
             "(RAY_TRACING_SPOOL_MAX_BYTES) before they could be delivered"
         )
         self._problems.count(text, lost)
+
+    def _tell_news(self) -> None:
+        news = self._problems.news()
+        if len(news) > self._news:
+            self._news = len(news)
+            # Whoever flushes is told too.
+            with contextlib.suppress(OSError):
+                write_atomically(os.path.join(self._path, NEWS), json.dumps(news))
 
     def _unlink(self, path: str) -> None:
         try:
@@ -307,7 +317,7 @@ class Shipper:
         drained = not self._folder.look(set()).processes
         with contextlib.suppress(OSError):
             for name in os.listdir(self._path):
-                if name == WAKE or (drained and (name == PLAN or name.startswith(("progress-", "flush-")))):
+                if name == WAKE or (drained and (name in {PLAN, NEWS} or name.startswith(("progress-", "flush-")))):
                     os.unlink(os.path.join(self._path, name))
             lock = os.path.join(self._path, LOCK)
             if is_file_at(self._lock, lock):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 _MOST_TEXTS = 5
+_MOST_NEWS = 50
+
+_LASTING = 10.0
+"""Seconds after which a condition is told to those who do not ask: most hiccups are over by then."""
 
 logger = logging.getLogger("ray_tracing_hooks.ship")
 
@@ -20,11 +25,15 @@ class Problems:
         self._said: dict[str, bool] = {}
         self._counts: dict[str, int] = {}
         self._told: dict[str, int] = {}
+        self._since: dict[str, float] = {}
+        self._in_news: dict[str, str] = {}
+        self._news: list[str] = []
 
     def set(self, key: str, text: str) -> None:
         """Something does not work at present."""
         with self._lock:
             self._lasting[key] = text
+            self._since.setdefault(key, time.monotonic())
             # A server that is away may fail in turn in different ways: each is logged once while it is away.
             logged = self._logged.setdefault(key, set())
             if text in logged or len(logged) >= _MOST_TEXTS:
@@ -37,6 +46,9 @@ class Problems:
         with self._lock:
             text = self._lasting.pop(key, None)
             self._logged.pop(key, None)
+            self._since.pop(key, None)
+            if (told := self._in_news.pop(key, None)) is not None:
+                self._news.append(f"no longer a problem: {told}")
         if text is not None:
             logger.info("no longer a problem: %s", text)
 
@@ -46,6 +58,7 @@ class Problems:
             if text in self._said:
                 return
             self._said[text] = False
+            self._news.append(text)
         logger.warning("%s", text)
 
     def count(self, text: str, number: int) -> None:
@@ -55,9 +68,21 @@ class Problems:
         with self._lock:
             before = self._counts.get(text, 0)
             self._counts[text] = before + number
+            if not before:
+                self._news.append(text.format(count="some"))
         # The first time, and then each time it has doubled: what happens all the time does not fill the log.
         if before.bit_length() != (before + number).bit_length():
             logger.warning("%s", text.format(count=before + number))
+
+    def news(self) -> list[str]:
+        """What has changed so far: a condition that lasts, or is over after that, a first loss, what is said once."""
+        with self._lock:
+            long_ago = time.monotonic() - _LASTING
+            for key, since in self._since.items():
+                if key not in self._in_news and since < long_ago:
+                    self._in_news[key] = self._lasting[key]
+                    self._news.append(self._lasting[key])
+            return self._news[:_MOST_NEWS]
 
     def tell(self) -> list[str]:
         """Every lasting problem, every loss that has grown since it was told, and what has not been told yet."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 import support
-from peers import Rotel, local_files, spans_of
+from peers import Rotel, free_port, local_files, spans_of
 from support import PROGRAMS, environment, run_program
 
 
@@ -157,3 +157,35 @@ def test_a_black_hole_delays_the_end_no_longer_than_the_flush_timeout(
 
 def taken(stdout: str) -> float:
     return float(re.findall(r"SHUTDOWN (\S+)", stdout)[0])
+
+
+@pytest.mark.timeout(200)
+def test_a_collector_that_stays_away_is_told_once_while_the_program_runs(tmp_path: Path) -> None:
+    """Not at once, not by each worker, not at each attempt; and at the end with how many spans wait."""
+    program = subprocess.Popen(
+        [sys.executable, str(PROGRAMS / "steady.py")],
+        env=environment(
+            RTH_HOOK="ray_tracing_hooks.otlp:setup",
+            RTH_SECONDS="25",
+            RAY_TRACING_FLUSH_TIMEOUT="1",
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_port()}",
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines = []
+    assert program.stdout is not None
+    running_when_told = None
+    for line in program.stdout:
+        lines.append(line)
+        if "cannot reach" in line and running_when_told is None:
+            running_when_told = "RESULT" not in "".join(lines)
+    program.wait(30)
+    program.stdout.close()
+    told = [line for line in lines if "cannot reach" in line]
+    assert len(told) == 1, told
+    assert running_when_told
+    assert len([line for line in lines if "spans wait in" in line]) == 1
+    for shipper in shippers():
+        shipper.terminate()

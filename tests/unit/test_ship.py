@@ -644,13 +644,19 @@ def test_what_cannot_be_delivered_waits_and_is_told(node: Node) -> None:
 
 def test_a_failing_sink_holds_no_other_one_back(node: Node) -> None:
     """Each sink has its own progress; the spans stay in the spool for the one that has not got them."""
-    node.plan = node.make_plan(exporters=("otlp", "local"), environment="of the test")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        nobody = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = nobody
+    node.plan = node.make_plan(exporters=("otlp", "local"))
     node.start()
     writer = node.writer()
     writer.do("span 1 100")
     writer.end()
     until(lambda: node.numbers() == list(range(1, 101)), "the local sink has delivered")
-    assert node.flush(0.5).problems == ["unknown exporter 'nosuch'; expected one of local"]
+    result = node.flush(1.0)
+    assert result.problems == [f"cannot reach {nobody}: connection refused"]
+    (waiting,) = result.waiting
+    assert waiting.startswith(f"100 spans wait in {node.spool} for the exporter 'otlp'")
     assert len(node.segments()) == 1
 
 

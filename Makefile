@@ -23,11 +23,11 @@ DEMO := $(ROOT)/.demo
 DEPENDENCIES := $(VENV)/.dependencies-ray-$(RAY)
 PACKAGE := $(VENV)/.package
 # Backends of others to test against, in an environment of their own, with versions as they were tried: one is an alpha, and
-# of the Jaeger exporters only the message definitions are used, since they cannot be imported beside a current SDK.
+# of the last two only Jaeger's message definitions are used.
 PEERS := $(VENV)/peers
 PEERS_READY := $(PEERS)/.ready
-PEER_PACKAGES := rotel==0.0.1a15 ddapm-test-agent==1.69.1 thriftpy2==0.7.1
-PEER_DEFINITIONS := opentelemetry-exporter-jaeger-thrift==1.21.0 opentelemetry-exporter-jaeger-proto-grpc==1.21.0
+PEER_PACKAGES := rotel==0.0.1a15 ddapm-test-agent==1.69.1
+PEER_DEFINITIONS := aiojaeger==0.1.8 opentelemetry-exporter-jaeger-proto-grpc==1.21.0
 SOURCES := pyproject.toml README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
 
 # uv does not read pip's configuration: where it finds no index, pip does.

@@ -1,25 +1,32 @@
-"""Spans as Jaeger has them, before they are encoded for one of its protocols.
+"""Spans as Jaeger has them, whatever protocol they are then encoded for.
 
-The mapping is that of https://opentelemetry.io/docs/specs/otel/trace/sdk_exporters/jaeger/.
+The mapping is that of https://opentelemetry.io/docs/specs/otel/trace/sdk_exporters/jaeger/ and, where it is silent, of
+https://opentelemetry.io/docs/specs/otel/common/mapping-to-non-otlp/.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._formats.span import ERROR, OK, Scope, Span
+from ray_tracing_hooks._formats.span import ERROR, OK, Event, Link, Scope, Span
+from ray_tracing_hooks._formats.wire import FormatError
 
 CHILD_OF, FOLLOWS_FROM = 0, 1
-"""Kinds of references, in both of Jaeger's protocols."""
+"""Kinds of references, in Thrift and in protobuf."""
 
 SAMPLED = 1
+"""The flag of a span that was sampled."""
 
-_KINDS = {1: "internal", 2: "server", 3: "client", 4: "producer", 5: "consumer"}
+_KINDS = {2: "server", 3: "client", 4: "producer", 5: "consumer"}
+"""By OTLP's numbers. An internal span has no tag for its kind."""
 
-Tag = tuple[str, Any]
-"""A key and a value, which is a str, bool, int, float or bytes: each has a type of its own in Jaeger."""
+_DROPPED = "otel.dropped_attributes_count"
+
+Tag = tuple[str, "str | bool | int | float | bytes"]
+"""A key and a value. Jaeger has a type of its own for each of these."""
 
 
 class Reference(NamedTuple):
@@ -39,10 +46,11 @@ class Process(NamedTuple):
 
 
 class JaegerSpan(NamedTuple):
+    """A span with ids of 16 and 8 bytes; a root's parent is eight zero bytes."""
+
     trace_id: bytes
     span_id: bytes
     parent_span_id: bytes
-    """Eight zero bytes for a root."""
     name: str
     links: list[Reference]
     start_ns: int
@@ -51,65 +59,96 @@ class JaegerSpan(NamedTuple):
     logs: list[Log]
 
 
-def process(resource: dict[str, Any]) -> Process:
-    """A Resource: its service name, and all else as tags."""
+class Encoder(NamedTuple):
+    """One of Jaeger's protocols.
+
+    Attributes:
+        process: Encodes a process.
+        span: Encodes a span.
+        request: A request of an encoded process and its encoded spans, which are joined as they are.
+    """
+
+    process: Callable[[Process], bytes]
+    span: Callable[[JaegerSpan], bytes]
+    request: Callable[[bytes, Sequence[bytes]], bytes]
+
+
+def process(resource: Mapping[str, Any]) -> Process:
+    """The attributes of a Resource: its service's name, and all else as tags."""
     service = resource.get("service.name")
     rest = {key: value for key, value in resource.items() if key != "service.name"}
     return Process(str(service) if service else "unknown_service", _tags(rest))
 
 
 def jaeger_span(span: Span, scope: Scope) -> JaegerSpan:
-    """A span of this scope."""
-    tags = _tags(span.attributes)
-    # Of both names the second is what Jaeger's own pages and older backends look for.
-    for keys, value in (
-        (("otel.scope.name", "otel.library.name"), scope.name),
-        (("otel.scope.version", "otel.library.version"), scope.version),
-        (("span.kind",), _KINDS.get(span.kind, "")),
-        (("w3c.tracestate",), span.trace_state),
-    ):
-        tags += [(key, value) for key in keys if value]
+    """A span of this scope. Raises FormatError if an id is longer than Jaeger's."""
+    attributes = {**scope.attributes, **span.attributes}
+    # The specification still asks for the old name of each of the two.
+    for key, value in (("name", scope.name), ("version", scope.version)):
+        if value:
+            attributes[f"otel.scope.{key}"] = attributes[f"otel.library.{key}"] = value
+    if span.kind in _KINDS:
+        attributes["span.kind"] = _KINDS[span.kind]
+    if span.trace_state:
+        attributes["w3c.tracestate"] = span.trace_state
     if span.status_code == OK:
-        tags.append(("otel.status_code", "OK"))
+        attributes["otel.status_code"] = "OK"
     elif span.status_code == ERROR:
-        tags += [("otel.status_code", "ERROR"), ("error", True)]
+        attributes |= {"otel.status_code": "ERROR", "error": True}
         if span.status_message:
-            tags.append(("otel.status_description", span.status_message))
+            attributes["otel.status_description"] = span.status_message
     for key, dropped in (
-        ("otel.dropped_attributes_count", span.dropped_attributes),
+        (_DROPPED, span.dropped_attributes),
         ("otel.dropped_events_count", span.dropped_events),
         ("otel.dropped_links_count", span.dropped_links),
     ):
         if dropped:
-            tags.append((key, dropped))
-    logs = []
-    for event in span.events:
-        attributes = {"event": event.name, **event.attributes}
-        if event.dropped_attributes:
-            attributes["otel.dropped_attributes_count"] = event.dropped_attributes
-        logs.append(Log(event.time_ns, _tags(attributes)))
+            attributes[key] = dropped
+    logs = [_event(event) for event in span.events]
+    # A reference has no place for what a link says beside its ids; a log has.
+    logs += [_link(link, span.start_ns) for link in span.links if link.attributes or link.dropped_attributes]
     return JaegerSpan(
-        trace_id=span.trace_id.rjust(16, b"\0"),
-        span_id=span.span_id.rjust(8, b"\0"),
-        parent_span_id=span.parent_span_id.rjust(8, b"\0"),
-        name=span.name,
-        links=[Reference(FOLLOWS_FROM, link.trace_id, link.span_id) for link in span.links],
-        start_ns=span.start_ns,
-        duration_ns=max(0, span.end_ns - span.start_ns),
-        tags=tags,
-        logs=logs,
+        _id(span.trace_id, 16),
+        _id(span.span_id, 8),
+        _id(span.parent_span_id, 8),
+        span.name,
+        [Reference(FOLLOWS_FROM, _id(link.trace_id, 16), _id(link.span_id, 8)) for link in span.links],
+        span.start_ns,
+        max(0, span.end_ns - span.start_ns),
+        _tags(attributes),
+        logs,
     )
 
 
-def _tags(attributes: dict[str, Any]) -> list[Tag]:
+def _event(event: Event) -> Log:
+    fields = {"event": event.name, **event.attributes}
+    if event.dropped_attributes:
+        fields["otel.event.dropped_attributes_count"] = event.dropped_attributes
+    return Log(event.time_ns, _tags(fields))
+
+
+def _link(link: Link, time_ns: int) -> Log:
+    fields = {"event": "link", "trace_id": link.trace_id.hex(), "span_id": link.span_id.hex(), **link.attributes}
+    if link.dropped_attributes:
+        fields[_DROPPED] = link.dropped_attributes
+    return Log(time_ns, _tags(fields))
+
+
+def _id(value: bytes, size: int) -> bytes:
+    if len(value) > size:
+        raise FormatError(f"an id of {len(value)} bytes where at most {size} are allowed")
+    return value.rjust(size, b"\0")
+
+
+def _tags(attributes: Mapping[str, Any]) -> list[Tag]:
     return [(key, _value(value)) for key, value in attributes.items() if value is not None]
 
 
 def _value(value: Any) -> Any:
     if isinstance(value, str | bool | int | float | bytes):
         return value
-    return json.dumps(value, default=_json_of_bytes, ensure_ascii=False)
+    return json.dumps(value, default=_base64, ensure_ascii=False, separators=(",", ":"))
 
 
-def _json_of_bytes(value: Any) -> str:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()

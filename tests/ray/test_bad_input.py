@@ -14,10 +14,15 @@ from support import HOOK, Run, run_program
 RESULT = [2, 3]
 
 
-def problems(run: Run) -> list[str]:
+def told(run: Run) -> list[str]:
     """What our package told the user, but for the line that says what is on."""
     lines = [line for line in run.stderr.splitlines() if "ray_tracing_hooks:" in line]
     return [line.partition("ray_tracing_hooks: ")[2] for line in lines if "tracing is on" not in line]
+
+
+def problems(run: Run) -> list[str]:
+    """The same without the line that says, at the end, how many spans wait where."""
+    return [line for line in told(run) if "wait in" not in line]
 
 
 def run_small(hook: str = HOOK, **variables: str) -> Run:
@@ -75,9 +80,11 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "spans").symlink_to(tmp_path / "elsewhere")
     run = run_small(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), RAY_TRACING_FLUSH_TIMEOUT="1")
-    (problem,) = problems(run)
+    problem, waiting = told(run)
     assert str(tmp_path / "spans") in problem
     assert "link" in problem
+    assert waiting.startswith("7 spans wait in ")
+    assert "ray-tracing-hooks replay" in waiting
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 

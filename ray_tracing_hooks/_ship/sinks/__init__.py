@@ -95,8 +95,8 @@ def usable(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
             known.append(name)
         else:
             problems.append(
-                f"unknown exporter {name!r}; expected some of {', '.join(_SINKS)}, the name of an installed "
-                "OpenTelemetry exporter, or none"
+                f"RAY_TRACING_EXPORTERS: unknown exporter {name!r}; expected some of {', '.join(_SINKS)}, of the "
+                f"installed ones ({', '.join(_installed())}), or none"
             )
     if problems and not known:
         known = ["local"]
@@ -107,6 +107,12 @@ def _is_installed(name: str) -> bool:
     from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  looks through all installed packages
 
     return entry_point.is_installed(name)
+
+
+def _installed() -> tuple[str, ...]:
+    from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  as above
+
+    return entry_point.names()
 
 
 def make_sink(name: str, surroundings: Surroundings) -> Sink:

@@ -2,93 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._formats import otlp
-from ray_tracing_hooks._formats.jaeger import JaegerSpan, Process, jaeger_span, process
+from ray_tracing_hooks._formats.jaeger import Encoder, Process, jaeger_span, process
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.span import Scope, decode_resource, decode_scope, decode_span
 from ray_tracing_hooks._formats.wire import FormatError
-from ray_tracing_hooks._ship.sinks import Sink, Surroundings, jaeger_settings
+from ray_tracing_hooks._ship.sinks import DeliveryError, Sink, Surroundings, jaeger_settings
 from ray_tracing_hooks._ship.sinks.jaeger_settings import JaegerSettings
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
-from ray_tracing_hooks._ship.transport import Tls, Transport
-
-_DATAGRAM_SPANS_BYTES = 20_000
-"""Encoded spans of so many bytes nearly always fit into a datagram with their process; the others are halved."""
+from ray_tracing_hooks._ship.transport import Refused, Tls, Transport
 
 _POST_SPANS = "/jaeger.api_v2.CollectorService/PostSpans"
 
-_Encode = Callable[[Process, Sequence[JaegerSpan]], bytes]
+_BATCH_HEAD = 64
+"""More bytes than a request has beside its process and its spans."""
+
+_BUSY = ("HTTP 500", "RESOURCE_EXHAUSTED", "UNKNOWN")
+"""What a collector answers while its queue is full or what stands behind it fails. Requests that it cannot read get
+other answers."""
 
 
 def make(surroundings: Surroundings) -> Sink:
     """The sink that the settings ask for. Raises SettingError where a package is missing."""
     settings = jaeger_settings.read(surroundings.plan, surroundings.environ, surroundings.problem)
     if settings.protocol.startswith("otlp"):
-        from ray_tracing_hooks._ship.sinks.otlp import OtlpSink  # noqa: PLC0415
-        from ray_tracing_hooks._ship.sinks.otlp_settings import OtlpSettings  # noqa: PLC0415
-
-        return OtlpSink(
-            OtlpSettings(
-                protocol="grpc" if settings.protocol == "otlp-grpc" else "http/protobuf",
-                target=settings.target,
-                address=settings.address,
-                headers=settings.headers,
-                timeout=settings.timeout,
-                gzip=False,
-                tls=settings.tls,
-                max_spans=settings.max_spans,
-                delay=settings.delay,
-            ),
-            surroundings,
-        )
-    transport, encode = _transport(settings)
-    return JaegerSink(settings, surroundings, transport, encode)
+        return _otlp_sink(settings, surroundings)
+    encoder, transport = _encoder(settings.protocol), _transport(settings)
+    return JaegerSink(settings, surroundings, _Collector(transport), encoder)
 
 
 class JaegerSink(SendingSink):
-    """Sends Jaeger's ``Batch``: the spans of one process."""
+    """Sends Jaeger's ``Batch`` messages, each with spans of one process.
+
+    By UDP a batch counts as taken when it was sent, since nobody answers.
+    """
 
     def __init__(
-        self, settings: JaegerSettings, surroundings: Surroundings, transport: Transport, encode: _Encode
+        self, settings: JaegerSettings, surroundings: Surroundings, transport: Transport, encoder: Encoder
     ) -> None:
         super().__init__(surroundings, transport, settings.delay)
+        self._encoder = encoder
         self._max_spans = settings.max_spans
-        self._max_bytes = _DATAGRAM_SPANS_BYTES if settings.protocol == "thrift-udp" else REQUEST_BYTES // 2
-        self._encode = encode
+        self._max_bytes = REQUEST_BYTES
+        if settings.protocol == "thrift-udp":
+            from ray_tracing_hooks._ship.transport.udp import DATAGRAM_BYTES  # noqa: PLC0415  only where it is used
+
+            self._max_bytes = DATAGRAM_BYTES
+        self._max_bytes -= _BATCH_HEAD
 
     def cut(self, groups: Sequence[Group]) -> Iterable[list[Group]]:
-        for of_one in _by_resource(groups):
-            yield from otlp.cut(of_one, self._max_bytes, self._max_spans)
+        # Encoded here, so that sizes are exact, and only once however often a request is tried.
+        for group in self._encoded(groups):
+            yield from otlp.cut([group], self._max_bytes, self._max_spans)
 
     def encode(self, groups: Sequence[Group]) -> bytes:
-        spans: list[JaegerSpan] = []
-        bad = 0
-        for group in groups:
-            scope = _scope(group.scope)
-            for span in group.spans:
-                try:
-                    spans.append(jaeger_span(decode_span(span), scope))
-                except FormatError:
-                    bad += 1
-        self._count("{count} spans could not be decoded and were skipped", bad)
-        return self._encode(_process(groups[0].resource), spans)
+        return self._encoder.request(groups[0].resource, [span for group in groups for span in group.spans])
 
     def accepted(self, groups: Sequence[Group], answer: bytes) -> None:
         """Jaeger's answers say nothing."""
 
+    def _encoded(self, groups: Sequence[Group]) -> list[Group]:
+        """The spans of each process, all in Jaeger's form, and the process in place of the resource."""
+        spans_of: dict[bytes, list[bytes]] = {}
+        bad = 0
+        for group in groups:
+            spans, scope = spans_of.setdefault(group.resource, []), _scope(group.scope)
+            for span in group.spans:
+                try:
+                    spans.append(self._encoder.span(jaeger_span(decode_span(span), scope)))
+                except (FormatError, RecursionError):  # the latter for values in values in values
+                    bad += 1
+        self._count("{count} spans could not be decoded and were skipped", bad)
+        return [Group(self._encoder.process(_process(resource)), b"", spans) for resource, spans in spans_of.items()]
 
-def _by_resource(groups: Sequence[Group]) -> Iterator[list[Group]]:
-    sorted_: dict[bytes, list[Group]] = {}
-    for group in groups:
-        sorted_.setdefault(group.resource, []).append(group)
-    yield from sorted_.values()
+
+class _Collector:
+    """A transport to a collector of Jaeger's, whose answers do not all mean what they mean in OTLP."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.address = transport.address
+        self.close = transport.close
+        self._transport = transport
+
+    def send(self, body: bytes) -> bytes:
+        try:
+            return self._transport.send(body)
+        except Refused as refusal:
+            if refusal.too_large or not refusal.reason.startswith(_BUSY):
+                raise
+            raise DeliveryError(f"{self.address} does not take spans at present: {refusal.reason}") from None
 
 
-@lru_cache(maxsize=1024)
 def _process(resource: bytes) -> Process:
     try:
         return process(decode_resource(resource))
@@ -96,7 +103,6 @@ def _process(resource: bytes) -> Process:
         return process({})
 
 
-@lru_cache(maxsize=1024)
 def _scope(scope: bytes) -> Scope:
     try:
         return decode_scope(scope)
@@ -104,9 +110,51 @@ def _scope(scope: bytes) -> Scope:
         return Scope("", "", {})
 
 
-def _transport(settings: JaegerSettings) -> tuple[Transport, _Encode]:
+# Of the libraries only the one that is needed is imported.
+
+
+def _otlp_sink(settings: JaegerSettings, surroundings: Surroundings) -> Sink:
+    from ray_tracing_hooks._ship.sinks.otlp import OtlpSink  # noqa: PLC0415
+    from ray_tracing_hooks._ship.sinks.otlp_settings import OtlpSettings  # noqa: PLC0415
+
+    return OtlpSink(
+        OtlpSettings(
+            protocol="grpc" if settings.protocol == "otlp-grpc" else "http/protobuf",
+            target=settings.target,
+            address=settings.address,
+            headers=settings.headers,
+            timeout=settings.timeout,
+            gzip=False,
+            tls=settings.tls,
+            max_spans=settings.max_spans,
+            delay=settings.delay,
+        ),
+        surroundings,
+    )
+
+
+def _encoder(protocol: str) -> Encoder:
+    if protocol == "grpc":
+        from ray_tracing_hooks._formats.jaeger_proto import API_V2  # noqa: PLC0415
+
+        return API_V2
+    try:
+        from ray_tracing_hooks._formats import jaeger_thrift  # noqa: PLC0415
+    except ImportError as error:
+        raise SettingError(
+            f"RAY_TRACING_JAEGER_PROTOCOL={protocol} needs the package 'thrift', which cannot be imported ({error}): "
+            "pip install 'ray-tracing-hooks[jaeger]' on every node, or use otlp-grpc, which needs nothing more"
+        ) from error
+    return jaeger_thrift.COMPACT if protocol == "thrift-udp" else jaeger_thrift.BINARY
+
+
+def _transport(settings: JaegerSettings) -> Transport:
+    if settings.protocol == "thrift-udp":
+        from ray_tracing_hooks._ship.transport.udp import UdpTransport  # noqa: PLC0415
+
+        host, _, port = settings.target.rpartition(":")
+        return UdpTransport(host.strip("[]"), int(port))
     if settings.protocol == "grpc":
-        from ray_tracing_hooks._formats.jaeger_proto import post_spans_request  # noqa: PLC0415
         from ray_tracing_hooks._ship.transport.grpc import GrpcTransport  # noqa: PLC0415
 
         return GrpcTransport(
@@ -117,19 +165,7 @@ def _transport(settings: JaegerSettings) -> tuple[Transport, _Encode]:
             timeout=settings.timeout,
             gzip=False,
             tls=settings.tls,
-        ), post_spans_request
-    try:
-        from ray_tracing_hooks._formats import jaeger_thrift  # noqa: PLC0415
-    except ImportError as error:
-        raise SettingError(
-            f"RAY_TRACING_JAEGER_PROTOCOL={settings.protocol} needs the package 'thrift', which is not installed "
-            f"({error}): pip install 'ray-tracing-hooks[jaeger]', or use otlp-grpc, which needs nothing more"
-        ) from error
-    if settings.protocol == "thrift-udp":
-        from ray_tracing_hooks._ship.transport.udp import UdpTransport  # noqa: PLC0415
-
-        host, _, port = settings.target.rpartition(":")
-        return UdpTransport(host.strip("[]"), int(port)), jaeger_thrift.emit_batch
+        )
     from ray_tracing_hooks._ship.transport.http import HttpTransport  # noqa: PLC0415
 
     return HttpTransport(
@@ -140,4 +176,4 @@ def _transport(settings: JaegerSettings) -> tuple[Transport, _Encode]:
         timeout=settings.timeout,
         gzip=False,
         tls=settings.tls or Tls(),
-    ), jaeger_thrift.batch
+    )

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
+from urllib.parse import SplitResult
 
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sinks import otlp_settings
 from ray_tracing_hooks._ship.transport import Tls
 from ray_tracing_hooks._standard import JAEGER, read_with_source
 from ray_tracing_hooks._standard import read as read_variable
+from ray_tracing_hooks._values import URL, shown, without_credentials
 
 PORTS = {"otlp-grpc": 4317, "otlp-http": 4318, "thrift-http": 14268, "thrift-udp": 6831, "grpc": 14250}
 """Jaeger's port for each protocol."""
 
-_WELL_KNOWN = {*PORTS.values(), 5775, 6832}
+_OTHER_PORTS = (5775, 6832)
+"""Jaeger's for Thrift by UDP in forms that are not sent here."""
+
 _PATHS = {"otlp-http": "/v1/traces", "thrift-http": "/api/traces"}
-_ENDPOINT = "RAY_TRACING_JAEGER_ENDPOINT"
+_STANDARD_PORTS = {"http": 80, "https": 443}
+
+_Problem = Callable[[str], None]
 
 
 class JaegerSettings(NamedTuple):
@@ -27,11 +33,11 @@ class JaegerSettings(NamedTuple):
 
     Attributes:
         protocol: One of :data:`PORTS`.
-        target: The URL for HTTP, ``host:port`` for gRPC and UDP.
+        target: What is connected to: the URL that is posted to for HTTP, ``host:port`` for gRPC and UDP.
         address: The same for messages, without credentials.
-        headers: Headers or metadata of each request.
+        headers: Headers or metadata of each request, with names in lower case.
         timeout: Seconds for one request.
-        tls: The files for TLS, or None for plaintext.
+        tls: The files for TLS. None is plaintext, which only gRPC needs to be told.
         max_spans: The most spans in one request, or None for as many as its size allows.
         delay: Seconds that spans may wait for others.
     """
@@ -49,75 +55,105 @@ class JaegerSettings(NamedTuple):
 def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> JaegerSettings:
     """The settings that the plan and ``environ`` ask for. What is wrong is reported, and something sensible used.
 
-    The endpoint is that of the plan, else ``OTEL_EXPORTER_JAEGER_ENDPOINT``, else ``_AGENT_HOST`` and, for
-    ``thrift-udp``, ``_AGENT_PORT``, else localhost. The ``OTEL_EXPORTER_OTLP_*`` variables do not count: their headers
-    may hold the key of somebody else's back end.
+    The endpoint is that of the plan, else ``OTEL_EXPORTER_JAEGER_ENDPOINT``, else ``_AGENT_HOST``, else localhost;
+    ``_AGENT_PORT`` counts for ``thrift-udp`` alone, and ``_ENDPOINT``, which names no agent, only where it is all there
+    is. A port or a path that is Jaeger's for another protocol gives way to that of the one that is used. The
+    ``OTEL_EXPORTER_OTLP_*`` variables do not count: their headers may hold the key to somebody else's back end.
     """
     protocol = plan.jaeger_protocol
     endpoint, source = _endpoint(plan, environ, problem)
     parts = otlp_settings.split(endpoint)
+    scheme = "https" if parts.scheme == "https" else "http"
     host = parts.hostname or "localhost"
-    port = _port(protocol, parts.port, source, problem)
-    scheme = parts.scheme if parts.scheme == "https" else "http"
-    place = f"{f'[{host}]' if ':' in host else host}:{port}"
-    tls = Tls(certificate=read_variable(JAEGER + "CERTIFICATE", environ, problem)) if scheme == "https" else None
+    place = f"{f'[{host}]' if ':' in host else host}:{_port(protocol, parts, source, problem)}"
+    certificate = read_variable(JAEGER + "CERTIFICATE", environ, problem)
+    tls: Tls | None = Tls(certificate)
     if protocol in _PATHS:
-        # A path counts with the protocol that it was written for.
-        path = parts.path if parts.path not in {"", "/"} and port == parts.port else _PATHS[protocol]
-        address = f"{scheme}://{place}{path}"
+        path = parts.path.rstrip("/")
+        address = f"{scheme}://{place}{_PATHS[protocol] if path in {'', *_PATHS.values()} else path}"
         query = parts.query or ("format=jaeger.thrift" if protocol == "thrift-http" else "")
-        target = address + (f"?{query}" if query else "")
-        tls = tls or Tls()
+        target = f"{address}?{query}" if query else address
+    elif protocol == "thrift-udp":
+        target, address = place, f"udp://{place}"
     else:
-        target, address = place, f"{'udp' if protocol == 'thrift-udp' else scheme}://{place}"
+        target, address = place, f"{scheme}://{place}"
+        tls = tls if scheme == "https" else None
+    headers = _headers(protocol, endpoint, environ, problem)
     timeout, max_spans, delay = otlp_settings.limits(
         environ, problem, read_variable(JAEGER + "TIMEOUT", environ, problem)
     )
-    headers = _headers(protocol, endpoint, environ, problem)
     return JaegerSettings(protocol, target, address, headers, timeout, tls, max_spans, delay)
 
 
-def _endpoint(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> tuple[str, str]:
-    """Where Jaeger is, and which variable says so."""
-    if plan.jaeger_endpoint is not None:
-        return plan.jaeger_endpoint, _ENDPOINT
-    endpoint, source = read_with_source(JAEGER + "ENDPOINT", environ, problem)
-    if endpoint is not None and plan.jaeger_protocol != "thrift-udp":
-        return endpoint, source or ""
-    host, source = read_with_source(JAEGER + "AGENT_HOST", environ, problem)
-    host = host or (otlp_settings.split(endpoint).hostname if endpoint is not None else None) or "localhost"
-    host = f"[{host}]" if host.count(":") > 1 and not host.startswith("[") else host
-    if plan.jaeger_protocol == "thrift-udp":
-        port = read_variable(JAEGER + "AGENT_PORT", environ, problem)
-        return f"{host}:{port}" if port else host, source or ""
-    return host, source or ""
+def _endpoint(plan: ShipPlan, environ: Mapping[str, str], problem: _Problem) -> tuple[str, str]:
+    """Where Jaeger is, and what says so."""
+    endpoint, source = plan.jaeger_endpoint, "RAY_TRACING_JAEGER_ENDPOINT"
+    given, variable = read_with_source(JAEGER + "ENDPOINT", environ, problem)
+    if endpoint is None and given is not None and plan.jaeger_protocol != "thrift-udp":
+        endpoint, source = given, str(variable)
+    if endpoint is None:
+        endpoint, source = _agent(plan.jaeger_protocol, environ, problem)
+    if endpoint is None and given is not None:
+        # A URL of the collector says on which host to look for the agent, and nothing of its port.
+        endpoint, source = _bracketed(otlp_settings.split(given).hostname or ""), str(variable)
+    if endpoint is not None and endpoint.startswith("unix:"):
+        problem(f"{source}={shown(endpoint)} is ignored: expected a URL, such as http://jaeger:4317; using localhost.")
+        endpoint = None
+    return endpoint or "localhost", source
 
 
-def _port(protocol: str, given: int | None, source: str, problem: Callable[[str], None]) -> int:
-    right = PORTS[protocol]
-    if given is None or given == right:
-        return right
-    if given in _WELL_KNOWN and not (protocol == "thrift-udp" and given == 6832):
+def _agent(protocol: str, environ: Mapping[str, str], problem: _Problem) -> tuple[str | None, str]:
+    """``host`` or ``host:port`` by the variables of the agent, or None without any, and which says so."""
+    host = read_variable(JAEGER + "AGENT_HOST", environ, problem)
+    port = read_variable(JAEGER + "AGENT_PORT", environ, problem) if protocol == "thrift-udp" else None
+    if host is not None:
+        host = _bracketed(host)
+        try:
+            parts = otlp_settings.split(URL.read(host))
+        except ValueError:
+            given = shown(without_credentials(host))
+            problem(f"{JAEGER}AGENT_HOST={given} is ignored: expected the name or address of a host; using localhost.")
+            host = None
+        else:
+            if port is not None:
+                host = _bracketed(parts.hostname or "")
+    if port is not None:
+        return f"{host or 'localhost'}:{port}", JAEGER + "AGENT_PORT"
+    return host, JAEGER + "AGENT_HOST"
+
+
+def _bracketed(host: str) -> str:
+    """An IPv6 address as it stands in a URL; everything else as it is."""
+    return f"[{host}]" if host.count(":") > 1 and "[" not in host and "://" not in host else host
+
+
+def _port(protocol: str, parts: SplitResult, source: str, problem: _Problem) -> int:
+    right, given = PORTS[protocol], parts.port
+    if given is None:
+        # A URL that means a proxy in front of Jaeger has no port; a mere name means Jaeger itself.
+        is_url = parts.scheme == "https" or (protocol in _PATHS and parts.scheme and parts.path.rstrip("/"))
+        return _STANDARD_PORTS[parts.scheme] if is_url and protocol != "thrift-udp" else right
+    if given != right and given in {*PORTS.values(), *_OTHER_PORTS}:
         problem(
-            f"{source}: port {given} is Jaeger's for another protocol; spans are sent by {protocol} "
-            f"(RAY_TRACING_JAEGER_PROTOCOL), so using port {right}."
+            f"{source}: port {given} is Jaeger's for another protocol than {protocol}, which is used "
+            f"(RAY_TRACING_JAEGER_PROTOCOL); using port {right}."
         )
         return right
     return given
 
 
-def _headers(
-    protocol: str, endpoint: str, environ: Mapping[str, str], problem: Callable[[str], None]
-) -> dict[str, str]:
-    user = read_variable(JAEGER + "USER", environ, problem)
-    password = read_variable(JAEGER + "PASSWORD", environ, problem)
-    if (user is None) != (password is None):
-        given, missing = ("USER", "PASSWORD") if password is None else ("PASSWORD", "USER")
-        problem(f"{JAEGER}{given} is ignored: expected {JAEGER}{missing} with it; using no authentication.")
-        user = password = None
+def _headers(protocol: str, endpoint: str, environ: Mapping[str, str], problem: _Problem) -> dict[str, str]:
     if protocol == "thrift-udp":
         return {}
+    user = read_variable(JAEGER + "USER", environ, problem)
+    password = read_variable(JAEGER + "PASSWORD", environ, problem)
     authorization = otlp_settings.credentials(endpoint)
     if user is not None and password is not None:
         authorization = otlp_settings.basic(user, password)
+    elif user is not None or password is not None:
+        given, missing = ("USER", "PASSWORD") if password is None else ("PASSWORD", "USER")
+        problem(
+            f"{JAEGER}{given} is ignored: expected {JAEGER}{missing} with it; using "
+            f"{'the credentials of the endpoint' if authorization else 'no authentication'}."
+        )
     return {"authorization": authorization} if authorization else {}

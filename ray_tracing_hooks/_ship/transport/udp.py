@@ -1,37 +1,51 @@
-"""Requests as datagrams. Nobody answers: what is lost on the way, or by a receiver that is not there, is lost."""
+"""Requests as datagrams. Nobody acknowledges them: what the network or a full receiver drops is lost unnoticed."""
 
 from __future__ import annotations
 
 import errno
+import os
 import socket
+import time
 
 from ray_tracing_hooks._ship.sinks import DeliveryError
 from ray_tracing_hooks._ship.transport import Refused
 
 DATAGRAM_BYTES = 65_000
-"""The longest datagram that a Jaeger agent takes, by its own default."""
+"""The longest datagram that a Jaeger agent takes, and that Jaeger's clients send."""
+
+_PAUSE = 0.002
+"""Seconds between datagrams. A receiver's buffer holds about three of the longest: without a pause one on the same
+machine lost 297 of 300, and with 1 ms none."""
 
 
 class UdpTransport:
-    """Sends each body as one datagram. A body that is too long is refused."""
+    """Sends each body as one datagram, and refuses one that is too long for that.
+
+    That nobody listens is only known where the receiver's machine says so: at once for our own machine, so that nothing
+    is lost, and for another one with the next datagram.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self.address = f"udp://{f'[{host}]' if ':' in host else host}:{port}"
         self._place = (host, port)
         self._socket: socket.socket | None = None
+        self._next = 0.0
 
     def send(self, body: bytes) -> bytes:
         if len(body) > DATAGRAM_BYTES:
-            raise Refused(f"larger than a datagram of {DATAGRAM_BYTES:,} bytes", too_large=True)
+            raise Refused(f"larger than a datagram, which has {DATAGRAM_BYTES:,} bytes at most", too_large=True)
+        time.sleep(max(0.0, self._next - time.monotonic()))
         try:
             if self._socket is None:
                 self._socket = self._connected()
             self._socket.send(body)
+            _raise_error_of(self._socket)
         except OSError as error:
             self.close()
             if error.errno == errno.EMSGSIZE:
-                raise Refused("larger than a datagram on this network", too_large=True) from error
+                raise Refused("larger than a datagram of this network", too_large=True) from error
             raise DeliveryError(f"cannot reach {self.address}: {_why(error)}") from error
+        self._next = time.monotonic() + _PAUSE
         return b""
 
     def close(self) -> None:
@@ -40,7 +54,7 @@ class UdpTransport:
             self._socket = None
 
     def _connected(self) -> socket.socket:
-        # Connected, so that the kernel tells of a port that nobody listens at.
+        # Only a connected socket is told that nobody listens.
         family, kind, protocol, _, place = socket.getaddrinfo(*self._place, type=socket.SOCK_DGRAM)[0]
         made = socket.socket(family, kind, protocol)
         try:
@@ -49,6 +63,12 @@ class UdpTransport:
             made.close()
             raise
         return made
+
+
+def _raise_error_of(connected: socket.socket) -> None:
+    number = connected.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if number:
+        raise OSError(number, os.strerror(number))
 
 
 def _why(error: OSError) -> str:

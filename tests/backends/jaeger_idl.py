@@ -1,0 +1,102 @@
+"""Jaeger's own interface definitions, to read what we write with them. None of their text is kept here.
+
+The ``.thrift`` files are those of jaegertracing/jaeger-idl, as the package ``aiojaeger`` carries them. They are read by
+thriftpy2, which shares no code with Apache Thrift. The protobuf messages come from the descriptors in
+``opentelemetry-exporter-jaeger-proto-grpc``, whose code is too old to run with the protobuf of today. Both packages are
+in the environment of the peers, without what they depend on.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import peers
+
+_THRIFT = "aiojaeger/jaeger-idl/thrift"
+_PROTO = "opentelemetry/exporter/jaeger/proto/grpc/gen"
+
+
+def folder(name: str) -> Path:
+    """A folder of one of the packages. Raises RuntimeError where it is not installed."""
+    found = next((peers.ENVIRONMENT / "lib").glob(f"python3.*/site-packages/{name}"), None)
+    if found is None:
+        raise RuntimeError(f"{name} is not in {peers.ENVIRONMENT}; `make test` installs it")
+    return found
+
+
+@lru_cache(maxsize=1)
+def thrift() -> tuple[Any, Any]:
+    """The modules of ``jaeger.thrift`` and ``agent.thrift``."""
+    import thriftpy2
+
+    definitions = folder(_THRIFT)
+    return (
+        thriftpy2.load(str(definitions / "jaeger.thrift"), module_name="jaeger_thrift"),
+        thriftpy2.load(str(definitions / "agent.thrift"), module_name="agent_thrift"),
+    )
+
+
+def decode_batch(body: bytes) -> Any:
+    """The ``Batch`` in the body of a request by HTTP."""
+    from thriftpy2.protocol import TBinaryProtocolFactory
+    from thriftpy2.utils import deserialize
+
+    return deserialize(thrift()[0].Batch(), body, TBinaryProtocolFactory())
+
+
+def decode_datagram(datagram: bytes) -> Any:
+    """The ``Batch`` of a datagram that calls ``Agent.emitBatch``."""
+    from thriftpy2.protocol import TCompactProtocolFactory
+    from thriftpy2.thrift import TMessageType
+    from thriftpy2.transport import TMemoryBuffer
+
+    protocol = TCompactProtocolFactory().get_protocol(TMemoryBuffer(datagram))
+    name, kind, _ = protocol.read_message_begin()
+    assert (name, kind) == ("emitBatch", TMessageType.ONEWAY)
+    arguments = thrift()[1].Agent.emitBatch_args()
+    protocol.read_struct(arguments)
+    protocol.read_message_end()
+    return arguments.batch
+
+
+@lru_cache(maxsize=1)
+def post_spans_request() -> Any:
+    """The class of ``jaeger.api_v2.PostSpansRequest``."""
+    from google.protobuf import (
+        any_pb2,
+        descriptor_pb2,
+        descriptor_pool,
+        duration_pb2,
+        message_factory,
+        struct_pb2,
+        timestamp_pb2,
+    )
+
+    pool = descriptor_pool.DescriptorPool()
+    for module in (any_pb2, descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2):
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    found = {}
+    for path in folder(_PROTO).rglob("*_pb2.py"):
+        file = descriptor_pb2.FileDescriptorProto.FromString(_descriptor(path))
+        found[file.name] = file
+
+    def add(name: str) -> None:
+        if name in found:
+            file = found.pop(name)
+            for dependency in file.dependency:
+                add(dependency)
+            pool.Add(file)
+
+    add("collector.proto")
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("jaeger.api_v2.PostSpansRequest"))
+
+
+def _descriptor(path: Path) -> bytes:
+    """What ``serialized_pb=_b('...')`` in a generated file stands for."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.keyword) and node.arg == "serialized_pb" and isinstance(node.value, ast.Call):
+            return str(ast.literal_eval(node.value.args[0])).encode("latin-1")
+    raise AssertionError(f"{path} has no descriptor")

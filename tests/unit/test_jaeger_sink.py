@@ -1,0 +1,789 @@
+"""The sink for Jaeger's own protocols: what arrives, read by Jaeger's own definitions, and what becomes of failures."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent import futures
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from ssl import PROTOCOL_TLS_SERVER, SSLContext
+from typing import Any, NamedTuple
+
+import grpc
+import jaeger_idl
+import pytest
+import trustme
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from ray_tracing_hooks._errors import SettingError
+from ray_tracing_hooks._formats.wire import field
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Sink, Surroundings, make_sink
+
+START = 1_700_000_000_123_456_789
+POST_SPANS = "/jaeger.api_v2.CollectorService/PostSpans"
+OTLP_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+GRPC_OPTIONS = [("grpc.max_receive_message_length", 1 << 20)]
+OWN = ["thrift-udp", "thrift-http", "grpc"]
+ANSWERING = ["thrift-http", "grpc"]
+OK = "ok"
+
+
+class Received(NamedTuple):
+    """A batch in no protocol's words. A time is in nanoseconds; a tag is a key, its type and its value."""
+
+    service: str
+    tags: list[tuple[str, str, Any]]
+    spans: list[dict[str, Any]]
+
+
+def from_thrift(batch: Any) -> Received:
+    def tags(found: Any) -> list[tuple[str, str, Any]]:
+        types = ("STRING", "DOUBLE", "BOOL", "LONG", "BINARY")
+        values = ("vStr", "vDouble", "vBool", "vLong", "vBinary")
+        for tag in found:
+            assert [name for name in values if getattr(tag, name) is not None] == [values[tag.vType]]
+        return [(tag.key, types[tag.vType], getattr(tag, values[tag.vType])) for tag in found]
+
+    def number(*parts: int) -> str:
+        return "".join(part.to_bytes(8, "big", signed=True).hex() for part in parts)
+
+    def plain(span: Any) -> dict[str, Any]:
+        assert span.flags == 1
+        return {
+            "trace": number(span.traceIdHigh, span.traceIdLow),
+            "span": number(span.spanId),
+            "parent": number(span.parentSpanId),
+            "name": span.operationName,
+            "links": [
+                (r.refType, number(r.traceIdHigh, r.traceIdLow), number(r.spanId)) for r in span.references or ()
+            ],
+            "start": span.startTime * 1000,
+            "duration": span.duration * 1000,
+            "tags": tags(span.tags),
+            "logs": [(log.timestamp * 1000, tags(log.fields)) for log in span.logs or ()],
+        }
+
+    return Received(batch.process.serviceName, tags(batch.process.tags), [plain(span) for span in batch.spans])
+
+
+def from_proto(body: bytes) -> Received:
+    request = jaeger_idl.post_spans_request().FromString(body)
+
+    def tags(found: Any) -> list[tuple[str, str, Any]]:
+        types = ("STRING", "BOOL", "LONG", "DOUBLE", "BINARY")
+        values = ("v_str", "v_bool", "v_int64", "v_float64", "v_binary")
+        for tag in found:
+            assert {field.name for field, _ in tag.ListFields()} <= {"key", "v_type", values[tag.v_type]}
+        return [(tag.key, types[tag.v_type], getattr(tag, values[tag.v_type])) for tag in found]
+
+    def plain(span: Any) -> dict[str, Any]:
+        assert span.flags == 1
+        references = [(r.ref_type, r.trace_id.hex(), r.span_id.hex()) for r in span.references]
+        parent = "00" * 8
+        if references and references[0][0] == 0:
+            _, trace, parent = references.pop(0)
+            assert trace == span.trace_id.hex()
+        return {
+            "trace": span.trace_id.hex(),
+            "span": span.span_id.hex(),
+            "parent": parent,
+            "name": span.operation_name,
+            "links": references,
+            "start": span.start_time.ToNanoseconds(),
+            "duration": span.duration.ToNanoseconds(),
+            "tags": tags(span.tags),
+            "logs": [(log.timestamp.ToNanoseconds(), tags(log.fields)) for log in span.logs],
+        }
+
+    batch = request.batch
+    return Received(batch.process.service_name, tags(batch.process.tags), [plain(span) for span in batch.spans])
+
+
+class Jaeger:
+    """A server on this machine that keeps what it takes, and answers with what ``answers`` holds, then always ok."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.answers: list[Any] = []
+        self.endpoint = ""
+        self._batches: list[Received] = []
+        self._arrived = threading.Condition()
+
+    def take(self, body: bytes, path: str, headers: Mapping[str, str]) -> Any:
+        with self._arrived:
+            self.headers.append({key.lower(): value for key, value in headers.items()})
+            self.paths.append(path)
+            answer = self.answers.pop(0) if self.answers else OK
+            if answer == OK:
+                self.bodies.append(body)
+                self._arrived.notify_all()
+        return answer
+
+    def decode(self, body: bytes) -> Received:
+        raise NotImplementedError
+
+    def batches(self, count: int = 0) -> list[Received]:
+        """What has arrived when there are so many spans."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: sum(len(batch.spans) for batch in self._decoded()) >= count, 10)
+            return self._decoded()
+
+    def _decoded(self) -> list[Received]:
+        self._batches += [self.decode(body) for body in self.bodies[len(self._batches) :]]
+        return self._batches
+
+    def spans(self, count: int) -> list[dict[str, Any]]:
+        return [span for batch in self.batches(count) for span in batch.spans]
+
+    def names(self, count: int) -> list[str]:
+        return [span["name"] for span in self.spans(count)]
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class UdpAgent(Jaeger):
+    def __init__(self, port: int = 0) -> None:
+        super().__init__()
+        self._socket = socket.socket(type=socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", port))
+        self.port: int = self._socket.getsockname()[1]
+        self.endpoint = f"127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._receive)
+        self._thread.start()
+
+    def _receive(self) -> None:
+        while datagram := self._socket.recv(1 << 16):
+            self.take(datagram, "", {})
+
+    def decode(self, body: bytes) -> Received:
+        return from_thrift(jaeger_idl.decode_datagram(body))
+
+    def close(self) -> None:
+        with socket.socket(type=socket.SOCK_DGRAM) as end:
+            end.sendto(b"", ("127.0.0.1", self.port))
+        self._thread.join()
+        self._socket.close()
+
+
+class HttpCollector(Jaeger):
+    def __init__(self, tls: trustme.LeafCert | None = None) -> None:
+        super().__init__()
+        jaeger = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                answer = jaeger.take(body, self.path, dict(self.headers))
+                status, text = (202, b"") if answer == OK else answer
+                self.send_response(status)
+                self.send_header("Content-Type", "text/plain; charset=utf-8")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if tls is not None:
+            context = SSLContext(PROTOCOL_TLS_SERVER)
+            tls.configure_cert(context)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        scheme = "http" if tls is None else "https"
+        self.endpoint = f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def decode(self, body: bytes) -> Received:
+        return from_thrift(jaeger_idl.decode_batch(body))
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class GrpcCollector(Jaeger):
+    def __init__(self, tls: trustme.LeafCert | None = None) -> None:
+        super().__init__()
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(2), [self._handler(POST_SPANS), self._handler(OTLP_EXPORT)], options=GRPC_OPTIONS
+        )
+        if tls is None:
+            port = self._server.add_insecure_port("127.0.0.1:0")
+        else:
+            pair = (tls.private_key_pem.bytes(), b"".join(blob.bytes() for blob in tls.cert_chain_pems))
+            port = self._server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+        self.endpoint = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
+        self._server.start()
+
+    def _handler(self, path: str) -> Any:
+        def call(body: bytes, context: grpc.ServicerContext) -> bytes:
+            answer = self.take(body, path, {key: str(value) for key, value in context.invocation_metadata()})
+            if answer != OK:
+                context.abort(*answer)
+            return b""
+
+        _, service, method = path.split("/")
+        return grpc.method_handlers_generic_handler(service, {method: grpc.unary_unary_rpc_method_handler(call)})
+
+    def decode(self, body: bytes) -> Received:
+        return from_proto(body)
+
+    def close(self) -> None:
+        self._server.stop(None).wait()
+
+
+KINDS: dict[str, type[Jaeger]] = {"thrift-udp": UdpAgent, "thrift-http": HttpCollector, "grpc": GrpcCollector}
+
+
+class Made:
+    """Makes sinks and servers, and keeps what was said and counted."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.counted: dict[str, int] = {}
+        self._stack = contextlib.ExitStack()
+
+    def server(self, protocol: str, *arguments: Any) -> Any:
+        server = KINDS[protocol](*arguments)
+        self._stack.callback(server.close)
+        return server
+
+    def sink(self, protocol: str, endpoint: str, /, **environ: str) -> Sink:
+        plan = ShipPlan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol, jaeger_endpoint=endpoint)
+        sink = make_sink("jaeger", Surroundings(plan, {}, self.remember, self.count, environ, self.problems.append))
+        self._stack.callback(sink.close)
+        return sink
+
+    def both(self, protocol: str, **environ: str) -> tuple[Any, Sink]:
+        server = self.server(protocol)
+        return server, self.sink(protocol, server.endpoint, **environ)
+
+    def remember(self, state: Mapping[str, Any]) -> None:
+        raise AssertionError("there is nothing to remember")
+
+    def count(self, text: str, number: int) -> None:
+        if number:
+            said = text.format(count="N")
+            self.counted[said] = self.counted.get(said, 0) + number
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture
+def make() -> Iterator[Made]:
+    made = Made()
+    yield made
+    made.close()
+
+
+def any_value(value: Any) -> AnyValue:
+    if isinstance(value, list):
+        return AnyValue(array_value=ArrayValue(values=[any_value(item) for item in value]))
+    if isinstance(value, dict):
+        return AnyValue(kvlist_value=KeyValueList(values=attributes(value)))
+    fields = {str: "string_value", bool: "bool_value", int: "int_value", float: "double_value", bytes: "bytes_value"}
+    return AnyValue() if value is None else AnyValue(**{fields[type(value)]: value})
+
+
+def attributes(found: Mapping[str, Any]) -> list[KeyValue]:
+    return [KeyValue(key=key, value=any_value(value)) for key, value in found.items()]
+
+
+def resource(service: str) -> bytes:
+    return Resource(attributes=attributes({"service.name": service, "host.cpus": 8})).SerializeToString()
+
+
+def scope(name: str = "lib", version: str = "1.2", **more: Any) -> bytes:
+    return InstrumentationScope(name=name, version=version, attributes=attributes(more)).SerializeToString()
+
+
+def span(number: int, size: int = 0, **more: Any) -> bytes:
+    """An encoded span that has the number as its ids and name, and a text of this size."""
+    parts = {
+        "trace_id": number.to_bytes(16, "big"),
+        "span_id": number.to_bytes(8, "big"),
+        "name": str(number),
+        "kind": Span.SPAN_KIND_CONSUMER,
+        "start_time_unix_nano": START,
+        "end_time_unix_nano": START + 250_000_000,
+        "attributes": attributes({"text": "x" * size} if size else {}),
+        **more,
+    }
+    return Span(**parts).SerializeToString()
+
+
+def batch(numbers: Sequence[int], size: int = 0, service: str = "a") -> Batch:
+    return Batch(resource(service), scope(), [span(number, size) for number in numbers])
+
+
+def only(spans: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    (found,) = spans
+    return found
+
+
+@pytest.mark.parametrize("protocol", OWN)
+def test_a_span_arrives_whole(make: Made, protocol: str) -> None:
+    """Ids with their highest bits set, the parent, times, and a tag of its type for everything else that OTLP has."""
+    jaeger, sink = make.both(protocol)
+    trace_id, span_id, parent_id = b"\xff" + bytes(14) + b"\x01", b"\xfe" + bytes(6) + b"\x02", bytes(7) + b"\x03"
+    encoded = Span(
+        trace_id=trace_id,
+        span_id=span_id,
+        trace_state="a=b",
+        parent_span_id=parent_id,
+        name="näme",
+        kind=Span.SPAN_KIND_PRODUCER,
+        start_time_unix_nano=START,
+        end_time_unix_nano=START + 1_250_000_111,
+        attributes=attributes(
+            {
+                "text": "grüße",
+                "empty": "",
+                "true": True,
+                "false": False,
+                "zero": 0,
+                "least": -(2**63),
+                "most": 2**63 - 1,
+                "double": -0.5,
+                "bytes": b"\x00\xff",
+                "list": ["ä", 1, 2.5, False, b"\x01"],
+                "map": {"a": [1], "b": {"c": "d"}},
+                "nothing": None,
+            }
+        ),
+        dropped_attributes_count=1,
+        events=[
+            Span.Event(
+                time_unix_nano=START + 1_000,
+                name="exception",
+                attributes=attributes({"exception.type": "ValueError", "n": 3}),
+                dropped_attributes_count=2,
+            ),
+            Span.Event(time_unix_nano=START + 2_000, name="hidden", attributes=attributes({"event": "shown"})),
+        ],
+        dropped_events_count=3,
+        links=[
+            Span.Link(trace_id=b"\xf0" * 16, span_id=b"\xf1" * 8),
+            Span.Link(
+                trace_id=b"\x0a" * 16,
+                span_id=b"\x0b" * 8,
+                attributes=attributes({"why": "x"}),
+                dropped_attributes_count=5,
+            ),
+        ],
+        dropped_links_count=4,
+        status=Status(code=Status.STATUS_CODE_ERROR, message="it broke"),
+        flags=0x100,
+    ).SerializeToString()
+    sink.deliver([Batch(resource("my service"), scope(extra=True), [encoded])])
+    (received,) = jaeger.batches(1)
+    assert received.service == "my service"
+    assert received.tags == [("host.cpus", "LONG", 8)]
+    found = only(received.spans)
+    tags, logs = found.pop("tags"), found.pop("logs")
+    exact = protocol == "grpc"  # Thrift has microseconds
+    assert found == {
+        "trace": trace_id.hex(),
+        "span": span_id.hex(),
+        "parent": parent_id.hex(),
+        "name": "näme",
+        "links": [(1, "f0" * 16, "f1" * 8), (1, "0a" * 16, "0b" * 8)],
+        "start": START if exact else START // 1000 * 1000,
+        "duration": 1_250_000_111 if exact else 1_250_000_000,
+    }
+    assert sorted(tags) == sorted(
+        [
+            ("extra", "BOOL", True),
+            ("text", "STRING", "grüße"),
+            ("empty", "STRING", ""),
+            ("true", "BOOL", True),
+            ("false", "BOOL", False),
+            ("zero", "LONG", 0),
+            ("least", "LONG", -(2**63)),
+            ("most", "LONG", 2**63 - 1),
+            ("double", "DOUBLE", -0.5),
+            ("bytes", "BINARY", b"\x00\xff"),
+            ("list", "STRING", '["ä",1,2.5,false,"AQ=="]'),
+            ("map", "STRING", '{"a":[1],"b":{"c":"d"}}'),
+            ("otel.scope.name", "STRING", "lib"),
+            ("otel.scope.version", "STRING", "1.2"),
+            ("otel.library.name", "STRING", "lib"),
+            ("otel.library.version", "STRING", "1.2"),
+            ("span.kind", "STRING", "producer"),
+            ("w3c.tracestate", "STRING", "a=b"),
+            ("otel.status_code", "STRING", "ERROR"),
+            ("otel.status_description", "STRING", "it broke"),
+            ("error", "BOOL", True),
+            ("otel.dropped_attributes_count", "LONG", 1),
+            ("otel.dropped_events_count", "LONG", 3),
+            ("otel.dropped_links_count", "LONG", 4),
+        ]
+    )
+    start = START if exact else START // 1000 * 1000
+    assert logs == [
+        (
+            start + 1_000,
+            [
+                ("event", "STRING", "exception"),
+                ("exception.type", "STRING", "ValueError"),
+                ("n", "LONG", 3),
+                ("otel.event.dropped_attributes_count", "LONG", 2),
+            ],
+        ),
+        (start + 2_000, [("event", "STRING", "shown")]),
+        (
+            start,
+            [
+                ("event", "STRING", "link"),
+                ("trace_id", "STRING", "0a" * 16),
+                ("span_id", "STRING", "0b" * 8),
+                ("why", "STRING", "x"),
+                ("otel.dropped_attributes_count", "LONG", 5),
+            ],
+        ),
+    ]
+    assert (make.problems, make.counted) == ([], {})
+
+
+@pytest.mark.parametrize("protocol", OWN)
+@pytest.mark.parametrize(
+    ("kind", "status", "expected"),
+    [
+        (Span.SPAN_KIND_UNSPECIFIED, Status(), {}),
+        (Span.SPAN_KIND_INTERNAL, Status(message="ignored"), {}),
+        (Span.SPAN_KIND_SERVER, Status(code=Status.STATUS_CODE_OK), {"span.kind": "server", "otel.status_code": "OK"}),
+        (
+            Span.SPAN_KIND_CLIENT,
+            Status(code=Status.STATUS_CODE_ERROR),
+            {"span.kind": "client", "otel.status_code": "ERROR", "error": True},
+        ),
+        (Span.SPAN_KIND_CONSUMER, Status(), {"span.kind": "consumer"}),
+    ],
+)
+def test_kinds_and_status(make: Made, protocol: str, kind: Any, status: Status, expected: dict[str, Any]) -> None:
+    """An internal span has no tag for its kind, and an unset status none either. A root has no parent."""
+    jaeger, sink = make.both(protocol)
+    sink.deliver([Batch(b"", b"", [span(1, kind=kind, status=status)])])
+    (received,) = jaeger.batches(1)
+    found = only(received.spans)
+    assert {key: value for key, _, value in found["tags"]} == expected
+    assert (found["parent"], found["links"], found["logs"]) == ("00" * 8, [], [])
+    assert received.service == "unknown_service"
+
+
+@pytest.mark.parametrize("protocol", OWN)
+def test_what_the_user_called_error_gives_way_to_the_status(make: Made, protocol: str) -> None:
+    """Jaeger marks a trace by a tag that is true, and a span has it once."""
+    jaeger, sink = make.both(protocol)
+    failed = span(1, attributes=attributes({"error": "text"}), status=Status(code=Status.STATUS_CODE_ERROR))
+    sink.deliver([Batch(b"", b"", [failed])])
+    assert [tag for tag in only(jaeger.spans(1))["tags"] if tag[0] == "error"] == [("error", "BOOL", True)]
+
+
+@pytest.mark.parametrize("protocol", OWN)
+def test_a_batch_is_of_one_process(make: Made, protocol: str) -> None:
+    """Spans of one Resource go together, whatever their scopes; each has the tags of its own."""
+    jaeger, sink = make.both(protocol)
+    sink.deliver(
+        [
+            Batch(resource("a"), scope("one"), [span(1), span(2)]),
+            Batch(resource("b"), scope("one"), [span(3)]),
+            Batch(resource("a"), scope("two"), [span(4)]),
+        ]
+    )
+    found = {batch.service: [item["name"] for item in batch.spans] for batch in jaeger.batches(4)}
+    assert found == {"a": ["1", "2", "4"], "b": ["3"]}
+    scopes = {item["name"]: {key: value for key, _, value in item["tags"]} for item in jaeger.spans(4)}
+    assert {name: tags["otel.scope.name"] for name, tags in scopes.items()} == {
+        "1": "one",
+        "2": "one",
+        "3": "one",
+        "4": "two",
+    }
+
+
+def test_datagrams_are_as_long_as_an_agent_takes_and_no_longer(make: Made) -> None:
+    """A portion becomes hardly more datagrams than its size asks for, and all of them arrive."""
+    jaeger, sink = make.both("thrift-udp")
+    sink.deliver([batch(range(1, 5001), size=100)])
+    assert jaeger.names(5000) == [str(number) for number in range(1, 5001)]
+    sizes = [len(body) for body in jaeger.bodies]
+    assert max(sizes) <= 65_000
+    assert len(sizes) <= sum(sizes) // 65_000 + 2
+    assert make.counted == {}
+
+
+def test_a_span_that_fits_into_no_datagram_is_counted(make: Made) -> None:
+    """It costs nobody else anything."""
+    jaeger, sink = make.both("thrift-udp")
+    encoded = [span(1), span(2, size=66_000), span(3), span(4, size=64_000), span(5)]
+    sink.deliver([Batch(resource("a"), scope(), encoded)])
+    assert sorted(jaeger.names(4)) == ["1", "3", "4", "5"]
+    assert make.counted == {
+        f"N spans were refused by udp://{jaeger.endpoint} and are lost: larger than a datagram, which has 65,000 bytes "
+        "at most": 1
+    }
+
+
+@pytest.mark.parametrize("protocol", ANSWERING)
+def test_requests_are_below_a_megabyte(make: Made, protocol: str) -> None:
+    """A gRPC server takes four, and one in between perhaps one."""
+    jaeger, sink = make.both(protocol)
+    sink.deliver([batch(range(1, 3001), size=1000)])
+    assert jaeger.names(3000) == [str(number) for number in range(1, 3001)]
+    sizes = [len(body) for body in jaeger.bodies]
+    assert max(sizes) < 900_000
+    assert len(sizes) <= sum(sizes) // 900_000 + 2
+
+
+@pytest.mark.parametrize("protocol", OWN)
+def test_no_more_spans_go_at_once_than_asked_for(make: Made, protocol: str) -> None:
+    jaeger, sink = make.both(protocol, OTEL_BSP_MAX_EXPORT_BATCH_SIZE="4", OTEL_BSP_SCHEDULE_DELAY="20")
+    sink.deliver([batch(range(10))])
+    assert [len(received.spans) for received in jaeger.batches(10)] == [4, 4, 2]
+    assert sink.delay == 0.02
+
+
+BUSY = [
+    pytest.param("thrift-http", (500, b"Cannot submit Jaeger batch: server busy"), id="http-500"),
+    pytest.param("thrift-http", (503, b""), id="http-503"),
+    pytest.param("grpc", (grpc.StatusCode.RESOURCE_EXHAUSTED, "server busy"), id="grpc-exhausted"),
+    pytest.param("grpc", (grpc.StatusCode.UNKNOWN, "storage is down"), id="grpc-unknown"),
+    pytest.param("grpc", (grpc.StatusCode.UNAVAILABLE, "later"), id="grpc-unavailable"),
+]
+
+
+@pytest.mark.parametrize(("protocol", "answer"), BUSY)
+def test_a_busy_collector_gets_every_span_once(make: Made, protocol: str, answer: Any) -> None:
+    """What a full queue is answered with is no refusal; what was taken before is not sent again."""
+    jaeger, sink = make.both(protocol, OTEL_BSP_MAX_EXPORT_BATCH_SIZE="4")
+    jaeger.answers = [OK, answer, OK, answer]
+    batches = [batch(range(10)), Batch(resource("a"), scope(), [b"\x0a\xff"])]
+    for _ in range(2):
+        with pytest.raises(DeliveryError):
+            sink.deliver(batches)
+    sink.deliver(batches)
+    assert jaeger.names(10) == [str(number) for number in range(10)]
+    assert make.counted == {"N spans could not be decoded and were skipped": 1}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "answer", "said"),
+    [
+        ("thrift-http", (403, b"no"), "HTTP 403 Forbidden: no"),
+        ("grpc", (grpc.StatusCode.PERMISSION_DENIED, "no"), "PERMISSION_DENIED: no"),
+    ],
+)
+def test_what_is_refused_for_good_is_counted(make: Made, protocol: str, answer: Any, said: str) -> None:
+    jaeger, sink = make.both(protocol, OTEL_BSP_MAX_EXPORT_BATCH_SIZE="4")
+    jaeger.answers = [OK, answer]
+    sink.deliver([batch(range(10))])
+    assert jaeger.names(6) == ["0", "1", "2", "3", "8", "9"]
+    place = jaeger.endpoint + ("/api/traces" if protocol == "thrift-http" else "")
+    assert make.counted == {f"N spans were refused by {place} and are lost: {said}": 4}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "answer"),
+    [
+        ("thrift-http", (413, b"")),
+        ("grpc", (grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max (9 vs. 5)")),
+    ],
+)
+def test_a_request_that_is_too_large_goes_in_parts(make: Made, protocol: str, answer: Any) -> None:
+    jaeger, sink = make.both(protocol)
+    jaeger.answers = [answer]
+    sink.deliver([batch(range(10))])
+    assert [len(received.spans) for received in jaeger.batches(10)] == [5, 5]
+    assert make.counted == {}
+
+
+def test_nothing_is_lost_while_no_agent_listens_on_this_machine(make: Made) -> None:
+    """The kernel says so, though UDP does not."""
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    sink = make.sink("thrift-udp", f"127.0.0.1:{port}")
+    batches = [batch(range(2000), size=200)]
+    for _ in range(3):
+        with pytest.raises(DeliveryError, match=f"^cannot reach udp://127.0.0.1:{port}: nobody listens there$"):
+            sink.deliver(batches)
+    jaeger = make.server("thrift-udp", port)
+    sink.deliver(batches)
+    assert jaeger.names(2000) == [str(number) for number in range(2000)]
+
+
+def test_an_agent_without_an_address_is_told(make: Made) -> None:
+    sink = make.sink("thrift-udp", "no-such-host.invalid:7")
+    with pytest.raises(DeliveryError, match="its name cannot be resolved"):
+        sink.deliver([batch([1])])
+
+
+def test_an_agent_at_an_ipv6_address(make: Made) -> None:
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as agent:
+        try:
+            agent.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        agent.settimeout(10)
+        make.sink("thrift-udp", f"[::1]:{agent.getsockname()[1]}").deliver([batch([1])])
+        assert len(jaeger_idl.decode_datagram(agent.recv(1 << 16)).spans) == 1
+
+
+def test_a_request_by_http_is_as_a_collector_wants_it(make: Made) -> None:
+    jaeger, sink = make.both("thrift-http", OTEL_EXPORTER_JAEGER_USER="me", OTEL_EXPORTER_JAEGER_PASSWORD="secret")
+    sink.deliver([batch([1])])
+    assert jaeger.paths == ["/api/traces?format=jaeger.thrift"]
+    assert jaeger.headers[0]["content-type"] == "application/x-thrift"
+    assert jaeger.headers[0]["authorization"] == "Basic " + base64.b64encode(b"me:secret").decode()
+
+
+def test_a_call_by_grpc_is_as_a_collector_wants_it(make: Made) -> None:
+    jaeger, sink = make.both("grpc", OTEL_EXPORTER_JAEGER_USER="me", OTEL_EXPORTER_JAEGER_PASSWORD="secret")
+    sink.deliver([batch([1])])
+    assert jaeger.paths == [POST_SPANS]
+    assert jaeger.headers[0]["authorization"] == "Basic " + base64.b64encode(b"me:secret").decode()
+
+
+@pytest.mark.parametrize("protocol", ANSWERING)
+def test_tls(make: Made, tmp_path: Path, protocol: str) -> None:
+    """With the authority of the standard variable spans arrive, and without it they wait."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    jaeger = make.server(protocol, authority.issue_cert("127.0.0.1"))
+    trusting = make.sink(protocol, jaeger.endpoint, OTEL_EXPORTER_JAEGER_CERTIFICATE=str(tmp_path / "ca.pem"))
+    trusting.deliver([batch([1])])
+    assert jaeger.names(1) == ["1"]
+    with pytest.raises(DeliveryError, match="certificate"):
+        make.sink(protocol, jaeger.endpoint).deliver([batch([2])])
+    assert jaeger.names(1) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "server", "path"),
+    [
+        ("otlp-http", "thrift-http", "/v1/traces"),
+        ("otlp-grpc", "grpc", OTLP_EXPORT),
+    ],
+)
+def test_otlp_is_sent_with_jaegers_settings(make: Made, protocol: str, server: str, path: str) -> None:
+    """Not with those of OTLP, whose headers may be the key to another back end."""
+    jaeger = make.server(server)
+    sink = make.sink(
+        protocol,
+        jaeger.endpoint,
+        OTEL_EXPORTER_JAEGER_USER="me",
+        OTEL_EXPORTER_JAEGER_PASSWORD="secret",
+        OTEL_EXPORTER_OTLP_HEADERS="api-key=foreign,authorization=foreign",
+        OTEL_EXPORTER_OTLP_COMPRESSION="gzip",
+    )
+    sink.deliver([batch([1, 2])])
+    assert jaeger.paths == [path]
+    assert jaeger.headers[0]["authorization"] == "Basic " + base64.b64encode(b"me:secret").decode()
+    assert "api-key" not in jaeger.headers[0]
+    (received,) = ExportTraceServiceRequest.FromString(jaeger.bodies[0]).resource_spans
+    assert [item.name for item in received.scope_spans[0].spans] == ["1", "2"]
+
+
+@pytest.mark.parametrize("protocol", OWN)
+def test_what_is_no_span_is_counted_and_skipped(make: Made, protocol: str) -> None:
+    """Bytes that are none, ids longer than Jaeger's, values without end. The others go, without a Resource."""
+    jaeger, sink = make.both(protocol)
+    deep = b"\x0a\x01x"
+    for _ in range(2000):
+        deep = field(0x2A, field(0x0A, deep))
+    too_deep = span(4) + field(0x4A, field(0x0A, b"deep") + field(0x12, deep))
+    too_long = [span(2, trace_id=b"x" * 17), span(3, links=[Span.Link(trace_id=b"x" * 16, span_id=b"x" * 9)])]
+    sink.deliver([Batch(b"\x0a\xff", b"\x0a\xff", [b"\x0a\xff", *too_long, too_deep, span(1)])])
+    assert jaeger.names(1) == ["1"]
+    assert make.counted == {"N spans could not be decoded and were skipped": 4}
+    sink.deliver([Batch(b"", b"", [b"\x0a\xff"])])
+    assert len(jaeger.bodies) == 1, "there is no request without spans"
+
+
+WITHOUT_THRIFT = """
+import sys
+sys.modules["thrift"] = None  # what Python keeps of a package that is not there
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sinks import Surroundings, make_sink
+protocol = sys.argv[1]
+plan = ShipPlan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
+try:
+    make_sink("jaeger", Surroundings(plan, {}, None, None, {}, print)).close()
+    print("made")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("protocol", ["thrift-udp", "thrift-http"])
+def test_without_the_package_the_user_learns_how_to_get_it(protocol: str) -> None:
+    assert without_thrift(protocol).startswith(
+        f"{SettingError.__name__} RAY_TRACING_JAEGER_PROTOCOL={protocol} needs the package 'thrift', which cannot be "
+    )
+    assert "pip install 'ray-tracing-hooks[jaeger]'" in without_thrift(protocol)
+
+
+@pytest.mark.parametrize("protocol", ["otlp-grpc", "otlp-http", "grpc"])
+def test_the_other_protocols_need_no_package(protocol: str) -> None:
+    assert without_thrift(protocol) == "made\n"
+
+
+def without_thrift(protocol: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THRIFT, protocol], check=True, capture_output=True, text=True, timeout=60
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("accelerated", [True, False])
+def test_thrift_without_its_extension_writes_the_same(make: Made, accelerated: bool) -> None:
+    """The package may be installed where no compiler was."""
+    program = (
+        "import sys\n"
+        f"if not {accelerated}: sys.modules['thrift.protocol.fastbinary'] = None\n"
+        "from ray_tracing_hooks._formats import jaeger, jaeger_thrift\n"
+        "from ray_tracing_hooks._formats.span import Scope, decode_span\n"
+        f"found = jaeger.jaeger_span(decode_span({rich()!r}), Scope('lib', '1', {{}}))\n"
+        "for encoder in (jaeger_thrift.BINARY, jaeger_thrift.COMPACT):\n"
+        "    process = encoder.process(jaeger.process({'service.name': 'ä', 'n': 1}))\n"
+        "    print(encoder.request(process, [encoder.span(found)] * 20).hex())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    binary, compact = map(bytes.fromhex, done.stdout.split())
+    received = from_thrift(jaeger_idl.decode_batch(binary))
+    assert received == from_thrift(jaeger_idl.decode_datagram(compact))
+    assert len(received.spans) == 20
+    assert ("double", "DOUBLE", 0.5) in received.spans[19]["tags"]
+    assert received.spans[19]["logs"] == [(1000, [("event", "STRING", "e"), ("true", "BOOL", True)])]
+
+
+def rich() -> bytes:
+    return span(
+        7,
+        attributes=attributes({"double": 0.5, "long": -1, "bytes": b"\xff", "text": "ü", "false": False}),
+        events=[Span.Event(time_unix_nano=1000, name="e", attributes=attributes({"true": True}))],
+        links=[Span.Link(trace_id=b"\xf0" * 16, span_id=b"\xf1" * 8)],
+    )
+
+
+def test_a_sink_has_nothing_to_hand_on(make: Made) -> None:
+    sink = make.sink("thrift-udp", "127.0.0.1:7")
+    assert sink.checkpoint() == {}
+    assert sink.delay == 1

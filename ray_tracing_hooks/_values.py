@@ -221,4 +221,4 @@ def shown(value: object) -> str:
 
 def without_credentials(url: str) -> str:
     """A URL, or ``host:port``, with what stands before an ``@`` masked."""
-    return re.sub(r"^(\w+://)?[^/]*@", r"\1********@", url)
+    return re.sub(r"^([^/@?]*://)?.*@", r"\1********@", url)

@@ -6,14 +6,15 @@ import click
 
 from ray_tracing_hooks import __version__
 from ray_tracing_hooks._cli.config import config
+from ray_tracing_hooks._cli.replay import replay
 from ray_tracing_hooks._cli.tree import tree
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ray-tracing-hooks")
 def main() -> None:
-    """Tracing of Ray programs: look at what was recorded, and at how it is set up."""
+    """Tracing of Ray programs: look at what was recorded, send it on, see how it is set up."""
 
 
-for command in (tree, config):
+for command in (tree, replay, config):
     main.add_command(command)

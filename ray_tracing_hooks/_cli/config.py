@@ -4,10 +4,45 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import click
 
-from ray_tracing_hooks._settings import SETTINGS, load_with_sources
+from ray_tracing_hooks import _standard
+from ray_tracing_hooks._settings import SETTINGS, Setting, load_with_sources
+from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable
+from ray_tracing_hooks._values import URL
+
+_MASK = "********"
+_DEFAULT = "default"
+
+
+class _Row(NamedTuple):
+    """A setting and what it is here, without secrets. ``group`` is the heading that it stands under."""
+
+    setting: Setting | Variable
+    variable: str
+    value: Any
+    source: str
+    group: str
+
+    @property
+    def text(self) -> str:
+        if self.setting.secret and isinstance(self.value, str):
+            return self.value
+        return self.setting.text(self.value)
+
+    @property
+    def meaning(self) -> str:
+        return self.setting.meaning.replace("`", "")
+
+    def described(self) -> dict[str, Any]:
+        value = sorted(self.value) if isinstance(self.value, frozenset) else self.value
+        return {"variable": self.variable, "value": value, "source": self.source, "meaning": self.setting.meaning}
 
 
 @click.command()
@@ -16,29 +51,105 @@ from ray_tracing_hooks._settings import SETTINGS, load_with_sources
 def config(context: click.Context, as_json: bool) -> None:
     """Show every setting: its value, where it comes from, and what it means.
 
-    Settings are the RAY_TRACING_* variables and the YAML file that RAY_TRACING_CONFIG names. What is wrong with them is
-    shown too, and ends with exit code 2.
+    Settings are the RAY_TRACING_* variables, the YAML file that RAY_TRACING_CONFIG names, and the standard OTEL_*
+    variables that count here. Of passwords, keys and headers only the names are shown. What is wrong is shown too, and
+    ends with exit code 2.
     """
     problems: list[str] = []
     settings, sources = load_with_sources(os.environ, problems.append)
-    rows = [(setting, getattr(settings, setting.name), sources[setting.name]) for setting in SETTINGS]
+    ours = [
+        _row(setting, setting.variable, getattr(settings, setting.name), sources[setting.name]) for setting in SETTINGS
+    ]
+    standard = []
+    for variable in VARIABLES:
+        value, source = _standard.read_with_source(variable.name, os.environ, lambda _problem: None)
+        standard.append(_row(variable, variable.name, value, source, _group(variable.name)))
+    _standard.check(os.environ, problems.append, leaving_out=())
+    problems = [_without_credentials(problem) for problem in problems]
     if as_json:
-        described = [
-            {
-                "name": setting.name,
-                "variable": setting.variable,
-                "value": sorted(value) if isinstance(value, frozenset) else value,
-                "source": source,
-                "meaning": setting.meaning,
-            }
-            for setting, value, source in rows
-        ]
-        click.echo(json.dumps({"settings": described, "problems": problems}, indent=2))
+        described = {
+            "settings": [{"name": row.setting.name, **row.described()} for row in ours],
+            "standard": [row.described() for row in standard],
+            "problems": problems,
+        }
+        click.echo(json.dumps(described, indent=2))
     else:
-        for setting, value, source in rows:
-            click.echo(f"{click.style(setting.variable, bold=True)} = {setting.text(value)}  ({source})")
-            click.echo(f"    {setting.meaning.replace('`', '')}")
+        _print(ours, standard, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
         for problem in problems:
             click.echo(f"error: {problem}", err=True)
     if problems:
         context.exit(2)
+
+
+def _row(setting: Setting | Variable, variable: str, value: Any, source: str | None, group: str = "") -> _Row:
+    return _Row(setting, variable, _masked(setting, value) if setting.secret else value, source or _DEFAULT, group)
+
+
+def _masked(setting: Setting | Variable, value: Any) -> Any:
+    """The value without what is secret in it."""
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        return dict.fromkeys(value, _MASK)
+    if setting.kind is URL:
+        # A query may hold a key.
+        return re.sub(r"\?.*", f"?{_MASK}", re.sub(r"^([^/@?]*://)?.*@", rf"\1{_MASK}@", value))
+    return _MASK
+
+
+def _without_credentials(problem: str) -> str:
+    """A sentence about a wrong value, whatever may stand before an ``@`` in that."""
+    return re.sub(r"=(['\"])([^/@?]*://)?.*@", rf"=\1\2{_MASK}@", problem)
+
+
+def _group(variable: str) -> str:
+    if variable.startswith(OTLP):
+        return "OTLP exporter"
+    if variable.startswith(JAEGER):
+        return "Jaeger exporter"
+    if variable.startswith("OTEL_BSP_"):
+        return "Delivery"
+    return "Limits" if variable.endswith("_LIMIT") else "Recording"
+
+
+def _print(ours: list[_Row], standard: list[_Row], width: int | None) -> None:
+    """For people. ``width`` is that of the terminal; without one nothing is wrapped."""
+    for row in ours:
+        _print_in_full(row, width)
+    given = [row for row in standard if row.source != _DEFAULT]
+    if given:
+        _print_heading("Standard variables that are set")
+        for row in given:
+            _print_in_full(row, width)
+    unset = [row for row in standard if row.source == _DEFAULT]
+    if unset:
+        _print_heading("Standard variables that are not set (and what counts instead)")
+    name_width = max((len(row.variable) for row in unset), default=0)
+    groups: dict[str, list[_Row]] = {}
+    for row in unset:
+        groups.setdefault(row.group, []).append(row)
+    for group, rows in groups.items():
+        click.echo(f"{group}:")
+        for row in rows:
+            instead = row.text.replace("`", "")
+            head = f"  {row.variable:{name_width}}  "
+            _print_wrapped(f"{row.meaning}{f' ({instead})' if instead else ''}", width, head)
+
+
+def _print_heading(text: str) -> None:
+    click.echo(f"\n{click.style(text, bold=True)}")
+
+
+def _print_in_full(row: _Row, width: int | None) -> None:
+    text = row.text.replace("`", "")
+    click.echo(f"{click.style(row.variable, bold=True)} ={f' {text}' if text else ''}  ({row.source})")
+    _print_wrapped(row.meaning, width, "    ")
+
+
+def _print_wrapped(text: str, width: int | None, head: str) -> None:
+    """The text after ``head``, further lines below its beginning."""
+    if width is None:
+        click.echo(head + text)
+    else:
+        indent = " " * len(head)
+        click.echo(click.wrap_text(text, max(width, len(head) + 20), initial_indent=head, subsequent_indent=indent))

@@ -317,7 +317,7 @@ class Shipper:
         drained = not self._folder.look(set()).processes
         with contextlib.suppress(OSError):
             for name in os.listdir(self._path):
-                if name == WAKE or (drained and (name in {PLAN, NEWS} or name.startswith(("progress-", "flush-")))):
+                if name == WAKE or (drained and (name in {PLAN, NEWS} or name.startswith(("progress-", "flush-", ".replay-")))):
                     os.unlink(os.path.join(self._path, name))
             lock = os.path.join(self._path, LOCK)
             if is_file_at(self._lock, lock):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_tracing_hooks._cli.config import config
 from ray_tracing_hooks._settings import SETTINGS, Settings, load, load_with_sources, markdown_table
 from ray_tracing_hooks._values import SECONDS, SIZE
 
@@ -331,43 +328,3 @@ def test_the_readme_holds_the_table_of_settings() -> None:
     assert before
     assert table.strip() == markdown_table().strip()
     assert after
-
-
-def test_config_shows_each_setting_and_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In words, with exit code 0."""
-    monkeypatch.setenv("RAY_TRACING_SPOOL_MAX_BYTES", "2 GiB")
-    result = CliRunner().invoke(config)
-    assert result.exit_code == 0
-    assert "RAY_TRACING_SPOOL_MAX_BYTES = 2 GiB  (RAY_TRACING_SPOOL_MAX_BYTES)\n" in result.output
-    assert "RAY_TRACING_FLUSH_TIMEOUT = 5  (default)\n    seconds that a driver's exit waits" in result.output
-    assert all(setting.variable in result.output for setting in SETTINGS)
-
-
-def test_config_shows_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the error stream, with exit code 2."""
-    monkeypatch.setenv("RAY_TRACING_FLUSH_TIMEOUT", "soon")
-    result = CliRunner().invoke(config)
-    assert result.exit_code == 2
-    assert result.stderr == (
-        "error: RAY_TRACING_FLUSH_TIMEOUT='soon' is ignored: expected a number of seconds of 0 or more, such as 5; "
-        "using 5.\n"
-    )
-
-
-def test_config_speaks_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values as JSON has them, and the problems in the same object."""
-    monkeypatch.setenv("RAY_TRACING_RAY", "actor")
-    monkeypatch.setenv("RAY_TRACING_STRICT", "perhaps")
-    result = CliRunner().invoke(config, ["--json"])
-    assert result.exit_code == 2
-    shown = json.loads(result.stdout)
-    rows = {row["name"]: row for row in shown["settings"]}
-    assert rows["ray"] == {
-        "name": "ray",
-        "variable": "RAY_TRACING_RAY",
-        "value": ["actor"],
-        "source": "RAY_TRACING_RAY",
-        "meaning": rows["ray"]["meaning"],
-    }
-    assert rows["strict"]["value"] is False
-    assert len(shown["problems"]) == 1

@@ -119,10 +119,13 @@ def test_headers_are_percent_decoded_and_bad_pairs_left_out_without_being_shown(
     assert "noequals" not in problem
 
 
-def test_credentials_in_a_wrong_endpoint_are_not_shown() -> None:
-    _, (problem,) = values(f"{OTLP}ENDPOINT", {f"{OTLP}ENDPOINT": "ftp://me:secret@c"})
+@pytest.mark.parametrize(
+    "endpoint", ["ftp://me:secret@c", "ftp://me:se/secret@c", "ht-tp://me:secret@c", "me:x/secret@c:0"]
+)
+def test_credentials_in_a_wrong_endpoint_are_not_shown(endpoint: str) -> None:
+    _, (problem,) = values(f"{OTLP}ENDPOINT", {f"{OTLP}ENDPOINT": endpoint})
     assert "secret" not in problem
-    assert "ftp://********@c" in problem
+    assert "********@c" in problem
 
 
 def test_resource_attributes_without_a_value_are_told() -> None:

@@ -1,0 +1,261 @@
+"""``ray-tracing-hooks replay``: send recorded spans, from files or a spool that was left over, to an exporter."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import click
+
+from ray_tracing_hooks._cli.text import count, duration
+from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._insight import read as reading
+from ray_tracing_hooks._settings import Settings, load
+from ray_tracing_hooks._spool.layout import SUFFIX
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._ship.replay import Replay
+
+
+@click.command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--exporter", "exporters", metavar="NAME", multiple=True, help="Where to; may be given several times.")
+@click.option("--again", is_flag=True, help="From the beginning, even if an earlier replay has sent a part.")
+@click.option("--dry-run", is_flag=True, help="Only read, and say how many spans would be sent where.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to try again while nothing is delivered.",
+)
+@click.pass_context
+def replay(
+    context: click.Context,
+    paths: tuple[str, ...],
+    exporters: tuple[str, ...],
+    again: bool,
+    dry_run: bool,
+    timeout: float,
+) -> None:
+    """Send spans from files, or from a spool that was left over, to an exporter.
+
+    A PATH is a file of OTLP-JSON lines (*.jsonl, *.jsonl.gz) of any tool, a folder of such files, or a spool folder or
+    one above it. Nothing is removed. The exporters are those of RAY_TRACING_EXPORTERS, or otlp if that is only local,
+    and they are set up by the same variables as in a job, such as OTEL_EXPORTER_OTLP_ENDPOINT.
+
+    How far it came is kept beside the files, for each exporter and address: run again after it was interrupted, it
+    goes on from there, and with more in the files it sends only that. Ends with exit code 1 if not all could be sent.
+    """
+    settings = load(os.environ, _warn)
+    folders = _folders(paths)
+    environ = _delivery_environment()
+    names = _exporters(exporters, settings, folders)
+    failed = False
+    with ExitStack() as stack:
+        _hold(stack, folders)
+        for name in names:
+            failed |= not _Run(name, settings, environ, timeout=timeout, again=again).run(folders, dry_run=dry_run)
+    if failed:
+        context.exit(1)
+
+
+class _Run:
+    """All folders to one exporter."""
+
+    def __init__(
+        self, exporter: str, settings: Settings, environ: Mapping[str, str], *, timeout: float, again: bool
+    ) -> None:
+        from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  as below
+        from ray_tracing_hooks._ship.replay import Losses, make_plan  # noqa: PLC0415  not needed to print a help text
+
+        self._exporter = exporter
+        self._environ = environ
+        self._timeout = timeout
+        self._again = again
+        self._problems = Losses()
+        self._told: set[str] = set()
+        self._plan = make_plan(
+            exporter,
+            environ,
+            local_dir=settings.local_dir,
+            local_file_max_bytes=settings.local_file_max_bytes,
+            local_max_bytes=settings.local_max_bytes,
+            jaeger_protocol=settings.jaeger_protocol,
+            jaeger_endpoint=settings.jaeger_endpoint,
+        )
+        places, self._wrong = destinations(self._plan, environ)
+        self._where = places[0] if places else exporter
+
+    def run(self, folders: Mapping[str, Sequence[str]], *, dry_run: bool) -> bool:
+        """Whether all was well."""
+        from ray_tracing_hooks._ship.replay import Replay  # noqa: PLC0415  as above
+
+        replays = [
+            Replay(
+                folder,
+                files,
+                self._plan,
+                self._environ,
+                self._problems,
+                timeout=self._timeout,
+                tell=self._waiting,
+                again=self._again,
+            )
+            for folder, files in folders.items()
+        ]
+        before = sum(each.before for each in replays)
+        if before:
+            click.echo(f"{self._where}: resuming after {count(before, 'span')}", err=True)
+        began = time.monotonic()
+        failure = None
+        try:
+            with _progress(replays, self._where) as portion:
+                for each in replays:
+                    (each.count if dry_run else each.run)(portion)
+        except TracingError as error:
+            failure = str(error)
+        except KeyboardInterrupt:
+            self._sum_up(replays, "interrupted", time.monotonic() - began, dry_run=dry_run)
+            raise
+        self._sum_up(replays, failure, time.monotonic() - began, dry_run=dry_run)
+        return failure is None and not self._problems.lost
+
+    def _sum_up(self, replays: Sequence[Replay], failure: str | None, seconds: float, *, dry_run: bool) -> None:
+        sent = sum(each.sent for each in replays)
+        for problem in self._wrong if dry_run else ():  # otherwise the sink says so
+            self._problems.say(problem)
+        for problem in self._problems.tell():
+            _warn(problem)
+        if failure is not None:
+            found = [each.left() for each in replays]
+            left = (
+                f"{'' if all(complete for _, complete in found) else 'at least '}{sum(spans for spans, _ in found):,}"
+            )
+            click.echo(
+                f"error: {self._where}: {failure}. {count(sent, 'span')} sent, {left} left; running it again"
+                f"{', without --again,' if self._again else ''} goes on from there.",
+                err=True,
+            )
+            return
+        files = count(sum(each.files for each in replays), "file")
+        before = sum(each.before for each in replays)
+        if dry_run:
+            line = f"{count(sent, 'span')} in {files} would be sent to {self._where}"
+        elif not sent and before:
+            line = f"nothing new: {count(before, 'span')} sent to {self._where} before; --again sends them once more"
+        else:
+            line = f"{count(sent, 'span')} in {files} sent to {self._where} in {duration(seconds * 1e9)}"
+        # What the exporter `console` prints is not to be mixed with it.
+        click.echo(line, err=self._exporter == "console")
+
+    def _waiting(self, problem: str) -> None:
+        if problem not in self._told:
+            self._told.add(problem)
+            _warn(f"{problem}; trying again for {self._timeout:g} s")
+
+
+def _warn(text: str) -> None:
+    click.echo(f"warning: {text}", err=True)
+
+
+def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
+    """The files that are meant, by folder. Ends the command where there are none."""
+    try:
+        for path in paths:
+            if path.endswith(SUFFIX) and not os.path.isdir(path):
+                os.stat(path)
+                raise click.BadParameter(f"{path!r} is a part of a spool: expected its folder", param_hint="PATH")
+        files = reading.files(paths)
+    except FileNotFoundError as error:
+        raise click.BadParameter(f"{error.filename!r} does not exist", param_hint="PATH") from None
+    except OSError as error:
+        raise click.BadParameter(f"{error.filename!r} cannot be read: {error.strerror}", param_hint="PATH") from None
+    if not files:
+        raise click.ClickException(f"no spans in {', '.join(paths)}: no *.jsonl, *.jsonl.gz or *.spool there")
+    # By the real path of the folder, so that no file comes twice.
+    real = sorted({os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file)) for file in files})
+    return {folder: list(found) for folder, found in groupby(real, os.path.dirname)}
+
+
+def _exporters(given: Sequence[str], settings: Settings, folders: Mapping[str, Sequence[str]]) -> list[str]:
+    """The exporters to send to. Ends the command where one is unknown or would feed what it writes to itself."""
+    from ray_tracing_hooks._ship.sinks import entry_point, known_sinks  # noqa: PLC0415  not needed to print a help text
+
+    own = os.path.realpath(settings.local_dir) in folders
+    if given:
+        names = list(dict.fromkeys(given))
+    else:
+        names = [name for name in settings.exporters if name != "local" or not own]
+        names = names if names not in ([], ["local"]) else ["otlp"]
+    for name in names:
+        if name not in known_sinks() and not entry_point.is_installed(name):
+            raise click.BadParameter(
+                f"unknown exporter {name!r}: expected one of {', '.join(known_sinks())}, or an installed OpenTelemetry "
+                f"exporter ({', '.join(entry_point.names())})",
+                param_hint="--exporter",
+            )
+    if own and "local" in names:
+        raise click.BadParameter(
+            f"'local' writes to {settings.local_dir}, where the spans are: expected another RAY_TRACING_LOCAL_DIR",
+            param_hint="--exporter",
+        )
+    return names
+
+
+def _delivery_environment() -> dict[str, str]:
+    """The variables that count for delivery.
+
+    Other OTEL_* variables leave this process, as they leave a shipper: some wrong values end any import of the API.
+    """
+    from ray_tracing_hooks._ship.environment import of_delivery  # noqa: PLC0415  as above
+
+    environ = of_delivery(os.environ)
+    for name in [name for name in os.environ if name.startswith("OTEL_") and name not in environ]:
+        del os.environ[name]
+    return environ
+
+
+def _hold(stack: ExitStack, folders: Mapping[str, Sequence[str]]) -> None:
+    from ray_tracing_hooks._ship.replay import held  # noqa: PLC0415  as above
+
+    for folder, files in folders.items():
+        try:
+            stack.enter_context(held(folder, is_spool=any(file.endswith(SUFFIX) for file in files)))
+        except TracingError as error:
+            raise click.ClickException(str(error)) from None
+
+
+@contextmanager
+def _progress(replays: Sequence[Replay], where: str) -> Iterator[Callable[[], None]]:
+    """A progress bar, if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console  # noqa: PLC0415  slow to import
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[spans]:,} spans"),
+        TextColumn("{task.fields[rate]:,.0f}/s"),
+        TimeRemainingColumn(),
+    )
+    began = time.monotonic()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(where, total=sum(each.size for each in replays), spans=0, rate=0.0)
+
+        def portion() -> None:
+            sent = sum(each.sent for each in replays)
+            rate = sent / max(time.monotonic() - began, 1e-3)
+            bar.update(task, completed=sum(each.done for each in replays), spans=sent, rate=rate)
+
+        yield portion

@@ -1,0 +1,155 @@
+"""``ray-tracing-hooks config``: every setting, where it comes from, and no secret."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ray_tracing_hooks._cli.config import config
+from ray_tracing_hooks._settings import SETTINGS
+from ray_tracing_hooks._standard import VARIABLES
+
+
+def test_each_setting_and_where_it_comes_from(tmp_path: Path) -> None:
+    """In words, with exit code 0."""
+    file = tmp_path / "traces.yaml"
+    file.write_text("flush_timeout: 3\n")
+    os.environ["RAY_TRACING_CONFIG"] = str(file)
+    os.environ["RAY_TRACING_SPOOL_MAX_BYTES"] = "2 GiB"
+    result = CliRunner().invoke(config)
+    assert result.exit_code == 0
+    assert "RAY_TRACING_SPOOL_MAX_BYTES = 2 GiB  (RAY_TRACING_SPOOL_MAX_BYTES)\n" in result.output
+    assert f"RAY_TRACING_FLUSH_TIMEOUT = 3  ({file})\n    seconds that a driver's exit waits" in result.output
+    assert "RAY_TRACING_STRICT = 0  (default)\n" in result.output
+    assert all(setting.variable in result.output for setting in SETTINGS)
+
+
+def test_standard_variables_follow_those_that_are_set_first() -> None:
+    """In full with the form of the name that counts; the others on one line each, with what counts instead."""
+    os.environ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"] = "2500"
+    os.environ["OTEL_EXPORTER_OTLP_COMPRESSION"] = " "
+    os.environ["OTEL_TRACES_EXPORTER"] = "otlp,console"
+    result = CliRunner().invoke(config)
+    assert result.exit_code == 0
+    assert "RAY_TRACING_EXPORTERS = otlp,console  (OTEL_TRACES_EXPORTER)\n" in result.output
+    given, _, others = result.output.partition("Standard variables that are set\n")[2].partition("\n\n")
+    assert given.splitlines()[0] == "OTEL_EXPORTER_OTLP_TIMEOUT = 2.5 s  (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT)"
+    lines = {words[0]: " ".join(words[1:]) for text in others.splitlines() if (words := text.split())}
+    assert lines["OTEL_EXPORTER_OTLP_COMPRESSION"] == "compression of requests (none)"
+    assert {variable.name for variable in VARIABLES} <= {*lines, "OTEL_EXPORTER_OTLP_TIMEOUT"}
+
+
+def test_what_is_wrong_is_told() -> None:
+    """On the error stream, with exit code 2."""
+    os.environ["RAY_TRACING_FLUSH_TIMEOUT"] = "soon"
+    os.environ["OTEL_TRACES_SAMPLER"] = "always"
+    os.environ["OTEL_EXPORTER_OTLP_PROTOCOL"] = "tcp"
+    result = CliRunner().invoke(config)
+    assert result.exit_code == 2
+    first, *rest = result.stderr.splitlines()
+    assert first == (
+        "error: RAY_TRACING_FLUSH_TIMEOUT='soon' is ignored: expected a number of seconds of 0 or more, such as 5; "
+        "using 5."
+    )
+    assert [text.partition(" is ignored")[0] for text in rest] == [
+        "error: OTEL_TRACES_SAMPLER='always'",
+        "error: OTEL_EXPORTER_OTLP_PROTOCOL='tcp'",
+    ]
+
+
+def test_it_speaks_json() -> None:
+    """Values as JSON has them, and the problems in the same object."""
+    os.environ["RAY_TRACING_RAY"] = "actor"
+    os.environ["RAY_TRACING_STRICT"] = "perhaps"
+    os.environ["OTEL_RESOURCE_ATTRIBUTES"] = "team=a,tier=b%20c"
+    result = CliRunner().invoke(config, ["--json"])
+    assert result.exit_code == 2
+    shown = json.loads(result.stdout)
+    rows = {row["name"]: row for row in shown["settings"]}
+    assert rows["ray"] == {
+        "name": "ray",
+        "variable": "RAY_TRACING_RAY",
+        "value": ["actor"],
+        "source": "RAY_TRACING_RAY",
+        "meaning": rows["ray"]["meaning"],
+    }
+    assert rows["strict"]["value"] is False
+    assert len(shown["problems"]) == 1
+    standard = {row["variable"]: row for row in shown["standard"]}
+    assert standard["OTEL_RESOURCE_ATTRIBUTES"]["value"] == {"team": "a", "tier": "b c"}
+    assert (standard["OTEL_SERVICE_NAME"]["value"], standard["OTEL_SERVICE_NAME"]["source"]) == (None, "default")
+
+
+SECRETS = {
+    "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20s3cret,x-api-key=s3cret",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "https://me:s3cret@collector:4318/v1?token=s3cret",
+    "OTEL_EXPORTER_JAEGER_ENDPOINT": "http://me:s3cret@jaeger:14268",
+    "OTEL_EXPORTER_JAEGER_PASSWORD": "s3cret",
+    "RAY_TRACING_JAEGER_ENDPOINT": "http://me:s3cret@jaeger:4317",
+}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_no_secret_is_shown(arguments: list[str]) -> None:
+    """But that there is one, and all around it."""
+    os.environ.update(SECRETS)
+    result = CliRunner().invoke(config, arguments)
+    assert result.exit_code == 0
+    assert "s3cret" not in result.output
+    assert "https://********@collector:4318/v1?********" in result.output
+    assert "http://********@jaeger:4317" in result.output
+    names = '"x-api-key": "********"' if arguments else "authorization=********,x-api-key=********"
+    assert names in result.output
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("RAY_TRACING_JAEGER_ENDPOINT", "http://me:s3c/ret@jaeger"),
+        ("RAY_TRACING_JAEGER_ENDPOINT", "ht-tp://me:s3c/ret@jaeger"),
+        ("RAY_TRACING_JAEGER_ENDPOINT", "me:s3c/ret@jaeger:0"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://me:s3c@ret@collector"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "s3c/ret"),
+    ],
+)
+def test_no_secret_is_shown_of_what_is_wrong(variable: str, value: str, arguments: list[str]) -> None:
+    os.environ[variable] = value
+    result = CliRunner().invoke(config, arguments)
+    assert result.exit_code == 2
+    assert variable in result.output
+    assert "s3c" not in result.output
+    assert "ret@" not in result.output
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_lines_fit_into_a_terminal(width: int) -> None:
+    """A real one; but values are never cut or broken."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "ray_tracing_hooks", "config"], stdin=theirs, stdout=theirs, stderr=theirs, env=environ
+    ) as process:
+        os.close(theirs)
+        printed = b""
+        try:
+            while piece := os.read(ours, 65536):
+                printed += piece
+        except OSError:  # how Linux says that nobody has the terminal open any more
+            pass
+        os.close(ours)
+    assert process.returncode == 0
+    lines = printed.decode().replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    assert len(lines) > 60
+    assert max(len(text) for text in lines if " = " not in text) <= width

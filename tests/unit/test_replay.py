@@ -1,0 +1,716 @@
+"""Replay: files and left-over spools go to real servers, once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from google.protobuf.json_format import ParseDict
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
+
+from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span_json, traces_line
+from ray_tracing_hooks._formats.otlp_json_read import traces
+from ray_tracing_hooks._formats.wire import FormatError
+from ray_tracing_hooks._ship.files import take_lock, write_atomically
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._spool.reader import count_spans
+from ray_tracing_hooks._spool.writer import SpoolWriter
+
+RESOURCE = Resource(attributes=[KeyValue(key="service.name", value=AnyValue(string_value="replayed"))])
+SCOPE = InstrumentationScope(name="test", version="1")
+
+
+# Reading OTLP-JSON.
+
+
+def read_back(text: str) -> list[Span]:
+    """The spans of a line, all of which can be read."""
+    groups, wrong = traces(text)
+    assert wrong == []
+    return [Span.FromString(span) for group in groups for span in group.spans]
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+u32 = st.integers(0, 2**32 - 1)
+u64 = st.integers(0, 2**64 - 1)
+plain_values = (
+    st.builds(AnyValue, string_value=texts)
+    | st.builds(AnyValue, bool_value=st.booleans())
+    | st.builds(AnyValue, int_value=st.integers(-(2**63), 2**63 - 1))
+    | st.builds(AnyValue, double_value=st.floats(allow_nan=False))
+    | st.builds(AnyValue, bytes_value=st.binary(max_size=9))
+    | st.builds(AnyValue)
+)
+
+
+def nested(values: st.SearchStrategy[AnyValue]) -> st.SearchStrategy[AnyValue]:
+    """Arrays and maps of values."""
+    arrays = st.lists(values, max_size=3).map(lambda items: AnyValue(array_value=ArrayValue(values=items)))
+    maps = st.lists(st.builds(KeyValue, key=texts, value=values), max_size=3)
+    return arrays | maps.map(lambda items: AnyValue(kvlist_value=KeyValueList(values=items)))
+
+
+values = st.recursive(plain_values, nested, max_leaves=6)
+attributes = st.lists(st.builds(KeyValue, key=texts, value=values), max_size=4)
+trace_ids = st.binary(min_size=16, max_size=16).filter(any)
+span_ids = st.binary(min_size=8, max_size=8).filter(any)
+spans = st.builds(
+    Span,
+    trace_id=trace_ids,
+    span_id=span_ids,
+    parent_span_id=st.just(b"") | span_ids,
+    trace_state=texts,
+    name=texts,
+    kind=st.integers(0, 9),
+    start_time_unix_nano=u64,
+    end_time_unix_nano=u64,
+    attributes=attributes,
+    dropped_attributes_count=u32,
+    events=st.lists(
+        st.builds(Span.Event, time_unix_nano=u64, name=texts, attributes=attributes, dropped_attributes_count=u32),
+        max_size=2,
+    ),
+    dropped_events_count=u32,
+    links=st.lists(
+        st.builds(
+            Span.Link,
+            trace_id=trace_ids,
+            span_id=span_ids,
+            trace_state=texts,
+            attributes=attributes,
+            dropped_attributes_count=u32,
+            flags=u32,
+        ),
+        max_size=2,
+    ),
+    dropped_links_count=u32,
+    status=st.builds(Status, message=texts, code=st.integers(0, 2)),
+    flags=u32,
+)
+
+
+@given(spans, attributes, st.builds(InstrumentationScope, name=texts, version=texts, attributes=attributes))
+def test_what_we_write_reads_as_the_same(span: Span, of_resource: list[KeyValue], scope: InstrumentationScope) -> None:
+    """Span, Resource and scope, with every field and every type of value."""
+    resource = Resource(attributes=of_resource, dropped_attributes_count=3)
+    line = traces_line(
+        resource_json(resource.SerializeToString()),
+        scope_json(scope.SerializeToString()),
+        [span_json(span.SerializeToString())],
+    )
+    ((group,), wrong) = traces(line)
+    assert wrong == []
+    assert Span.FromString(group.spans[0]) == span
+    assert Resource.FromString(group.resource) == resource
+    assert InstrumentationScope.FromString(group.scope) == scope
+    # The ids stand first.
+    assert group.spans[0].startswith(b"\x0a\x10" + span.trace_id + b"\x12\x08" + span.span_id)
+
+
+OTHER_FORMS: dict[str, Any] = {
+    "trace_id": "AAECAwQFBgcICQoLDA0ODw==",
+    "span_id": "EBESExQVFhc=",
+    "parent_span_id": None,
+    "name": "of another tool",
+    "kind": "SPAN_KIND_CLIENT",
+    "start_time_unix_nano": 1700000000000000001,
+    "end_time_unix_nano": "1.7e18",
+    "attributes": [
+        {"key": "a", "value": {"string_value": "x"}},
+        {"key": "b", "value": {"int_value": 7}},
+        {"key": "c", "value": {"double_value": "NaN"}},
+        {"key": "d", "value": {"array_value": {"values": [{"bool_value": True}]}}},
+        {"key": "e", "value": {"bytes_value": "_-8"}},
+        {"key": "f"},
+    ],
+    "status": {"code": "STATUS_CODE_ERROR", "message": "bad"},
+    "unheard_of": {"x": 1},
+}
+
+
+def test_other_tools_are_read_as_protobuf_reads_them() -> None:
+    """Underscores, names of enums, ids in base64, plain numbers, nulls, unknown fields."""
+    document = {"resource_spans": [{"resource": None, "scope_spans": [{"spans": [OTHER_FORMS], "schema_url": "x"}]}]}
+    expected = ParseDict(document, TracesData(), ignore_unknown_fields=True)
+    (span,) = read_back(json.dumps(document))
+    assert repr(span) == repr(expected.resource_spans[0].scope_spans[0].spans[0])  # NaN is not equal to itself
+
+
+@pytest.mark.parametrize("signal_", ["resourceMetrics", "resourceLogs", "resource_profiles"])
+def test_other_signals_hold_no_spans(signal_: str) -> None:
+    assert traces(json.dumps({signal_: [{}]})) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"resourceSpans":', "not JSON: Expecting value at character 18"),
+        ('{"a": 1}', "not OTLP traces: expected an object with resourceSpans"),
+        ("[]", "not OTLP traces: 'list' object has no attribute 'get'"),
+        ('{"resourceSpans": 5}', "not OTLP traces: 'int' object is not iterable"),
+        ("[" * 100_000, "not JSON: "),
+        (b"\xff\xfe{", "not JSON: "),
+    ],
+)
+def test_what_is_no_otlp_says_so(line: str | bytes, reason: str) -> None:
+    with pytest.raises(FormatError, match=f"^{re.escape(reason)}"):
+        traces(line)
+
+
+GOOD = {"traceId": "01" * 16, "spanId": "02" * 8, "name": "good"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"traceId": "01"}, "an id that is not"),
+        ({"spanId": ""}, "an id that is not"),
+        ({"traceId": "zz" * 16}, "Non-hexadecimal"),
+        ({"traceId": "00" * 16}, "its ids are zero"),
+        ({"kind": "SPAN_KIND_ODD"}, "could not convert"),
+        ({"startTimeUnixNano": "-1"}, "-1 where a number from 0"),
+        ({"startTimeUnixNano": 1.5}, "1.5 where a whole number"),
+        ({"flags": True}, "True where a number"),
+        ({"name": 5}, "5 where a str"),
+        ({"attributes": {"a": 1}}, "{'a': 1} where a list"),
+        ({"attributes": [{"key": "a", "value": {"intValue": str(2**63)}}]}, "9223372036854775808 where an integer"),
+        ({"attributes": [{"key": "a", "value": {"boolValue": "yes"}}]}, "'yes' where a bool"),
+        ({"attributes": [{"key": "a", "value": {"stringValue": 1}}]}, ""),
+        ({"events": [None]}, ""),
+    ],
+)
+def test_a_bad_span_costs_itself_alone(wrong: dict[str, Any], reason: str) -> None:
+    line = {"resourceSpans": [{"scopeSpans": [{"spans": [{**GOOD, **wrong}, GOOD]}]}]}
+    groups, said = traces(json.dumps(line))
+    assert [Span.FromString(span).name for group in groups for span in group.spans] == ["good"]
+    assert len(said) == 1
+    assert said[0].startswith(f"a span that is not OTLP: {reason}")
+
+
+# Sending.
+
+
+class Collector:
+    """An OTLP/HTTP server that keeps what it takes.
+
+    ``answer`` decides for the number of a request how it is answered: with a status and a body.
+    """
+
+    def __init__(self, answer: Callable[[int], tuple[int, bytes]] = lambda _number: (200, b"")) -> None:
+        self.answer = answer
+        self.requests: list[ExportTraceServiceRequest] = []
+        self.asked = 0
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                collector.asked += 1
+                status, answer = collector.answer(collector.asked)
+                if status == 200:
+                    collector.requests.append(ExportTraceServiceRequest.FromString(body))
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_arguments: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def spans(self) -> list[Span]:
+        return [
+            span
+            for request in self.requests
+            for resource_spans in request.resource_spans
+            for scope_spans in resource_spans.scope_spans
+            for span in scope_spans.spans
+        ]
+
+    def numbers(self) -> list[int]:
+        return sorted(int.from_bytes(span.span_id, "big") for span in self.spans())
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    found = Collector()
+    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = found.url
+    os.environ["OTEL_EXPORTER_OTLP_PROTOCOL"] = "http/protobuf"
+    yield found
+    found.stop()
+
+
+@pytest.fixture(autouse=True)
+def state_at_home(tmp_path: Path) -> None:
+    os.environ["XDG_STATE_HOME"] = str(tmp_path / "state")
+
+
+def span(number: int, **more: Any) -> Span:
+    return Span(
+        trace_id=number.to_bytes(16, "big"),
+        span_id=number.to_bytes(8, "big"),
+        name="replayed",
+        start_time_unix_nano=1000,
+        end_time_unix_nano=2000,
+        **more,
+    )
+
+
+def line(numbers: Sequence[int], padding: int = 0) -> bytes:
+    """A line of these spans, each of which is so many bytes larger."""
+    big = [KeyValue(key="big", value=AnyValue(string_value="x" * padding))] if padding else []
+    texts_ = [span_json(span(number, attributes=big).SerializeToString()) for number in numbers]
+    resource, scope = resource_json(RESOURCE.SerializeToString()), scope_json(SCOPE.SerializeToString())
+    return traces_line(resource, scope, texts_).encode()
+
+
+def replay(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["replay", *map(str, arguments)])
+
+
+def test_files_arrive_as_they_are(collector: Collector, tmp_path: Path) -> None:
+    """Plain and packed, each with its Resource and scope, and the line at the end says so."""
+    (tmp_path / "a.jsonl").write_bytes(line([1, 2]) + line([3]))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(line([4])) + gzip.compress(line([5])))
+    result = replay(tmp_path)
+    assert result.exit_code == 0
+    assert re.fullmatch(rf"5 spans in 2 files sent to OTLP {collector.url}/v1/traces in [\d.]+ m?s\n", result.stdout)
+    assert result.stderr == ""
+    assert collector.numbers() == [1, 2, 3, 4, 5]
+    assert span(3) in collector.spans()
+    (resource_spans,) = collector.requests[0].resource_spans
+    assert resource_spans.resource == RESOURCE
+    assert resource_spans.scope_spans[0].scope == SCOPE
+
+
+def test_what_was_sent_is_not_sent_again(collector: Collector, tmp_path: Path) -> None:
+    """Run again it sends what has come since, in files that have grown and new ones; with --again everything."""
+    growing = tmp_path / "a.jsonl"
+    growing.write_bytes(line([1]) + line([2])[:-20])
+    assert replay(tmp_path).exit_code == 0
+    assert collector.numbers() == [1]
+    growing.write_bytes(line([1]) + line([2]))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(line([3])))
+    result = replay(tmp_path)
+    assert "resuming after 1 span\n" in result.stderr
+    assert result.stdout.startswith("2 spans in 2 files sent")
+    assert collector.numbers() == [1, 2, 3]
+    result = replay(tmp_path)
+    assert (result.exit_code, result.stdout.partition(" sent")[0]) == (0, "nothing new: 3 spans")
+    # One file alone, and the others are not forgotten.
+    replay(growing)
+    replay(tmp_path)
+    assert collector.numbers() == [1, 2, 3]
+    assert replay("--again", tmp_path).exit_code == 0
+    assert collector.numbers() == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_new_file_of_the_same_name_is_sent(collector: Collector, tmp_path: Path) -> None:
+    """As after a rotation, even one that begins like the last and is longer."""
+    file = tmp_path / "spans.jsonl"
+    file.write_bytes(line([1]) + line([2]))
+    replay(file)
+    file.write_bytes(line([1]) + line([3]) + line([4]))
+    replay(file)
+    assert collector.numbers() == [1, 1, 2, 3, 4]
+
+
+def test_a_last_line_without_an_end_is_sent_if_it_is_complete(collector: Collector, tmp_path: Path) -> None:
+    file = tmp_path / "spans.jsonl"
+    file.write_bytes(line([1]).rstrip())
+    assert replay(file).exit_code == 0
+    file.write_bytes(line([1]) + line([2]))
+    replay(file)
+    assert collector.numbers() == [1, 2]
+
+
+def test_another_destination_gets_everything(collector: Collector, tmp_path: Path) -> None:
+    """Another address or tenant does; another token or time-out makes no other destination."""
+    (tmp_path / "a.jsonl").write_bytes(line([1]))
+    for headers, times in (
+        ("authorization=a,tenant=1", 1),
+        ("authorization=b,tenant=1", 1),
+        ("authorization=b,tenant=2", 2),
+        ("authorization=a,tenant=1", 2),
+    ):
+        os.environ["OTEL_EXPORTER_OTLP_HEADERS"] = headers
+        os.environ["OTEL_EXPORTER_OTLP_TIMEOUT"] = str(5 + times)
+        assert replay(tmp_path).exit_code == 0
+        assert collector.numbers() == [1] * times
+
+
+def test_damage_is_told_and_skipped(collector: Collector, tmp_path: Path) -> None:
+    """With the place, and the exit code says that not all was sent."""
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(line([1]) + b'{"resourceSpans": [\n\n' + line([2]))
+    (tmp_path / "b.jsonl.gz").write_bytes(b"not packed")
+    result = replay(tmp_path)
+    assert result.exit_code == 1
+    assert f"warning: {file}, byte {len(line([1]))}: not JSON: " in result.stderr
+    assert f"warning: {tmp_path / 'b.jsonl.gz'}: Not a gzipped file" in result.stderr
+    assert "warning: 2 lines or spans could not be read and were skipped\n" in result.stderr
+    assert collector.numbers() == [1, 2]
+
+
+def test_refused_spans_are_told(collector: Collector, tmp_path: Path) -> None:
+    refusal = ExportTraceServiceResponse(
+        partial_success=ExportTracePartialSuccess(rejected_spans=1, error_message="too old")
+    )
+    collector.answer = lambda _number: (200, refusal.SerializeToString())
+    (tmp_path / "a.jsonl").write_bytes(line([1, 2]))
+    result = replay(tmp_path)
+    assert result.exit_code == 1
+    assert "1 spans were refused by" in result.stderr
+    assert "too old" in result.stderr
+
+
+def test_a_server_that_comes_back_gets_everything_once(collector: Collector, tmp_path: Path) -> None:
+    """Failures in between are told, and nothing that was taken comes twice."""
+    collector.answer = lambda number: (503, b"") if number in {2, 3} else (200, b"")
+    (tmp_path / "a.jsonl").write_bytes(b"".join(line([number], 300_000) for number in range(1, 13)))
+    result = replay(tmp_path)
+    assert result.exit_code == 0
+    assert result.stderr.count("trying again for 60 s") == 1
+    assert collector.numbers() == list(range(1, 13))
+
+
+def test_a_server_that_stays_away_ends_it_and_it_can_go_on(collector: Collector, tmp_path: Path) -> None:
+    """With the number of spans that were sent and are left; other exporters get theirs."""
+    collector.answer = lambda number: (200, b"") if number <= 2 else (503, b"")
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.jsonl").write_bytes(b"".join(line([number], 1_000_000) for number in range(1, 6)))
+    os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path / "copy")
+    result = replay("--timeout", "0.3", "--exporter", "otlp", "--exporter", "local", source)
+    assert result.exit_code == 1
+    assert re.search(
+        rf"^error: OTLP {collector.url}/v1/traces: .*503.*\. 2 spans sent, 3 left; running it again goes on from there",
+        result.stderr,
+        re.MULTILINE,
+    )
+    assert f"5 spans in 1 file sent to {tmp_path / 'copy'} in" in result.stdout
+    assert sum(file.read_bytes().count(b'"spanId"') for file in (tmp_path / "copy").glob("*.jsonl")) == 5
+    collector.answer = lambda _number: (200, b"")
+    assert replay("--exporter", "otlp", source).exit_code == 0
+    assert collector.numbers() == [1, 2, 3, 4, 5]
+
+
+def test_a_server_that_asks_for_more_time_than_there_is_ends_it_at_once(tmp_path: Path) -> None:
+    """Nobody waits in vain."""
+    (tmp_path / "a.jsonl").write_bytes(line([1]))
+    from ray_tracing_hooks._ship.problems import Problems
+    from ray_tracing_hooks._ship.replay import Replay, make_plan
+    from ray_tracing_hooks._ship.sinks import DeliveryError
+
+    plan = make_plan("local", {}, local_dir=str(tmp_path / "out"), local_file_max_bytes=1000, local_max_bytes=1000)
+    replayed = Replay(str(tmp_path), [str(tmp_path / "a.jsonl")], plan, {}, Problems(), timeout=5)
+    attempts = []
+
+    def busy() -> None:
+        attempts.append(1)
+        raise DeliveryError("busy", 30)
+
+    with pytest.raises(DeliveryError, match=r"busy \(it asks to be left alone for 30 s\)"):
+        replayed._persistently(busy)
+    assert len(attempts) == 1
+
+
+PROGRAM = [sys.executable, "-m", "ray_tracing_hooks", "replay"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("exporter", ["otlp", "local"])
+def test_killed_in_the_middle_it_goes_on(
+    collector: Collector, tmp_path: Path, how: signal.Signals, exporter: str
+) -> None:
+    """Every span arrives, and none twice but those that were on their way; in local files none at all."""
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    source.mkdir()
+    os.environ["RAY_TRACING_LOCAL_DIR"] = str(copy)
+    # A server that hangs with the fifth request, which is in the middle of a portion.
+    reached, released = threading.Event(), threading.Event()
+
+    def answer(number: int) -> tuple[int, bytes]:
+        if number == 5:
+            reached.set()
+            released.wait(20)
+        return 200, b""
+
+    collector.answer = answer
+    lines = [line(range(10 * number, 10 * number + 10), 20_000) for number in range(1, 41)]
+    (source / "a.jsonl").write_bytes(b"".join(lines[:20]))
+    (source / "b.jsonl.gz").write_bytes(gzip.compress(b"".join(lines[20:])))
+    expected = list(range(10, 410))
+    with subprocess.Popen(
+        [*PROGRAM, "--exporter", exporter, str(source)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        if exporter == "otlp":
+            assert reached.wait(20)
+        else:
+            wait_for(lambda: any(file.stat().st_size > 2_000_000 for file in copy.glob("*.jsonl")))
+        process.send_signal(how)
+        if exporter == "otlp" and how == signal.SIGKILL:
+            process.wait(20)
+        released.set()
+        _, stderr = process.communicate(timeout=20)
+    if how == signal.SIGINT and exporter == "otlp":
+        assert process.returncode == 1
+        assert "interrupted. " in stderr
+    wait_for(lambda: collector.asked == len(collector.requests))
+    result = replay("--exporter", exporter, source)
+    assert result.exit_code == 0
+    if exporter == "otlp":
+        assert "resuming after" in result.stderr
+        times = Counter(collector.numbers())
+        assert sorted(times) == expected
+        # One portion is of about 50 spans here.
+        assert sum(number - 1 for number in times.values()) <= 60
+    else:
+        written = [
+            int(found["spanId"], 16)
+            for file in sorted(copy.glob("*.jsonl"))
+            for text in file.read_text().splitlines()
+            for resource_spans in json.loads(text)["resourceSpans"]
+            for scope_spans in resource_spans["scopeSpans"]
+            for found in scope_spans["spans"]
+        ]
+        assert sorted(written) == expected
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Look again and again, for at most twenty seconds."""
+    for _ in range(2000):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("waited in vain")
+
+
+# Spools.
+
+
+RECORD = """
+import sys
+from ray_tracing_hooks._spool.reader import count_spans
+from ray_tracing_hooks._spool.writer import SpoolWriter
+spool, resource, scope, *records = sys.argv[1:]
+writer = SpoolWriter(spool, segment_bytes=300)
+prefix = writer.scope(bytes.fromhex(resource), bytes.fromhex(scope)).to_bytes(2, "little")
+for record in records:
+    kind, _, encoded = record.partition(":")
+    getattr(writer, kind)(prefix, bytes.fromhex(encoded))
+"""
+
+
+def left_spool(folder: Path, ended: Sequence[int], begun: Sequence[int] = ()) -> None:
+    """A spool whose process has ended: some spans have begun only."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    openings = [f"start:{span(number).SerializeToString()[:-9].hex()}" for number in begun]
+    records = [f"span:{span(number).SerializeToString().hex()}" for number in ended]
+    arguments = [str(folder), RESOURCE.SerializeToString().hex(), SCOPE.SerializeToString().hex()]
+    subprocess.run([sys.executable, "-c", RECORD, *arguments, *openings, *records], check=True)
+
+
+def test_a_left_over_spool_is_delivered(collector: Collector, tmp_path: Path) -> None:
+    """Spans that were cut off are closed as errors; nothing is removed, and nothing sent again."""
+    spool = tmp_path / "session" / "spool"
+    spool.parent.mkdir()
+    left_spool(spool, range(1, 20), [20])
+    before = sorted(spool.iterdir())
+    assert len(before) > 1
+    result = replay(tmp_path / "session")
+    assert result.stdout.startswith(f"20 spans in {len(before)} files sent")
+    assert collector.numbers() == list(range(1, 21))
+    (cut_off,) = (found for found in collector.spans() if found.span_id[-1] == 20)
+    assert (cut_off.status.code, cut_off.status.message) == (Status.STATUS_CODE_ERROR, "worker died")
+    assert cut_off.end_time_unix_nano > 0
+    assert sorted(spool.iterdir()) == sorted([*before, spool / ".replay-otlp.json"])
+    assert replay(spool).stdout.startswith("nothing new: 20 spans")
+    left_spool(spool, [30])
+    replay(spool)
+    assert collector.numbers() == [*range(1, 21), 30]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_it_begins_where_the_shipper_stopped(collector: Collector, tmp_path: Path, same: bool) -> None:
+    """If that was on its way to the same place. Spans that began in segments that are gone are closed in any case."""
+    from ray_tracing_hooks._ship.environment import digest, of_delivery
+
+    spool = tmp_path / "spool"
+    left_spool(spool, range(1, 20))
+    segment, *others = sorted(spool.glob("*.spool"))
+    process = segment.name.partition(".")[0]
+    opening = [RESOURCE.SerializeToString(), SCOPE.SerializeToString(), span(99).SerializeToString()[:-9]]
+    entry = {"sequence": 1, "offset": 0, "openings": [[base64.b64encode(part).decode() for part in opening]]}
+    (spool / "progress-otlp.json").write_text(json.dumps({"processes": {process: entry}, "sink": {}}))
+    environment = digest(of_delivery(os.environ), ("otlp",)) if same else "another"
+    ShipPlan(("otlp",), "/x", 1, 1, 1, environment=environment).store(str(spool))
+    assert others
+    assert replay(spool).exit_code == 0
+    shipped, complete = count_spans(str(segment))
+    assert complete
+    assert 0 < shipped < 19
+    assert collector.numbers() == [*range(shipped + 1 if same else 1, 20), 99]
+
+
+def test_a_damaged_spool_is_told(collector: Collector, tmp_path: Path) -> None:
+    """What was not hit by the damage is delivered."""
+    left_spool(tmp_path, [1, 2])
+    (segment,) = tmp_path.glob("*.spool")
+    segment.write_bytes(segment.read_bytes()[:-4])
+    result = replay(tmp_path)
+    assert result.exit_code == 1
+    assert re.search(r"^warning: \d+ bytes of the spool were damaged and are lost$", result.stderr, re.MULTILINE)
+    assert collector.numbers() == [1]
+
+
+def test_a_spool_with_a_shipper_is_left_to_it(collector: Collector, tmp_path: Path) -> None:
+    left_spool(tmp_path / "spool", [1])
+    lock = take_lock(str(tmp_path / "spool"))
+    assert lock is not None
+    try:
+        result = replay(tmp_path)
+    finally:
+        os.close(lock)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: a shipper is at work on the spool {str(tmp_path / 'spool')!r}: it delivers by itself\n"
+    )
+    assert collector.asked == 0
+
+
+def test_spans_of_a_living_process_are_sent_as_far_as_they_ended(collector: Collector, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir(mode=0o700)
+    writer = SpoolWriter(str(spool))
+    prefix = writer.scope(RESOURCE.SerializeToString(), SCOPE.SerializeToString()).to_bytes(2, "little")
+    writer.start(prefix, span(1).SerializeToString()[:-9])
+    writer.span(prefix, span(2).SerializeToString())
+    assert replay(spool).exit_code == 0
+    assert collector.numbers() == [2]
+    writer.span(prefix, span(1).SerializeToString())
+    writer.close()
+    assert replay(spool).exit_code == 0
+    assert collector.numbers() == [1, 2]
+
+
+# The command.
+
+
+def test_it_reads_without_sending(collector: Collector, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(line([1, 2]))
+    result = replay("--dry-run", tmp_path)
+    assert (result.exit_code, result.stdout) == (
+        0,
+        f"2 spans in 1 file would be sent to OTLP {collector.url}/v1/traces\n",
+    )
+    assert collector.asked == 0
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "a.jsonl"]
+
+
+def test_the_exporters_are_those_of_the_variable(collector: Collector, tmp_path: Path) -> None:
+    """Any installed one can be among them. What `console` prints is all that is printed."""
+    (tmp_path / "a.jsonl").write_bytes(line([1]))
+    os.environ["OTEL_PROPAGATORS"] = "nonsense"
+    os.environ["RAY_TRACING_EXPORTERS"] = "otlp,console"
+    done = subprocess.run([*PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True)
+    first, _, printed = done.stdout.partition("\n")
+    assert first.startswith("1 span in 1 file sent to OTLP")
+    assert json.loads(printed)["name"] == "replayed"
+    assert "1 span in 1 file sent to console in" in done.stderr
+    assert collector.numbers() == [1]
+
+
+def test_a_folder_that_cannot_be_written_to_has_its_progress_elsewhere(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.jsonl").write_bytes(line([1]))
+
+    def refuse(path: str, text: str) -> None:
+        # Root may write everywhere, so the refusal has to be made up.
+        if path.startswith(str(source)):
+            raise PermissionError(13, "Permission denied", path)
+        write_atomically(path, text)
+
+    monkeypatch.setattr("ray_tracing_hooks._ship.replay.write_atomically", refuse)
+    assert replay(source).exit_code == 0
+    assert replay(source).stdout.startswith("nothing new")
+    assert sorted(source.iterdir()) == [source / "a.jsonl"]
+    assert len(list((tmp_path / "state" / "ray-tracing-hooks").iterdir())) == 1
+    assert collector.numbers() == [1]
+
+
+@pytest.mark.parametrize("progress", ["", "[]", '{"x": 5}', "{}"])
+def test_progress_that_makes_no_sense_is_as_none(collector: Collector, tmp_path: Path, progress: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(line([1]))
+    (tmp_path / ".replay-otlp.json").write_text(progress)
+    assert replay(tmp_path).exit_code == 0
+    assert collector.numbers() == [1]
+
+
+def test_two_replays_of_a_folder_do_not_run_at_once(collector: Collector, tmp_path: Path) -> None:
+    from ray_tracing_hooks._ship.replay import held
+
+    (tmp_path / "a.jsonl").write_bytes(line([1]))
+    with held(str(tmp_path), is_spool=False):
+        result = replay(tmp_path)
+    assert (result.exit_code, result.stderr) == (1, f"Error: another replay is at work in {str(tmp_path)!r}\n")
+    assert collector.asked == 0
+
+
+def test_wrong_use_is_told(collector: Collector, tmp_path: Path) -> None:
+    """With exit code 2; a folder without spans is no wrong use."""
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(line([1]))
+    (tmp_path / "x.000000.spool").write_bytes(b"")
+    (tmp_path / "empty").mkdir()
+    os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path)
+    for arguments, code, text in (
+        ([tmp_path / "none"], 2, f"{str(tmp_path / 'none')!r} does not exist"),
+        ([tmp_path / "x.000000.spool"], 2, "is a part of a spool: expected its folder"),
+        (["--exporter", "oltp", file], 2, "unknown exporter 'oltp': expected one of local, otlp, jaeger, or an"),
+        (["--exporter", "local", file], 2, "where the spans are: expected another RAY_TRACING_LOCAL_DIR"),
+        ([tmp_path / "empty"], 1, "no *.jsonl, *.jsonl.gz or *.spool there"),
+        ([], 2, "Missing argument"),
+    ):
+        result = replay(*arguments)
+        assert result.exit_code == code
+        assert text in " ".join(result.stderr.split())
+    assert collector.asked == 0

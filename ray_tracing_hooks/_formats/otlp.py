@@ -7,8 +7,10 @@ A request is put together from spans that are encoded already, without decoding 
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json, span_json
@@ -37,23 +39,33 @@ def cut(groups: Sequence[Group], max_bytes: int, max_spans: int | None = None) -
     """
     size = sum(_size(group) for group in groups)
     wanted = size / max(1, -(-size // max_bytes))
+    most_spans = max_spans or 1 << 62
     portion: list[Group] = []
-    bytes_left, spans_left = wanted, max_spans or 1 << 62
+    bytes_left, spans_left = wanted, most_spans
     for group in groups:
+        head = _OVERHEAD + len(group.resource) + len(group.scope)
+        bytes_left -= head
+        # How many bytes all spans before each take. Nothing is done for a span alone: there are many.
+        places = list(accumulate(map(len, group.spans), initial=0))
         begin, length = 0, len(group.spans)
-        bytes_left -= _OVERHEAD + len(group.resource) + len(group.scope)
-        for position, span in enumerate(group.spans):
-            if (bytes_left < len(span) or not spans_left) and (portion or position > begin):
-                if position > begin:
-                    portion.append(group._replace(spans=group.spans[begin:position]))
+
+        def taken(count: int, places: Sequence[int] = places) -> int:
+            return places[count] + _SPAN_OVERHEAD * count
+
+        while begin < length:
+            fit = bisect_right(range(length + 1), taken(begin) + bytes_left, lo=begin, key=taken) - 1
+            end = min(fit, begin + spans_left)
+            if end <= begin and not portion:
+                end = begin + 1
+            if end > begin:
+                whole = end - begin == length
+                portion.append(group if whole else group._replace(spans=group.spans[begin:end]))
+                bytes_left -= taken(end) - taken(begin)
+                spans_left -= end - begin
+                begin = end
+            if begin < length:
                 yield portion
-                portion, begin = [], position
-                bytes_left = wanted - _OVERHEAD - len(group.resource) - len(group.scope)
-                spans_left = max_spans or 1 << 62
-            bytes_left -= len(span) + 4
-            spans_left -= 1
-        if length > begin:
-            portion.append(group._replace(spans=group.spans[begin:]) if begin else group)
+                portion, bytes_left, spans_left = [], wanted - head, most_spans
     if portion:
         yield portion
 
@@ -82,8 +94,7 @@ def encode(groups: Sequence[Group]) -> bytes:
     resources: dict[bytes, dict[bytes, list[bytes]]] = {}
     for group in groups:
         spans = resources.setdefault(group.resource, {}).setdefault(group.scope, [])
-        for span in group.spans:
-            spans += (_span_head(len(span)), span)
+        spans += chain.from_iterable(zip(map(_span_head, map(len, group.spans)), group.spans, strict=True))
     parts: list[bytes] = []
     for resource, scopes in resources.items():
         # scope_spans = 2 of ResourceSpans; in it scope = 1 and spans = 2.
@@ -138,16 +149,25 @@ def decode_json_answer(body: bytes) -> Answer:
         partial = found.get("partialSuccess") or found.get("partial_success") or {}
         rejected = int(partial.get("rejectedSpans") or partial.get("rejected_spans") or 0)
         return Answer(max(0, rejected), str(partial.get("errorMessage") or partial.get("error_message") or ""))
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         return Answer(0, "")
 
 
 _OVERHEAD = 24
 """More than the tags and lengths around a resource, a scope and its spans can take."""
 
+_SPAN_OVERHEAD = 4
+"""The tag and the length of a span of less than 2 MiB."""
+
 
 def _size(group: Group) -> int:
-    return _OVERHEAD + len(group.resource) + len(group.scope) + sum(map(len, group.spans)) + 4 * len(group.spans)
+    return (
+        _OVERHEAD
+        + len(group.resource)
+        + len(group.scope)
+        + sum(map(len, group.spans))
+        + _SPAN_OVERHEAD * len(group.spans)
+    )
 
 
 @lru_cache(maxsize=1 << 14)

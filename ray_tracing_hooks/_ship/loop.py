@@ -317,7 +317,8 @@ class Shipper:
         drained = not self._folder.look(set()).processes
         with contextlib.suppress(OSError):
             for name in os.listdir(self._path):
-                if name == WAKE or (drained and (name in {PLAN, NEWS} or name.startswith(("progress-", "flush-", ".replay-")))):
+                ours = name in {PLAN, NEWS} or name.startswith(("progress-", "flush-", ".replay-"))
+                if name == WAKE or (drained and ours):
                     os.unlink(os.path.join(self._path, name))
             lock = os.path.join(self._path, LOCK)
             if is_file_at(self._lock, lock):

@@ -65,7 +65,7 @@ def test_jaeger_receives_what_the_files_hold(protocol: str, tmp_path: Path) -> N
 
 
 def value(encoded: AnyValue) -> Any:
-    kind = encoded.WhichOneof("value")
+    kind = str(encoded.WhichOneof("value"))
     return getattr(encoded, kind) if kind != "array_value" else [value(item) for item in encoded.array_value.values]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from peers import Rotel, TestAgent, comparable, local_files, spans_of
@@ -19,15 +20,15 @@ VARIANTS = [
 
 
 def run(folder: Path, variables: dict[str, str], **more: str) -> Run:
-    return run_program(
-        "everything",
-        RTH_HOOK="ray_tracing_hooks:setup",
-        RAY_TRACING_EXPORTERS="local,otlp",
-        RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
-        RAY_TRACING_FLUSH_TIMEOUT="20",
+    environment: dict[str, Any] = {
+        "RTH_HOOK": "ray_tracing_hooks:setup",
+        "RAY_TRACING_EXPORTERS": "local,otlp",
+        "RAY_TRACING_LOCAL_DIR": str(folder / "spans"),
+        "RAY_TRACING_FLUSH_TIMEOUT": "20",
         **variables,
         **more,
-    )
+    }
+    return run_program("everything", **environment)
 
 
 @pytest.mark.parametrize(("protocol", "compression"), VARIANTS)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_tracing_hooks._settings import load
-from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, check, markdown_table, read, read_with_source
+from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable, check, markdown_table, read, read_with_source
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -84,10 +84,8 @@ def test_a_wrong_value_is_told_and_not_used(name: str, value: str, used: object,
 
 @pytest.mark.parametrize("row", VARIABLES, ids=lambda row: row.name)
 @pytest.mark.parametrize("empty", ["", "  "])
-def test_an_empty_value_is_unset(row: object, empty: str) -> None:
-    assert row in VARIABLES
-    name = row.name  # type: ignore[attr-defined]  # parametrize hands over objects
-    assert values(name, {name: empty}) == (row.default, [])  # type: ignore[attr-defined]  # as above
+def test_an_empty_value_is_unset(row: Variable, empty: str) -> None:
+    assert values(row.name, {row.name: empty}) == (row.default, [])
 
 
 def test_the_traces_form_wins_and_a_wrong_one_leaves_the_general_one() -> None:
@@ -149,12 +147,11 @@ def test_check_reports_each_wrong_value_once_and_leaves_delivery_to_the_exporter
 
 
 @given(st.sampled_from(VARIABLES), st.text(max_size=40))
-def test_no_value_raises(row: object, value: str) -> None:
+def test_no_value_raises(row: Variable, value: str) -> None:
     """Whatever is set: a value that the row can write, or the default and a line."""
     problems: list[str] = []
-    name = row.name  # type: ignore[attr-defined]  # hypothesis hands over objects
-    found = read(name, {name: value}, problems.append)
-    assert isinstance(row.text(found), str)  # type: ignore[attr-defined]  # as above
+    found = read(row.name, {row.name: value}, problems.append)
+    assert isinstance(row.text(found), str)
     assert len(problems) <= 1
 
 

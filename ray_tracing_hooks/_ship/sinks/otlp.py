@@ -13,6 +13,10 @@ from ray_tracing_hooks._ship.transport import Tls, Transport
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
+_MOST_TEXT = 200
+_MOST_WARNINGS = 5
+"""A server may put a time or a number into each of its warnings."""
+
 
 def make(surroundings: Surroundings) -> OtlpSink:
     """The sink that the standard variables ask for."""
@@ -26,6 +30,8 @@ class OtlpSink(SendingSink):
         super().__init__(surroundings, _transport(settings), settings.delay)
         self._max_spans = settings.max_spans
         self._json = settings.protocol == "http/json"
+        self._undecodable = 0
+        self._warnings: set[str] = set()
 
     def cut(self, groups: Sequence[Group]) -> Iterable[list[Group]]:
         # In JSON a span takes about twice as much.
@@ -34,16 +40,18 @@ class OtlpSink(SendingSink):
     def encode(self, groups: Sequence[Group]) -> bytes:
         if not self._json:
             return otlp.encode(groups)
-        body, bad = otlp.encode_json(groups)
-        self._count("{count} spans could not be decoded and were skipped", bad)
+        # Counted when the request is taken, since it may be encoded more than once.
+        body, self._undecodable = otlp.encode_json(groups)
         return body
 
     def accepted(self, groups: Sequence[Group], answer: bytes) -> None:
+        self._count("{count} spans could not be decoded and were skipped", self._undecodable)
         rejected, message = otlp.decode_json_answer(answer) if self._json else otlp.decode_answer(answer)
-        message = " ".join(message.split())[:200]
+        message = " ".join(message.split())[:_MOST_TEXT]
         if rejected:
-            self.refuse(rejected, message or "it does not say why")
-        elif message:
+            self.refuse(min(rejected, otlp.count(groups)), message or "it does not say why")
+        elif message and message not in self._warnings and len(self._warnings) < _MOST_WARNINGS:
+            self._warnings.add(message)
             self._problem(f"{self._transport.address} took the spans and says: {message}")
 
 

@@ -6,6 +6,7 @@ Nothing heavy is imported here: a driver reads this to say where its spans go.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -17,8 +18,11 @@ from ray_tracing_hooks._standard import read as read_variable
 _DEFAULT_DELAY = 1.0
 """Seconds that spans wait for others, where OTEL_BSP_SCHEDULE_DELAY does not say."""
 
+_HTTP_DEFAULT = "http://localhost:4318"
 _TRACES_PATH = "/v1/traces"
 _LOOPBACK = ("localhost", "::1")
+_METADATA_NAME = re.compile(r"[0-9a-z_.-]+(?<!-bin)")
+"""What gRPC sends as text: https://grpc.io/docs/guides/metadata/. One other name would make every call fail."""
 
 
 class OtlpSettings(NamedTuple):
@@ -59,7 +63,9 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> OtlpSett
 
     endpoint, source = variable("ENDPOINT")
     protocol = read_variable(OTLP + "PROTOCOL", environ, problem) or protocol_of(str(endpoint or ""))
-    headers = dict(read_variable(OTLP + "HEADERS", environ, problem) or {})
+    headers = {name: value.strip() for name, value in (read_variable(OTLP + "HEADERS", environ, problem) or {}).items()}
+    if protocol == "grpc":
+        headers = _metadata(headers, problem)
     insecure = read_variable(OTLP + "INSECURE", environ, problem)
     tls = Tls(
         read_variable(OTLP + "CERTIFICATE", environ, problem),
@@ -72,11 +78,16 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> OtlpSett
     timeout, max_spans, delay = limits(environ, problem, read_variable(OTLP + "TIMEOUT", environ, problem))
     gzip = read_variable(OTLP + "COMPRESSION", environ, problem) == "gzip"
     given = str(endpoint) if endpoint is not None else "http://localhost:4317"
+    if protocol != "grpc" and given.startswith("unix:"):
+        problem(
+            f"{source}={given} is ignored: expected a URL, since only gRPC goes to a socket; using {_HTTP_DEFAULT}."
+        )
+        endpoint = source = None
     if protocol == "grpc":
         target, address, secure = grpc_target(given, insecure, source or "", problem)
     else:
         if endpoint is None:
-            given = "http://localhost:4318"
+            given = _HTTP_DEFAULT
         is_exact = source is not None and "_TRACES_" in source
         target, address = http_url(given, "" if is_exact else _TRACES_PATH, source or "", problem)
         secure = True
@@ -161,6 +172,17 @@ def credentials(endpoint: str) -> str | None:
 def basic(user: str, password: str) -> str:
     """The Authorization header of basic authentication."""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _metadata(headers: Mapping[str, str], problem: Callable[[str], None]) -> dict[str, str]:
+    """Those that gRPC can send."""
+    for name in headers:
+        if not _METADATA_NAME.fullmatch(name):
+            problem(
+                f"{OTLP}HEADERS: {name!r} is left out: expected a name of letters, digits and _.- that does not end in "
+                "-bin, as gRPC wants it; the rest is used."
+            )
+    return {name: value for name, value in headers.items() if _METADATA_NAME.fullmatch(name)}
 
 
 def _host(parts: SplitResult) -> str:

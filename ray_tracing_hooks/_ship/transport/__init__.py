@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+_LONGEST_WAIT = 3600.0
+"""Seconds: a server that asks for more, or for no sensible time, is asked again then."""
+
 
 class Refused(Exception):  # noqa: N818  an answer, and no fault
     """The server will never take this request.
@@ -22,7 +25,10 @@ class Refused(Exception):  # noqa: N818  an answer, and no fault
 
 
 class Tls(NamedTuple):
-    """Paths of PEM files: the authorities to trust (None: the system's), and our own certificate and its key."""
+    """Paths of PEM files: the authorities to trust (None: the system's), and our own certificate and its key.
+
+    Without ``client_key`` the key is in the file of the certificate.
+    """
 
     certificate: str | None = None
     client_certificate: str | None = None
@@ -42,3 +48,8 @@ class Transport(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+def bounded_wait(seconds: float) -> float:
+    """How long to leave a server alone that asks for ``seconds``."""
+    return min(seconds, _LONGEST_WAIT) if seconds > 0 else 0.0

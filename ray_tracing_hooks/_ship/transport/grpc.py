@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import re
 import struct
 from collections.abc import Mapping
 from typing import Any
 
-import grpc
-
 from ray_tracing_hooks import __version__
 from ray_tracing_hooks._formats.wire import FormatError, fields
 from ray_tracing_hooks._ship.sinks import DeliveryError
-from ray_tracing_hooks._ship.transport import Refused, Tls
+from ray_tracing_hooks._ship.transport import Refused, Tls, bounded_wait
+from ray_tracing_hooks._ship.transport.tls import check
+
+# gRPC reads this when it is loaded. What it would write to stderr is in the errors that it raises.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import grpc
 
 _RETRYABLE = frozenset(
     {
@@ -28,17 +34,15 @@ _RETRYABLE = frozenset(
 _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 _MOST_TEXT = 200
 
-_OPTIONS = [
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-    # A server that comes back is found again soon: the wait between attempts is the caller's business.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.primary_user_agent", f"ray-tracing-hooks/{__version__}"),
-    # Errors are told by the caller; one channel is enough for the one request at a time.
-    ("grpc.enable_retries", 0),
-]
+_TOO_LARGE = re.compile(r"larger than|too large|exceeds? (the )?max", re.IGNORECASE)
+"""How servers in C++, Go, Java, Rust and .NET say it, with RESOURCE_EXHAUSTED, or in Rust OUT_OF_RANGE."""
+
+_UNREADABLE = re.compile(r"unmarshal|deseriali[sz]|decod|pars(e|ing)|UTF-8", re.IGNORECASE)
+"""How servers say, with INTERNAL, that they cannot read a request."""
+
+_NOT_CONNECTED = ("failed to connect", "errors resolving", "DNS resolution failed", "all backends failing")
+_CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "GOAWAY", "End of TCP stream", "Stream removed")
+"""What gRPC itself says, in place of the server."""
 
 
 class GrpcTransport:
@@ -59,11 +63,12 @@ class GrpcTransport:
         self._timeout = timeout
         self._tls = tls is not None
         self._metadata = tuple(headers.items())
+        options = _options(timeout)
         compression = grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression
         if tls is None:
-            self._channel = grpc.insecure_channel(target, options=_OPTIONS, compression=compression)
+            self._channel = grpc.insecure_channel(target, options=options, compression=compression)
         else:
-            self._channel = grpc.secure_channel(target, _credentials(tls), options=_OPTIONS, compression=compression)
+            self._channel = grpc.secure_channel(target, _credentials(tls), options=options, compression=compression)
         self._call: Any = self._channel.unary_unary(method, request_serializer=None, response_deserializer=None)
 
     def send(self, body: bytes) -> bytes:
@@ -80,46 +85,74 @@ class GrpcTransport:
         code: grpc.StatusCode = error.code()
         details: str = error.details() or ""
         said = f"{code.name}: {' '.join(details.split())[:_MOST_TEXT]}".removesuffix(": ")
+        if code in {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OUT_OF_RANGE} and _TOO_LARGE.search(details):
+            return Refused(said, too_large=True)
+        unreached = self._unreached(code, details)
+        if unreached is not None:
+            return DeliveryError(f"cannot reach {self.address}: {unreached}")
         retry = _retry_info(error)
-        if code in _RETRYABLE:
-            return DeliveryError(f"cannot reach {self.address}: {self._why(code, details, said)}", retry)
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            if retry is not None:
-                return DeliveryError(f"{self.address} does not take spans at present: {said}", retry)
-            return Refused(said, too_large="larger than" in details or "too large" in details)
-        return Refused(said, request=code is grpc.StatusCode.INVALID_ARGUMENT)
+        if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and retry is not None):
+            return DeliveryError(f"{self.address} does not take spans at present: {said}", retry)
+        unreadable = code is grpc.StatusCode.INTERNAL and _UNREADABLE.search(details) is not None
+        return Refused(said, request=unreadable or code is grpc.StatusCode.INVALID_ARGUMENT)
 
-    def _why(self, code: grpc.StatusCode, details: str, said: str) -> str:
-        """What went wrong, in words that stay the same from one attempt to the next."""
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+    def _unreached(self, code: grpc.StatusCode, details: str) -> str | None:
+        """Why there was no answer, in words that stay the same from one attempt to the next; None if there was one."""
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED or "connection attempt timed out" in details:
             return f"no answer within {self._timeout:g} s"
+        if code not in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN}:
+            return None
+        if any(words in details for words in _NOT_CONNECTED):
+            return self._unconnected(details)
+        if any(words in details for words in _CLOSED):
+            return "it closed the connection"
+        return None
+
+    def _unconnected(self, details: str) -> str:
         if "CERTIFICATE_VERIFY_FAILED" in details:
             return (
                 "its certificate is not trusted; name the authority that signed it in the CERTIFICATE variable of this "
                 "exporter"
             )
-        if "Hostname Verification" in details or "No match found for server name" in details:
+        if "Hostname Verification" in details:
             return "its certificate is for another name"
         if "WRONG_VERSION_NUMBER" in details:
             return "it does not speak TLS; should the endpoint begin with http://?"
-        if "Ssl handshake failed" in details or "SSL_ERROR" in details:
-            return "the TLS handshake failed; does it ask for a client certificate?"
+        if "Failed parsing HTTP/2" in details or "ALPN" in details or "HTTP_REQUEST" in details:
+            return "it does not speak gRPC; is this its port for HTTP, which is PROTOCOL=http/protobuf?"
         if "Connection refused" in details:
             return "connection refused"
-        if "DNS" in details or "name resolution" in details.lower() or "Domain name not found" in details:
+        if "resol" in details or "Domain name not found" in details:
             return "its name cannot be resolved"
-        if "Socket closed" in details or "Connection reset" in details or "GOAWAY" in details:
-            hint = "" if self._tls else "; does it expect TLS (https://), or HTTP instead of gRPC?"
-            return f"it closed the connection{hint}"
-        if "failed to connect" in details or "connections to all backends failing" in details:
-            return "no connection"
-        return said
+        if "HTTP proxy" in details:
+            return "the proxy of the environment does not let us through"
+        if any(words in details for words in _CLOSED) or "andshake failed" in details:
+            return "it closed the connection; " + (
+                "does it ask for a client certificate?" if self._tls else "does it expect TLS, which is https://?"
+            )
+        return "no connection"
+
+
+def _options(timeout: float) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+        # A server that comes back is found again soon: the wait between attempts is the caller's business.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        # In spite of its name, how long connecting may take.
+        ("grpc.min_reconnect_backoff_ms", int(timeout * 1000)),
+        ("grpc.primary_user_agent", f"ray-tracing-hooks/{__version__}"),
+        ("grpc.enable_retries", 0),
+    ]
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:
+    check(tls)
     return grpc.ssl_channel_credentials(
         root_certificates=_contents(tls.certificate),
-        private_key=_contents(tls.client_key),
+        # A certificate without a key would end the process.
+        private_key=_contents(tls.client_key or tls.client_certificate),
         certificate_chain=_contents(tls.client_certificate),
     )
 
@@ -149,4 +182,4 @@ def _retry_info(error: Any) -> float | None:
 def _duration(retry_info: bytes) -> float:
     # RetryInfo: retry_delay = 1, a Duration: seconds = 1, nanos = 2.
     delay = dict(fields(dict(fields(retry_info)).get(0x0A, b"")))
-    return float(delay.get(0x08, 0)) + float(delay.get(0x10, 0)) / 1e9
+    return bounded_wait(float(delay.get(0x08, 0)) + float(delay.get(0x10, 0)) / 1e9)

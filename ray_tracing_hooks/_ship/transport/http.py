@@ -10,12 +10,14 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 import requests
+import urllib3
 from requests.adapters import HTTPAdapter
 
 from ray_tracing_hooks import __version__
 from ray_tracing_hooks._formats.wire import FormatError, fields
 from ray_tracing_hooks._ship.sinks import DeliveryError
-from ray_tracing_hooks._ship.transport import Refused, Tls
+from ray_tracing_hooks._ship.transport import Refused, Tls, bounded_wait
+from ray_tracing_hooks._ship.transport.tls import check
 
 _RETRYABLE = frozenset({429, 502, 503, 504})
 """Of the OTLP specification, https://opentelemetry.io/docs/specs/otlp/#retryable-response-codes."""
@@ -36,7 +38,7 @@ class _NoNetrc(requests.auth.AuthBase):
 
 
 class HttpTransport:
-    """Posts bodies to one URL. ``timeout`` is in seconds, for connecting and for each wait for an answer."""
+    """Posts bodies to one URL. ``timeout`` is in seconds, for connecting and the wait for an answer together."""
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class HttpTransport:
         gzip: bool,
         tls: Tls,
     ) -> None:
+        check(tls)
         self.address = address
         self._url = url
         self._timeout = timeout
@@ -60,12 +63,14 @@ class HttpTransport:
         self._session.mount("https://", adapter)
         self._session.auth = _NoNetrc()
         self._session.headers.update(
-            {"User-Agent": f"ray-tracing-hooks/{__version__}", "Content-Type": content_type, **headers}
+            {"User-Agent": f"ray-tracing-hooks/{__version__}", **headers, "Content-Type": content_type}
         )
         if gzip:
             self._session.headers["Content-Encoding"] = "gzip"
         self._verify: str | bool = tls.certificate or True
-        self._cert = (tls.client_certificate, tls.client_key) if tls.client_key else tls.client_certificate
+        self._cert: tuple[str, str] | None = None
+        if tls.client_certificate is not None:
+            self._cert = (tls.client_certificate, tls.client_key or tls.client_certificate)
 
     def send(self, body: bytes) -> bytes:
         if self._gzip:
@@ -75,21 +80,19 @@ class HttpTransport:
             with self._session.post(
                 self._url,
                 data=body,
-                timeout=self._timeout,
+                timeout=urllib3.Timeout(total=self._timeout),  # type: ignore[arg-type]  # as its documentation allows
                 allow_redirects=False,
                 stream=True,
                 # Here and not in the session, where a variable of the environment would win.
                 verify=self._verify,
-                cert=self._cert,  # type: ignore[arg-type]  # None in the pair is not meant, and not made
+                cert=self._cert,
             ) as response:
-                answer = response.raw.read(_LONGEST_ANSWER, decode_content=True)
-        except (requests.RequestException, OSError) as error:
+                answer = _body(response)
+        except (requests.RequestException, OSError, ValueError) as error:  # ValueError is for a host that cannot be
             raise DeliveryError(f"cannot reach {self.address}: {self._why(error)}") from error
-        except ValueError as error:  # of urllib3 for a URL or a header
-            raise Refused(str(error)) from error
         status = response.status_code
         if 200 <= status < 300:
-            return bytes(answer)
+            return answer
         said = _said(status, response, answer)
         if status in _RETRYABLE:
             raise DeliveryError(
@@ -105,30 +108,40 @@ class HttpTransport:
         text = str(error)
         if isinstance(error, requests.exceptions.ProxyError):
             return "the proxy that HTTP_PROXY or HTTPS_PROXY names cannot be reached or does not let us through"
-        if isinstance(error, requests.exceptions.SSLError):
-            if "CERTIFICATE_VERIFY_FAILED" in text:
-                return (
-                    "its certificate is not trusted, or is not for this name; name the authority that signed it in the "
-                    "CERTIFICATE variable of this exporter"
-                )
-            if "WRONG_VERSION_NUMBER" in text or "wrong version number" in text:
-                return "it does not speak TLS; should the endpoint begin with http://?"
-            return f"TLS failed: {_ssl_reason(text)}"
-        if isinstance(error, requests.exceptions.ConnectTimeout):
-            return f"no connection within {self._timeout:g} s"
         if isinstance(error, requests.exceptions.Timeout):
             return f"no answer within {self._timeout:g} s"
-        if "NameResolutionError" in text or "Name or service not known" in text or "getaddrinfo" in text:
+        if "Hostname mismatch" in text or "IP address mismatch" in text:
+            return "its certificate is for another name"
+        if "CERTIFICATE_VERIFY_FAILED" in text:
+            return (
+                "its certificate is not trusted; name the authority that signed it in the CERTIFICATE variable of this "
+                "exporter"
+            )
+        if "WRONG_VERSION_NUMBER" in text:
+            return "it does not speak TLS; should the endpoint begin with http://?"
+        if "BadStatusLine" in text:
+            return "it does not speak HTTP; is this its port for gRPC, which is PROTOCOL=grpc?"
+        if "NameResolutionError" in text or "Name or service not known" in text:
             return "its name cannot be resolved"
         if "Connection refused" in text:
             return "connection refused"
-        if "alert certificate required" in text or "ALERT" in text:
-            return "it asks for a client certificate"
-        if isinstance(error, OSError) and error.strerror:
-            return error.strerror
-        if "Connection aborted" in text or "Connection reset" in text or "RemoteDisconnected" in text:
-            return "it closed the connection without an answer"
-        return type(error).__name__
+        # How a server breaks off is a matter of chance: the end of the stream, a reset, or an alert of TLS.
+        if isinstance(error, requests.exceptions.SSLError) or "Connection aborted" in text:
+            return "it closed the connection without an answer; " + (
+                "does it ask for a client certificate, or is this its port for gRPC?"
+                if self._url.startswith("https:")
+                else "does it expect TLS, which is https://?"
+            )
+        return f"no connection ({type(error).__name__})"
+
+
+def _body(response: requests.Response) -> bytes:
+    """The body, or nothing where it does not come: the status alone says what became of the request."""
+    try:
+        body: bytes = response.raw.read(_LONGEST_ANSWER, decode_content=True)
+    except (urllib3.exceptions.HTTPError, OSError):
+        return b""
+    return body
 
 
 def _said(status: int, response: requests.Response, answer: bytes) -> str:
@@ -150,8 +163,8 @@ def _said(status: int, response: requests.Response, answer: bytes) -> str:
     elif kind.startswith("application/json"):
         try:
             found = json.loads(answer)
-            text = str(found.get("message") or found.get("error") or "") if isinstance(found, dict) else ""
-        except ValueError:
+            text = _message(found)
+        except (ValueError, RecursionError):
             text = ""
     elif kind.startswith("text/plain"):
         text = answer.decode("utf-8", "replace")
@@ -159,21 +172,23 @@ def _said(status: int, response: requests.Response, answer: bytes) -> str:
     return f"{said}: {text}" if text else said
 
 
+def _message(found: object) -> str:
+    """What a JSON answer says, whether as ``google.rpc.Status`` or in the ways of common gateways."""
+    if not isinstance(found, dict):
+        return ""
+    error = found.get("error")
+    return str(found.get("message") or (error.get("message") if isinstance(error, dict) else error) or "")
+
+
 def _seconds(retry_after: str | None) -> float | None:
     """A Retry-After header: a number of seconds, or a date."""
     if retry_after is None:
         return None
     try:
-        return max(0.0, float(retry_after))
+        return bounded_wait(float(retry_after))
     except ValueError:
         pass
     try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except ValueError:
+        return bounded_wait(parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except (ValueError, OverflowError):
         return None
-
-
-def _ssl_reason(text: str) -> str:
-    # "... SSLError(1, '[SSL: REASON] words (_ssl.c:1006)') ..."
-    begin = text.find("[SSL: ")
-    return text[begin + 6 :].partition("]")[0].lower().replace("_", " ") if begin >= 0 else "no connection"

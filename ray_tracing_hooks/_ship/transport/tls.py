@@ -1,0 +1,38 @@
+"""The files that TLS is done with."""
+
+from __future__ import annotations
+
+import ssl
+
+from ray_tracing_hooks._ship.sinks import DeliveryError
+from ray_tracing_hooks._ship.transport import Tls
+
+
+def check(tls: Tls) -> None:
+    """Raises DeliveryError where a file cannot be used, and names it.
+
+    Without this gRPC ends the process for some of them, and ``requests`` says nothing of use.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.certificate is not None:
+        try:
+            context.load_verify_locations(tls.certificate)
+        except OSError as error:  # ssl.SSLError is one
+            raise DeliveryError(_text("the certificates of authorities", tls.certificate, error)) from error
+    if tls.client_certificate is not None:
+        key = tls.client_key or tls.client_certificate
+        try:
+            # Without a password an encrypted key would ask for it at the terminal.
+            context.load_cert_chain(tls.client_certificate, key, password="")
+        except OSError as error:
+            files = " and ".join(dict.fromkeys((tls.client_certificate, key)))
+            raise DeliveryError(
+                _text("our certificate and its key, which must not be encrypted,", files, error)
+            ) from error
+
+
+def _text(what: str, files: str, error: OSError) -> str:
+    reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+    return f"cannot use TLS: expected {what} as PEM in {files}" + (
+        f" ({reason.lower().replace('_', ' ')})" if reason else ""
+    )

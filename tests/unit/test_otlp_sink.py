@@ -1,0 +1,597 @@
+"""The sink that sends OTLP, against collectors that run in this process."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import (
+    AnyValue,
+    ArrayValue,
+    InstrumentationScope,
+    KeyValue,
+    KeyValueList,
+)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from ray_tracing_hooks._formats import otlp
+from ray_tracing_hooks._formats.otlp import Group
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings
+from ray_tracing_hooks._ship.sinks.otlp import OtlpSink, make
+from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES
+
+PROTOCOLS = ["grpc", "http/protobuf", "http/json"]
+
+
+class Verdict(NamedTuple):
+    """What a collector answers, in both protocols."""
+
+    status: int
+    code: grpc.StatusCode
+    words: str = ""
+    rejected: int = 0
+
+
+def taken(rejected: int = 0, words: str = "") -> Verdict:
+    return Verdict(200, grpc.StatusCode.OK, words, rejected)
+
+
+LATER = Verdict(503, grpc.StatusCode.UNAVAILABLE, "busy")
+FORBIDDEN = Verdict(403, grpc.StatusCode.PERMISSION_DENIED, "no such key")
+BAD = Verdict(400, grpc.StatusCode.INVALID_ARGUMENT, "bad span")
+TOO_LARGE = Verdict(413, grpc.StatusCode.RESOURCE_EXHAUSTED, "received message larger than max")
+
+
+class Collector:
+    """Reads requests with the official protocol's code, and answers what ``judge`` says; keeps what it has taken."""
+
+    def __init__(self, protocol: str) -> None:
+        self.protocol = protocol
+        self.judge: Callable[[ExportTraceServiceRequest], Verdict] = lambda _: taken()
+        self.requests: list[ExportTraceServiceRequest] = []
+        self.sizes: list[int] = []
+        self.taken: list[ExportTraceServiceRequest] = []
+        self.port = 0
+        self._running = ExitStack()
+
+    def start(self) -> None:
+        """At the same port each time."""
+        self._running.enter_context(self._grpc() if self.protocol == "grpc" else self._http())
+
+    def stop(self) -> None:
+        self._running.close()
+
+    def spans(self) -> list[Span]:
+        return [span for request in self.taken for _, _, span in spans_of(request)]
+
+    def names(self) -> list[str]:
+        return [span.name for span in self.spans()]
+
+    def _answer(self, request: ExportTraceServiceRequest, size: int) -> tuple[Verdict, ExportTraceServiceResponse]:
+        self.requests.append(request)
+        self.sizes.append(size)
+        verdict = self.judge(request)
+        if verdict.status == 200:
+            self.taken.append(request)
+        partial = ExportTracePartialSuccess(rejected_spans=verdict.rejected, error_message=verdict.words)
+        told = verdict.rejected or verdict.words
+        return verdict, ExportTraceServiceResponse(partial_success=partial if told else None)
+
+    @contextmanager
+    def _grpc(self) -> Iterator[None]:
+        def export(body: bytes, context: grpc.ServicerContext) -> bytes:
+            verdict, answer = self._answer(ExportTraceServiceRequest.FromString(body), len(body))
+            if verdict.status != 200:
+                context.abort(verdict.code, verdict.words)
+            return answer.SerializeToString()
+
+        service = "opentelemetry.proto.collector.trace.v1.TraceService"
+        handler = grpc.method_handlers_generic_handler(service, {"Export": grpc.unary_unary_rpc_method_handler(export)})
+        with ThreadPoolExecutor(2) as threads:
+            server = grpc.server(threads, handlers=[handler], options=[("grpc.so_reuseport", 0)])
+            self.port = server.add_insecure_port(f"127.0.0.1:{self.port}")
+            server.start()
+            yield
+            server.stop(None).wait()
+
+    @contextmanager
+    def _http(self) -> Iterator[None]:
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.path == "/v1/traces"
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.headers["Content-Encoding"] == "gzip":
+                    body = gzip.decompress(body)
+                in_json = collector.protocol == "http/json"
+                kind = "application/json" if in_json else "application/x-protobuf"
+                assert self.headers["Content-Type"] == kind
+                request = from_json(body) if in_json else ExportTraceServiceRequest.FromString(body)
+                verdict, answer = collector._answer(request, len(body))
+                self.send_response(verdict.status)
+                if verdict.status == 200:
+                    encoded = json_format.MessageToJson(answer).encode() if in_json else answer.SerializeToString()
+                    self.send_header("Content-Type", kind)
+                else:
+                    encoded = verdict.words.encode()
+                    self.send_header("Content-Type", "text/plain")
+                self.send_header("Content-Length", str(len(encoded)))
+                self.end_headers()
+                self.wfile.write(encoded)
+
+            def log_message(self, *_: object) -> None: ...
+
+        with ThreadingHTTPServer(("127.0.0.1", self.port), Handler) as server:
+            self.port = server.server_port
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+            thread.start()
+            yield
+            server.shutdown()
+            thread.join()
+
+
+def from_json(body: bytes) -> ExportTraceServiceRequest:
+    """Hexadecimal ids are what OTLP's JSON has different from protobuf's own."""
+
+    def mended(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                key: base64.b64encode(bytes.fromhex(item)).decode()
+                if key in {"traceId", "spanId", "parentSpanId"}
+                else mended(item)
+                for key, item in value.items()
+            }
+        return [mended(item) for item in value] if isinstance(value, list) else value
+
+    return json_format.ParseDict(mended(json.loads(body)), ExportTraceServiceRequest())
+
+
+def spans_of(request: ExportTraceServiceRequest) -> Iterator[tuple[Resource, InstrumentationScope, Span]]:
+    for resource_spans in request.resource_spans:
+        for scope_spans in resource_spans.scope_spans:
+            for span in scope_spans.spans:
+                yield resource_spans.resource, scope_spans.scope, span
+
+
+class Made:
+    """Makes sinks for one collector, and keeps what they told."""
+
+    def __init__(self, collector: Collector) -> None:
+        self.collector = collector
+        self.counted: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self.sinks: list[OtlpSink] = []
+
+    def __call__(self, **variables: str) -> OtlpSink:
+        environ = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.collector.port}",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": self.collector.protocol,
+            "NO_PROXY": "*",
+            **variables,
+        }
+        plan = ShipPlan(("otlp",), "", 1, 1, 1)
+        sink = make(Surroundings(plan, {}, lambda _: None, self.count, environ, self.problems.append))
+        self.sinks.append(sink)
+        return sink
+
+    def count(self, text: str, number: int) -> None:
+        if number:
+            self.counted[text.format(count="N")] += number
+
+    def refused(self, why: str) -> str:
+        return f"N spans were refused by {self.address} and are lost: {why}"
+
+    @property
+    def address(self) -> str:
+        path = "" if self.collector.protocol == "grpc" else "/v1/traces"
+        return f"http://127.0.0.1:{self.collector.port}{path}"
+
+    def told(self, verdict: Verdict) -> str:
+        """How a sink words a refusal."""
+        if self.collector.protocol == "grpc":
+            return self.refused(f"{verdict.code.name}: {verdict.words}")
+        from http import HTTPStatus
+
+        return self.refused(f"HTTP {verdict.status} {HTTPStatus(verdict.status).phrase}: {verdict.words}")
+
+
+@pytest.fixture(params=PROTOCOLS)
+def collector(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    monkeypatch.setenv("NO_PROXY", "*")
+    collector = Collector(request.param)
+    collector.start()
+    yield collector
+    collector.stop()
+
+
+@pytest.fixture
+def made(collector: Collector) -> Iterator[Made]:
+    made = Made(collector)
+    yield made
+    for sink in made.sinks:
+        sink.close()
+
+
+def span(number: int, name: str = "", filling: int = 0) -> bytes:
+    return Span(
+        trace_id=number.to_bytes(16, "big"),
+        span_id=number.to_bytes(8, "big"),
+        name=name or str(number),
+        attributes=[KeyValue(key="filling", value=AnyValue(string_value="x" * filling))] if filling else [],
+    ).SerializeToString()
+
+
+RESOURCE = Resource(attributes=[KeyValue(key="service.name", value=AnyValue(string_value="ray"))]).SerializeToString()
+SCOPE = InstrumentationScope(name="test").SerializeToString()
+
+
+def batch(numbers: Sequence[int], filling: int = 0) -> list[Batch]:
+    return [Batch(RESOURCE, SCOPE, [span(number, filling=filling) for number in numbers])]
+
+
+def names(numbers: Sequence[int]) -> list[str]:
+    return [str(number) for number in numbers]
+
+
+# What arrives.
+
+VALUES = [
+    AnyValue(string_value='text \N{SNOWMAN} \N{GRINNING FACE} "\\\n\x00'),
+    AnyValue(string_value=""),
+    AnyValue(bool_value=True),
+    AnyValue(bool_value=False),
+    AnyValue(int_value=0),
+    AnyValue(int_value=-(1 << 63)),
+    AnyValue(int_value=(1 << 63) - 1),
+    AnyValue(double_value=0.1),
+    AnyValue(double_value=-1e300),
+    AnyValue(double_value=float("inf")),
+    AnyValue(bytes_value=bytes(range(256))),
+    AnyValue(array_value=ArrayValue(values=[AnyValue(string_value="a"), AnyValue(int_value=1)])),
+    AnyValue(array_value=ArrayValue()),
+    AnyValue(kvlist_value=KeyValueList(values=[KeyValue(key="k", value=AnyValue(double_value=2.5))])),
+]
+ATTRIBUTES = [KeyValue(key=f"key.{number}", value=value) for number, value in enumerate(VALUES)]
+
+
+def full_span(number: int) -> Span:
+    """Everything that a span can hold."""
+    return Span(
+        trace_id=(number << 64 | 1).to_bytes(16, "big"),
+        span_id=number.to_bytes(8, "big"),
+        trace_state="a=1,b=2",
+        parent_span_id=bytes(range(8)),
+        name=f"span {number}",
+        kind=Span.SpanKind.SPAN_KIND_CONSUMER,
+        start_time_unix_nano=1_700_000_000_123_456_789,
+        end_time_unix_nano=(1 << 64) - 1,
+        attributes=ATTRIBUTES,
+        dropped_attributes_count=1,
+        events=[
+            Span.Event(time_unix_nano=5, name="event", attributes=ATTRIBUTES, dropped_attributes_count=2),
+            Span.Event(name="bare"),
+        ],
+        dropped_events_count=3,
+        links=[
+            Span.Link(
+                trace_id=bytes(range(16)),
+                span_id=bytes(range(8)),
+                trace_state="c=3",
+                attributes=ATTRIBUTES,
+                dropped_attributes_count=4,
+                flags=0x301,
+            )
+        ],
+        dropped_links_count=5,
+        status=Status(code=Status.StatusCode.STATUS_CODE_ERROR, message="failed"),
+        flags=0x101,
+    )
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_collector_receives_spans_resources_and_scopes_as_they_were_recorded(made: Made, compression: str) -> None:
+    """Attributes of every type, events, links, status, flags, and what was dropped."""
+    resources = [Resource(attributes=[*ATTRIBUTES, KeyValue(key="n", value=AnyValue(int_value=n))]) for n in range(2)]
+    scopes = [
+        InstrumentationScope(name="a", version="1", attributes=ATTRIBUTES),
+        InstrumentationScope(name="b"),
+        InstrumentationScope(),
+    ]
+    sent: dict[bytes, tuple[Resource, InstrumentationScope, Span]] = {}
+    batches = []
+    for number in range(1, 25):
+        resource, scope, message = resources[number % 2], scopes[number % 3], full_span(number)
+        sent[message.span_id] = (resource, scope, message)
+        batches.append(Batch(resource.SerializeToString(), scope.SerializeToString(), [message.SerializeToString()]))
+    made(OTEL_EXPORTER_OTLP_COMPRESSION=compression).deliver(batches)
+    (request,) = made.collector.taken
+    received = {message.span_id: (resource, scope, message) for resource, scope, message in spans_of(request)}
+    assert received == sent
+    assert len(list(spans_of(request))) == len(sent)
+    assert made.counted == Counter()
+    assert made.problems == []
+
+
+def test_a_resource_is_sent_once_and_so_are_its_scopes() -> None:
+    """However many processes have written to the portion, and in whatever order."""
+    groups = [
+        Group(resource, scope, [span(1)]) for _ in range(3) for resource in (RESOURCE, b"") for scope in (SCOPE, b"")
+    ]
+    request = ExportTraceServiceRequest.FromString(otlp.encode(groups))
+    assert [len(each.scope_spans) for each in request.resource_spans] == [2, 2]
+    assert [len(scope.spans) for each in request.resource_spans for scope in each.scope_spans] == [3, 3, 3, 3]
+
+
+GROUPS = st.lists(
+    st.builds(
+        Group,
+        st.sampled_from([b"", RESOURCE, b"\x0a\x00" * 200]),
+        st.sampled_from([b"", SCOPE]),
+        st.lists(st.integers(0, 3000).map(lambda size: span(1, filling=size)), max_size=20),
+    ),
+    max_size=8,
+)
+
+
+@given(GROUPS, st.integers(500, 10_000), st.none() | st.integers(1, 20))
+def test_requests_keep_to_their_limits(groups: list[Group], max_bytes: int, max_spans: int | None) -> None:
+    """No span is lost, doubled or out of order, and only one that is larger by itself exceeds the size."""
+    portions = list(otlp.cut(groups, max_bytes, max_spans))
+    assert [each for portion in portions for group in portion for each in group.spans] == [
+        each for group in groups for each in group.spans
+    ]
+    for portion in portions:
+        assert all(group.spans for group in portion)
+        size = otlp.count(portion)
+        assert size >= 1
+        assert max_spans is None or size <= max_spans
+        assert len(otlp.encode(portion)) <= max_bytes or size == 1
+
+
+@given(GROUPS.filter(lambda groups: otlp.count(groups) > 1))
+def test_halves_are_two_that_make_the_whole(groups: list[Group]) -> None:
+    first, second = otlp.halves(groups)
+    assert abs(otlp.count(first) - otlp.count(second)) <= 1
+    assert [each for group in [*first, *second] for each in group.spans] == [
+        each for group in groups for each in group.spans
+    ]
+
+
+def test_a_portion_is_cut_into_requests_of_less_than_a_megabyte(made: Made) -> None:
+    """A span that alone is larger goes alone, to a collector that may take it."""
+    batches = [*batch(range(1, 1000), filling=1500), *batch([1000], filling=2_000_000), *batch([1001])]
+    made().deliver(batches)
+    assert made.collector.names() == names(range(1, 1002))
+    sizes = [
+        (size, len(list(spans_of(request))))
+        for size, request in zip(made.collector.sizes, made.collector.taken, strict=True)
+    ]
+    assert max(size for size, spans in sizes if spans > 1) < REQUEST_BYTES
+    assert sum(spans == 1 and size > 2_000_000 for size, spans in sizes) == 1
+    assert len(sizes) < 16
+
+
+def test_a_request_holds_no_more_spans_than_the_batch_size(made: Made) -> None:
+    made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="30").deliver([*batch(range(1, 80)), *batch(range(80, 101))])
+    assert [len(list(spans_of(request))) for request in made.collector.taken] == [30, 30, 30, 10]
+    assert made.collector.names() == names(range(1, 101))
+
+
+def test_nothing_is_sent_for_nothing(made: Made) -> None:
+    sink = made()
+    sink.deliver([])
+    sink.deliver([Batch(RESOURCE, SCOPE, [])])
+    assert made.collector.requests == []
+    assert sink.checkpoint() == {}
+    assert sink.delay == 1.0
+
+
+# Failures that pass.
+
+
+def test_what_was_acknowledged_is_not_sent_again(made: Made) -> None:
+    """The same portion goes on where it failed, each span arrives once and in order."""
+    sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="10")
+    portion = batch(range(1, 101))
+    failing = {3, 4, 9}
+    made.collector.judge = lambda _: LATER if len(made.collector.requests) in failing else taken()
+    for _ in failing:
+        with pytest.raises(DeliveryError, match=f"^{re.escape(made.address)} does not take spans at present: "):
+            sink.deliver(portion)
+    sink.deliver(portion)
+    assert made.collector.names() == names(range(1, 101))
+    assert made.counted == Counter()
+
+
+def test_another_portion_begins_at_its_beginning(made: Made) -> None:
+    sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="10")
+    made.collector.judge = lambda _: LATER if len(made.collector.requests) == 2 else taken()
+    with pytest.raises(DeliveryError):
+        sink.deliver(batch(range(1, 31)))
+    sink.deliver(batch(range(101, 131)))
+    sink.deliver(batch(range(201, 231)))
+    assert made.collector.names() == names([*range(1, 11), *range(101, 131), *range(201, 231)])
+
+
+def test_a_collector_that_comes_back_gets_the_rest(made: Made) -> None:
+    """At the same port, with the same sink."""
+    sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="10")
+    sink.deliver(batch(range(1, 11)))
+    made.collector.stop()
+    portion = batch(range(11, 51))
+    for _ in range(3):
+        with pytest.raises(DeliveryError, match="cannot reach"):
+            sink.deliver(portion)
+    made.collector.start()
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            sink.deliver(portion)
+            break
+        except DeliveryError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert made.collector.names() == names(range(1, 51))
+
+
+# Spans that are refused.
+
+
+def test_a_request_that_is_too_large_is_sent_in_parts(made: Made) -> None:
+    """What is too large by itself is counted, and costs no other span."""
+    made.collector.judge = lambda _: TOO_LARGE if made.collector.sizes[-1] > 10_000 else taken()
+    made().deliver([*batch(range(1, 100), filling=500), *batch([100], filling=20_000), *batch([101])])
+    assert made.collector.names() == [*names(range(1, 100)), "101"]
+    assert made.counted == {made.told(TOO_LARGE): 1}
+
+
+def test_a_bad_span_does_not_cost_those_that_went_with_it(made: Made) -> None:
+    """It is found in about twice as many requests as there are halvings."""
+
+    def judge(request: ExportTraceServiceRequest) -> Verdict:
+        return BAD if any(message.name in {"7", "400"} for _, _, message in spans_of(request)) else taken()
+
+    made.collector.judge = judge
+    made().deliver(batch(range(1, 513)))
+    assert made.collector.names() == [name for name in names(range(1, 513)) if name not in {"7", "400"}]
+    assert made.counted == {made.told(BAD): 2}
+    assert len(made.collector.requests) <= 2 * 2 * 9 + 1
+
+
+def test_looking_for_bad_spans_has_an_end(made: Made) -> None:
+    """Where all are refused, the number of requests does not grow with the number of spans."""
+    made.collector.judge = lambda _: BAD
+    made().deliver(batch(range(1, 2001)))
+    assert made.counted == {made.told(BAD): 2000}
+    assert len(made.collector.requests) <= 250
+
+
+def test_a_collector_that_takes_nothing_from_us_is_asked_once_a_request(made: Made) -> None:
+    """Smaller requests would change nothing. The next portion is tried again."""
+    made.collector.judge = lambda _: FORBIDDEN
+    sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="50")
+    sink.deliver(batch(range(1, 101)))
+    assert len(made.collector.requests) == 2
+    assert made.counted == {made.told(FORBIDDEN): 100}
+    made.collector.judge = lambda _: taken()
+    sink.deliver(batch(range(101, 151)))
+    assert made.collector.names() == names(range(101, 151))
+
+
+def test_a_refusal_and_a_failure_in_one_portion(made: Made) -> None:
+    """What was refused is counted once, though the rest comes again."""
+    verdicts = iter([FORBIDDEN, LATER, LATER, taken(), LATER, taken()])
+    made.collector.judge = lambda _: next(verdicts)
+    sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="10")
+    portion = batch(range(1, 31))
+    for _ in range(3):
+        with pytest.raises(DeliveryError):
+            sink.deliver(portion)
+    sink.deliver(portion)
+    assert made.collector.names() == names(range(11, 31))
+    assert made.counted == {made.told(FORBIDDEN): 10}
+
+
+def test_spans_that_a_collector_rejects_are_counted_and_not_sent_again(made: Made) -> None:
+    """With its reason; the rest of the request has been taken."""
+    made.collector.judge = lambda _: taken(3, "span {too}\n old")
+    sink = made()
+    sink.deliver(batch(range(1, 11)))
+    sink.deliver(batch(range(11, 21)))
+    assert len(made.collector.requests) == 2
+    assert made.counted == {made.refused("span (too) old"): 6}
+    made.collector.judge = lambda _: taken(1 << 40)
+    sink.deliver(batch(range(21, 31)))
+    assert made.counted[made.refused("it does not say why")] == 10, "no more than were sent"
+
+
+def test_a_warning_of_the_collector_is_told(made: Made) -> None:
+    """Each once, and not without end: there may be a time in it."""
+    sink = made()
+    for text in ("deprecated", "deprecated", *(f"at {number}" for number in range(20))):
+        made.collector.judge = lambda _, text=text: taken(0, text)  # type: ignore[misc]  # of the default
+        sink.deliver(batch([1]))
+    assert made.problems == [
+        f"{made.address} took the spans and says: {text}" for text in ("deprecated", *(f"at {n}" for n in range(4)))
+    ]
+    assert made.counted == Counter()
+
+
+def test_reasons_that_never_repeat_are_counted_together(made: Made) -> None:
+    """The log has one line for each reason."""
+    made.collector.judge = lambda _: taken(1, f"request {len(made.collector.requests)}")
+    sink = made()
+    for number in range(1, 51):
+        sink.deliver(batch([number]))
+    assert len(made.counted) <= 21
+    assert made.counted.total() == 50
+    assert made.counted[made.refused("for various reasons")] == 30
+
+
+@pytest.mark.parametrize("collector", ["http/json"], indirect=True)
+def test_spans_that_have_no_json(made: Made) -> None:
+    """They are left out and counted once, however often the request is tried; the others arrive."""
+    verdicts = iter([LATER, LATER, taken()])
+    made.collector.judge = lambda _: next(verdicts)
+    sink = made()
+    portion = [Batch(b"\xff", b"\xff", [span(1), b"\xff\xff", span(2)])]
+    for _ in range(2):
+        with pytest.raises(DeliveryError):
+            sink.deliver(portion)
+    sink.deliver(portion)
+    assert made.collector.names() == ["1", "2"]
+    assert made.counted == {"N spans could not be decoded and were skipped": 1}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"\xff", b"\x0a\x05", b"\x0a\x02\x08", b"\x08\x01", b"\x0d", b"\x0a\x0b\x08" + b"\xff" * 9 + b"\x01"],
+)
+def test_an_answer_that_makes_no_sense_says_nothing(answer: bytes) -> None:
+    """Nor does a number of rejected spans below 0."""
+    assert otlp.decode_answer(answer) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "meaning"),
+    [
+        (b'{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "x"}}', (2, "x")),
+        (b'{"partial_success": {"rejected_spans": 2, "error_message": "x"}}', (2, "x")),
+        (b'{"partialSuccess": {"rejectedSpans": -2}}', (0, "")),
+        (b'{"partialSuccess": null}', (0, "")),
+        (b'{"partialSuccess": [1]}', (0, "")),
+        (b'{"partialSuccess": {"rejectedSpans": "x"}}', (0, "")),
+        (b'{"partialSuccess": {"rejectedSpans": 1e999}}', (0, "")),
+        (b"[]", (0, "")),
+        (b"", (0, "")),
+        (b"{", (0, "")),
+        (b"\xff", (0, "")),
+        (b"[" * 100_000, (0, "")),
+    ],
+)
+def test_answers_in_json(answer: bytes, meaning: tuple[int, str]) -> None:
+    """64-bit integers may be texts; what makes no sense says nothing."""
+    assert otlp.decode_json_answer(answer) == meaning

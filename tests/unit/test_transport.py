@@ -1,0 +1,831 @@
+"""Requests by HTTP and gRPC, against servers that run in this process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from email.message import Message
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import grpc
+import pytest
+import trustme
+
+from ray_tracing_hooks import __version__
+from ray_tracing_hooks._formats.wire import field, varint
+from ray_tracing_hooks._ship.sinks import DeliveryError
+from ray_tracing_hooks._ship.transport import Refused, Tls, Transport
+from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
+from ray_tracing_hooks._ship.transport.http import HttpTransport
+
+METHOD = "/test.Service/Export"
+BODY = b"spans " * 2000
+GrpcAnswer = Callable[[bytes, grpc.ServicerContext], bytes]
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a proxy nor certificates of the machine take part."""
+    for variable in os.environ:
+        if variable.lower().endswith("_proxy") or variable.endswith(("_CA_BUNDLE", "_SSL_ROOTS_FILE_PATH")):
+            monkeypatch.delenv(variable)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Closed in the reverse order: clients before their servers."""
+    with ExitStack() as opened:
+        yield opened
+
+
+class HttpAnswer(NamedTuple):
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+
+
+class Received(NamedTuple):
+    path: str
+    headers: Message
+    body: bytes
+
+
+class HttpServer(ThreadingHTTPServer):
+    """Answers in turn what ``answers`` holds, then 200, and keeps what it has received."""
+
+    def __init__(self, context: ssl.SSLContext | None = None, port: int = 0) -> None:
+        self.answers: deque[HttpAnswer] = deque()
+        self.received: list[Received] = []
+        self.connections = 0
+        super().__init__(("127.0.0.1", port), _Handler)
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_side=True)
+
+    def get_request(self) -> Any:
+        self.connections += 1
+        return super().get_request()
+
+    def handle_error(self, *_: object) -> None:
+        """A client that breaks off is what some tests are about."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        server = cast("HttpServer", self.server)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        server.received.append(Received(self.path, self.headers, body))
+        answer = server.answers.popleft() if server.answers else HttpAnswer()
+        self.send_response(answer.status)
+        for name, value in {"Content-Length": str(len(answer.body)), **answer.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def http_server(context: ssl.SSLContext | None = None, port: int = 0) -> Iterator[HttpServer]:
+    with HttpServer(context, port) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def answering(answer: bytes) -> GrpcAnswer:
+    return lambda *_: answer
+
+
+def aborting(code: grpc.StatusCode, words: str) -> GrpcAnswer:
+    def answer(_: bytes, context: grpc.ServicerContext) -> bytes:
+        context.abort(code, words)
+        raise AssertionError("abort raises")
+
+    return answer
+
+
+class GrpcServer:
+    """Answers by ``answer``, and keeps what it has received."""
+
+    def __init__(self, credentials: grpc.ServerCredentials | None = None, port: int = 0) -> None:
+        self.answer: GrpcAnswer = answering(b"")
+        self.received: list[tuple[bytes, dict[str, Any]]] = []
+        service = grpc.method_handlers_generic_handler(
+            "test.Service", {"Export": grpc.unary_unary_rpc_method_handler(self._export)}
+        )
+        self._threads = ThreadPoolExecutor(2)
+        self._server = grpc.server(self._threads, handlers=[service], options=[("grpc.so_reuseport", 0)])
+        address = f"127.0.0.1:{port}"
+        if credentials is not None:
+            self.server_port = self._server.add_secure_port(address, credentials)
+        else:
+            self.server_port = self._server.add_insecure_port(address)
+        self._server.start()
+
+    def _export(self, body: bytes, context: grpc.ServicerContext) -> bytes:
+        self.received.append((body, dict(context.invocation_metadata())))
+        return self.answer(body, context)
+
+    def stop(self) -> None:
+        self._server.stop(None).wait()
+        self._threads.shutdown()
+
+
+@contextmanager
+def grpc_server(credentials: grpc.ServerCredentials | None = None, port: int = 0) -> Iterator[GrpcServer]:
+    server = GrpcServer(credentials, port)
+    yield server
+    server.stop()
+
+
+@contextmanager
+def raw_server(answer: bytes | None) -> Iterator[int]:
+    """The port of a server that answers whatever comes with these bytes, or with None never answers."""
+    held = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                held.append(connection)
+                if answer is not None:
+                    connection.recv(1 << 16)
+                    connection.sendall(answer)
+                    connection.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    for connection in held:
+        connection.close()
+
+
+def http(stack: ExitStack, port: int, **more: Any) -> HttpTransport:
+    settings: dict[str, Any] = {"headers": {}, "timeout": 10, "gzip": False, "tls": Tls(), "scheme": "http", **more}
+    scheme = settings.pop("scheme")
+    transport = HttpTransport(
+        f"{scheme}://127.0.0.1:{port}/v1/traces?tenant=1",
+        address="the collector",
+        content_type="application/x-protobuf",
+        **settings,
+    )
+    stack.callback(transport.close)
+    return transport
+
+
+def by_grpc(stack: ExitStack, port: int, **more: Any) -> GrpcTransport:
+    settings: dict[str, Any] = {"headers": {}, "timeout": 10, "gzip": False, "tls": None, **more}
+    transport = GrpcTransport(f"127.0.0.1:{port}", METHOD, address="the collector", **settings)
+    stack.callback(transport.close)
+    return transport
+
+
+def trouble(transport: Transport) -> str:
+    """What is told of a failure, which must be the same each time."""
+    texts = set()
+    for _ in range(3):
+        with pytest.raises(DeliveryError) as caught:
+            transport.send(BODY)
+        texts.add(str(caught.value))
+    (text,) = texts
+    assert "\n" not in text
+    return text
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+# What is sent, and what comes back.
+
+
+def test_http_posts_the_body_to_the_url(stack: ExitStack) -> None:
+    server = stack.enter_context(http_server())
+    server.answers.append(HttpAnswer(body=b"answer"))
+    transport = http(stack, server.server_port, headers={"x-api-key": "secret"})
+    assert transport.send(BODY) == b"answer"
+    (received,) = server.received
+    assert received.path == "/v1/traces?tenant=1"
+    assert received.body == BODY
+    assert received.headers["Content-Type"] == "application/x-protobuf"
+    assert received.headers["Content-Encoding"] is None
+    assert received.headers["User-Agent"] == f"ray-tracing-hooks/{__version__}"
+    assert received.headers["x-api-key"] == "secret"
+
+
+def test_http_uses_one_connection_for_all_requests(stack: ExitStack) -> None:
+    """A failed request does not change that."""
+    server = stack.enter_context(http_server())
+    server.answers += [HttpAnswer(), HttpAnswer(503, body=b"x" * 100_000)]
+    transport = http(stack, server.server_port)
+    transport.send(BODY)
+    with pytest.raises(DeliveryError):
+        transport.send(BODY)
+    transport.send(BODY)
+    assert server.connections == 1
+
+
+def test_http_compresses_where_asked_to(stack: ExitStack) -> None:
+    server = stack.enter_context(http_server())
+    http(stack, server.server_port, gzip=True).send(BODY)
+    (received,) = server.received
+    assert received.headers["Content-Encoding"] == "gzip"
+    assert len(received.body) < len(BODY) / 10
+    assert zlib.decompress(received.body, 31) == BODY
+
+
+def test_a_header_cannot_make_the_body_something_else(stack: ExitStack) -> None:
+    """The agent's name may be changed."""
+    server = stack.enter_context(http_server())
+    headers = {"content-type": "text/plain", "content-encoding": "br", "content-length": "1", "user-agent": "mine"}
+    http(stack, server.server_port, headers=headers, gzip=True).send(BODY)
+    (received,) = server.received
+    assert received.headers.get_all("Content-Type") == ["application/x-protobuf"]
+    assert received.headers["Content-Encoding"] == "gzip"
+    assert received.headers["User-Agent"] == "mine"
+
+
+def test_netrc_adds_no_credentials(stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of a person for another program."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password mine\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    server = stack.enter_context(http_server())
+    http(stack, server.server_port).send(BODY)
+    assert server.received[0].headers["Authorization"] is None
+
+
+def test_grpc_calls_the_method_with_the_body(stack: ExitStack) -> None:
+    server = stack.enter_context(grpc_server())
+    server.answer = answering(b"answer")
+    transport = by_grpc(stack, server.server_port, headers={"x-api-key": "secret"})
+    assert transport.send(BODY) == b"answer"
+    ((body, metadata),) = server.received
+    assert body == BODY
+    assert metadata["x-api-key"] == "secret"
+    assert metadata["user-agent"].startswith(f"ray-tracing-hooks/{__version__} ")
+
+
+@pytest.mark.parametrize("gzip", [False, True])
+def test_grpc_compresses_where_asked_to(stack: ExitStack, gzip: bool) -> None:
+    """Counted on the wire, since a server's library does not tell."""
+    server = stack.enter_context(grpc_server())
+    port, sizes = stack.enter_context(relay(server.server_port))
+    by_grpc(stack, port, gzip=gzip).send(BODY)
+    assert server.received[0][0] == BODY
+    assert (sum(sizes) < len(BODY) / 4) is gzip
+
+
+@contextmanager
+def relay(port: int) -> Iterator[tuple[int, list[int]]]:
+    """A port whose one connection is handed on to another port, and the sizes of what goes there."""
+    sizes: list[int] = []
+
+    def pump(source: socket.socket, to: socket.socket, sizes: list[int]) -> None:
+        with suppress(OSError):  # either end may break off
+            while data := source.recv(1 << 16):
+                sizes.append(len(data))
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+
+    def run() -> None:
+        with listener.accept()[0] as client, socket.create_connection(("127.0.0.1", port)) as server:
+            back = threading.Thread(target=pump, args=(server, client, []))
+            back.start()
+            pump(client, server, sizes)
+            back.join()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield listener.getsockname()[1], sizes
+        thread.join()
+
+
+# Answers that are no success.
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_http_statuses_that_mean_later(stack: ExitStack, status: int) -> None:
+    server = stack.enter_context(http_server())
+    server.answers += [HttpAnswer(status)] * 3
+    text = trouble(http(stack, server.server_port))
+    assert text.startswith(f"the collector does not take spans at present: HTTP {status} ")
+
+
+@pytest.mark.parametrize("status", [302, 307, 400, 401, 403, 404, 405, 411, 413, 415, 422, 431, 500, 501, 505, 599])
+def test_http_statuses_that_mean_never(stack: ExitStack, status: int) -> None:
+    """Of some a smaller request, or another one, might be taken."""
+    server = stack.enter_context(http_server())
+    server.answers.append(HttpAnswer(status))
+    with pytest.raises(Refused) as caught:
+        http(stack, server.server_port).send(BODY)
+    assert caught.value.reason.startswith(f"HTTP {status}")
+    assert caught.value.too_large is (status == 413)
+    assert caught.value.request is (status in {400, 422})
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7),
+        ("0", 0),
+        ("-3", 0),
+        ("1e300", 3600),
+        ("inf", 3600),
+        ("nan", 0),
+        ("soon", None),
+        ("", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("Wed, 99 Oct 2015 07:28:00 GMT", None),
+        (formatdate(4e9, usegmt=True), 3600),
+    ],
+)
+def test_retry_after_is_heeded_up_to_an_hour(stack: ExitStack, header: str, seconds: float | None) -> None:
+    """What makes no sense counts as not said."""
+    server = stack.enter_context(http_server())
+    server.answers.append(HttpAnswer(429, {"Retry-After": header}))
+    with pytest.raises(DeliveryError) as caught:
+        http(stack, server.server_port).send(BODY)
+    assert caught.value.retry_after == seconds
+
+
+def test_retry_after_may_be_a_date(stack: ExitStack) -> None:
+    server = stack.enter_context(http_server())
+    server.answers.append(HttpAnswer(503, {"Retry-After": formatdate(time.time() + 60, usegmt=True)}))
+    with pytest.raises(DeliveryError) as caught:
+        http(stack, server.server_port).send(BODY)
+    assert caught.value.retry_after is not None
+    assert 50 < caught.value.retry_after <= 60
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "said"),
+    [
+        ("application/x-protobuf", b"\x08\x03" + field(0x12, b"no such tenant"), ": no such tenant"),
+        ("application/x-protobuf", b"\xff\xff", ""),
+        ("application/json", b'{"code": 3, "message": "no such\\n tenant"}', ": no such tenant"),
+        ("application/json; charset=utf-8", b'{"error": {"message": "no such tenant"}}', ": no such tenant"),
+        ("application/json", b'{"error": "no such tenant"}', ": no such tenant"),
+        ("application/json", b"[1]", ""),
+        ("application/json", b"{", ""),
+        ("application/json", b"[" * 100_000, ""),
+        ("text/plain; charset=utf-8", b"no such tenant\n", ": no such tenant"),
+        ("text/plain", b"x" * 5000, ": " + "x" * 200),
+        ("text/plain", b"\xff", ": \ufffd"),
+        ("text/html", b"<html>no such tenant", ""),
+        ("", b"no such tenant", ""),
+    ],
+)
+def test_what_an_http_server_says_is_told(stack: ExitStack, kind: str, body: bytes, said: str) -> None:
+    """A google.rpc.Status, as OTLP wants it, or what other servers write; one line, cut short, and no markup."""
+    server = stack.enter_context(http_server())
+    server.answers.append(HttpAnswer(400, {"Content-Type": kind}, body))
+    with pytest.raises(Refused) as caught:
+        http(stack, server.server_port).send(BODY)
+    assert caught.value.reason == "HTTP 400 Bad Request" + said
+
+
+def test_a_redirect_is_not_followed_but_told(stack: ExitStack) -> None:
+    """Following it could turn the request into another one, or take its headers elsewhere."""
+    server = stack.enter_context(http_server())
+    server.answers.append(HttpAnswer(301, {"Location": "https://elsewhere/v1/traces"}))
+    with pytest.raises(Refused, match="301 Moved Permanently to 'https://elsewhere/v1/traces'; name that address"):
+        http(stack, server.server_port).send(BODY)
+    assert len(server.received) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Encoding: gzip\r\n\r\nabcde",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_a_request_that_was_taken_is_taken_even_if_the_body_does_not_come(stack: ExitStack, answer: bytes) -> None:
+    """Sending it again would double its spans."""
+    port = stack.enter_context(raw_server(answer))
+    assert http(stack, port).send(BODY) == b""
+
+
+LATER = {"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"}
+
+
+@pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])
+def test_grpc_codes(stack: ExitStack, code: grpc.StatusCode) -> None:
+    """As the table of the OTLP specification has them."""
+    server = stack.enter_context(grpc_server())
+    server.answer = aborting(code, "the words of the server")
+    transport = by_grpc(stack, server.server_port)
+    if code.name in LATER:
+        text = trouble(transport)
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            assert text == "cannot reach the collector: no answer within 10 s"
+        else:
+            assert text == f"the collector does not take spans at present: {code.name}: the words of the server"
+        return
+    with pytest.raises(Refused) as caught:
+        transport.send(BODY)
+    assert caught.value.reason == f"{code.name}: the words of the server"
+    assert not caught.value.too_large
+    assert caught.value.request is (code is grpc.StatusCode.INVALID_ARGUMENT)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("RESOURCE_EXHAUSTED", "CLIENT: Received message larger than max (5000000 vs. 4194304)"),
+        ("RESOURCE_EXHAUSTED", "grpc: received message larger than max (5000000 vs. 4194304)"),
+        ("RESOURCE_EXHAUSTED", "gRPC message exceeds maximum size 4194304: 5000000"),
+        ("RESOURCE_EXHAUSTED", "Received message exceeds the maximum configured message size."),
+        ("OUT_OF_RANGE", "Error, decoded message length too large: found 5000000 bytes, the limit is: 4194304 bytes"),
+    ],
+)
+def test_grpc_servers_that_find_a_request_too_large(stack: ExitStack, code: str, words: str) -> None:
+    """Each library has words of its own, and Rust's has a code that otherwise means later."""
+    server = stack.enter_context(grpc_server())
+    server.answer = aborting(grpc.StatusCode[code], words)
+    with pytest.raises(Refused) as caught:
+        by_grpc(stack, server.server_port).send(BODY)
+    assert caught.value.too_large
+
+
+def test_a_real_grpc_server_finds_a_request_too_large(stack: ExitStack) -> None:
+    """Beyond 4 MiB, where nobody changed it. Our side has no limit."""
+    server = stack.enter_context(grpc_server())
+    with pytest.raises(Refused) as caught:
+        by_grpc(stack, server.server_port).send(bytes(5_000_000))
+    assert caught.value.too_large
+    server.answer = answering(bytes(5_000_000))
+    assert len(by_grpc(stack, server.server_port).send(b"")) == 5_000_000
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["grpc: error unmarshalling request: string field contains invalid UTF-8", "Exception deserializing request!"],
+)
+def test_grpc_servers_that_cannot_read_a_request(stack: ExitStack, words: str) -> None:
+    """A part of it may be fine."""
+    server = stack.enter_context(grpc_server())
+    server.answer = aborting(grpc.StatusCode.INTERNAL, words)
+    with pytest.raises(Refused) as caught:
+        by_grpc(stack, server.server_port).send(BODY)
+    assert caught.value.request
+
+
+def retry_info(seconds: int, nanos: int = 0) -> bytes:
+    """A google.rpc.Status with a RetryInfo among its details."""
+    duration = b"\x08" + varint(seconds) + b"\x10" + varint(nanos)
+    info = field(0x0A, b"type.googleapis.com/google.rpc.RetryInfo") + field(0x12, field(0x0A, duration))
+    other = field(0x0A, b"type.googleapis.com/google.rpc.ErrorInfo") + field(0x12, b"\x0a\x01x")
+    return b"\x08\x08" + field(0x12, b"busy") + field(0x1A, other) + field(0x1A, info)
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "seconds"),
+    [
+        ("UNAVAILABLE", retry_info(3, 500_000_000), 3.5),
+        ("RESOURCE_EXHAUSTED", retry_info(2), 2),
+        ("RESOURCE_EXHAUSTED", retry_info(0), 0),
+        ("UNAVAILABLE", retry_info(1 << 62), 3600),
+        ("UNAVAILABLE", b"\xff\xff", None),
+    ],
+)
+def test_retry_info_is_heeded_up_to_an_hour(stack: ExitStack, code: str, details: bytes, seconds: float | None) -> None:
+    """With it RESOURCE_EXHAUSTED means later, and without it never."""
+
+    def answer(body: bytes, context: grpc.ServicerContext) -> bytes:
+        context.set_trailing_metadata((("grpc-status-details-bin", details),))
+        context.abort(grpc.StatusCode[code], "busy")
+        raise AssertionError
+
+    server = stack.enter_context(grpc_server())
+    server.answer = answer
+    with pytest.raises(DeliveryError) as caught:
+        by_grpc(stack, server.server_port).send(BODY)
+    assert caught.value.retry_after == seconds
+
+
+# Servers that are not there, or are something else.
+
+
+@pytest.mark.parametrize("make", [http, by_grpc])
+def test_a_refused_connection(stack: ExitStack, make: Callable[..., Transport]) -> None:
+    assert trouble(make(stack, free_port())) == "cannot reach the collector: connection refused"
+
+
+@pytest.mark.parametrize("make", [http, by_grpc])
+def test_a_black_hole_takes_no_longer_than_the_timeout(stack: ExitStack, make: Callable[..., Transport]) -> None:
+    """It takes the connection and never says a word."""
+    port = stack.enter_context(raw_server(None))
+    transport = make(stack, port, timeout=0.5)
+    began = time.monotonic()
+    assert trouble(transport) == "cannot reach the collector: no answer within 0.5 s"
+    assert time.monotonic() - began < 3 * 0.5 + 1
+
+
+@pytest.mark.parametrize("make", [http, by_grpc])
+def test_a_slow_server_takes_no_longer_than_the_timeout(stack: ExitStack, make: Callable[..., Transport]) -> None:
+    """It has read the request."""
+    leave = threading.Event()
+    if make is by_grpc:
+        slow = stack.enter_context(grpc_server())
+        slow.answer = lambda *_: bytes(leave.wait(30))
+        port = slow.server_port
+    else:
+        port = stack.enter_context(raw_server(None))
+    stack.callback(leave.set)
+    assert trouble(make(stack, port, timeout=0.3)) == "cannot reach the collector: no answer within 0.3 s"
+
+
+def test_a_name_that_does_not_exist(stack: ExitStack) -> None:
+    by_http = HttpTransport(
+        "http://collector.invalid/", address="it", content_type="x/y", headers={}, timeout=30, gzip=False, tls=Tls()
+    )
+    grpc_transport = GrpcTransport(
+        "collector.invalid:4317", METHOD, address="it", headers={}, timeout=30, gzip=False, tls=None
+    )
+    for transport in (by_http, grpc_transport):
+        stack.callback(transport.close)
+        assert trouble(transport) == "cannot reach it: its name cannot be resolved"
+
+
+def test_a_host_that_cannot_be_a_name_keeps_the_spans(stack: ExitStack) -> None:
+    """It is a mistake in a setting, which can be mended; the spans cannot."""
+    transport = HttpTransport(
+        f"http://{'a' * 70}.b/", address="it", content_type="x/y", headers={}, timeout=5, gzip=False, tls=Tls()
+    )
+    stack.callback(transport.close)
+    assert trouble(transport).startswith("cannot reach it: ")
+
+
+def test_an_http_server_that_comes_back_is_used_again(stack: ExitStack) -> None:
+    with http_server() as server:
+        port = server.server_port
+        transport = http(stack, port)
+        transport.send(BODY)
+        transport.close()
+    assert trouble(transport) == "cannot reach the collector: connection refused"
+    server = stack.enter_context(http_server(port=port))
+    transport.send(BODY)
+    transport.close()
+    assert len(server.received) == 1
+
+
+def test_a_grpc_server_that_comes_back_is_used_again_within_two_seconds(stack: ExitStack) -> None:
+    """However long it was away."""
+    with grpc_server() as server:
+        port = server.server_port
+        transport = by_grpc(stack, port)
+        transport.send(BODY)
+    for _ in range(12):
+        assert trouble(transport) == "cannot reach the collector: connection refused"
+        time.sleep(0.25)  # the outage
+    server = stack.enter_context(grpc_server(port=port))
+    deadline = time.monotonic() + 2
+    while not server.received:
+        assert time.monotonic() < deadline
+        try:
+            transport.send(BODY)
+        except DeliveryError:
+            time.sleep(0.02)
+    assert len(server.received) == 1
+
+
+def test_grpc_where_http_is_spoken(stack: ExitStack) -> None:
+    server = stack.enter_context(http_server())
+    text = trouble(by_grpc(stack, server.server_port))
+    assert "does not speak gRPC" in text
+    assert "PROTOCOL=http/protobuf" in text
+
+
+def test_http_where_grpc_is_spoken(stack: ExitStack) -> None:
+    server = stack.enter_context(grpc_server())
+    text = trouble(http(stack, server.server_port))
+    assert "does not speak HTTP" in text
+    assert "PROTOCOL=grpc" in text
+
+
+@pytest.mark.parametrize("make", [http, by_grpc])
+def test_a_server_that_hangs_up(stack: ExitStack, make: Callable[..., Transport]) -> None:
+    port = stack.enter_context(raw_server(b""))
+    assert "it closed the connection" in trouble(make(stack, port))
+
+
+# TLS.
+
+
+class Certificates:
+    """Files of a private authority, of another one, and of a client."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = trustme.CA()
+        self.server = self.authority.issue_cert("127.0.0.1")
+        self.misnamed = self.authority.issue_cert("elsewhere.example")
+        client = self.authority.issue_cert("me@example.org")
+        self.authority.cert_pem.write_to_path(self.path("authority"))
+        trustme.CA().cert_pem.write_to_path(self.path("other"))
+        client.cert_chain_pems[0].write_to_path(self.path("client"))
+        client.private_key_pem.write_to_path(self.path("key"))
+        client.private_key_and_cert_chain_pem.write_to_path(self.path("both"))
+        (folder / "junk.pem").write_text("junk\n")
+        self.trusting = Tls(self.path("authority"))
+
+    def path(self, name: str) -> str:
+        return str(self.folder / f"{name}.pem")
+
+    def http(self, certificate: trustme.LeafCert, *, mutual: bool = False) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate.configure_cert(context)
+        if mutual:
+            self.authority.configure_trust(context)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def grpc(self, certificate: trustme.LeafCert, *, mutual: bool = False) -> grpc.ServerCredentials:
+        return grpc.ssl_server_credentials(
+            [(certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes())],
+            root_certificates=self.authority.cert_pem.bytes() if mutual else None,
+            require_client_auth=mutual,
+        )
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+class Secured:
+    """A server with TLS, and transports to it, by one protocol."""
+
+    def __init__(self, protocol: str, stack: ExitStack, certificates: Certificates) -> None:
+        self.protocol = protocol
+        self._stack = stack
+        self._certificates = certificates
+
+    def transport(self, tls: Tls, *, misnamed: bool = False, mutual: bool = False) -> Transport:
+        certificate = self._certificates.misnamed if misnamed else self._certificates.server
+        if self.protocol == "grpc":
+            port = self._stack.enter_context(
+                grpc_server(self._certificates.grpc(certificate, mutual=mutual))
+            ).server_port
+            return by_grpc(self._stack, port, tls=tls)
+        port = self._stack.enter_context(http_server(self._certificates.http(certificate, mutual=mutual))).server_port
+        return http(self._stack, port, tls=tls, scheme="https")
+
+
+@pytest.fixture(params=["http", "grpc"])
+def secured(request: pytest.FixtureRequest, stack: ExitStack, certificates: Certificates) -> Secured:
+    return Secured(request.param, stack, certificates)
+
+
+def test_a_private_authority_is_trusted(
+    secured: Secured, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever other programs of this machine trust."""
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certificates.path("other"))
+    assert secured.transport(certificates.trusting).send(BODY) == b""
+
+
+@pytest.mark.parametrize("certificate", ["other", None])
+def test_an_authority_that_is_not_trusted(
+    secured: Secured, certificates: Certificates, certificate: str | None
+) -> None:
+    """The system's authorities do not know a private one."""
+    text = trouble(secured.transport(Tls(certificates.path(certificate) if certificate else None)))
+    assert text == (
+        "cannot reach the collector: its certificate is not trusted; name the authority that signed it in the "
+        "CERTIFICATE variable of this exporter"
+    )
+
+
+def test_a_certificate_for_another_name(secured: Secured, certificates: Certificates) -> None:
+    text = trouble(secured.transport(certificates.trusting, misnamed=True))
+    assert text == "cannot reach the collector: its certificate is for another name"
+
+
+@pytest.mark.parametrize(("certificate", "key"), [("client", "key"), ("both", "both"), ("both", None)])
+def test_a_client_certificate(secured: Secured, certificates: Certificates, certificate: str, key: str | None) -> None:
+    """Its key may stand in the same file."""
+    tls = Tls(certificates.path("authority"), certificates.path(certificate), key and certificates.path(key))
+    assert secured.transport(tls, mutual=True).send(BODY) == b""
+
+
+def test_a_client_certificate_that_is_asked_for_and_missing(secured: Secured, certificates: Certificates) -> None:
+    text = trouble(secured.transport(certificates.trusting, mutual=True))
+    assert "does it ask for a client certificate" in text
+
+
+@pytest.mark.parametrize(
+    ("authority", "certificate", "key", "named"),
+    [
+        ("junk", None, None, ["junk"]),
+        ("gone", None, None, ["gone"]),
+        (None, "client", None, ["client"]),
+        (None, "junk", "key", ["junk", "key"]),
+        (None, "client", "gone", ["client", "gone"]),
+        (None, "both", "junk", ["both", "junk"]),
+    ],
+)
+def test_files_that_cannot_be_used_are_named(
+    secured: Secured,
+    certificates: Certificates,
+    authority: str | None,
+    certificate: str | None,
+    key: str | None,
+    named: list[str],
+) -> None:
+    """Left to gRPC, a certificate without a key would end the process."""
+    with pytest.raises(DeliveryError) as caught:
+        secured.transport(Tls(*(name and certificates.path(name) for name in (authority, certificate, key))))
+    text = str(caught.value)
+    assert text.startswith("cannot use TLS: expected ")
+    assert " and ".join(certificates.path(name) for name in named) in text
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
+    secured: Secured, certificates: Certificates, tmp_path: Path
+) -> None:
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    plain = load_pem_private_key(Path(certificates.path("key")).read_bytes(), None)
+    locked = tmp_path / "locked.pem"
+    locked.write_bytes(plain.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
+    with pytest.raises(DeliveryError, match="which must not be encrypted"):
+        secured.transport(Tls(None, certificates.path("client"), str(locked)))
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_tls_where_none_is_spoken(stack: ExitStack, certificates: Certificates, protocol: str) -> None:
+    if protocol == "grpc":
+        port = stack.enter_context(grpc_server()).server_port
+        text = trouble(by_grpc(stack, port, tls=certificates.trusting))
+    else:
+        port = stack.enter_context(http_server()).server_port
+        text = trouble(http(stack, port, tls=certificates.trusting, scheme="https"))
+    assert text == "cannot reach the collector: it does not speak TLS; should the endpoint begin with http://?"
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_no_tls_where_it_is_spoken(stack: ExitStack, certificates: Certificates, protocol: str) -> None:
+    if protocol == "grpc":
+        port = stack.enter_context(grpc_server(certificates.grpc(certificates.server))).server_port
+        text = trouble(by_grpc(stack, port))
+    else:
+        port = stack.enter_context(http_server(certificates.http(certificates.server))).server_port
+        text = trouble(http(stack, port))
+    assert "https://" in text
+
+
+def test_grpc_writes_nothing_to_stderr(stack: ExitStack, certificates: Certificates) -> None:
+    """It is the log of somebody else; what went wrong is in the error. Seen in a process where nobody has loaded it."""
+    port = stack.enter_context(grpc_server(certificates.grpc(certificates.misnamed))).server_port
+    program = f"""
+from ray_tracing_hooks._ship.sinks import DeliveryError
+from ray_tracing_hooks._ship.transport import Tls
+from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
+for authority in ({certificates.path("authority")!r}, {certificates.path("other")!r}):
+    transport = GrpcTransport(
+        "127.0.0.1:{port}", "/a/b", address="it", headers={{}}, timeout=10, gzip=False, tls=Tls(authority)
+    )
+    try:
+        transport.send(b"")
+    except DeliveryError as error:
+        print(error)
+    transport.close()
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == ""

@@ -53,8 +53,9 @@ test: $(PACKAGE) $(PEERS_READY) ## Run the tests; TESTS=tests/unit picks some, A
 	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
 .PHONY: bench
-bench: $(PACKAGE) ## Measure what recording a span costs, beside the SDK
+bench: $(PACKAGE) ## Measure what recording and sending a span costs, beside the SDK
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/record_cost.py
+	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/shipper_throughput.py
 
 .PHONY: lint
 lint: $(DEPENDENCIES) ## Check the style, the format and the types

@@ -30,7 +30,7 @@ def spans(folder: Path) -> list[bytes]:
     found = []
     for _, paths, _ in iterate(str(folder)):
         for path in paths:
-            found += [r.payload[2:] for r in SegmentReader(path).read(final=True) if r.kind == layout.SPAN]
+            found += [payload[2:] for kind, payload, _ in SegmentReader(path).read(final=True) if kind == layout.SPAN]
     return found
 
 
@@ -39,10 +39,10 @@ def test_records_are_read_back_in_order_while_the_file_grows(tmp_path: Path) -> 
     ((_, [path], alive),) = iterate(str(tmp_path))
     assert alive
     reader = SegmentReader(path)
-    assert [record.kind for record in reader.read()] == [layout.RESOURCE, layout.SCOPE, *[layout.SPAN] * 3]
+    assert [kind for kind, _, _ in reader.read()] == [layout.RESOURCE, layout.SCOPE, *[layout.SPAN] * 3]
     assert reader.read() == []
     writer.span(U16.pack(0), b"later")
-    assert [record.payload[2:] for record in reader.read()] == [b"later"]
+    assert [payload[2:] for _, payload, _ in reader.read()] == [b"later"]
     writer.close()
     assert not is_locked(path)
 
@@ -58,7 +58,7 @@ def test_segments_roll_over_and_each_can_be_read_alone(tmp_path: Path) -> None:
     ((_, pairs),) = segments(str(tmp_path)).items()
     assert len(pairs) > 3
     for _, path in pairs:
-        kinds = [record.kind for record in SegmentReader(path).read()]
+        kinds = [kind for kind, _, _ in SegmentReader(path).read()]
         assert kinds[:2] == [layout.RESOURCE, layout.SCOPE]
     assert [is_locked(path) for _, path in pairs] == [False] * (len(pairs) - 1) + [True]
     assert spans(tmp_path) == [b"span %d" % index for index in range(100)]
@@ -153,7 +153,7 @@ def test_damage_costs_the_records_that_it_hit_and_no_more(payloads: list[bytes],
     damaged = [*frames[:hit], frames[hit][:cut] + junk, *frames[hit + 1 :]]
     records, consumed, _ = parse(layout.MAGIC + b"".join(damaged), final=True)
     assert consumed == len(layout.MAGIC) + sum(len(frame) for frame in damaged)
-    read = [record.payload for record in records]
+    read = [payload for _, payload, _ in records]
     whole = payloads[:hit] + payloads[hit + 1 :]
     assert [payload for payload in read if payload in whole or payload == payloads[hit]] == read
     assert len(read) >= len(whole)
@@ -169,7 +169,7 @@ def test_a_record_that_is_still_being_written_is_waited_for(cut: int) -> None:
     assert damaged == 0
     rest, _, damaged = parse(whole[consumed:], consumed)
     assert damaged == 0
-    assert [record.payload for record in records + rest] == [b"a" * 80, b"b" * 80]
+    assert [payload for _, payload, _ in records + rest] == [b"a" * 80, b"b" * 80]
 
 
 def test_a_crowd_of_threads_writes_whole_records(tmp_path: Path) -> None:
@@ -209,6 +209,6 @@ def test_an_unwritable_disk_is_survived(tmp_path: Path) -> None:
     writer.close()
     assert spans(tmp_path) == [b"before", b"after"]
     (path,) = tmp_path.iterdir()
-    dropped = [r.payload for r in SegmentReader(str(path)).read() if r.kind == layout.DROPPED]
+    dropped = [payload for kind, payload, _ in SegmentReader(str(path)).read() if kind == layout.DROPPED]
     assert dropped == [(1).to_bytes(8, "little")]
     assert "No space left" in said[0]

@@ -15,7 +15,7 @@ REQUEST_BYTES = 900_000
 """The most in one request, before compression: gRPC servers take 4 MiB, some vendors one megabyte."""
 
 _MOST_SPLITS = 100
-"""How often the requests of one portion are halved to find the spans that a server refuses."""
+"""How often requests are halved in a row to find the spans that a server refuses, while it takes none at all."""
 
 _MOST_TEXTS = 20
 
@@ -47,7 +47,7 @@ class SendingSink(ABC):
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         if batches is not self._batches:
-            self._batches, self._splits = batches, 0
+            self._batches = batches
             self._requests = deque(self.cut([Group(*batch) for batch in batches]))
         while self._requests:
             groups = self._requests[0]
@@ -57,6 +57,7 @@ class SendingSink(ABC):
                 self._refused(groups, refusal)
                 continue
             self._requests.popleft()
+            self._splits = 0
             self.accepted(groups, answer)
         self._batches = None
 

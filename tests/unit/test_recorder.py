@@ -47,7 +47,9 @@ def records(folder: Path, kind: int = layout.SPAN) -> list[ProtoSpan]:
     for _, paths, _ in iterate(str(folder)):
         for path in paths:
             found += [
-                ProtoSpan.FromString(record.payload[2:]) for record in SegmentReader(path).read() if record.kind == kind
+                ProtoSpan.FromString(payload[2:])
+                for found_kind, payload, _ in SegmentReader(path).read()
+                if found_kind == kind
             ]
     return found
 

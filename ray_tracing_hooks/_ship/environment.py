@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-_PREFIXES = ("OTEL_EXPORTER_", "OTEL_BSP_", "OTEL_PYTHON_EXPORTER_", "GRPC_")
+_PREFIXES = ("OTEL_EXPORTER_", "OTEL_BSP_", "OTEL_PYTHON_EXPORTER_")
 _NAMES = frozenset(
     {
         "http_proxy",
@@ -19,6 +19,7 @@ _NAMES = frozenset(
         "ssl_cert_dir",
         "requests_ca_bundle",
         "curl_ca_bundle",
+        "grpc_default_ssl_roots_file_path",
     }
 )
 

@@ -67,7 +67,8 @@ def flaky(path: str) -> str:
 
 
 def main() -> None:
-    ray.init(num_cpus=2, include_dashboard=False, _tracing_startup_hook="ray_tracing_hooks.local:setup")
+    # "local": a cluster of its own, whatever else runs on this machine.
+    ray.init("local", num_cpus=2, include_dashboard=False, _tracing_startup_hook="ray_tracing_hooks.local:setup")
 
     with tracer.start_as_current_span("tree of workers"):
         root = Worker.remote(depth=2)

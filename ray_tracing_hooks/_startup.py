@@ -9,6 +9,7 @@ import json
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -130,16 +131,25 @@ class Connection:
         from ray_tracing_hooks._ship.environment import of_delivery  # noqa: PLC0415
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
 
+        self._disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
         exporters = settings.exporters if _exporters is None else _exporters
+        if self._disabled:
+            exporters = ()
         self._environ = of_delivery(environ)
+        if settings.jaeger_endpoint is not None:
+            self._environ["RAY_TRACING_JAEGER_ENDPOINT"] = settings.jaeger_endpoint
+        self._flush_left = settings.flush_timeout
         self._plan = self._make_plan(exporters)
         self._spool = self._make_spool() if exporters else None
         self._writer: SpoolWriter | None = None
         self._instrument(environ)
+        # What fails from here on leaves a connection that records, and delivers at its end.
         if self._spool is not None:
-            ensure_running(self._spool, self._plan, self._environ)
+            with guarded("starting delivery"):
+                ensure_running(self._spool, self._plan, self._environ)
         if process.is_driver and not process.is_internal:
-            self._say()
+            with guarded("finding out where spans go"):
+                self._say()
 
     def _make_plan(self, exporters: tuple[str, ...]) -> ShipPlan:
         from ray_tracing_hooks._ship.environment import digest  # noqa: PLC0415
@@ -158,7 +168,6 @@ class Connection:
             log_file=f"{log}.log",
             label=f"{session}-{process.node_id[:8]}",
             jaeger_protocol=settings.jaeger_protocol,
-            jaeger_endpoint=settings.jaeger_endpoint,
             console_file=f"{log}-console.out",
             environment=digest(self._environ, exporters),
         )
@@ -191,8 +200,7 @@ class Connection:
             from ray_tracing_hooks._sdk.sampling import from_sdk  # noqa: PLC0415
 
             sampler = from_sdk()
-        disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-        parts = self.settings.ray if self._spool is not None and not disabled else frozenset()
+        parts = self.settings.ray if self._spool is not None else frozenset()
         known = resource.attributes(self.process.resource_attributes(), environ)
         self._writer = SpoolWriter(self._spool or os.devnull, on_problem=report, watch=self._keep_shipped)
         recorder = Recorder(
@@ -214,11 +222,12 @@ class Connection:
                 report(f"{part} are not traced: Ray {self.process.ray_version} has changed the place where they are")
         if self._spool is not None:
             bridge.install(recorder, self._writer, known, _patches)
-            if self.settings.instrument and parts:
+            if self.settings.instrument:
                 from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
 
                 instrumentors.instrument(self.settings.instrument, environ, report)
-        if self.process.is_driver and not self.process.is_internal and self.settings.root_span and parts:
+        is_users = self.process.is_driver and not self.process.is_internal
+        if is_users and self.settings.root_span and self._spool is not None:
             self._begin_root_span()
 
     def _begin_root_span(self) -> None:
@@ -259,12 +268,14 @@ class Connection:
 
         if self._spool is not None:
             with guarded("looking after the shipper"):
-                ensure_running(self._spool, self._plan, self._environ)
+                ensure_running(self._spool, self._plan, self._environ, patient=True)
                 for text in news(self._spool):
                     report(text)
 
     def _say(self) -> None:
         """Tell the user where spans go, and what is wrong with that."""
+        if self._disabled:
+            logger.info("ray_tracing_hooks: tracing is off (OTEL_SDK_DISABLED)")
         if self._spool is None:
             return
         from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  workers need not know
@@ -304,22 +315,28 @@ class Connection:
             os.rmdir(self._spool)
 
     def _flush(self, *, until_writers_end: bool) -> None:
+        """Wait for delivery. All flushes of a connection together take no longer than the setting allows."""
         from ray_tracing_hooks._ship.flush import flush  # noqa: PLC0415
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
+        from ray_tracing_hooks._spool.reader import segments  # noqa: PLC0415
 
         assert self._spool is not None
-        timeout = self.settings.flush_timeout
-        if timeout <= 0:
+        deadline = time.monotonic() + self._flush_left
+        if self._flush_left <= 0 or not segments(self._spool):
             return
         ensure_running(self._spool, self._plan, self._environ)
-        result = flush(self._spool, timeout, until_writers_end=until_writers_end)
-        if not result.running:
+        result = flush(self._spool, self._flush_left, until_writers_end=until_writers_end)
+        if not result.running and segments(self._spool):
             # The one that ran was about to end; another takes its place.
             ensure_running(self._spool, self._plan, self._environ)
-            result = flush(self._spool, timeout, until_writers_end=until_writers_end)
+            result = flush(self._spool, max(0.0, deadline - time.monotonic()), until_writers_end=until_writers_end)
+        self._flush_left = deadline - time.monotonic()
+        if not result.running and not segments(self._spool):
+            return
         for text in (*result.problems, *result.waiting):
             report(text)
         if not result.done and not result.problems and not result.waiting:
+            timeout = self.settings.flush_timeout
             report(f"not all spans were delivered within {timeout:g} s (RAY_TRACING_FLUSH_TIMEOUT); delivery goes on")
 
 

@@ -220,5 +220,6 @@ def shown(value: object) -> str:
 
 
 def without_credentials(url: str) -> str:
-    """A URL, or ``host:port``, with what stands before an ``@`` masked."""
-    return re.sub(r"^([^/@?]*://)?.*@", r"\1********@", url)
+    """A URL, or ``host:port``, without what stands before an ``@`` and without its query, where some have a key."""
+    masked = re.sub(r"^([^/@?]*://)?.*@", r"\1********@", url)
+    return re.sub(r"\?.+", "?********", masked)

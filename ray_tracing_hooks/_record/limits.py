@@ -35,7 +35,7 @@ class SpanLimits(NamedTuple):
 
 def _limit(environ: Mapping[str, str], variable: str, default: int | None) -> int | None:
     value = environ.get(variable, "").strip()
-    return int(value) if value.isdigit() else default
+    return int(value) if value.isascii() and value.isdigit() else default
 
 
 def clip(value: Any, length: int | None) -> Any:

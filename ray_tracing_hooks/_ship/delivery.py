@@ -33,6 +33,7 @@ class Delivery:
         drained: Number of the newest look of which everything was delivered and stored.
         delivered: For each process, the sequence below which its segments were delivered and stored.
         open_processes: The processes with spans that have begun and not ended.
+        portions: How many portions have been delivered.
         resting: It waits for more spans to come together, or for the next attempt after a failure.
     """
 
@@ -49,6 +50,7 @@ class Delivery:
     ) -> None:
         self.name = name
         self.drained = 0
+        self.portions = 0
         self.resting = False
         self._path = os.path.join(spool_dir, f"progress-{name.replace(os.sep, '_')}.json")
         self._plan = plan
@@ -106,7 +108,7 @@ class Delivery:
             forced = 0.0
             try:
                 self._turn(look)
-            except Exception as error:  # noqa: BLE001  whatever it is, the other sinks and the next attempt go on
+            except BaseException as error:  # noqa: BLE001  whatever an exporter raises, the next attempt goes on
                 expected = isinstance(error, TracingError)
                 self._problems.set(key, str(error) if expected else f"sink {self.name!r} failed: {describe(error)}")
                 retry = min(max(_FIRST_RETRY, 2 * retry), _LAST_RETRY)
@@ -154,6 +156,9 @@ class Delivery:
                     self._problems.say,
                 ),
             )
+        if self._pending and getattr(self._sink, "needs_company", False):
+            # In place: what the sink has done of the portion so far it has not to do again.
+            self._pending.extend(next(self._follower.follow(look), []))
         if self._pending or self._unstored:
             self._deliver(self._sink)
         before = self._follower.sequences()
@@ -168,13 +173,24 @@ class Delivery:
         if self._pending:
             sink.deliver(self._pending)
             self._pending = []
+            self.portions += 1
         self._store(sink.checkpoint())
 
     def _store(self, state: Mapping[str, Any]) -> None:
         self._unstored = True
         processes = self._follower.positions()
         sequences = self._follower.sequences()
-        self._write(processes, state)
+        key = f"progress-{self.name}"
+        try:
+            self._write(processes, state)
+        except DeliveryError as error:
+            if state:
+                raise
+            # Where a sink has no state, delivery goes on: it may be what makes room on a full disk. A shipper that
+            # takes over before this can be stored delivers some spans again.
+            self._problems.set(key, str(error))
+        else:
+            self._problems.clear(key)
         self._unstored = False
         self._stored_processes, self._state = processes, state
         self.open_processes = self._follower.open_processes()

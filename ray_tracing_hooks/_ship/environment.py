@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 
-_PREFIXES = ("OTEL_EXPORTER_", "OTEL_BSP_", "OTEL_PYTHON_EXPORTER_")
+_PREFIXES = ("OTEL_EXPORTER_", "OTEL_BSP_", "OTEL_PYTHON_EXPORTER_", "RAY_TRACING_JAEGER_ENDPOINT")
+_OTHER_SIGNALS = re.compile("OTEL_EXPORTER_OTLP_(METRICS|LOGS|PROFILES)_")
 _NAMES = frozenset(
     {
         "http_proxy",
@@ -30,7 +32,7 @@ def of_delivery(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_of_delivery(name: str) -> bool:
-    return name.startswith(_PREFIXES) or name.lower() in _NAMES
+    return (name.startswith(_PREFIXES) and not _OTHER_SIGNALS.match(name)) or name.lower() in _NAMES
 
 
 def digest(environ: Mapping[str, str], exporters: Sequence[str]) -> str:

@@ -40,6 +40,9 @@ _LAST_TURN = 5.0
 _COUNTING = 0.1
 """Seconds before the end of its time-out at which a request is answered: counting what waits takes a moment."""
 
+_LISTEN = 0.5
+"""Seconds that a shipper listens at least: whoever has started it may be about to ask for something."""
+
 _EXITING = 0.3
 """A process that let go of its lock no longer ago may be one that is just being killed."""
 
@@ -75,7 +78,9 @@ class Shipper:
         self._raylet_gone = False
         self._interval = _SOON
         self._size = -1
+        self._moved = -1
         self._news = 0
+        self._began = time.monotonic()
         self._wake = self._make_fifo()
         exporters, problems = usable(plan.exporters)
         for problem in problems:
@@ -98,7 +103,7 @@ class Shipper:
             self._keep_below_cap(look, self._remove_delivered(look))
             self._tell_news()
             self._answer(look)
-            if self._is_over(look):
+            if self._is_over(look) and not self._is_asked():
                 break
             self._wait(look)
         else:
@@ -159,9 +164,9 @@ class Shipper:
         self._problems.count(text, lost)
 
     def _tell_news(self) -> None:
-        news = self._problems.news()
-        if len(news) > self._news:
-            self._news = len(news)
+        number, news = self._problems.news()
+        if number > self._news:
+            self._news = number
             # Whoever flushes is told too.
             with contextlib.suppress(OSError):
                 write_atomically(os.path.join(self._path, NEWS), json.dumps(news))
@@ -178,6 +183,8 @@ class Shipper:
         for request in list(self._requests):
             if request.look is None and (not request.until_writers_end or not _is_writing(look, request.pid)):
                 request.look = look.number
+                # Not only for what was there when somebody asked: what came since must not wait for company either.
+                self._hurry = True
             done = request.look is not None and self._is_delivered(request.look)
             if done or time.monotonic() >= request.deadline:
                 self._requests.remove(request)
@@ -239,6 +246,14 @@ class Shipper:
             logger.warning("gave up after %g s: %d files of undelivered spans stay in %s", quiet, left, self._path)
         return True
 
+    def _is_asked(self) -> bool:
+        """Whether somebody has just asked for something, or may do so now that this shipper has begun."""
+        if time.monotonic() - self._began < _LISTEN:
+            return True
+        for line in self._heard():
+            self._take_request(line)
+        return bool(self._requests)
+
     def _is_raylet_gone(self, now: float) -> bool:
         if self._plan.raylet_socket is None:
             return True
@@ -248,13 +263,12 @@ class Shipper:
         return self._raylet_gone
 
     def _wait(self, look: Look) -> None:
-        size = look.size
-        behind = any(not delivery.resting and delivery.drained < look.number - 1 for delivery in self._deliveries)
-        if size != self._size or behind:
+        size, moved = look.size, sum(delivery.portions for delivery in self._deliveries)
+        if size != self._size or moved != self._moved:
             self._interval = _SOON
         else:
             self._interval = min(2 * self._interval, _IDLE)
-        self._size = size
+        self._size, self._moved = size, moved
         interval = self._interval
         if self._requests:
             first = min(request.deadline for request in self._requests) - time.monotonic()
@@ -314,11 +328,17 @@ class Shipper:
 
     def _clean_up(self) -> None:
         """Remove our own files, and the folder if nobody may want to write into it again."""
+        # First what others write to, so that nobody asks here any more; then those who have asked are answered.
+        self._unlink(os.path.join(self._path, WAKE))
+        for line in self._heard():
+            self._take_request(line)
         drained = not self._folder.look(set()).processes
+        for request in self._requests:
+            self._send(request.answer, [], done=drained)
         with contextlib.suppress(OSError):
             for name in os.listdir(self._path):
                 ours = name in {PLAN, NEWS} or name.startswith(("progress-", "flush-", ".replay-"))
-                if name == WAKE or (drained and ours):
+                if drained and ours:
                     os.unlink(os.path.join(self._path, name))
             lock = os.path.join(self._path, LOCK)
             if is_file_at(self._lock, lock):

@@ -24,7 +24,8 @@ class ShipPlan:
         log_file: What the shipper logs to, or None for nowhere.
         label: What names of output files begin with.
         jaeger_protocol: How the sink ``jaeger`` sends, as RAY_TRACING_JAEGER_PROTOCOL says.
-        jaeger_endpoint: Where to, as RAY_TRACING_JAEGER_ENDPOINT says.
+        jaeger_endpoint: Where to. A driver or worker leaves it out and puts RAY_TRACING_JAEGER_ENDPOINT into the
+            shipper's environment, since it may hold a password.
         console_file: Where the exporter ``console`` writes, or None for standard output.
         environment: The digest of the variables of :mod:`~ray_tracing_hooks._ship.environment`: plans differ where
             these do. Their values are in the shipper's environment, since some are secrets.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter, deque
 
 _MOST_TEXTS = 5
 _MOST_NEWS = 50
@@ -27,7 +28,9 @@ class Problems:
         self._told: dict[str, int] = {}
         self._since: dict[str, float] = {}
         self._in_news: dict[str, str] = {}
-        self._news: list[str] = []
+        self._news: deque[str] = deque(maxlen=_MOST_NEWS)
+        self._numbers: Counter[str] = Counter()
+        self._number = 0
 
     def set(self, key: str, text: str) -> None:
         """Something does not work at present."""
@@ -48,7 +51,7 @@ class Problems:
             self._logged.pop(key, None)
             self._since.pop(key, None)
             if (told := self._in_news.pop(key, None)) is not None:
-                self._news.append(f"no longer a problem: {told}")
+                self._add_news(f"no longer a problem: {told}")
         if text is not None:
             logger.info("no longer a problem: %s", text)
 
@@ -58,7 +61,7 @@ class Problems:
             if text in self._said:
                 return
             self._said[text] = False
-            self._news.append(text)
+            self._add_news(text)
         logger.warning("%s", text)
 
     def count(self, text: str, number: int) -> None:
@@ -69,20 +72,32 @@ class Problems:
             before = self._counts.get(text, 0)
             self._counts[text] = before + number
             if not before:
-                self._news.append(text.format(count="some"))
+                self._add_news(text.format(count="some"))
         # The first time, and then each time it has doubled: what happens all the time does not fill the log.
         if before.bit_length() != (before + number).bit_length():
             logger.warning("%s", text.format(count=before + number))
 
-    def news(self) -> list[str]:
-        """What has changed so far: a condition that lasts, or is over after that, a first loss, what is said once."""
+    def news(self) -> tuple[int, list[str]]:
+        """How much has changed so far, and the latest of it.
+
+        That is a condition that lasts, or is over after that, a first loss, and what is said once. The same condition
+        has its number from the second time on, since whoever hears of it says nothing twice.
+        """
         with self._lock:
             long_ago = time.monotonic() - _LASTING
             for key, since in self._since.items():
                 if key not in self._in_news and since < long_ago:
                     self._in_news[key] = self._lasting[key]
-                    self._news.append(self._lasting[key])
-            return self._news[:_MOST_NEWS]
+                    self._add_news(self._lasting[key])
+            return self._number, list(self._news)
+
+    def _add_news(self, text: str) -> None:
+        self._number += 1
+        self._numbers[text] += 1
+        if len(self._numbers) > 20 * _MOST_NEWS:
+            self._numbers.clear()
+        times = self._numbers[text]
+        self._news.append(text if times == 1 else f"{text} (for the {times}. time)")
 
     def tell(self) -> list[str]:
         """Every lasting problem, every loss that has grown since it was told, and what has not been told yet."""

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 
 from ray_tracing_hooks._ship.environment import is_of_delivery, of_delivery
-from ray_tracing_hooks._ship.files import PLAN, take_lock
+from ray_tracing_hooks._ship.files import take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 
+_PATIENCE = 30.0
 _MODULE = "ray_tracing_hooks._ship"
 
 
-def ensure_running(spool_dir: str, plan: ShipPlan, environ: Mapping[str, str] = os.environ) -> bool:
+def ensure_running(
+    spool_dir: str, plan: ShipPlan, environ: Mapping[str, str] = os.environ, *, patient: bool = False
+) -> bool:
     """Start a shipper for this spool folder unless one runs or is being started. True if this call started it.
 
     ``plan`` counts if the folder has none yet, and of ``environ`` the variables that say how to deliver. Takes a few
     milliseconds, and does not wait until the shipper is up: a :func:`~ray_tracing_hooks._ship.flush.flush` does. Raises
-    OSError where the folder or the process cannot be made.
+    OSError where the folder or the process cannot be made. With ``patient`` nothing is started within half a minute of
+    the last start: a shipper that ends at once is not started again and again by all processes of a node.
     """
     os.makedirs(spool_dir, mode=0o700, exist_ok=True)
     lock = take_lock(spool_dir)
     if lock is None:
         return False
     try:
-        if not os.path.exists(os.path.join(spool_dir, PLAN)):
+        # The lock's file has something in it once a shipper has been started, and its time is when.
+        last = os.fstat(lock)
+        if patient and last.st_size and 0 <= time.time() - last.st_mtime < _PATIENCE:
+            return False
+        os.pwrite(lock, b"started", 0)
+        try:
+            ShipPlan.load(spool_dir)
+        except (OSError, ValueError):
             plan.store(spool_dir)
         _start(os.path.abspath(spool_dir), lock, environ)
     finally:

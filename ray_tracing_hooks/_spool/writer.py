@@ -95,6 +95,10 @@ class SpoolWriter:
         """Write a span that has ended. ``prefix`` is the scope id as two little-endian bytes."""
         payload = prefix + span
         self._append(_pack_frame(len(payload), _crc32(payload, _SPAN_KIND), SPAN) + payload, 1)
+        # Here, where no lock is held: who watches may log, and a log may record a span.
+        if (now := _monotonic()) > self._watch_at:
+            self._watch_at = now + WATCH_SECONDS
+            self._watch()
 
     def start(self, prefix: bytes, span: bytes) -> None:
         """Write that a span has begun, so that it is known even if this process is killed before it ends."""
@@ -131,9 +135,6 @@ class SpoolWriter:
         self._written += len(record)
         if self._dropped:
             self._report_dropped()
-        if (now := _monotonic()) > self._watch_at:
-            self._watch_at = now + WATCH_SECONDS
-            self._watch()
 
     def _report_dropped(self) -> None:
         with self._lock:

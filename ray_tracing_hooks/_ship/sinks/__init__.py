@@ -39,7 +39,8 @@ class Batch(NamedTuple):
 class Sink(Protocol):
     """A place that spans are delivered to. All calls come from one thread, and may block.
 
-    ``delay`` is how many seconds spans may wait in the spool so that more of them go at once.
+    ``delay`` is how many seconds spans may wait in the spool so that more of them go at once. A sink that also has
+    ``needs_company``, true after a failure, gets what has come since added to the same portion when it is next called.
     """
 
     delay: float
@@ -95,8 +96,8 @@ def usable(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
             known.append(name)
         else:
             problems.append(
-                f"RAY_TRACING_EXPORTERS: unknown exporter {name!r}; expected some of {', '.join(_SINKS)}, of the "
-                f"installed ones ({', '.join(_installed())}), or none"
+                f"unknown exporter {name!r} (RAY_TRACING_EXPORTERS, or OTEL_TRACES_EXPORTER); expected some of "
+                f"{', '.join(_SINKS)}, of the installed ones ({', '.join(_installed())}), or none"
             )
     if problems and not known:
         known = ["local"]

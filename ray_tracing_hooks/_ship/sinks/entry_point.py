@@ -80,7 +80,7 @@ def make(name: str, surroundings: Surroundings) -> Sink:
     file = _open(surroundings.plan.console_file) if name == "console" else None
     try:
         exporter = found.load()() if name != "console" else found.load()(out=file or sys.stdout, formatter=_text)
-    except Exception as error:
+    except BaseException as error:  # panics of exporters in Rust are no Exceptions, and would end the thread
         if file is not None:
             file.close()
         reason = _without_secrets(describe(error), surroundings.environ)
@@ -148,10 +148,16 @@ class EntryPointSink:
         self._reasons: dict[str, str] = {}
         self._batches: Sequence[Batch] | None = None
         self._left: deque[ReadableSpan] = deque()
+        self._known = 0
+        self.needs_company = False
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         if batches is not self._batches:
-            self._batches, self._left = batches, deque(self._decoded(batches))
+            self._batches, self._left, self._known = batches, deque(), 0
+        if len(batches) > self._known:
+            self._left.extend(self._decoded(batches[self._known :]))
+            self._known = len(batches)
+        self.needs_company = False
         suspects: dict[int, int] = {}  # by id, how often they failed alone since others got through without them
         failed: list[ReadableSpan] = []  # what the attempt before was about, if it failed
         while self._left:
@@ -181,6 +187,8 @@ class EntryPointSink:
             else:
                 self._at_once = max(1, len(spans) // 2)
                 if failed or len(self._left) == 1:
+                    # Others may tell whether it is the spans or the server.
+                    self.needs_company = len(self._left) < self._most
                     raise DeliveryError(f"the exporter {self._name!r} takes no spans at present: {problem}")
                 failed = spans
                 if len(spans) == 1:
@@ -235,7 +243,7 @@ class EntryPointSink:
             for span in batch.spans:
                 try:
                     yield decode(span, resource, scope)
-                except ValueError:  # FormatError, or a value that the SDK has no word for
+                except (ValueError, OverflowError, RecursionError):  # no span, or none that the SDK can hold
                     bad += 1
         self._count("{count} spans could not be decoded and were skipped", bad)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 
 from ray_tracing_hooks._errors import SettingError
@@ -73,7 +74,7 @@ class JaegerSink(SendingSink):
             for span in group.spans:
                 try:
                     spans.append(self._encoder.span(jaeger_span(decode_span(span), scope)))
-                except (FormatError, RecursionError):  # the latter for values in values in values
+                except (ValueError, OverflowError, RecursionError, struct.error):  # no span, or numbers that are none
                     bad += 1
         self._count("{count} spans could not be decoded and were skipped", bad)
         return [Group(self._encoder.process(_process(resource)), b"", spans) for resource, spans in spans_of.items()]

@@ -87,7 +87,8 @@ def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], No
 
 def _endpoint(plan: ShipPlan, environ: Mapping[str, str], problem: _Problem) -> tuple[str, str]:
     """Where Jaeger is, and what says so."""
-    endpoint, source = plan.jaeger_endpoint, "RAY_TRACING_JAEGER_ENDPOINT"
+    source = "RAY_TRACING_JAEGER_ENDPOINT"
+    endpoint = plan.jaeger_endpoint or environ.get(source)
     given, variable = read_with_source(JAEGER + "ENDPOINT", environ, problem)
     if endpoint is None and given is not None and plan.jaeger_protocol != "thrift-udp":
         endpoint, source = given, str(variable)

@@ -117,6 +117,8 @@ def limits(
 
 def protocol_of(endpoint: str) -> str:
     """The protocol of an endpoint that nobody has named one for."""
+    if endpoint.startswith("unix:"):
+        return "grpc"
     parts = split(endpoint)
     return "http/protobuf" if parts.port == 4318 or parts.path.rstrip("/").endswith(_TRACES_PATH) else "grpc"
 
@@ -171,7 +173,7 @@ def credentials(endpoint: str) -> str | None:
 
 def basic(user: str, password: str) -> str:
     """The Authorization header of basic authentication."""
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode("utf-8", "surrogateescape")).decode()
 
 
 def _metadata(headers: Mapping[str, str], problem: Callable[[str], None]) -> dict[str, str]:

@@ -47,7 +47,11 @@ def start(exporters: tuple[str, ...] | None = None) -> None:
 
 
 def stop() -> None:
-    """Take every patch out again and stop recording. What has been recorded is still delivered."""
+    """Take every patch out again and stop recording. What has been recorded is still delivered.
+
+    A worker goes on understanding what its callers send, since they may still be traced.
+    """
+    _disconnecting()
     _disconnected()
     _patches.undo()
     instrumentors = sys.modules.get("ray_tracing_hooks._sdk.instrumentors")
@@ -74,10 +78,11 @@ def _start() -> None:
             "cluster is started, in ray start --head --tracing-startup-hook=... or in the ray.init() that starts it"
         )
         return
-    # First what a worker needs to stay in working order whatever fails below: callers send their context all the same.
+    # First what keeps a process in working order whatever fails below: Ray's own tracing off, since it breaks programs,
+    # and callers understood, since they send their context all the same.
+    native.patch(_patches, _reconnected)
     if not arguments.patch(_patches):
         report("this version of Ray passes arguments in another way than those known; tasks and actors are not traced")
-    native.patch(_patches, _reconnected)
     if mode in {process.DRIVER, process.WORKER}:
         _connect()
 

@@ -1,9 +1,19 @@
-"""How the trace context travels: one more element at the end of a call's flat argument list.
+"""How the trace context travels: along with a call's flat argument list, where an untraced process does not see it.
 
-Ray flattens the arguments of every Python call into pairs (``_common/signature.py``, ``flatten_args``) and makes
-arguments of them again in the worker (``recover_args``). Both are called through their module, so both can be wrapped
-(Ray 2.60: ``remote_function.py``, ``actor.py``, ``_raylet.pyx``). A list with an odd number of elements carries a
-context at its end; user signatures, keyword arguments and pickles are not touched.
+Ray flattens the arguments of every Python call into pairs of name and value (``_common/signature.py``,
+``flatten_args``), serializes each element, and makes arguments of them again in the worker (``recover_args``). User
+signatures, keyword arguments and pickles are not touched. What a call carries depends on its arguments:
+
+- Positional ones: the first element is the name that Ray gives to all of them. The context goes into the metadata of
+  that serialized element, behind ``RAW``, where Ray reads no further (``_private/serialization.py``,
+  ``_deserialize_object``).
+- Keywords only, or none: the context is one more element at the end. An unwrapped ``recover_args`` fails on the odd
+  number, so this is for clusters in which every worker has run the hook (:mod:`ray_tracing_hooks._ray.cluster`).
+- Keywords only, in another cluster: the first pair comes twice, once with the context and then with the value, which
+  wins. A call without arguments carries nothing there.
+
+Everything is called through its module or class, so it can be wrapped (Ray 2.60: ``remote_function.py``, ``actor.py``,
+``_raylet.pyx``).
 """
 
 from __future__ import annotations
@@ -13,11 +23,17 @@ from collections.abc import Callable
 from typing import Any
 
 from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import cluster, process
 
 KEY = "__ray_tracing_hooks_context__"
 """The keyword under which a context goes from ``recover_args`` to the executor, which takes it out again. It cannot go
 by thread: the methods of async actors run in another one.
 """
+
+_LABEL = b"RAW,ray_tracing_hooks="
+"""The metadata of a first element that carries a context; Ray's own is ``RAW``."""
+
+_LABEL_LENGTH = len(_LABEL)
 
 
 class _Outgoing(threading.local):
@@ -37,12 +53,19 @@ class _NoArguments(tuple[()]):
         return True
 
 
+class _FirstName(bytes):
+    """The name of a call's first positional argument where the call carries a context."""
+
+    __slots__ = ()
+
+
 _NO_ARGUMENTS = _NoArguments()
+_lasting = Patches()
 
 
 def arguments(args: Any, carried: bytes | None) -> Any:
     """What to call Ray with for ``args``, so that it has a place for what is carried."""
-    return _NO_ARGUMENTS if carried is not None and not args else args
+    return _NO_ARGUMENTS if carried is not None and not args and cluster.all_traced else args
 
 
 _creation: bytes | None = None
@@ -55,40 +78,105 @@ def take_creation() -> bytes | None:
     return carried
 
 
-def patch(patches: Patches) -> bool:
-    """Wrap both ends; False if this Ray has not both."""
-    from ray._common import signature  # noqa: PLC0415  this module is imported only in Ray processes
-
-    if not callable(getattr(signature, "flatten_args", None)):
-        return False
-    return patches.wrap(signature, "recover_args", _recover_args) and patches.wrap(
-        signature, "flatten_args", _flatten_args
-    )
+def deliver(carried: bytes, kwargs: dict[str, Any]) -> None:
+    """Give a call's context to its executor. Does nothing until executors are wrapped, and so take it out again."""
 
 
-def _flatten_args(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    def flatten_args(signature_parameters: Any, args: Any, kwargs: Any) -> list[Any]:
-        flat = original(signature_parameters, args, kwargs)
-        carried = outgoing.carried
-        if carried is not None:
-            flat.append(carried)
-        return flat
+def delivery(_original: Callable[..., None]) -> Callable[..., None]:
+    """What :func:`deliver` does once executors are wrapped."""
 
-    return flatten_args
-
-
-def _recover_args(original: Callable[..., Any]) -> Callable[..., Any]:
-    def recover_args(flattened_args: list[Any]) -> Any:
-        if not len(flattened_args) & 1:
-            return original(flattened_args)
+    def deliver(carried: bytes, kwargs: dict[str, Any]) -> None:
         global _creation  # noqa: PLW0603
-        carried = flattened_args.pop()
-        args, kwargs = original(flattened_args)
         if carried[0] & 1:
             # Not among the keyword arguments: Ray writes those of a creation into the actor's title.
             _creation = carried
         else:
             kwargs[KEY] = carried
+
+    return deliver
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap both ends; False if this Ray has not both.
+
+    A worker goes on understanding its callers when its patches are undone: they send contexts all the same.
+    """
+    try:
+        # This module is imported only in Ray processes.
+        from ray._common import signature  # noqa: PLC0415
+        from ray._private.serialization import SerializationContext  # noqa: PLC0415
+        from ray._raylet import (  # type: ignore[attr-defined]  # noqa: PLC0415  not in its stub
+            RawSerializedObject,
+            SerializedObject,
+        )
+    except ImportError:
+        return False
+    name = getattr(signature, "DUMMY_TYPE", None)
+    if not isinstance(name, bytes) or not callable(getattr(signature, "flatten_args", None)):
+        return False
+    first_name = _FirstName(name)
+
+    def serialize(original: Callable[..., Any]) -> Callable[..., Any]:
+        def serialize(self: Any, value: Any) -> Any:
+            if value is not first_name:
+                return original(self, value)
+            serialized = RawSerializedObject(value)
+            carried = outgoing.carried
+            if carried is not None:
+                SerializedObject.__init__(serialized, _LABEL + carried)
+            return serialized
+
+        return serialize
+
+    def flatten_args(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        def flatten_args(signature_parameters: Any, args: Any, kwargs: Any) -> list[Any]:
+            flat = original(signature_parameters, args, kwargs)
+            carried = outgoing.carried
+            if carried is not None:
+                if flat and flat[0].__class__ is bytes:
+                    flat[0] = first_name
+                elif cluster.all_traced:
+                    flat.append(carried)
+                elif flat:
+                    flat[0:0] = flat[0], carried
+            return flat
+
+        return flatten_args
+
+    cluster.look()
+    receiving = _lasting if process.mode() == process.WORKER else patches
+    return (
+        receiving.wrap(signature, "recover_args", _recover_args)
+        and patches.wrap(SerializationContext, "deserialize_objects", _deserialize_objects)
+        and patches.wrap(SerializationContext, "serialize", serialize)
+        and patches.wrap(signature, "flatten_args", flatten_args)
+    )
+
+
+def _deserialize_objects(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def deserialize_objects(self: Any, serialized: Any, *rest: Any) -> list[Any]:
+        objects = original(self, serialized, *rest)
+        if serialized:
+            metadata = serialized[0][1]
+            if metadata and len(metadata) > _LABEL_LENGTH and metadata.startswith(_LABEL):
+                objects.append(metadata[_LABEL_LENGTH:])
+        return objects
+
+    return deserialize_objects
+
+
+def _recover_args(original: Callable[..., Any]) -> Callable[..., Any]:
+    def recover_args(flattened_args: list[Any]) -> Any:
+        count = len(flattened_args)
+        if count & 1:
+            carried = flattened_args.pop()
+        elif count > 2 and flattened_args[0].__class__ is str and flattened_args[0] == flattened_args[2]:
+            carried = flattened_args[1]
+            del flattened_args[:2]
+        else:
+            return original(flattened_args)
+        args, kwargs = original(flattened_args)
+        deliver(carried, kwargs)
         return args, kwargs
 
     return recover_args

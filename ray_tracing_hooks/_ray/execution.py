@@ -21,7 +21,7 @@ from opentelemetry import trace
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import generators, tracing
+from ray_tracing_hooks._ray import arguments, generators, tracing
 from ray_tracing_hooks._ray.arguments import KEY, take_creation
 from ray_tracing_hooks._ray.tracing import (
     ACTOR_ID,
@@ -43,8 +43,15 @@ TASK_CANCELLED = "ray.exceptions.TaskCancelledError"
 def patch(patches: Patches) -> bool:
     """Wrap the executors of this worker; False if this Ray has no such place."""
     from ray._private.function_manager import FunctionActorManager  # noqa: PLC0415
+    from ray._private.worker import global_worker  # noqa: PLC0415
 
-    return patches.wrap(FunctionActorManager, "get_execution_info", _get_execution_info)
+    if not patches.wrap(FunctionActorManager, "get_execution_info", _get_execution_info):
+        return False
+    # Where the user's own code calls the hook, Ray has asked for some executors before.
+    asked_for = getattr(global_worker.function_actor_manager, "execution_infos", None)
+    if isinstance(asked_for, dict):
+        asked_for.clear()
+    return patches.wrap(arguments, "deliver", arguments.delivery)
 
 
 def _get_execution_info(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import cluster
 
 
 def patch(patches: Patches, on_traced_cluster: Callable[[], None]) -> bool:
@@ -19,6 +20,7 @@ def patch(patches: Patches, on_traced_cluster: Callable[[], None]) -> bool:
 
     def enable(_original: Callable[..., Any]) -> Callable[..., Any]:
         def _enable_tracing() -> None:
+            cluster.look()
             on_traced_cluster()
 
         return _enable_tracing

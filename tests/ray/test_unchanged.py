@@ -52,7 +52,7 @@ def test_every_patch_can_be_taken_out_again(tmp_path: Path) -> None:
     assert run.result["results"] == [2, 1, 2, 3]
     assert run.result["listed"], "the list of targets in the test is the list of patches"
     targets = run.result["wrapped"]
-    assert len(targets) == 11
+    assert len(targets) == 14
     assert run.result["not doubled"] == targets
     assert run.result["unwrapped"] == targets
     assert run.result["same pickles"] == [True] * 5

@@ -13,6 +13,9 @@ HOOK = "ray_tracing_hooks.local:setup"
 TARGETS = [
     "ray._common.signature flatten_args",
     "ray._common.signature recover_args",
+    "ray._private.serialization.SerializationContext serialize",
+    "ray._private.serialization.SerializationContext deserialize_objects",
+    "ray_tracing_hooks._ray.arguments deliver",
     "ray.remote_function.RemoteFunction _remote",
     "ray.actor.ActorClass _remote",
     "ray.actor.ActorMethod _remote",

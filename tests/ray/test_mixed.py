@@ -1,0 +1,165 @@
+"""Calls between processes that are traced and processes that are not work, whatever is lost of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import Cluster, start_head, stop_head
+from support import HOOK, Run, by_name, of_driver, run_program, spans_in
+
+from ray_tracing_hooks._ray import cluster as cluster_module
+
+STOP = "ray_tracing_hooks._startup:stop"
+CALLS = [[True, True, "nothing", [1, 3, 2], [2, 4, 5]]]
+UNTRACED = [[False, False, *CALLS[0][2:]]]
+
+
+@dataclass
+class Untraced:
+    """A cluster in whose processes our hook does not run, and in which a program has left actors."""
+
+    address: str
+    spans: Path
+
+    def run(self, name: str, *arguments: str, **variables: str) -> Run:
+        return run_program(
+            name,
+            *arguments,
+            timeout=90,
+            check=True,
+            RTH_ADDRESS=self.address,
+            RAY_TRACING_LOCAL_DIR=str(self.spans),
+            **variables,
+        )
+
+
+def start_untraced(folder: Path, *options: str) -> Iterator[Untraced]:
+    head, address = start_head(folder, *options, RAY_TRACING_LOCAL_DIR=str(folder / "spans"))
+    made = Untraced(address, folder / "spans")
+    try:
+        made.run("mixed_old")
+        yield made
+        made.run("mixed_old", "end")
+    finally:
+        stop_head(head)
+
+
+@pytest.fixture(scope="module")
+def hookless(short_tmp: Callable[[], Path]) -> Iterator[Untraced]:
+    """One without hook."""
+    yield from start_untraced(short_tmp())
+
+
+@pytest.fixture(scope="module")
+def foreign(short_tmp: Callable[[], Path]) -> Iterator[Untraced]:
+    """One with a hook that is not ours."""
+    yield from start_untraced(short_tmp(), "--tracing-startup-hook=mixed_hook:setup")
+
+
+@pytest.fixture(scope="module")
+def plain(hookless: Untraced) -> Run:
+    """``mixed_calls``, where nothing is traced."""
+    return hookless.run("mixed_calls")
+
+
+@pytest.fixture(scope="module")
+def traced_late(hookless: Untraced, plain: Run) -> Run:
+    """``mixed_calls``, after our hook has been set in the running cluster."""
+    assert not plain.spans
+    late = cluster_module.SET_LATE.decode()
+    hookless.run("mixed_hook", cluster_module.HOOK.decode(), HOOK, late, "1")
+    run = hookless.run("mixed_calls")
+    run.spans = of_driver(spans_in(hookless.spans), "mixed_calls")
+    return run
+
+
+def test_a_driver_connects_to_untraced_and_traced_clusters_in_turn(cluster: Cluster, hookless: Untraced) -> None:
+    """Without a hook first, and last; the hook that such a driver names in ``ray.init`` as well changes nothing."""
+    run = run_program(
+        "mixed_order",
+        *(hookless.address, cluster.address, hookless.address, cluster.address),
+        RTH_HOOK=HOOK,
+        RAY_TRACING_LOCAL_DIR=str(cluster.spans),
+    )
+    assert run.result == [*UNTRACED, *CALLS] * 2
+    assert not hookless.spans.exists()
+
+
+def test_a_hook_set_in_a_running_cluster_leaves_its_actors_callable(plain: Run, traced_late: Run) -> None:
+    """Sync and async, with arguments of every kind, from tasks and actors that are traced and to those that are not."""
+    assert traced_late.result == plain.result
+    assert "Traceback" not in traced_late.stderr
+
+
+def test_a_hook_set_in_a_running_cluster_traces_calls_with_arguments(traced_late: Run) -> None:
+    """One without has its span where it is made, and none where it is executed."""
+    spans = traced_late.spans
+    assert len(by_name(spans, "__main__.some ray.remote")) == 5
+    assert len(by_name(spans, "__main__.some ray.remote_worker")) == 4
+    assert len(by_name(spans, "New.one ray.remote_worker")) == 2
+    assert by_name(spans, "Old.nothing ray.remote")
+    assert not by_name(spans, "Old.one ray.remote_worker")
+
+
+def test_our_hook_called_by_the_user_in_a_cluster_with_another(foreign: Untraced, plain: Run) -> None:
+    """Its workers understand nothing of what we send, and are not troubled by it."""
+    run = foreign.run("mixed_calls", HOOK)
+    assert run.result == plain.result
+    spans = of_driver(spans_in(foreign.spans), "mixed_calls")
+    assert by_name(spans, "Old.every ray.remote")
+    assert not [span for span in spans if span.name.endswith("_worker")]
+
+
+def test_a_cluster_with_another_hook_after_a_traced_one(cluster: Cluster, foreign: Untraced) -> None:
+    """Ray says that it is a traced cluster, and its workers are not."""
+    run = run_program("mixed_order", cluster.address, foreign.address, RAY_TRACING_LOCAL_DIR=str(cluster.spans))
+    assert [result[2:] for result in run.result] == [CALLS[0][2:]] * 2
+
+
+def test_tracing_stopped_on_either_side_leaves_calls_working(cluster: Cluster) -> None:
+    """In actors below a traced driver, then in the driver above traced actors."""
+    run = run_program("mixed_undone", HOOK, STOP, RTH_ADDRESS=cluster.address, RAY_TRACING_LOCAL_DIR=str(cluster.spans))
+    plain = ["nothing", 1, 2, "nothing", "nothing"]
+    assert run.result == [plain, plain, ["later", 2], plain, plain, plain, plain]
+
+
+def test_workers_in_which_tracing_cannot_be_set_up_work(cluster: Cluster, tmp_path: Path) -> None:
+    """The hook fails open there, and callers go on sending their context."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['ray_tracing_hooks._record.recorder'] = None\n")
+    run = cluster.run("mixed_broken", str(tmp_path))
+    assert run.result == ["nothing", [1, 3], 4, "nothing", [2, 3], 4, [1, 2], [5, 2], [1, 6]]
+    assert not [span for span in run.spans if span.name.endswith("_worker")]
+
+
+def test_every_call_is_traced_where_the_cluster_was_started_with_the_hook(cluster: Cluster) -> None:
+    """Whether or not it has arguments."""
+    run = cluster.run("mixed_calls", MIXED_ALONE="1")
+    made = sorted(span.name.removesuffix(" ray.remote") for span in run.spans if span.name.endswith(" ray.remote"))
+    done = sorted(span.name.removesuffix(" ray.remote_worker") for span in run.spans if span.name.endswith("_worker"))
+    assert made == done
+    assert len(made) == 12
+
+
+def test_two_drivers_at_once_with_different_settings(cluster: Cluster, tmp_path: Path) -> None:
+    """Each has its own root and folder; what their workers do is set where the cluster was started."""
+    with ThreadPoolExecutor() as pool:
+        runs = [
+            pool.submit(
+                run_program,
+                "mixed_order",
+                cluster.address,
+                RAY_TRACING_LOCAL_DIR=str(tmp_path / parts),
+                RAY_TRACING_RAY=parts,
+            )
+            for parts in ("task", "actor")
+        ]
+    assert [run.result().result for run in runs] == [CALLS, CALLS]
+    made = {
+        parts: {span.name.split(".")[0] for span in spans_in(tmp_path / parts) if span.name.endswith(" ray.remote")}
+        for parts in ("task", "actor")
+    }
+    assert made == {"task": {"__main__"}, "actor": {"Actor"}}

@@ -38,6 +38,7 @@ def test_a_sampler_that_says_no_leaves_no_span_and_the_same_results(tmp_path: Pa
     )
     assert run.result == [2, 3]
     assert spans_in(tmp_path / "spans") == []
+    assert "WARNING" not in run.stderr, "nothing was recorded, so nothing is missing at the end"
 
 
 def test_calls_can_be_left_out_by_name_and_what_they_call_stays_in_the_trace(tmp_path: Path) -> None:

@@ -313,6 +313,19 @@ def test_a_bad_span_without_any_other_waits(make: Made, ours: Exporter) -> None:
     assert make.counted == {}
 
 
+def test_a_bad_span_that_waits_is_told_from_a_bad_server_by_those_that_come_later(make: Made, ours: Exporter) -> None:
+    """They are added to the same portion, and what was taken before is not exported again."""
+    ours.takes = lambda numbers: 1 not in numbers
+    sink, batches = make("ours"), [batch(1)]
+    with pytest.raises(DeliveryError):
+        sink.deliver(batches)
+    assert getattr(sink, "needs_company", False)
+    batches.append(batch(2, 3))
+    deliver(sink, batches)
+    assert sorted(ours.taken) == [2, 3]
+    assert list(make.counted.values()) == [1]
+
+
 def test_a_server_that_asks_for_fewer_requests_loses_nothing(make: Made, ours: Exporter) -> None:
     """It takes one export after each wait, and refuses what comes right after it."""
     calls = 0

@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 RAY ?= 2.60.0
+RAYS ?= 2.40.0 2.44.1 2.46.0 2.49.2 2.52.1 2.55.1 2.58.1
 TESTS ?= tests
 ARGS ?=
 UV ?= $(shell command -v uv 2>/dev/null)
@@ -52,6 +53,14 @@ test: $(PACKAGE) $(PEERS_READY) ## Run the tests; TESTS=tests/unit picks some, A
 	@echo "==> Running the tests"
 	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
+# The same in an environment for each version, kept for the next time. What is not Ray's own is tested by `make test`.
+.PHONY: matrix
+matrix: $(PEERS_READY) $(addprefix matrix-,$(RAYS)) ## Run the Ray tests with older versions of Ray; RAYS=2.49.2 picks some
+
+matrix-%:
+	@echo "==> Ray $*"
+	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) TESTS=tests/ray
+
 .PHONY: bench
 bench: $(PACKAGE) ## Measure what recording and sending a span costs, beside the SDK
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/record_cost.py
@@ -65,7 +74,7 @@ lint: $(DEPENDENCIES) ## Check the style, the format and the types
 
 .PHONY: clean
 clean: ## Remove everything that make and the tools made
-	rm -rf $(VENV) $(DEMO) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-ray-* $(DEMO) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find ray_tracing_hooks tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -80,11 +80,26 @@ def _start() -> None:
         return
     # First what keeps a process in working order whatever fails below: Ray's own tracing off, since it breaks programs,
     # and callers understood, since they send their context all the same.
-    native.patch(_patches, _reconnected)
-    if not arguments.patch(_patches):
-        report("this version of Ray passes arguments in another way than those known; tasks and actors are not traced")
+    connections_are_seen = _in_place(native.patch, _reconnected)
+    contexts_travel = _in_place(arguments.patch)
     if mode in {process.DRIVER, process.WORKER}:
         _connect()
+    # Only now, since a connected worker says nothing that another has said.
+    if not contexts_travel:
+        report(
+            "this version of Ray passes arguments in another way than those known: "
+            "tasks and actors are traced where they are called, and not where they run"
+        )
+    if not connections_are_seen:
+        report("this version of Ray connects in another way than those known: a second ray.init() is not traced")
+
+
+def _in_place(patch: Callable[..., bool], *callbacks: Callable[[], None]) -> bool:
+    """Whether this Ray has every place that ``patch`` wraps. One in a module or class that has moved is not there."""
+    try:
+        return patch(_patches, *callbacks)
+    except (ImportError, AttributeError):
+        return False
 
 
 def _reconnected() -> None:
@@ -198,7 +213,6 @@ class Connection:
         from ray_tracing_hooks._sdk import bridge, resource  # noqa: PLC0415
         from ray_tracing_hooks._spool.writer import SpoolWriter  # noqa: PLC0415
 
-        driver.patch(_patches, _disconnecting, _disconnected)
         limits = SpanLimits.from_environment(environ)
         sampler = sampling.from_environment(environ)
         if sampler is None:
@@ -222,9 +236,15 @@ class Connection:
             include=self.settings.include,
             exclude=self.settings.exclude,
         )
-        for part, patch in (("tasks", tasks), ("actors", actors), ("executions", execution), ("errors", errors)):
-            if not patch.patch(_patches):
-                report(f"{part} are not traced: Ray {self.process.ray_version} has changed the place where they are")
+        for lost, patch, *callbacks in (
+            ("the end of a driver is not noticed", driver.patch, _disconnecting, _disconnected),
+            ("calls of tasks are not traced", tasks.patch),
+            ("calls of actors are not traced", actors.patch),
+            ("tasks and actors are not traced where they run", execution.patch),
+            ("tracebacks from tasks have lines of this package", errors.patch),
+        ):
+            if not _in_place(patch, *callbacks):
+                report(f"{lost}: Ray {self.process.ray_version} has changed the place where that is done")
         if self._spool is not None:
             bridge.install(recorder, self._writer, known, _patches)
             if self.settings.instrument:

@@ -27,9 +27,9 @@ def _create(original: Callable[..., Any]) -> Callable[..., Any]:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **actor_options: Any) -> Any:
         active = tracing.active
         # With get_if_exists Ray calls this method again if, and only if, the actor has to be made.
-        if active is None or actor_options.get("get_if_exists") or self.__ray_metadata__.is_cross_language:
+        if active is None or actor_options.get("get_if_exists"):
             return original(self, args, kwargs, *rest, **actor_options)
-        call = active.submission(self.__ray_metadata__.class_name, "__init__", creation=True)
+        call = active.submission(_creation_names, self, creation=True)
         if call is None:
             return original(self, args, kwargs, *rest, **actor_options)
         before, outgoing.carried = outgoing.carried, call.carried
@@ -50,13 +50,7 @@ def _create(original: Callable[..., Any]) -> Callable[..., Any]:
 def _call(original: Callable[..., Any]) -> Callable[..., Any]:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
         active = tracing.active
-        if active is None:
-            return original(self, args, kwargs, *rest, **options)
-        actor = self._actor
-        if actor._ray_is_cross_language:  # noqa: SLF001  Ray's own tracing asks the same
-            return original(self, args, kwargs, *rest, **options)
-        class_name = actor._ray_actor_creation_function_descriptor.class_name  # noqa: SLF001
-        call = active.submission(class_name, self._method_name)
+        call = active.submission(_method_names, self) if active is not None else None
         if call is None:
             return original(self, args, kwargs, *rest, **options)
         before, outgoing.carried = outgoing.carried, call.carried
@@ -67,10 +61,30 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             outgoing.carried = before
-        call.submitted(task_id_of(result), _actor_id(actor))
+        call.submitted(task_id_of(result), _actor_id(_handle(self)))
         return result
 
     return _remote
+
+
+def _creation_names(actor_class: Any) -> tuple[str, str] | None:
+    metadata = actor_class.__ray_metadata__
+    return None if metadata.is_cross_language else (metadata.class_name, "__init__")
+
+
+def _method_names(method: Any) -> tuple[str, str] | None:
+    handle = _handle(method)
+    if handle is None or handle._ray_is_cross_language:  # noqa: SLF001  as Ray's own tracing
+        return None
+    return handle._ray_actor_creation_function_descriptor.class_name, method._method_name  # noqa: SLF001
+
+
+def _handle(method: Any) -> Any:
+    """The actor handle that a method belongs to; None if it is gone."""
+    try:
+        return method._actor  # noqa: SLF001
+    except AttributeError:  # before Ray 2.48, which holds it for good
+        return method._actor_hard_ref or method._actor_ref()  # noqa: SLF001
 
 
 def _actor_id(handle: Any) -> str:

@@ -103,7 +103,7 @@ def patch(patches: Patches) -> bool:
     """
     try:
         # This module is imported only in Ray processes.
-        from ray._common import signature  # noqa: PLC0415
+        signature = signature_module()
         from ray._private.serialization import SerializationContext  # noqa: PLC0415
         from ray._raylet import (  # type: ignore[attr-defined]  # noqa: PLC0415  not in its stub
             RawSerializedObject,
@@ -151,6 +151,15 @@ def patch(patches: Patches) -> bool:
         and patches.wrap(SerializationContext, "serialize", serialize)
         and patches.wrap(signature, "flatten_args", flatten_args)
     )
+
+
+def signature_module() -> Any:
+    """Where Ray flattens arguments and recovers them."""
+    try:
+        from ray._common import signature  # noqa: PLC0415
+    except ImportError:
+        from ray._private import signature  # noqa: PLC0415  before Ray 2.48
+    return signature
 
 
 def _deserialize_objects(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:

@@ -44,3 +44,5 @@ def switch_off() -> None:
 
     if hasattr(tracing_helper, "_global_is_tracing_enabled"):
         tracing_helper._global_is_tracing_enabled = False  # noqa: SLF001
+        # Only Ray's own tracing uses it, and up to Ray 2.55 it is in the pickles of actor classes.
+        tracing_helper._opentelemetry = None  # noqa: SLF001

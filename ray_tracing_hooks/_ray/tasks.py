@@ -22,9 +22,7 @@ def patch(patches: Patches) -> bool:
 def _remote(original: Callable[..., Any]) -> Callable[..., Any]:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **task_options: Any) -> Any:
         active = tracing.active
-        if active is None or self._is_cross_language:
-            return original(self, args, kwargs, *rest, **task_options)
-        call = active.submission("", self._function_name)
+        call = active.submission(_names, self) if active is not None else None
         if call is None:
             return original(self, args, kwargs, *rest, **task_options)
         before, outgoing.carried = outgoing.carried, call.carried
@@ -39,6 +37,10 @@ def _remote(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return _remote
+
+
+def _names(task: Any) -> tuple[str, str] | None:
+    return None if task._is_cross_language else ("", task._function_name)  # noqa: SLF001  as Ray's own tracing
 
 
 def task_id_of(result: Any) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
+from typing import Any
 
 from opentelemetry import context as context_api
 from opentelemetry import propagate, trace
@@ -159,10 +160,19 @@ class Tracing:
         recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)
         return span
 
-    def submission(self, class_name: str, function: str, *, creation: bool = False) -> Submission | None:
-        """The span and carried context of a call that is about to be submitted; None if that failed."""
+    def submission(
+        self, names_of: Callable[[Any], tuple[str, str] | None], called: Any, *, creation: bool = False
+    ) -> Submission | None:
+        """The span and carried context of a call that is about to be submitted; None if there is none, or that failed.
+
+        ``names_of(called)`` is the class name, empty for a task, and the function's. It may return None, and fail: it
+        reads what another version of Ray may have changed.
+        """
         try:
-            template = self.template(PRODUCER, class_name, function)
+            call_names = names_of(called)
+            if call_names is None:
+                return None
+            template = self.template(PRODUCER, *call_names)
             return Submission(self, context_api.get_current(), template, creation=creation)
         except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
             failed("tracing a call", error)

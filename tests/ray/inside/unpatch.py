@@ -8,11 +8,13 @@ from ray import cloudpickle
 
 from ray_tracing_hooks import _startup, local
 from ray_tracing_hooks._patching import _MARK
+from ray_tracing_hooks._ray import arguments
 
 HOOK = "ray_tracing_hooks.local:setup"
+SIGNATURE = arguments.signature_module().__name__
 TARGETS = [
-    "ray._common.signature flatten_args",
-    "ray._common.signature recover_args",
+    f"{SIGNATURE} flatten_args",
+    f"{SIGNATURE} recover_args",
     "ray._private.serialization.SerializationContext serialize",
     "ray._private.serialization.SerializationContext deserialize_objects",
     "ray_tracing_hooks._ray.arguments deliver",

@@ -169,9 +169,9 @@ def main():
         ray.get(plain.call.remote(other)),
         ray.get(plain.spans.remote()),
         ray.get(use.remote(other)),
-        ray.get(NoInit.remote().hello.remote()),
-        ray.get(Plain._remote(args=[3]).add.remote(0)),
-        ray.get(Plain.options(num_cpus=0).remote(4).add.remote(0)),
+        ray.get((_no_init := NoInit.remote()).hello.remote()),
+        ray.get((_plain := Plain._remote(args=[3])).add.remote(0)),
+        ray.get((_optioned := Plain.options(num_cpus=0).remote(4)).add.remote(0)),
     ]
     asynchronous = Async.remote(7)
     working = [asynchronous.work.remote(name) for name in "ab"]

@@ -44,7 +44,7 @@ def within(trace_id, flags, call):
 def main():
     return {
         "sampled": within(11, 1, lambda: ray.get(inside.remote(1))),
-        "actor": within(12, 1, lambda: ray.get(Actor.remote().call.remote())),
+        "actor": within(12, 1, lambda: ray.get((_actor := Actor.remote()).call.remote())),
         "not sampled": within(13, 0, lambda: ray.get(inside.remote(1))),
         "after": ray.get(inside.remote()),
     }

@@ -121,7 +121,7 @@ def main():
         text(lambda: ray.get(asynchronous.fails.remote())),
         text(lambda: ray.get(asynchronous.sync.remote())),
         text(lambda: drain(asynchronous.generator.remote())),
-        text(lambda: ray.get(FailsInit.remote().never.remote())),
+        text(lambda: ray.get((_actor := FailsInit.remote()).never.remote())),
         text(lambda: plain.remote(1)),
         text(lambda: sync.fails.remote(x=1)),
         text(lambda: Sync.remote(1)),

@@ -143,14 +143,14 @@ def main():
         outcome(lambda: ray.get(odd.remote())),
         outcome(lambda: ray.get(actor.fails.remote())),
         outcome(lambda: ray.get(asynchronous.fails.remote())),
-        outcome(lambda: ray.get(FailsInit.remote().never.remote())),
+        outcome(lambda: ray.get((_actor := FailsInit.remote()).never.remote())),
         outcome(lambda: ray.get(terminated.remote())),
         outcome(lambda: fails.remote()),
         outcome(lambda: fails.remote(1, unknown=2)),
         outcome(lambda: actor.fails.remote(1)),
         outcome(lambda: ray.get(actor.exits.remote())),
-        outcome(lambda: ray.get(Actor.remote().sys_exits.remote())),
-        outcome(lambda: ray.get(AsyncActor.remote().exits.remote())),
+        outcome(lambda: ray.get((_actor := Actor.remote()).sys_exits.remote())),
+        outcome(lambda: ray.get((_actor := AsyncActor.remote()).exits.remote())),
     ]
     started = Signal.remote()
     ref = asynchronous.waits.remote(started)

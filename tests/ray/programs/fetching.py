@@ -22,7 +22,7 @@ def main():
     return [
         requests.get(os.environ["RTH_SERVER"] + "driver", timeout=30).text,
         ray.get(fetch.remote("task")),
-        ray.get(Fetcher.remote().fetch.remote("actor")),
+        ray.get((_fetcher := Fetcher.remote()).fetch.remote("actor")),
     ]
 
 

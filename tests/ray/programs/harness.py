@@ -1,5 +1,8 @@
 """Runs the program of a test: connects to the cluster, prints what the program's ``main`` returns as JSON, shuts
 down.
+
+Programs give each actor handle a name, ``(_actor := Actor.remote()).call.remote()``: before Ray 2.48 a method does not
+keep its actor alive.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ def main():
         getattr(importlib.import_module(module), name)()
     new = New.remote()
     large = b"x" * 200_000
-    results = [new.nothing.remote(), New.remote(2).one.remote(3), New.remote(a=3).one.remote(a=4)]
+    by_position, by_name = New.remote(2), New.remote(a=3)
+    results = [new.nothing.remote(), by_position.one.remote(3), by_name.one.remote(a=4)]
     results += [nothing.remote(), some.remote(), some.remote(5), some.remote(k=6), some.remote(7, "8", k=9)]
     results += [some.remote(ray.put(1), k=ray.put(2))]
     if not os.environ.get("MIXED_ALONE"):

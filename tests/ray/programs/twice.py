@@ -22,7 +22,9 @@ def main():
     results = []
     for address in (os.environ["RTH_ADDRESS"], sys.argv[1], sys.argv[2]):
         ray.init(address=address, log_to_driver=False)
-        results.append([ray.get(Actor.options(num_cpus=0).remote().one.remote()), ray.get(double.remote(1))])
+        results.append(
+            [ray.get((_actor := Actor.options(num_cpus=0).remote()).one.remote()), ray.get(double.remote(1))]
+        )
         ray.shutdown()
     print("RESULT " + json.dumps(results))
 

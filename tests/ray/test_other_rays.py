@@ -1,0 +1,65 @@
+"""A Ray in which something has another place than the one that we know does its work, and the user is told once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import ray
+from support import PROGRAMS, run_program, spans_in
+
+from ray_tracing_hooks._ray.arguments import signature_module
+
+INSIDE = PROGRAMS.parent / "inside"
+RESULT = [*range(20), "ValueError: as expected", 0, 1, 2, 1]
+KNOWN = f"Ray {ray.__version__} has changed the place where that is done"
+UNKNOWN_ARGUMENTS = (
+    "this version of Ray passes arguments in another way than those known: "
+    "tasks and actors are traced where they are called, and not where they run"
+)
+SIGNATURE = signature_module().__name__
+
+
+@pytest.mark.parametrize(
+    ("missing", "told", "kinds"),
+    [
+        (f"{SIGNATURE}.flatten_args", UNKNOWN_ARGUMENTS, {"submitted"}),
+        (f"{SIGNATURE}.recover_args", UNKNOWN_ARGUMENTS, {"submitted"}),
+        (
+            "ray.util.tracing.tracing_helper._enable_tracing",
+            "this version of Ray connects in another way than those known: a second ray.init() is not traced",
+            {"submitted", "executed"},
+        ),
+        ("RemoteFunction._remote", f"calls of tasks are not traced: {KNOWN}", {"submitted", "executed"}),
+        ("ActorClass._remote", f"calls of actors are not traced: {KNOWN}", {"submitted", "executed"}),
+        ("ActorMethod._remote", f"calls of actors are not traced: {KNOWN}", {"submitted", "executed"}),
+        (
+            "FunctionActorManager.get_execution_info",
+            f"tasks and actors are not traced where they run: {KNOWN}",
+            {"submitted"},
+        ),
+        (
+            "ray._private.utils.format_error_message",
+            f"tracebacks from tasks have lines of this package: {KNOWN}",
+            {"submitted", "executed"},
+        ),
+        ("Worker.set_mode", f"the end of a driver is not noticed: {KNOWN}", {"submitted", "executed"}),
+    ],
+)
+def test_what_is_missing_is_told_once_and_the_program_runs(
+    missing: str, told: str, kinds: set[str], tmp_path: Path
+) -> None:
+    run = run_program(
+        "everything",
+        RTH_HOOK="ray_tracing_hooks.local:setup",
+        RTH_MISSING=missing,
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        PYTHONPATH=os.pathsep.join([str(INSIDE), str(PROGRAMS), os.environ.get("PYTHONPATH", "")]),
+    )
+    assert run.result == RESULT
+    assert run.stderr.count("WARNING") == 1, run.stderr
+    assert run.stderr.count(f"ray_tracing_hooks: {told}\n") == 1, run.stderr
+    suffixes = {span.name.rpartition(" ")[2] for span in spans_in(tmp_path / "spans")}
+    found = {"ray.remote": "submitted", "ray.remote_worker": "executed"}
+    assert {kind for suffix, kind in found.items() if suffix in suffixes} == kinds

@@ -1,0 +1,36 @@
+"""A program does not notice that it is traced: whatever it does with Ray, it sees the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conftest import Cluster, start_head, stop_head
+from support import PROGRAMS, run_program
+
+NAMES = sorted(path.stem for path in PROGRAMS.glob("conform_*.py"))
+
+
+@pytest.fixture(scope="module")
+def untraced(short_tmp: Callable[[], Any]) -> Iterator[str]:
+    """The address of a cluster without hook."""
+    head, address = start_head(short_tmp())
+    yield address
+    stop_head(head)
+
+
+@pytest.mark.parametrize("program", NAMES)
+def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, untraced: str) -> None:
+    """Result, error with its text, warnings and output of each scenario are those of an untraced cluster."""
+    traced = cluster.run(program, timeout=240)
+    plain = run_program(program, RTH_ADDRESS=untraced, timeout=240)
+    assert traced.spans, "the traced run was traced"
+    assert traced.result.keys() == plain.result.keys()
+    different = {
+        name: (plain.result[name], traced.result[name])
+        for name in plain.result
+        if plain.result[name] != traced.result[name]
+    }
+    print(f"{program}: {len(plain.result) - len(different)} scenarios the same, {len(different)} different")
+    assert not different

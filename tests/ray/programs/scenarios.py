@@ -54,7 +54,7 @@ def attempt(call: Callable[[], Any]) -> Any:
     """What a call returns, or the description of the error that it raises."""
     try:
         return call()
-    except Exception as error:  # noqa: BLE001  every error is a result here
+    except Exception as error:
         return described(error)
 
 

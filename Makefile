@@ -66,6 +66,10 @@ bench: $(PACKAGE) ## Measure what recording and sending a span costs, beside the
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/record_cost.py
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/shipper_throughput.py
 
+.PHONY: soak
+soak: $(PACKAGE) ## Record two million spans in half an hour while workers come and go, and look for losses and growth
+	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/soak.py $(ARGS)
+
 .PHONY: lint
 lint: $(DEPENDENCIES) ## Check the style, the format and the types
 	@echo "==> ruff check" && $(BIN)/ruff check .

@@ -60,8 +60,8 @@ def shipper_of(spool_root: Path) -> psutil.Process:
 
 def program(folder: Path, calls: int, seconds: float) -> dict[str, Any]:
     """Make the calls, evenly over the time. How many spans were to be there, and the samples."""
-    import ray  # noqa: PLC0415  the counting of spans needs none of these
-    from opentelemetry import trace  # noqa: PLC0415
+    import ray
+    from opentelemetry import trace
 
     ray.init(
         num_cpus=2,
@@ -83,15 +83,15 @@ def program(folder: Path, calls: int, seconds: float) -> dict[str, Any]:
     def task(call: int) -> int:
         return work(call)
 
-    @ray.remote(num_cpus=0)
-    class Actor:
+    class Worker:
         def call(self, call: int) -> int:
             return work(call)
 
         def pid(self) -> int:
             return os.getpid()
 
-    stays, comes = Actor.remote(), Actor.remote()
+    actor: Any = ray.remote(num_cpus=0)(Worker)
+    stays, comes = actor.remote(), actor.remote()
     processes = {
         "driver": psutil.Process(),
         "actor": psutil.Process(ray.get(stays.pid.remote())),
@@ -115,13 +115,13 @@ def program(folder: Path, calls: int, seconds: float) -> dict[str, Any]:
     calls_of_actor = 0
     while made < calls:
         ahead = made / calls * seconds - (time.monotonic() - begun)
-        if ahead > 0.05:  # noqa: PLR2004  finer than this needs no keeping
+        if ahead > 0.05:
             time.sleep(ahead)
         if calls_of_actor >= CALLS_OF_AN_ACTOR:
             user_spans += sum(ray.get(flying))
             flying = []
             ray.kill(comes)
-            comes, calls_of_actor = Actor.remote(), 0
+            comes, calls_of_actor = actor.remote(), 0
             others += 2
         flying += [task.remote(made), comes.call.remote(made), stays.call.remote(made)]
         made += 3
@@ -149,7 +149,7 @@ def span_ids(folder: Path) -> Iterator[int]:
 def await_quiet(folder: Path) -> None:
     """Wait until the files have not grown for a while: the shipper may still deliver."""
     size, still_since = -1, time.monotonic()
-    while time.monotonic() - still_since < 20:  # noqa: PLR2004  seconds
+    while time.monotonic() - still_since < 20:
         now = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
         if now != size:
             size, still_since = now, time.monotonic()

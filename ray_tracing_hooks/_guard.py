@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
+from ray_tracing_hooks._escape import safe
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -53,6 +55,7 @@ def report(message: str) -> None:
 
     A forked child does not say again what its parent has said.
     """
+    message = safe(message)  # it may quote what others have said, such as a server
     with _lock:
         if message in _reported or len(_reported) > MOST_REPORTS:
             return

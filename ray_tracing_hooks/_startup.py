@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import json
 import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from ray_tracing_hooks import _guard, names
 from ray_tracing_hooks._guard import guarded, logger, report
 from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._private import open_file, open_folder
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -196,13 +196,18 @@ class Connection:
         """The spool folder of this node and plan: processes with other settings have another, and another shipper."""
         plan = json.dumps(asdict(self._plan), sort_keys=True, default=list)
         name = f"{self.process.node_id[:12]}-{hashlib.sha256(plan.encode()).hexdigest()[:8]}"
-        default = os.path.join(self.process.session_dir, _FOLDER)
-        for folder in dict.fromkeys([self.settings.spool_dir or default, default]):
-            problem = make_private_folder(os.path.join(folder, name))
+        ours = _folders(self.process.session_dir)
+        folders = [self.settings.spool_dir, *ours] if self.settings.spool_dir else [*ours]
+        for folder, following in zip(folders, [*folders[1:], None], strict=True):
+            spool = os.path.join(folder, name)
+            # What is ours alone is so from our own folder on. The one that a user names may be shared.
+            problem = (make_private_folder(folder) if folder in ours else None) or make_private_folder(spool)
             if problem is None:
-                return os.path.join(folder, name)
-            report(f"the spool folder cannot be used: {problem}; using {default!r}")
-        report("no spool folder can be used, so nothing is recorded")
+                return spool
+            report(
+                f"the spool folder cannot be used: {problem}; "
+                + (f"using {following!r}" if following else "nothing is recorded")
+            )
         return None
 
     def _instrument(self, environ: Mapping[str, str]) -> None:
@@ -369,21 +374,37 @@ def _reporter(process: RayProcess) -> Callable[[str], None]:
     """In a driver: a warning. In a worker: a warning that no other process of the node has given, since Ray shows the
     log of every worker in the driver.
     """
-    folder = os.path.join(process.session_dir, _FOLDER)
 
     def tell(message: str) -> None:
-        mark = os.path.join(folder, "said-" + hashlib.sha256(message.encode("utf-8", "replace")).hexdigest()[:16])
-        try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        except FileExistsError:
-            if not process.is_driver:
-                return
-        except OSError:
-            pass  # better said twice than not at all
-        logger.warning("ray_tracing_hooks: %s", message)
+        mark = "said-" + hashlib.sha256(message.encode("utf-8", "replace")).hexdigest()[:16]
+        if _is_first(mark, process.session_dir) or process.is_driver:
+            logger.warning("ray_tracing_hooks: %s", message)
 
     return tell
+
+
+def _is_first(mark: str, session_dir: str) -> bool:
+    """Make a file of this name, unless there is one. Where that cannot be known: better said twice than not at all."""
+    for path in _folders(session_dir):
+        with contextlib.suppress(OSError):
+            folder = open_folder(path)
+            try:
+                os.close(open_file(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder))
+            except FileExistsError:
+                return False
+            finally:
+                os.close(folder)
+            return True
+    return True
+
+
+def _folders(session_dir: str) -> tuple[str, str]:
+    """The folder of this user's files in a Ray session, and the one to use where that is somebody else's.
+
+    Ray lets every user write to its session, and join the cluster of another one.
+    """
+    folder = os.path.join(session_dir, _FOLDER)
+    return folder, f"{folder}-{os.geteuid()}"
 
 
 def make_private_folder(path: str) -> str | None:
@@ -392,16 +413,7 @@ def make_private_folder(path: str) -> str | None:
     Spool files are read and sent on, so nobody else may be able to put one there.
     """
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        found = os.lstat(path)
-        if not stat.S_ISDIR(found.st_mode):
-            return f"{path!r} is not a folder"
-        if found.st_uid != os.geteuid():
-            return f"{path!r} belongs to another user (uid {found.st_uid})"
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            os.chmod(path, 0o700)
+        os.close(open_folder(path))
     except OSError as error:
-        return f"{path!r} cannot be made: {error.strerror}"
-    if not os.access(path, os.W_OK | os.X_OK):
-        return f"{path!r} is not writable"
+        return f"{path!r}: {error.strerror}"
     return None

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import click
 
 from ray_tracing_hooks import _standard
+from ray_tracing_hooks._cli.text import warn
+from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._settings import SETTINGS, Setting, load_with_sources
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable
 from ray_tracing_hooks._values import URL
@@ -76,7 +78,7 @@ def config(context: click.Context, as_json: bool) -> None:
     else:
         _print(ours, standard, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
         for problem in problems:
-            click.echo(f"error: {problem}", err=True)
+            warn(problem, "error")
     if problems:
         context.exit(2)
 
@@ -141,8 +143,9 @@ def _print_heading(text: str) -> None:
 
 
 def _print_in_full(row: _Row, width: int | None) -> None:
-    text = row.text.replace("`", "")
-    click.echo(f"{click.style(row.variable, bold=True)} ={f' {text}' if text else ''}  ({row.source})")
+    # A settings file may be somebody else's.
+    text = safe(row.text.replace("`", ""))
+    click.echo(f"{click.style(row.variable, bold=True)} ={f' {text}' if text else ''}  ({safe(row.source)})")
     _print_wrapped(row.meaning, width, "    ")
 
 

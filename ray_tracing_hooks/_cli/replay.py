@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ray_tracing_hooks._cli.text import count, duration
+from ray_tracing_hooks._cli.text import SafeError, count, duration, warn
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._settings import Settings, load
@@ -53,7 +53,7 @@ def replay(
     How far it came is kept beside the files, for each exporter and address: run again after it was interrupted, it
     goes on from there, and with more in the files it sends only that. Ends with exit code 1 if not all could be sent.
     """
-    settings = load(os.environ, _warn)
+    settings = load(os.environ, warn)
     folders = _folders(paths)
     environ = _delivery_environment()
     names = _exporters(exporters, settings, folders)
@@ -132,16 +132,16 @@ class _Run:
         for problem in self._wrong if dry_run else ():  # otherwise the sink says so
             self._problems.say(problem)
         for problem in self._problems.tell():
-            _warn(problem)
+            warn(problem)
         if failure is not None:
             found = [each.left() for each in replays]
             left = (
                 f"{'' if all(complete for _, complete in found) else 'at least '}{sum(spans for spans, _ in found):,}"
             )
-            click.echo(
-                f"error: {self._where}: {failure}. {count(sent, 'span')} sent, {left} left; running it again"
+            warn(
+                f"{self._where}: {failure}. {count(sent, 'span')} sent, {left} left; running it again"
                 f"{', without --again,' if self._again else ''} goes on from there.",
-                err=True,
+                "error",
             )
             return
         files = count(sum(each.files for each in replays), "file")
@@ -158,11 +158,7 @@ class _Run:
     def _waiting(self, problem: str) -> None:
         if problem not in self._told:
             self._told.add(problem)
-            _warn(f"{problem}; trying again for {self._timeout:g} s")
-
-
-def _warn(text: str) -> None:
-    click.echo(f"warning: {text}", err=True)
+            warn(f"{problem}; trying again for {self._timeout:g} s")
 
 
 def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
@@ -178,7 +174,7 @@ def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
     except OSError as error:
         raise click.BadParameter(f"{error.filename!r} cannot be read: {error.strerror}", param_hint="PATH") from None
     if not files:
-        raise click.ClickException(f"no spans in {', '.join(paths)}: no *.jsonl, *.jsonl.gz or *.spool there")
+        raise SafeError(f"no spans in {', '.join(paths)}: no *.jsonl, *.jsonl.gz or *.spool there")
     # By the real path of the folder, so that no file comes twice.
     real = sorted({os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file)) for file in files})
     return {folder: list(found) for folder, found in groupby(real, os.path.dirname)}
@@ -229,7 +225,7 @@ def _hold(stack: ExitStack, folders: Mapping[str, Sequence[str]]) -> None:
         try:
             stack.enter_context(held(folder, is_spool=any(file.endswith(SUFFIX) for file in files)))
         except TracingError as error:
-            raise click.ClickException(str(error)) from None
+            raise SafeError(str(error)) from None
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from ray_tracing_hooks._cli.text import SafeError, warn
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.model import Span
 from ray_tracing_hooks._settings import load
@@ -25,24 +26,24 @@ def read(paths: Sequence[str]) -> tuple[list[Span], reading.Quality]:
 
     Ends the command with exit code 2 for a path that cannot be read and 1 where there are no spans.
     """
-    given = list(paths) or [load(os.environ, lambda problem: click.echo(f"warning: {problem}", err=True)).local_dir]
+    given = list(paths) or [load(os.environ, warn).local_dir]
     where = ", ".join(given)
     try:
         files = reading.files(given)
     except FileNotFoundError as error:
         if not paths:
-            raise click.ClickException(f"no spans yet: there is no folder {where}. {_HOW_TO_RECORD}") from None
+            raise SafeError(f"no spans yet: there is no folder {where}. {_HOW_TO_RECORD}") from None
         raise click.BadParameter(
             f"{error.filename!r} does not exist: expected a folder of spans or a file of them", param_hint="PATH"
         ) from None
     except OSError as error:
         raise click.BadParameter(f"{error.filename!r} cannot be read: {error.strerror}", param_hint="PATH") from None
     if not files:
-        raise click.ClickException(f"no spans in {where}: it holds no *.jsonl, *.jsonl.gz or *.spool. {_HOW_TO_RECORD}")
+        raise SafeError(f"no spans in {where}: it holds no *.jsonl, *.jsonl.gz or *.spool. {_HOW_TO_RECORD}")
     spans, quality = _read_files(files)
     if not spans:
         first = f" The first of {quality.bad_lines} problems: {quality.problems[0]}." if quality.problems else ""
-        raise click.ClickException(f"no spans in {where}, though there are files for them.{first} {_HOW_TO_RECORD}")
+        raise SafeError(f"no spans in {where}, though there are files for them.{first} {_HOW_TO_RECORD}")
     return spans, quality
 
 

@@ -1,17 +1,15 @@
-"""Text for people: durations both ways, and names that cannot harm a terminal."""
+"""Text for people: durations both ways, counts, and what goes wrong."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 
 import click
 
+from ray_tracing_hooks._escape import safe
+
 _UNITS_NS = {"us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-zµ]+)")
-_UNSAFE = re.compile(r"[^\x20-\x7e]")
-_UNSAFE_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Control and formatting characters (ESC, bidirectional overrides, zero-width), lone surrogates, line separators."""
 
 
 def parse_duration(text: str) -> int:
@@ -40,17 +38,18 @@ def _three_digits(number: float) -> str:
     return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:.0f}"
 
 
-def safe(text: str, *, ascii_only: bool = False) -> str:
-    """The text with everything escaped that could command a terminal or hide what it says."""
-    return _UNSAFE.sub(lambda found: _escape(found[0], ascii_only), text)
-
-
-def _escape(character: str, ascii_only: bool) -> str:
-    if ascii_only or unicodedata.category(character) in _UNSAFE_CATEGORIES:
-        return character.encode("unicode_escape").decode("ascii")
-    return character
-
-
 def count(number: int, one: str, many: str | None = None) -> str:
     """``1 error``, ``1,204 spans``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def warn(text: str, kind: str = "warning") -> None:
+    """Tell something on stderr. It may quote others, such as the name of a file or the answer of a server."""
+    click.echo(f"{kind}: {safe(text)}", err=True)
+
+
+class SafeError(click.ClickException):
+    """Ends the command with exit code 1, and says why without obeying what it quotes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(safe(message))

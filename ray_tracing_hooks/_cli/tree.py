@@ -18,7 +18,8 @@ import click
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import source
-from ray_tracing_hooks._cli.text import count, duration, parse_duration, safe
+from ray_tracing_hooks._cli.text import count, duration, parse_duration
+from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight import model
 from ray_tracing_hooks._insight.model import KIND_NAMES, Node, Span, Trace
 from ray_tracing_hooks._insight.outline import Item, call_name, error_text, groups, outline, select

@@ -12,6 +12,7 @@ from typing import Any
 
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._private import read_file
 from ray_tracing_hooks._ship.files import write_atomically
 from ray_tracing_hooks._ship.folder import Look
 from ray_tracing_hooks._ship.follow import Follower
@@ -63,7 +64,8 @@ class Delivery:
         try:
             self._follower = Follower(self._stored_processes, problems, reports=reports)
         except (ValueError, TypeError, KeyError) as error:
-            logger.warning("the progress in %r makes no sense, starting anew: %s", self._path, describe(error))
+            name = os.path.basename(self._path)
+            logger.warning("the progress in %r makes no sense, starting anew: %s", name, describe(error))
             self._follower = Follower({}, problems, reports=reports)
         self.delivered: dict[str, int] = self._follower.sequences()
         self.open_processes: set[str] = self._follower.open_processes()
@@ -203,15 +205,16 @@ class Delivery:
         try:
             write_atomically(self._path, json.dumps({"processes": processes, "sink": state}))
         except OSError as error:
-            raise DeliveryError(f"cannot write {self._path!r}: {error.strerror}") from error
+            name = os.path.basename(self._path)
+            raise DeliveryError(f"cannot write {name!r} in the spool: {error.strerror}") from error
 
     def _load(self) -> dict[str, Any]:
         try:
-            with open(self._path, encoding="utf-8") as file:
-                found = json.load(file)
+            found = json.loads(read_file(self._path))
             return {"processes": dict(found["processes"]), "sink": dict(found["sink"])}
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, KeyError) as error:
-            logger.warning("the progress in %r cannot be read, starting anew: %s", self._path, describe(error))
+            name = os.path.basename(self._path)
+            logger.warning("the progress in %r cannot be read, starting anew: %s", name, describe(error))
         return {"processes": {}, "sink": {}}

@@ -7,13 +7,14 @@ import fcntl
 import os
 import secrets
 
+from ray_tracing_hooks._private import open_file
+
 LOCK = "shipper.lock"
 """Locked as long as a shipper runs or is being started."""
 
 PLAN = "plan.json"
 WAKE = "wake"
 """The FIFO on which a shipper is asked to do something at once."""
-
 
 NEWS = "news.json"
 """A list of sentences for the user, which grows: what a process that writes spans finds there it tells."""
@@ -22,7 +23,7 @@ NEWS = "news.json"
 def write_atomically(path: str, text: str) -> None:
     """Make or replace a file that only this user can read: nobody ever sees a part of it. Raises OSError."""
     temporary = f"{path}.{secrets.token_hex(4)}.new"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
@@ -40,7 +41,7 @@ def take_lock(spool_dir: str) -> int | None:
     """
     path = os.path.join(spool_dir, LOCK)
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             free = True

@@ -16,6 +16,7 @@ import select
 import time
 from dataclasses import dataclass, field
 
+from ray_tracing_hooks._private import inside, open_folder, read_file
 from ray_tracing_hooks._ship.files import LOCK, NEWS, WAKE
 
 _LOOK_AGAIN = 0.25
@@ -46,40 +47,54 @@ def flush(spool_dir: str, timeout: float, *, until_writers_end: bool = False) ->
     that were cut off by that have been closed and delivered: for a driver whose workers are just being killed.
     """
     deadline = time.monotonic() + timeout
-    answer = os.path.join(spool_dir, f"flush-{secrets.token_hex(8)}")
+    try:
+        folder = open_folder(spool_dir, make=False)
+    except OSError as error:
+        return _unflushed(spool_dir, error)
+    within = inside(folder)
+    answer = os.path.join(within, f"flush-{secrets.token_hex(8)}")
     descriptor = -1
     try:
         os.mkfifo(answer, 0o600)
-        descriptor = os.open(answer, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(answer, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         request = {
             "answer": os.path.basename(answer),
             "timeout": timeout,
             "until_writers_end": until_writers_end,
             "pid": os.getpid(),
         }
-        return _ask(spool_dir, request, descriptor, deadline)
+        return _ask(spool_dir, within, request, descriptor, deadline)
     except OSError as error:
-        return FlushResult(False, [f"the spool {spool_dir!r} cannot be flushed: {error.strerror}"], running=False)
+        return _unflushed(spool_dir, error)
     finally:
         if descriptor >= 0:
             os.close(descriptor)
         with contextlib.suppress(OSError):
             os.unlink(answer)
+        os.close(folder)
 
 
 def news(spool_dir: str) -> list[str]:
     """What the shipper has told so far of failures that last and of losses, as sentences for the user."""
     try:
-        with open(os.path.join(spool_dir, NEWS), encoding="utf-8") as file:
-            return [str(text) for text in json.load(file)]
+        folder = open_folder(spool_dir, make=False)
+        try:
+            return [str(text) for text in json.loads(read_file(os.path.join(inside(folder), NEWS)))]
+        finally:
+            os.close(folder)
     except (OSError, ValueError):
         return []
 
 
-def _ask(spool_dir: str, request: dict[str, object], answer: int, deadline: float) -> FlushResult:
-    wake = os.path.join(spool_dir, WAKE)
+def _unflushed(spool_dir: str, error: OSError) -> FlushResult:
+    return FlushResult(False, [f"the spool {spool_dir!r} cannot be flushed: {error.strerror}"], running=False)
+
+
+def _ask(spool_dir: str, within: str, request: dict[str, object], answer: int, deadline: float) -> FlushResult:
+    """``within`` is the path for the files of the folder ``spool_dir``, which is only told."""
+    wake = os.path.join(within, WAKE)
     while not _write(wake, json.dumps(request).encode() + b"\n"):
-        if not _is_starting(spool_dir):
+        if not _is_starting(within):
             return FlushResult(False, [f"no shipper is running for the spool {spool_dir!r}"], running=False)
         if time.monotonic() >= deadline:
             return FlushResult(False, [f"the shipper of the spool {spool_dir!r} is not up yet"])

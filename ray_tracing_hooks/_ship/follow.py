@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -95,7 +96,8 @@ class Follower:
                     if segment.sequence >= position.sequence:
                         yield from self._segment(position, segment)
             except OSError as error:
-                failure = DeliveryError(f"cannot read {error.filename!r}: {error.strerror}")
+                segment_file = os.path.basename(str(error.filename))
+                failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")
                 continue
             if process.ended_at is not None and position.openings and _is_read(position, process):
                 self._close(position, process.ended_at)

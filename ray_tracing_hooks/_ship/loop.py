@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ray_tracing_hooks._private import inside
 from ray_tracing_hooks._ship.delivery import Delivery
 from ray_tracing_hooks._ship.files import LOCK, NEWS, PLAN, WAKE, is_file_at, write_atomically
 from ray_tracing_hooks._ship.folder import Folder, Look, Segment, is_running
@@ -61,14 +62,26 @@ class _Request:
 class Shipper:
     """Drains one spool folder until there is nothing left to come.
 
-    ``lock`` is the descriptor that holds its lock, ``environ`` the variables that say how to deliver.
+    ``folder`` is the open folder, ``lock`` the descriptor that holds its lock, and ``environ`` the variables that say
+    how to deliver. What is at the path ``spool_dir`` by now may be something else: it is only told. ``problem`` is one
+    that is known already.
     """
 
-    def __init__(self, spool_dir: str, plan: ShipPlan, lock: int, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        spool_dir: str,
+        folder: int,
+        plan: ShipPlan,
+        lock: int,
+        environ: Mapping[str, str],
+        problem: str | None = None,
+    ) -> None:
         self._path = spool_dir
+        self._descriptor = folder
+        self._within = inside(folder)
         self._plan = plan
         self._lock = lock
-        self._folder = Folder(spool_dir)
+        self._folder = Folder(self._within)
         self._problems = Problems()
         self._requests: list[_Request] = []
         self._terminated = self._hurry = False
@@ -83,10 +96,10 @@ class Shipper:
         self._began = time.monotonic()
         self._wake = self._make_fifo()
         exporters, problems = usable(plan.exporters)
-        for problem in problems:
-            self._problems.say(problem)
+        for text in [problem, *problems] if problem else problems:
+            self._problems.say(text)
         self._deliveries = [
-            Delivery(name, spool_dir, plan, environ, self._problems, reports=index == 0, turn_ended=self._turn_ended)
+            Delivery(name, self._within, plan, environ, self._problems, reports=index == 0, turn_ended=self._turn_ended)
             for index, name in enumerate(exporters)
         ]
 
@@ -169,7 +182,7 @@ class Shipper:
             self._news = number
             # Whoever flushes is told too.
             with contextlib.suppress(OSError):
-                write_atomically(os.path.join(self._path, NEWS), json.dumps(news))
+                write_atomically(os.path.join(self._within, NEWS), json.dumps(news))
 
     def _unlink(self, path: str) -> None:
         try:
@@ -177,7 +190,8 @@ class Shipper:
         except FileNotFoundError:
             pass
         except OSError as error:
-            self._problems.set("unlink", f"cannot remove {path!r} from the spool: {error.strerror}")
+            name = os.path.basename(path)
+            self._problems.set("unlink", f"cannot remove {name!r} from the spool {self._path!r}: {error.strerror}")
 
     def _answer(self, look: Look) -> None:
         for request in list(self._requests):
@@ -220,14 +234,14 @@ class Shipper:
         # Nobody may be waiting any more.
         with contextlib.suppress(OSError):
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(os.path.join(self._path, fifo), flags)
+            descriptor = os.open(os.path.join(self._within, fifo), flags)
             try:
                 os.write(descriptor, line)
             finally:
                 os.close(descriptor)
 
     def _is_over(self, look: Look) -> bool:
-        if not os.path.isdir(self._path):
+        if self._is_gone():
             logger.warning("the spool folder %s is gone", self._path)
             return True
         now = time.monotonic()
@@ -245,6 +259,10 @@ class Shipper:
         if left:
             logger.warning("gave up after %g s: %d files of undelivered spans stay in %s", quiet, left, self._path)
         return True
+
+    def _is_gone(self) -> bool:
+        """Whether the folder has been removed. One that was moved is not: its writers go on in it."""
+        return not is_file_at(self._descriptor, self._path) and not os.listdir(self._within)
 
     def _is_asked(self) -> bool:
         """Whether somebody has just asked for something, or may do so now that this shipper has begun."""
@@ -329,26 +347,27 @@ class Shipper:
     def _clean_up(self) -> None:
         """Remove our own files, and the folder if nobody may want to write into it again."""
         # First what others write to, so that nobody asks here any more; then those who have asked are answered.
-        self._unlink(os.path.join(self._path, WAKE))
+        self._unlink(os.path.join(self._within, WAKE))
         for line in self._heard():
             self._take_request(line)
         drained = not self._folder.look(set()).processes
         for request in self._requests:
             self._send(request.answer, [], done=drained)
         with contextlib.suppress(OSError):
-            for name in os.listdir(self._path):
-                ours = name in {PLAN, NEWS} or name.startswith(("progress-", "flush-", ".replay-"))
-                if drained and ours:
-                    os.unlink(os.path.join(self._path, name))
-            lock = os.path.join(self._path, LOCK)
+            for name in os.listdir(self._within):
+                state = name in {PLAN, NEWS} or name.startswith(("progress-", "flush-", ".replay-"))
+                if drained and state:
+                    os.unlink(os.path.join(self._within, name))
+            lock = os.path.join(self._within, LOCK)
             if is_file_at(self._lock, lock):
                 os.unlink(lock)
-            if drained and not any(is_running(name) for name in self._paused):
+            ours = is_file_at(self._descriptor, self._path)
+            if drained and ours and not any(is_running(name) for name in self._paused):
                 os.rmdir(self._path)
         logger.info("ended")
 
     def _make_fifo(self) -> int:
-        path = os.path.join(self._path, WAKE)
+        path = os.path.join(self._within, WAKE)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         os.mkfifo(path, 0o600)

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, fields
 
+from ray_tracing_hooks._private import read_file
 from ray_tracing_hooks._ship.files import PLAN, write_atomically
 
 
@@ -51,8 +52,7 @@ class ShipPlan:
     @classmethod
     def load(cls, spool_dir: str) -> ShipPlan:
         """The plan in this spool folder. Raises OSError, or ValueError for what is no plan."""
-        with open(os.path.join(spool_dir, PLAN), encoding="utf-8") as file:
-            found = json.load(file)
+        found = json.loads(read_file(os.path.join(spool_dir, PLAN)))
         known = {field.name for field in fields(cls)}
         try:
             values = {name: value for name, value in found.items() if name in known}

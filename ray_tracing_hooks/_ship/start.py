@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 
+from ray_tracing_hooks._private import inside, open_folder
 from ray_tracing_hooks._ship.environment import is_of_delivery, of_delivery
 from ray_tracing_hooks._ship.files import take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
@@ -25,8 +26,18 @@ def ensure_running(
     OSError where the folder or the process cannot be made. With ``patient`` nothing is started within half a minute of
     the last start: a shipper that ends at once is not started again and again by all processes of a node.
     """
-    os.makedirs(spool_dir, mode=0o700, exist_ok=True)
-    lock = take_lock(spool_dir)
+    folder = open_folder(spool_dir)
+    try:
+        return _start_unless_running(spool_dir, inside(folder), plan, environ, patient=patient)
+    finally:
+        os.close(folder)
+
+
+def _start_unless_running(
+    spool_dir: str, within: str, plan: ShipPlan, environ: Mapping[str, str], *, patient: bool
+) -> bool:
+    """As above, with ``within`` for the files of the folder: a path that nobody can lead elsewhere."""
+    lock = take_lock(within)
     if lock is None:
         return False
     try:
@@ -36,9 +47,9 @@ def ensure_running(
             return False
         os.pwrite(lock, b"started", 0)
         try:
-            ShipPlan.load(spool_dir)
+            ShipPlan.load(within)
         except (OSError, ValueError):
-            plan.store(spool_dir)
+            plan.store(within)
         _start(os.path.abspath(spool_dir), lock, environ)
     finally:
         # The shipper has inherited the lock; this process only lets go of its own descriptor.

@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable
 
+from ray_tracing_hooks._private import open_file, open_folder
 from ray_tracing_hooks._spool.layout import (
     DROPPED,
     FRAME,
@@ -156,16 +157,20 @@ class SpoolWriter:
                 return -1
             if not self._process:
                 self._process = f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(2)}"
-            path = os.path.join(self.directory, segment_name(self._process, self._sequence))
+            name = segment_name(self._process, self._sequence)
             try:
                 # The shipper removes the folder when everything is delivered, and a last span may come after that.
-                os.makedirs(self.directory, mode=0o700, exist_ok=True)
-                descriptor, size = self._make_segment(path)
+                folder = open_folder(self.directory)
+                try:
+                    descriptor, size = self._make_segment(folder, name)
+                finally:
+                    os.close(folder)
             except OSError as error:
                 # Try again later rather than at every span.
                 self._refused_until = time.monotonic() + 1.0
                 self._on_problem(
-                    f"spans of this process are being dropped: the spool file {path!r} cannot be made: {error.strerror}"
+                    "spans of this process are being dropped: the spool file "
+                    f"{os.path.join(self.directory, name)!r} cannot be made: {error.strerror}"
                 )
                 return -1
             self._written = size
@@ -180,21 +185,20 @@ class SpoolWriter:
                 self._descriptor = descriptor
             return self._descriptor
 
-    def _make_segment(self, path: str) -> tuple[int, int]:
+    def _make_segment(self, folder: int, name: str) -> tuple[int, int]:
         """A new segment, locked and with its definitions before anybody can see it: its descriptor and size."""
         head = MAGIC
         head += b"".join(self._define_resource(index) for index in range(len(self._resources)))
         head += b"".join(self._define_scope(index) for index in range(len(self._scopes)))
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        unseen = path + ".new"
-        descriptor = os.open(unseen, flags, 0o600)
+        unseen = name + ".new"
+        descriptor = open_file(unseen, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, folder=folder)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _write_whole(descriptor, head)
-            os.rename(unseen, path)
+            os.rename(unseen, name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
             os.close(descriptor)
-            os.unlink(unseen)
+            os.unlink(unseen, dir_fd=folder)
             raise
         return descriptor, len(head)
 

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import re
-import stat
 import sys
 import threading
 from collections import deque
@@ -18,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice, takewhile
 from typing import IO, TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote
 
 from ray_tracing_hooks import _standard
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._formats.wire import FormatError
 from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._private import open_file
+from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Sink, Surroundings
 
 if TYPE_CHECKING:
@@ -102,14 +102,9 @@ def _open(path: str | None) -> IO[str] | None:
     if path is None:
         return None
     try:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     except OSError as error:
         raise DeliveryError(f"cannot write spans to {path!r}: {error.strerror}") from error
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-        os.close(descriptor)
-        raise DeliveryError(f"cannot write spans to {path!r}: it is not a file of this user's")
     return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
@@ -269,16 +264,10 @@ def _scope(encoded: bytes) -> InstrumentationScope:
     return readable.scope(encoded)
 
 
-_SECRET = re.compile(r"HEADERS|PASSWORD|TOKEN|SECRET|KEY$")
+_ADDRESS = re.compile(r" (object )?at 0x[0-9a-fA-F]+")
 
 
 def _without_secrets(text: str, environ: Mapping[str, str]) -> str:
     """What an error says, without credentials, and the same each time: without addresses in memory."""
-    secrets = [part.partition("=") for name in environ if _SECRET.search(name) for part in environ[name].split(",")]
-    for key, _, value in secrets:
-        for secret in {value or key, unquote(value or key).strip()}:
-            if len(secret) > 3:
-                text = text.replace(secret, "********")
-    text = re.sub(r"(?<=://)[^/\s@]+@", "********@", text)
-    text = re.sub(r"(?<=\w)\?[^\s'\")]+", "?********", text)
-    return re.sub(r" (object )?at 0x[0-9a-fA-F]+", "", text)
+    # What a vendor's exporter reads may be in any variable of this process.
+    return _ADDRESS.sub("", Secrets(environ, os.environ).mask(text))

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json, span_json, traces_line
+from ray_tracing_hooks._private import NO_OTHER_WRITER, open_file, open_folder
 from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings
 
 LINE_SPANS = 512
@@ -47,37 +48,11 @@ def check_folder(path: str) -> str | None:
 
 def _open_folder(path: str) -> int:
     """A descriptor of the folder. Raises DeliveryError."""
-    refused = f"cannot write spans to {path!r}: "
     try:
-        with contextlib.suppress(FileExistsError):
-            os.makedirs(path, mode=0o700)
-        found = os.lstat(path)
-        if stat.S_ISLNK(found.st_mode):
-            raise DeliveryError(f"{refused}it is a symbolic link, which somebody else may have put there; {_NEXT_STEP}")
-        if not stat.S_ISDIR(found.st_mode):
-            raise DeliveryError(f"{refused}it is not a folder; {_NEXT_STEP}")
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # Whoever lets others read it has opened it to them on purpose.
+        return open_folder(path, deny=NO_OTHER_WRITER)
     except OSError as error:
-        raise DeliveryError(f"{refused}{error.strerror}; {_NEXT_STEP}") from error
-    try:
-        _claim(folder, refused)
-    except BaseException:
-        os.close(folder)
-        raise
-    return folder
-
-
-def _claim(folder: int, refused: str) -> None:
-    found = os.fstat(folder)
-    if found.st_uid != os.geteuid():
-        raise DeliveryError(f"{refused}it belongs to another user (uid {found.st_uid}); {_NEXT_STEP}")
-    try:
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            os.fchmod(folder, 0o700)
-    except OSError as error:
-        raise DeliveryError(f"{refused}others may write to it, and that cannot be changed; {_NEXT_STEP}") from error
-    if not os.access(f"/proc/self/fd/{folder}", os.W_OK | os.X_OK):
-        raise DeliveryError(f"{refused}it is read-only; {_NEXT_STEP}")
+        raise DeliveryError(f"cannot write spans to {path!r}: {error.strerror}; {_NEXT_STEP}") from error
 
 
 class LocalSink:
@@ -169,12 +144,11 @@ class LocalSink:
     def _next_file(self) -> None:
         numbers = [int(name[len(self._label) + 1 : -6]) for name in self._ours() if self._is_numbered(name)]
         number = max(numbers, default=0)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         while True:
             number += 1
             name = f"{self._label}-{number:04d}.jsonl"
             try:
-                file = os.open(name, flags, 0o600, dir_fd=self._folder)
+                file = open_file(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, folder=self._folder)
                 break
             except FileExistsError:
                 continue
@@ -209,18 +183,14 @@ class LocalSink:
 
     def _reopen(self, name: str, size: int) -> None:
         try:
-            file = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._folder)
+            file = open_file(name, os.O_WRONLY | os.O_APPEND, folder=self._folder)
         except OSError:
             self._delivered = (None, 0)
             return
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            os.close(file)
-            self._delivered = (None, 0)
-            return
-        if found.st_size > size:
+        length = os.fstat(file).st_size
+        if length > size:
             os.ftruncate(file, size)
-        self._use(file, name, min(size, found.st_size))
+        self._use(file, name, min(size, length))
 
     def _go_on_from(self, state: Mapping[str, Any]) -> None:
         name, size, made = state.get("file"), state.get("size"), state.get("made", [])
@@ -271,7 +241,7 @@ class LocalSink:
     def _remove(self, name: str) -> bool:
         """Remove a file that no shipper is writing to."""
         try:
-            file = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._folder)
+            file = open_file(name, os.O_RDONLY, folder=self._folder)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(name, dir_fd=self._folder)

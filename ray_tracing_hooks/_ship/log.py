@@ -1,0 +1,80 @@
+"""The shipper's log: what it has to say itself, and what installed exporters and the libraries they send with do."""
+
+from __future__ import annotations
+
+import io
+import logging
+import logging.handlers
+import os
+from types import TracebackType
+
+from ray_tracing_hooks._escape import safe
+from ray_tracing_hooks._private import open_file
+from ray_tracing_hooks._ship.problems import logger
+from ray_tracing_hooks._ship.secrets import Secrets
+
+_LOG_BYTES = 1024 * 1024
+_LOG_AGAIN = 600.0
+_MOST_KEYS = 1000
+
+_Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+def log_to(path: str | None, secrets: Secrets) -> str | None:
+    """Send what is logged in this process to this file, without ``secrets``. What is wrong with the file, or None."""
+    logger.setLevel(logging.INFO)
+    logging.raiseExceptions = False
+    handler: logging.Handler = logging.NullHandler()
+    problem = None
+    if path is not None:
+        try:
+            handler = _PrivateFile(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
+        except OSError as error:
+            problem = f"delivery is not logged: {path!r} cannot be written to: {error.strerror}"
+    handler.setFormatter(_SafeFormatter(secrets))
+    handler.addFilter(_Seldom())
+    # At the root, for what installed exporters and the libraries that they send with have to say.
+    logging.getLogger().addHandler(handler)
+    return problem
+
+
+class _PrivateFile(logging.handlers.RotatingFileHandler):
+    """In a folder that others may write to: what is no file of this user's own is not written to."""
+
+    def _open(self) -> io.TextIOWrapper:
+        descriptor = open_file(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        return open(descriptor, "a", encoding=self.encoding)
+
+
+class _SafeFormatter(logging.Formatter):
+    """One line for each message, whatever a server has put into it."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        super().__init__("%(asctime)s %(process)d %(levelname)s %(message)s")
+        self._secrets = secrets
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name is that of logging
+        return safe(self._secrets.mask(super().formatMessage(record)))
+
+    def formatException(self, ei: _Error) -> str:  # noqa: N802  as above
+        text = self._secrets.mask(super().formatException(ei))
+        return "\n".join(map(safe, text.splitlines()))
+
+
+class _Seldom(logging.Filter):
+    """Lets what others log pass once in :data:`_LOG_AGAIN` seconds: some exporters log each of their attempts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name == logger.name:
+            return True
+        key = (record.name, str(record.msg))
+        if record.created - self._last.get(key, 0.0) < _LOG_AGAIN:
+            return False
+        if len(self._last) > _MOST_KEYS:
+            self._last.clear()
+        self._last[key] = record.created
+        return True

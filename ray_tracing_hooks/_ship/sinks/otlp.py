@@ -9,11 +9,10 @@ from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._ship.sinks import Surroundings, otlp_settings
 from ray_tracing_hooks._ship.sinks.otlp_settings import OtlpSettings
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
-from ray_tracing_hooks._ship.transport import Tls, Transport
+from ray_tracing_hooks._ship.transport import Tls, Transport, one_line
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
-_MOST_TEXT = 200
 _MOST_WARNINGS = 5
 """A server may put a time or a number into each of its warnings."""
 
@@ -47,7 +46,7 @@ class OtlpSink(SendingSink):
     def accepted(self, groups: Sequence[Group], answer: bytes) -> None:
         self._count("{count} spans could not be decoded and were skipped", self._undecodable)
         rejected, message = otlp.decode_json_answer(answer) if self._json else otlp.decode_answer(answer)
-        message = " ".join(message.split())[:_MOST_TEXT]
+        message = one_line(message)
         if rejected:
             self.refuse(min(rejected, otlp.count(groups)), message or "it does not say why")
         elif message and message not in self._warnings and len(self._warnings) < _MOST_WARNINGS:

@@ -50,6 +50,20 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
+LONGEST_ANSWER = (1 << 20) + 1
+"""Bytes of an answer that are read at most. Servers that are right send some hundreds.
+
+No server has this very limit for requests, so the text of an error tells whose limit it was.
+"""
+
+_MOST_TEXT = 200
+
+
+def one_line(text: str) -> str:
+    """What a server says, on one line and cut short."""
+    return " ".join(text.split())[:_MOST_TEXT]
+
+
 def bounded_wait(seconds: float) -> float:
     """How long to leave a server alone that asks for ``seconds``."""
     return min(seconds, _LONGEST_WAIT) if seconds > 0 else 0.0

@@ -11,7 +11,7 @@ from typing import Any
 from ray_tracing_hooks import __version__
 from ray_tracing_hooks._formats.wire import FormatError, fields
 from ray_tracing_hooks._ship.sinks import DeliveryError
-from ray_tracing_hooks._ship.transport import Refused, Tls, bounded_wait
+from ray_tracing_hooks._ship.transport import LONGEST_ANSWER, Refused, Tls, bounded_wait, one_line
 from ray_tracing_hooks._ship.transport.tls import check
 
 # gRPC reads this when it is loaded. What it would write to stderr is in the errors that it raises.
@@ -32,10 +32,12 @@ _RETRYABLE = frozenset(
 """Of https://opentelemetry.io/docs/specs/otlp/#failures; RESOURCE_EXHAUSTED is one only with a RetryInfo."""
 
 _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
-_MOST_TEXT = 200
 
 _TOO_LARGE = re.compile(r"larger than|too large|exceeds? (the )?max", re.IGNORECASE)
 """How servers in C++, Go, Java, Rust and .NET say it, with RESOURCE_EXHAUSTED, or in Rust OUT_OF_RANGE."""
+
+_OUR_LIMIT = f"vs. {LONGEST_ANSWER})"
+"""How gRPC ends its text when the answer is larger than we take it."""
 
 _UNREADABLE = re.compile(r"unmarshal|deseriali[sz]|decod|pars(e|ing)|UTF-8", re.IGNORECASE)
 """How servers say, with INTERNAL, that they cannot read a request."""
@@ -75,7 +77,12 @@ class GrpcTransport:
         try:
             answer: bytes = self._call(body, timeout=self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
+            if _OUR_LIMIT in (error.details() or ""):
+                return b""  # sending it again would double its spans
             raise self._sorted(error) from None
+        except ValueError:
+            # Its text holds the headers.
+            raise DeliveryError(f"cannot reach {self.address}: a header is none that gRPC can send") from None
         return answer
 
     def close(self) -> None:
@@ -84,7 +91,7 @@ class GrpcTransport:
     def _sorted(self, error: Any) -> Exception:
         code: grpc.StatusCode = error.code()
         details: str = error.details() or ""
-        said = f"{code.name}: {' '.join(details.split())[:_MOST_TEXT]}".removesuffix(": ")
+        said = f"{code.name}: {one_line(details)}".removesuffix(": ")
         if code in {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OUT_OF_RANGE} and _TOO_LARGE.search(details):
             return Refused(said, too_large=True)
         unreached = self._unreached(code, details)
@@ -136,7 +143,7 @@ class GrpcTransport:
 def _options(timeout: float) -> list[tuple[str, Any]]:
     return [
         ("grpc.max_send_message_length", -1),
-        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_receive_message_length", LONGEST_ANSWER),
         # A server that comes back is found again soon: the wait between attempts is the caller's business.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),

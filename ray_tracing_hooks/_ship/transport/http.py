@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import socket
 import time
 import zlib
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from http.client import HTTPResponse
+from typing import Any
 
 import requests
 import urllib3
@@ -16,7 +20,7 @@ from requests.adapters import HTTPAdapter
 from ray_tracing_hooks import __version__
 from ray_tracing_hooks._formats.wire import FormatError, fields
 from ray_tracing_hooks._ship.sinks import DeliveryError
-from ray_tracing_hooks._ship.transport import Refused, Tls, bounded_wait
+from ray_tracing_hooks._ship.transport import LONGEST_ANSWER, Refused, Tls, bounded_wait, one_line
 from ray_tracing_hooks._ship.transport.tls import check
 
 _RETRYABLE = frozenset({429, 502, 503, 504})
@@ -26,8 +30,75 @@ _GZIP = 31
 """The ``wbits`` of zlib that make it write gzip."""
 
 _OF_THE_REQUEST = frozenset({400, 422})
-_MOST_TEXT = 200
-_LONGEST_ANSWER = 1 << 20
+_ANY_WBITS = 47
+"""The ``wbits`` of zlib that make it read what it writes itself as well as gzip."""
+
+
+class _InTime(io.RawIOBase):
+    """A connection's stream that ends when the time-out of the connection has passed, however much still comes."""
+
+    def __init__(self, stream: io.BufferedReader, connection: socket.socket) -> None:
+        super().__init__()
+        self._stream = stream
+        self._connection = connection
+        self._until = time.monotonic() + (connection.gettimeout() or 0.0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._connection.settimeout(left)
+        return self._stream.raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+class _Response(HTTPResponse):
+    """Has to be there within the time-out as a whole: a socket's own begins anew with each byte."""
+
+    def __init__(self, connection: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(connection, *args, **kwargs)
+        self.fp = io.BufferedReader(_InTime(self.fp, connection))
+
+
+class _HttpConnection(urllib3.connection.HTTPConnection):
+    response_class = _Response
+
+
+class _HttpsConnection(urllib3.connection.HTTPSConnection):
+    response_class = _Response
+
+
+class _HttpPool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _HttpConnection
+
+
+class _HttpsPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _HttpsConnection
+
+
+class _Adapter(HTTPAdapter):
+    """One connection, no retries, which are the caller's business, and answers in time."""
+
+    def __init__(self) -> None:
+        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
+        manager = super().proxy_manager_for(*args, **kwargs)
+        manager.pool_classes_by_scheme = _POOLS
+        return manager
+
+
+_POOLS = {"http": _HttpPool, "https": _HttpsPool}
 
 
 class _NoNetrc(requests.auth.AuthBase):
@@ -57,13 +128,17 @@ class HttpTransport:
         self._timeout = timeout
         self._gzip = gzip
         self._session = requests.Session()
-        # Retrying is the caller's business.
-        adapter = HTTPAdapter(pool_connections=1, pool_maxsize=1, max_retries=0)
+        adapter = _Adapter()
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)
         self._session.auth = _NoNetrc()
         self._session.headers.update(
-            {"User-Agent": f"ray-tracing-hooks/{__version__}", **headers, "Content-Type": content_type}
+            {
+                "User-Agent": f"ray-tracing-hooks/{__version__}",
+                **headers,
+                "Content-Type": content_type,
+                "Accept-Encoding": "identity",
+            }
         )
         if gzip:
             self._session.headers["Content-Encoding"] = "gzip"
@@ -108,7 +183,7 @@ class HttpTransport:
         text = str(error)
         if isinstance(error, requests.exceptions.ProxyError):
             return "the proxy that HTTP_PROXY or HTTPS_PROXY names cannot be reached or does not let us through"
-        if isinstance(error, requests.exceptions.Timeout):
+        if isinstance(error, requests.exceptions.Timeout) or "timed out" in text:
             return f"no answer within {self._timeout:g} s"
         if "Hostname mismatch" in text or "IP address mismatch" in text:
             return "its certificate is for another name"
@@ -138,8 +213,13 @@ class HttpTransport:
 def _body(response: requests.Response) -> bytes:
     """The body, or nothing where it does not come: the status alone says what became of the request."""
     try:
-        body: bytes = response.raw.read(_LONGEST_ANSWER, decode_content=True)
-    except (urllib3.exceptions.HTTPError, OSError):
+        body = b""
+        while part := response.raw.read(LONGEST_ANSWER - len(body), decode_content=False):
+            body += part
+        if response.headers.get("Content-Encoding", "") in {"gzip", "deflate"}:
+            # Nobody has asked for it. Unpacked here, where the result is bounded too.
+            body = zlib.decompressobj(_ANY_WBITS).decompress(body, LONGEST_ANSWER)
+    except (urllib3.exceptions.HTTPError, OSError, zlib.error):
         return b""
     return body
 
@@ -149,10 +229,10 @@ def _said(status: int, response: requests.Response, answer: bytes) -> str:
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
-        phrase = str(response.reason or "")
+        phrase = one_line(str(response.reason or ""))
     said = f"HTTP {status} {phrase}".rstrip()
     if 300 <= status < 400:
-        return f"{said} to {response.headers.get('Location', 'nowhere')!r}; name that address in the endpoint"
+        return f"{said} to {one_line(response.headers.get('Location', 'nowhere'))!r}; name that address in the endpoint"
     kind = response.headers.get("Content-Type", "")
     text = ""
     if kind.startswith("application/x-protobuf"):
@@ -168,7 +248,7 @@ def _said(status: int, response: requests.Response, answer: bytes) -> str:
             text = ""
     elif kind.startswith("text/plain"):
         text = answer.decode("utf-8", "replace")
-    text = " ".join(text.split())[:_MOST_TEXT]
+    text = one_line(text)
     return f"{said}: {text}" if text else said
 
 

@@ -8,7 +8,6 @@ place, never raised: the rest is worth seeing.
 from __future__ import annotations
 
 import gc
-import gzip
 import json
 import os
 import struct
@@ -17,14 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from sys import intern
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span_json
+from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight.model import Event, Link, Span, State
 from ray_tracing_hooks._spool import reader as spool
 from ray_tracing_hooks._spool.layout import (
     DROPPED,
+    MAX_SEGMENT,
     RESOURCE,
     SCOPE,
     SPAN,
@@ -127,7 +128,7 @@ def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
             except FileNotFoundError:
                 # The shipper delivered a segment, or an old file made room, since the folder was listed.
                 quality.files -= 1
-            except (OSError, EOFError, zlib.error) as error:
+            except (OSError, EOFError, ValueError, zlib.error) as error:
                 quality.bad(path, 0, str(getattr(error, "strerror", None) or error))
     spans = list(gathered.spans.values())
     quality.spans = len(spans)
@@ -179,9 +180,8 @@ def _rank(span: Span) -> tuple[bool, bool, int]:
 def _read_json(path: str, gathered: _Gathered, on_bytes: Callable[[int], None]) -> None:
     quality = gathered.quality
     with open(path, "rb") as raw:
-        packed = path.endswith(".gz")
         position = 0
-        for number, line in _lines(cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if packed else raw):
+        for number, line in _lines(unpacked(path, raw)):
             quality.lines += 1
             if line is None:
                 quality.bad(path, number, f"the line is longer than {_MAX_LINE >> 20} MiB")
@@ -250,6 +250,8 @@ def _explain(error: Exception) -> str:
 def _read_segment(path: str, gathered: _Gathered) -> None:
     # Asked before reading: what a dead process wrote is all there, while a living one may end a span meanwhile.
     alive = gathered.is_alive(path)
+    if os.path.getsize(path) > MAX_SEGMENT:
+        raise ValueError(f"larger than {MAX_SEGMENT >> 20} MiB, which no segment is")
     segment = spool.SegmentReader(path)
     resources: dict[int, dict[str, Any]] = {}
     scopes: dict[int, tuple[dict[str, Any], str]] = {}
@@ -282,7 +284,7 @@ def _span(described: dict[str, Any], resource: dict[str, Any], scope: str) -> Sp
     trace_id, span_id = _id(described["traceId"], 16), _id(described["spanId"], 8)
     if not trace_id or not span_id:
         raise ValueError("its ids are zero")
-    end_ns = int(described.get("endTimeUnixNano") or 0)
+    end_ns = _time(described.get("endTimeUnixNano"))
     # In a file nobody will end a span that has no end, so it is lost as well.
     state: State = "ended" if end_ns and not attributes.get(names.RAY_END_ESTIMATED) else "lost"
     return Span(
@@ -291,13 +293,13 @@ def _span(described: dict[str, Any], resource: dict[str, Any], scope: str) -> Sp
         parent_id=_id(described.get("parentSpanId") or "", 8),
         name=intern(described.get("name") or ""),
         kind=int(described.get("kind") or 0),
-        start_ns=int(described.get("startTimeUnixNano") or 0),
+        start_ns=_time(described.get("startTimeUnixNano")),
         end_ns=end_ns,
         status_code=int(status.get("code") or 0),
         status_message=str(status.get("message") or ""),
         attributes=attributes,
         events=[
-            Event(event.get("name") or "", int(event.get("timeUnixNano") or 0), _attributes(event.get("attributes")))
+            Event(event.get("name") or "", _time(event.get("timeUnixNano")), _attributes(event.get("attributes")))
             for event in described.get("events") or ()
         ],
         links=[
@@ -308,6 +310,13 @@ def _span(described: dict[str, Any], resource: dict[str, Any], scope: str) -> Sp
         scope=scope,
         state=state,
     )
+
+
+def _time(described: Any) -> int:
+    number = int(described or 0)
+    if not 0 <= number < 1 << 64:
+        raise ValueError("a time that is none")
+    return number
 
 
 def _id(text: str, size: int) -> str:

@@ -7,21 +7,22 @@ another one goes on from there. Nothing is changed or removed.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import os
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, Protocol
 
 from ray_tracing_hooks._formats.otlp import Group, count
 from ray_tracing_hooks._formats.otlp_json_read import traces
+from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._formats.wire import FormatError
-from ray_tracing_hooks._ship.folder import Folder
+from ray_tracing_hooks._ship.folder import Folder, Look
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sinks import Batch
+from ray_tracing_hooks._spool.layout import MAX_SEGMENT
 from ray_tracing_hooks._spool.reader import count_spans
 
 _PORTION_BYTES = 1024 * 1024
@@ -114,8 +115,8 @@ class JsonFiles:
         spans = 0
         for path in self._places:
             entry = position.get(os.path.basename(path))
-            with contextlib.suppress(OSError, EOFError, zlib.error), open(path, "rb") as raw:
-                file = _unpacked(path, raw)
+            with contextlib.suppress(OSError, EOFError, ValueError, zlib.error), open(path, "rb") as raw:
+                file = unpacked(path, raw)
                 file.seek(entry["offset"] if entry else 0)
                 while line := file.readline(_MAX_LINE):
                     spans += sum(map(line.count, _START_TIMES))
@@ -127,7 +128,7 @@ class JsonFiles:
         """The spans of each line and how many bytes of the file have been read by then; ``place`` moves on with it."""
         try:
             with open(path, "rb") as raw:
-                file = _unpacked(path, raw)
+                file = unpacked(path, raw)
                 file.seek(place.offset)
                 too_long = False
                 while line := file.readline(_MAX_LINE):
@@ -144,7 +145,7 @@ class JsonFiles:
                     yield groups, raw.tell()
         except EOFError:
             pass  # a compressed file that is still being written
-        except (OSError, zlib.error) as error:
+        except (OSError, ValueError, zlib.error) as error:
             self._damage(f"{path}: {getattr(error, 'strerror', None) or error}")
 
     def _parsed(self, line: bytes, where: str) -> Sequence[Group] | None:
@@ -189,7 +190,7 @@ def _place(path: str, stored: Any) -> _Place:
             open(path, "rb") as raw,
         ):
             offset = int(stored["offset"])
-            file = _unpacked(path, raw)
+            file = unpacked(path, raw)
             file.seek(max(0, offset - _TAIL_BYTES))
             place = _Place(offset, int(stored["spans"]), file.read(min(offset, _TAIL_BYTES)))
             if place.stored() == stored:
@@ -210,7 +211,7 @@ class Spool:
         except (ValueError, TypeError, KeyError):
             self._follower, self.before = Follower({}, problems, reports=True), 0
         self._spans = self.before
-        self._look = Folder(folder).look(self._follower.open_processes())
+        self._look = _sensible(Folder(folder).look(self._follower.open_processes()), problems)
         self._segments = {
             (process, segment.sequence): segment
             for process, found in self._look.processes.items()
@@ -255,12 +256,20 @@ class Spool:
         return begun
 
 
+def _sensible(look: Look, problems: Problems) -> Look:
+    """The look without files that no process can have written: a spool may come from anywhere."""
+    processes = {}
+    for name, process in look.processes.items():
+        segments = [segment for segment in process.segments if segment.size <= MAX_SEGMENT]
+        for segment in process.segments:
+            if segment not in segments:
+                problems.say(f"{segment.path!r} is skipped: it is larger than {MAX_SEGMENT >> 20} MiB")
+        processes[name] = process._replace(segments=segments)
+    return look._replace(processes=processes)
+
+
 def _size(path: str) -> int:
     try:
         return os.path.getsize(path)
     except OSError:
         return 0
-
-
-def _unpacked(path: str, raw: BinaryIO) -> BinaryIO:
-    return cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if path.endswith(".gz") else raw

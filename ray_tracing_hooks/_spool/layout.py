@@ -48,6 +48,9 @@ DROPPED = 5
 MAX_PAYLOAD = 16 * 1024 * 1024
 """A longer payload is taken for damage: no span is that large, since strings and lists are limited when recorded."""
 
+MAX_SEGMENT = 64 * 1024 * 1024
+"""A larger file is no segment: a writer begins the next one at a quarter of this and a record."""
+
 TRACE_ID = slice(2, 18)
 SPAN_ID = slice(20, 28)
 """Where the ids stand in an encoded span as the recorder writes it."""

@@ -14,6 +14,9 @@ from ray_tracing_hooks._spool.layout import DROPPED, FRAME, MAGIC, MAX_PAYLOAD, 
 
 _CHUNK = 4 * 1024 * 1024
 
+_MOST_EFFORT = 16
+"""How often each byte is looked at, on average, in search of a good record after damage."""
+
 
 Record = tuple[int, bytes, int]
 """One record: its kind, its payload, and where the record begins in its segment. A plain tuple, since there are many:
@@ -42,7 +45,7 @@ class SegmentReader:
         With ``final`` the writer is dead: an incomplete record at the end is damage and not a record still being
         written.
         """
-        with open(self.path, "rb") as file:
+        with open(self.path, "rb", opener=_without_waiting) as file:
             file.seek(self.offset)
             data = file.read(limit if limit is not None else -1)
             complete = limit is None or len(data) < limit
@@ -55,6 +58,11 @@ class SegmentReader:
         return records
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """For ``open``: a FIFO in place of a segment would wait for somebody to write to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def parse(data: bytes, base: int = 0, *, final: bool = False) -> tuple[list[Record], int, int]:
     """The complete records in ``data``, how many bytes they and any damage before them take, and the damaged bytes.
 
@@ -64,6 +72,7 @@ def parse(data: bytes, base: int = 0, *, final: bool = False) -> tuple[list[Reco
     records: list[Record] = []
     position = damaged = 0
     size = len(data)
+    search = _Search(data)
     if base == 0:
         if data[: len(MAGIC)] == MAGIC:
             position = len(MAGIC)
@@ -79,9 +88,9 @@ def parse(data: bytes, base: int = 0, *, final: bool = False) -> tuple[list[Reco
                 records.append((kind, payload, base + position))
                 position = end
                 continue
-        if length <= MAX_PAYLOAD and end > size and not final and not _good_record_follows(data, position + 1):
+        if length <= MAX_PAYLOAD and end > size and not final and search.from_(position + 1) is None:
             break
-        resumed = _next_good_record(data, position + 1)
+        resumed = search.from_(position + 1)
         if resumed is None:
             if not final and length <= MAX_PAYLOAD and end > size:
                 break
@@ -96,19 +105,30 @@ def parse(data: bytes, base: int = 0, *, final: bool = False) -> tuple[list[Reco
     return records, position, damaged
 
 
-def _good_record_follows(data: bytes, position: int) -> bool:
-    return _next_good_record(data, position) is not None
+class _Search:
+    """Looks for the next good record after damage.
 
+    Damage by chance seldom looks like the head of a long record. Bytes that somebody has made so that they do at every
+    place would cost the square of their number, so there is an end to it: then all that follows is damage.
+    """
 
-def _next_good_record(data: bytes, position: int) -> int | None:
-    header = FRAME.size
-    for start in range(position, len(data) - header + 1):
-        length, checksum, kind = FRAME.unpack_from(data, start)
-        end = start + header + length
-        plausible = 0 < kind <= DROPPED and length <= MAX_PAYLOAD and end <= len(data)
-        if plausible and zlib.crc32(data[start + 8 : end]) == checksum:
-            return start
-    return None
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+        self._effort = _MOST_EFFORT * len(data) + MAX_PAYLOAD
+
+    def from_(self, position: int) -> int | None:
+        """Where the next good record begins, from ``position`` on."""
+        data, header = self._data, FRAME.size
+        for start in range(position, len(data) - header + 1):
+            length, checksum, kind = FRAME.unpack_from(data, start)
+            end = start + header + length
+            if 0 < kind <= DROPPED and length <= MAX_PAYLOAD and end <= len(data):
+                if zlib.crc32(data[start + 8 : end]) == checksum:
+                    return start
+                self._effort -= length
+                if self._effort < 0:
+                    return None
+        return None
 
 
 def count_spans(path: str, offset: int = 0, until: float | None = None) -> tuple[int, bool]:
@@ -153,7 +173,7 @@ def segments(directory: str) -> dict[str, list[tuple[int, str]]]:
 def is_locked(path: str) -> bool:
     """Whether a living process holds the lock of this segment."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     try:
@@ -169,4 +189,12 @@ def iterate(directory: str) -> Iterator[tuple[str, list[str], bool]]:
     """Every process of a spool folder: its name, its segment paths oldest first, and whether it lives."""
     for process, pairs in sorted(segments(directory).items()):
         paths = [path for _, path in pairs]
-        yield process, paths, any(is_locked(path) for path in reversed(paths))
+        yield process, paths, any(map(_is_locked_file, reversed(paths)))
+
+
+def _is_locked_file(path: str) -> bool:
+    """In a folder of somebody else's, there may be a link, or a file that cannot be read, of the name of a segment."""
+    try:
+        return is_locked(path)
+    except OSError:
+        return False

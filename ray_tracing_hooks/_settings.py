@@ -7,6 +7,11 @@ default. An empty value counts as unset. Nothing is read when this module is imp
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import re
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
@@ -31,6 +36,9 @@ from ray_tracing_hooks._values import (
 
 PREFIX = "RAY_TRACING_"
 _CONFIG = "config"
+_LARGEST_FILE = 64 << 10
+_QUOTED = re.compile(r"'[^']{3,}'")
+_NAME = re.compile(r"[\w.-]{1,50}")
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -60,7 +68,7 @@ def _setting(
     kind: Kind[T], default: D, meaning: str, unset: str = "", *, standard: str = "", secret: bool = False
 ) -> T | D:
     metadata = {"kind": kind, "meaning": meaning, "unset": unset, "standard": standard, "secret": secret}
-    found: T | D = field(default=default, metadata=metadata)
+    found: T | D = field(default=default, metadata=metadata, repr=not secret)
     return found
 
 
@@ -183,22 +191,49 @@ def _contents(file: str) -> Mapping[object, object]:
     """The mapping in a YAML file; an empty file holds an empty one. Raises SettingError."""
     import yaml  # noqa: PLC0415 - only who names a file pays for it
 
+    class Loader(yaml.SafeLoader):
+        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+            # A few lines of merges within merges take years and any memory.
+            if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+                raise yaml.constructor.ConstructorError(None, None, "'<<' is not read", node.start_mark)
+            super().flatten_mapping(node)
+
     ignored = f"{PREFIX}{_CONFIG.upper()}={shown(file)} is ignored"
     instead = "using the variables and defaults."
     try:
-        with open(file, "rb") as stream:
-            contents = yaml.safe_load(stream)
+        # As a stream: of text YAML's errors quote the line, and there may be a password in it.
+        loader = Loader(io.BytesIO(_bytes(file)))
+        loader.name = file
+        try:
+            contents = loader.get_single_data()
+        finally:
+            loader.dispose()
     except OSError as error:
         raise SettingError(f"{ignored}: the file cannot be read ({error.strerror}); {instead}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date or number that does not exist
-        reason = " ".join(str(error).split())
-        raise SettingError(f"{ignored}: the file is not YAML that can be read ({reason}); {instead}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = _QUOTED.sub("'...'", " ".join(str(error).split()))
+        if not isinstance(error, yaml.YAMLError):
+            reason = (
+                "it nests too deep" if isinstance(error, RecursionError) else "a date or number that does not exist"
+            )
+        raise SettingError(f"{ignored}: the file is not YAML that can be read ({reason}); {instead}") from None
     if contents is None:
         return {}
     if not isinstance(contents, dict):
         expected = "expected settings and their values, such as 'local_dir: /data/spans'"
-        raise SettingError(f"{ignored}: {expected}, but the file holds {shown(contents)}; {instead}")
+        raise SettingError(f"{ignored}: {expected}, but the file holds a {type(contents).__name__}; {instead}")
     return contents
+
+
+def _bytes(file: str) -> bytes:
+    """The contents of a settings file. Never waits, as reading a FIFO would. Raises OSError."""
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file", file)
+        found = stream.read(_LARGEST_FILE + 1)
+    if len(found) > _LARGEST_FILE:
+        raise OSError(errno.EFBIG, f"it is larger than {_LARGEST_FILE >> 10} KiB", file)
+    return found
 
 
 def _report_unknown(
@@ -213,7 +248,10 @@ def _report_unknown(
     keys = {setting.name: repr(setting.name) for setting in SETTINGS if setting.name != _CONFIG}
     for key in in_file:
         if key not in keys:
-            problem(f"{file}: unknown setting {shown(key)} is ignored; {_closest(str(key).lower(), keys)}")
+            # What is no name may be a whole line, with its value.
+            name = str(key) if isinstance(key, int) or (isinstance(key, str) and _NAME.fullmatch(key)) else ""
+            what = f"unknown setting {shown(key)}" if name else "a setting that is no name"
+            problem(f"{file}: {what} is ignored; {_closest(name.lower(), keys)}")
 
 
 def _closest(wrong: str, right: Mapping[str, str]) -> str:

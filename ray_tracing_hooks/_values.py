@@ -211,6 +211,8 @@ SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read
 
 def shown(value: object) -> str:
     """A value as Python writes it, cut short: YAML can nest and repeat values to any size."""
+    if isinstance(value, str) and "-----BEGIN" in value:
+        return "a PEM text"  # which may be a private key, where the path of its file is expected
     writer = reprlib.Repr()
     writer.maxlevel, writer.maxstring, writer.maxother = 3, 200, 200
     try:

@@ -74,12 +74,15 @@ class _Run:
     ) -> None:
         from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  as below
         from ray_tracing_hooks._ship.replay import Losses, make_plan  # noqa: PLC0415  not needed to print a help text
+        from ray_tracing_hooks._ship.secrets import Secrets  # noqa: PLC0415  as above
 
         self._exporter = exporter
         self._environ = environ
         self._timeout = timeout
         self._again = again
-        self._problems = Losses()
+        # A settings file may hold the endpoint of Jaeger.
+        self._secrets = Secrets(os.environ, {"endpoint": settings.jaeger_endpoint or ""})
+        self._problems = Losses(self._secrets.mask)
         self._told: set[str] = set()
         self._plan = make_plan(
             exporter,
@@ -120,7 +123,7 @@ class _Run:
                 for each in replays:
                     (each.count if dry_run else each.run)(portion)
         except TracingError as error:
-            failure = str(error)
+            failure = self._secrets.mask(str(error))
         except KeyboardInterrupt:
             self._sum_up(replays, "interrupted", time.monotonic() - began, dry_run=dry_run)
             raise
@@ -156,6 +159,7 @@ class _Run:
         click.echo(line, err=self._exporter == "console")
 
     def _waiting(self, problem: str) -> None:
+        problem = self._secrets.mask(problem)
         if problem not in self._told:
             self._told.add(problem)
             warn(f"{problem}; trying again for {self._timeout:g} s")

@@ -17,6 +17,10 @@ from ray_tracing_hooks import __version__, names
 
 DEFAULT_SERVICE_NAME = "ray"
 
+_ARGUMENTS = frozenset({"process.command_line", "process.command_args"})
+"""What the detector of processes finds out and is left out: many a command has a password or a token among its
+arguments, and those of a Ray worker have too. The semantic conventions want them only where that cannot be."""
+
 _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
 """The namespace for ids made of something stable, by the semantic conventions for ``service.instance.id``."""
 
@@ -50,7 +54,15 @@ def attributes(of_ray: Mapping[str, str], environ: Mapping[str, str]) -> dict[st
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  heavy, and seldom needed
 
         detected = dict(Resource.create({}).attributes)
-        return {**found, **{key: value for key, value in detected.items() if not _is_default(key, value, environ)}}
+        given = from_environment(environ)
+        return {
+            **found,
+            **{
+                key: value
+                for key, value in detected.items()
+                if key in given or not (key in _ARGUMENTS or _is_default(key, value))
+            },
+        }
     return {**found, **from_environment(environ)}
 
 
@@ -81,8 +93,6 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return given
 
 
-def _is_default(key: str, value: object, environ: Mapping[str, str]) -> bool:
+def _is_default(key: str, value: object) -> bool:
     """What the SDK makes up where nobody has said anything."""
-    if key in from_environment(environ):
-        return False
     return key == "service.instance.id" or (key == "service.name" and str(value).startswith("unknown_service"))

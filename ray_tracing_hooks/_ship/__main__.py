@@ -42,12 +42,13 @@ def main(arguments: list[str]) -> int:
         print(f"{spool_dir!r} is no spool folder to ship: {error}", file=sys.stderr)  # noqa: T201
         return 2
     environ = of_delivery(os.environ)
-    problem = log_to(plan.log_file, Secrets(os.environ))
+    secrets = Secrets(os.environ)
+    problem = log_to(plan.log_file, secrets)
     _be_modest()
     # What is read and sent has no cycles, and there is much of it: looking for some at the usual pace costs a tenth.
     gc.set_threshold(50_000, 20, 50)
     try:
-        Shipper(spool_dir, folder, plan, lock, environ, problem).run()
+        Shipper(spool_dir, folder, plan, lock, environ, secrets=secrets, problem=problem).run()
     except Exception:  # noqa: BLE001  the log is the only place where it can be told
         logger.exception("the shipper of %s failed", spool_dir)
         return 1

@@ -20,6 +20,7 @@ from ray_tracing_hooks._ship.files import LOCK, NEWS, PLAN, WAKE, is_file_at, wr
 from ray_tracing_hooks._ship.folder import Folder, Look, Segment, is_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sinks import usable
 from ray_tracing_hooks._spool.reader import count_spans
 
@@ -63,8 +64,8 @@ class Shipper:
     """Drains one spool folder until there is nothing left to come.
 
     ``folder`` is the open folder, ``lock`` the descriptor that holds its lock, and ``environ`` the variables that say
-    how to deliver. What is at the path ``spool_dir`` by now may be something else: it is only told. ``problem`` is one
-    that is known already.
+    how to deliver. What is at the path ``spool_dir`` by now may be something else: it is only told. ``secrets``
+    are told to nobody, and ``problem`` is one that is known already.
     """
 
     def __init__(
@@ -74,6 +75,8 @@ class Shipper:
         plan: ShipPlan,
         lock: int,
         environ: Mapping[str, str],
+        *,
+        secrets: Secrets,
         problem: str | None = None,
     ) -> None:
         self._path = spool_dir
@@ -82,7 +85,7 @@ class Shipper:
         self._plan = plan
         self._lock = lock
         self._folder = Folder(self._within)
-        self._problems = Problems()
+        self._problems = Problems(secrets.mask)
         self._requests: list[_Request] = []
         self._terminated = self._hurry = False
         self._paused: set[str] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 
 from ray_tracing_hooks._private import read_file
 from ray_tracing_hooks._ship.files import PLAN, write_atomically
@@ -41,7 +41,7 @@ class ShipPlan:
     log_file: str | None = None
     label: str = "spans"
     jaeger_protocol: str = "otlp-grpc"
-    jaeger_endpoint: str | None = None
+    jaeger_endpoint: str | None = field(default=None, repr=False)
     console_file: str | None = None
     environment: str = ""
 
@@ -53,7 +53,7 @@ class ShipPlan:
     def load(cls, spool_dir: str) -> ShipPlan:
         """The plan in this spool folder. Raises OSError, or ValueError for what is no plan."""
         found = json.loads(read_file(os.path.join(spool_dir, PLAN)))
-        known = {field.name for field in fields(cls)}
+        known = {row.name for row in fields(cls)}
         try:
             values = {name: value for name, value in found.items() if name in known}
             return cls(**{**values, "exporters": tuple(found["exporters"])})

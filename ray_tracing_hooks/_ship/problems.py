@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 
 _MOST_TEXTS = 5
 _MOST_NEWS = 50
@@ -17,9 +18,13 @@ logger = logging.getLogger("ray_tracing_hooks.ship")
 
 
 class Problems:
-    """Conditions that last until they are cleared, losses that are counted, and what is only said once."""
+    """Conditions that last until they are cleared, losses that are counted, and what is only said once.
 
-    def __init__(self) -> None:
+    ``mask`` is applied to all that is told: a server may quote the key that it was sent.
+    """
+
+    def __init__(self, mask: Callable[[str], str] = str) -> None:
+        self._mask = mask
         self._lock = threading.Lock()
         self._lasting: dict[str, str] = {}
         self._logged: dict[str, set[str]] = {}
@@ -34,6 +39,7 @@ class Problems:
 
     def set(self, key: str, text: str) -> None:
         """Something does not work at present."""
+        text = self._mask(text)
         with self._lock:
             self._lasting[key] = text
             self._since.setdefault(key, time.monotonic())
@@ -57,6 +63,7 @@ class Problems:
 
     def say(self, text: str) -> None:
         """Something that is wrong from the start, such as a setting; said once however often it is found."""
+        text = self._mask(text)
         with self._lock:
             if text in self._said:
                 return
@@ -68,6 +75,7 @@ class Problems:
         """So many more of what ``text`` tells, which has the place ``{count}`` for their sum."""
         if number <= 0:
             return
+        text = self._mask(text)
         with self._lock:
             before = self._counts.get(text, 0)
             self._counts[text] = before + number

@@ -48,8 +48,8 @@ _SHOWN = 5
 class Losses(Problems):
     """Problems, and how much of what was to be sent is counted among them in ``lost``."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, mask: Callable[[str], str] = str) -> None:
+        super().__init__(mask)
         self.lost = 0
 
     def count(self, text: str, number: int) -> None:

@@ -16,7 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ray_tracing_hooks._cli import main
-from ray_tracing_hooks._cli.text import duration, parse_duration, safe
+from ray_tracing_hooks._cli.text import duration, parse_duration
+from ray_tracing_hooks._escape import safe
 
 SECOND = 10**9
 MS = 10**6

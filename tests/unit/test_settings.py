@@ -218,7 +218,7 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
             "- local_dir",
             (
                 "RAY_TRACING_CONFIG='{file}' is ignored: expected settings and their values, such as "
-                "'local_dir: /data/spans', but the file holds ['local_dir']; using the variables and defaults."
+                "'local_dir: /data/spans', but the file holds a list; using the variables and defaults."
             ),
         ),
     ],

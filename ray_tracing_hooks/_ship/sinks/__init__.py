@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, cast
 
 from ray_tracing_hooks._errors import TracingError
@@ -76,7 +76,7 @@ class Surroundings:
     state: Mapping[str, Any]
     remember: Callable[[Mapping[str, Any]], None]
     count: Callable[[str, int], None]
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     problem: Callable[[str], None]
 
 

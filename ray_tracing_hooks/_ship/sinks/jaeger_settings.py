@@ -51,6 +51,10 @@ class JaegerSettings(NamedTuple):
     max_spans: int | None
     delay: float
 
+    def __repr__(self) -> str:
+        """Without headers and target, which may hold credentials."""
+        return f"JaegerSettings({self.protocol}, {self.address})"
+
 
 def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> JaegerSettings:
     """The settings that the plan and ``environ`` ask for. What is wrong is reported, and something sensible used.

@@ -50,6 +50,10 @@ class OtlpSettings(NamedTuple):
     max_spans: int | None
     delay: float
 
+    def __repr__(self) -> str:
+        """Without headers and target, which may hold credentials."""
+        return f"OtlpSettings({self.protocol}, {self.address})"
+
 
 def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> OtlpSettings:
     """The settings that ``environ`` asks for. What is wrong is reported, and something sensible used instead.

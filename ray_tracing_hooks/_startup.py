@@ -148,6 +148,8 @@ class Connection:
         self.settings = settings
         self._root: Span | None = None
         self._before_root: Context | None = None
+        self._is_terminated = False
+        self._put_sigterm_back: Callable[[], None] = lambda: None
         from ray_tracing_hooks._ship.environment import of_delivery  # noqa: PLC0415
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
 
@@ -263,9 +265,10 @@ class Connection:
     def _begin_root_span(self) -> None:
         from opentelemetry import context, trace  # noqa: PLC0415
 
-        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+        from ray_tracing_hooks._ray import driver, tracing  # noqa: PLC0415
 
         assert tracing.active is not None
+        self._put_sigterm_back = driver.notice_sigterm(self._sigterm)
         current = context.get_current()
         self._root = tracing.active.start_root_span(os.path.basename(sys.argv[0]) or "python", current)
         # In this thread for the spans of the API; Ray's calls find it from every thread.
@@ -273,7 +276,7 @@ class Connection:
         context.attach(trace.set_span_in_context(self._root, current))
 
     def end_root_span(self) -> None:
-        """End the span of this driver; an uncaught exception that ends the interpreter is its error."""
+        """End the span of this driver; its error is an uncaught exception or SIGTERM, if that ends the interpreter."""
         from opentelemetry import context, trace  # noqa: PLC0415
 
         from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
@@ -285,11 +288,17 @@ class Connection:
         error = getattr(sys, "last_value", None)
         if isinstance(error, (Exception, KeyboardInterrupt)) and isinstance(root, RecordedSpan):
             root.fail(error, error.__traceback__)
+        elif self._is_terminated:
+            root.set_status(trace.StatusCode.ERROR, "driver died: SIGTERM")
+            root.set_attribute(names.ERROR_TYPE, names.DRIVER_DIED)
         root.end()
         if tracing.active is not None:
             tracing.active.recorder.fallback = None
         if trace.get_current_span() is root and self._before_root is not None:
             context.attach(self._before_root)
+
+    def _sigterm(self) -> None:
+        self._is_terminated = True
 
     def _keep_shipped(self) -> None:
         """Replace a shipper that was killed, and tell the user what it has to say."""
@@ -326,6 +335,7 @@ class Connection:
         from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
 
         tracing.active = None
+        self._put_sigterm_back()
         if self._writer is None or self._spool is None:
             return
         self._writer.close()

@@ -9,10 +9,12 @@ from __future__ import annotations
 __all__ = [
     "DISTRO_NAME",
     "DISTRO_VERSION",
+    "DRIVER_DIED",
     "ERROR_TYPE",
     "EXCEPTION_MESSAGE",
     "EXCEPTION_STACKTRACE",
     "EXCEPTION_TYPE",
+    "OUT_OF_MEMORY",
     "RAY_ACTOR_CLASS",
     "RAY_ACTOR_ID",
     "RAY_ACTOR_METHOD",
@@ -35,6 +37,7 @@ __all__ = [
     "RESOURCE_SESSION_NAME",
     "RESOURCE_WORKER_ID",
     "SCOPE",
+    "TASK_CANCELLED",
     "WORKER_DIED",
     "driver_name",
     "execution_name",
@@ -88,7 +91,12 @@ ERROR_TYPE = "error.type"
 """Qualified class of the exception that ended the span (the cause, not Ray's wrapper); absent on success."""
 
 WORKER_DIED = "worker_died"
-"""The ``error.type`` of a span that was cut off by the end of its process."""
+DRIVER_DIED = "driver_died"
+"""The ``error.type`` of a span that was cut off by the end of its process, of which the status tells what is known."""
+
+TASK_CANCELLED = "ray.exceptions.TaskCancelledError"
+OUT_OF_MEMORY = "ray.exceptions.OutOfMemoryError"
+"""The same where that end is known to be a cancellation, or Ray's memory monitor: what the caller gets."""
 
 EXCEPTION_TYPE = "exception.type"
 EXCEPTION_MESSAGE = "exception.message"

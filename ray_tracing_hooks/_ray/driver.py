@@ -4,6 +4,8 @@ with None as its last step, also when the interpreter exits, after Ray's process
 
 from __future__ import annotations
 
+import functools
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -31,3 +33,33 @@ def patch(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[], N
         return disconnect
 
     return patches.wrap(worker.Worker, "set_mode", set_mode) and patches.wrap(worker, "disconnect", disconnect)
+
+
+def notice_sigterm(on_sigterm: Callable[[], None]) -> Callable[[], None]:
+    """Call ``on_sigterm`` before Ray's own handler of SIGTERM ends this driver; returns what puts that handler back.
+
+    The handler raises SystemExit, of which nothing can be seen once the interpreter exits. ``ray.init`` sets it (Ray
+    2.60 ``_private/worker.py``) before it calls the hook. A handler of the user's own is left alone.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if not callable(handler) or getattr(handler, "__module__", None) != "ray._private.worker":
+        return lambda: None
+
+    @functools.wraps(handler)
+    def sigterm_handler(*args: Any) -> Any:
+        on_sigterm()
+        return handler(*args)
+
+    def put_back() -> None:
+        if signal.getsignal(signal.SIGTERM) is sigterm_handler:
+            _set_handler(handler)
+
+    return put_back if _set_handler(sigterm_handler) else lambda: None
+
+
+def _set_handler(handler: Callable[..., Any]) -> bool:
+    try:
+        signal.signal(signal.SIGTERM, handler)
+    except ValueError:  # only the main thread may
+        return False
+    return True

@@ -37,8 +37,6 @@ from ray_tracing_hooks._record.carrier import Carried, decode
 from ray_tracing_hooks._record.recorder import SAMPLED
 from ray_tracing_hooks._record.span import RecordedSpan
 
-TASK_CANCELLED = "ray.exceptions.TaskCancelledError"
-
 
 def patch(patches: Patches) -> bool:
     """Wrap the executors of this worker; False if this Ray has no such place."""
@@ -192,7 +190,7 @@ def _fail(span: RecordedSpan, error: BaseException, traceback_: TracebackType | 
         inner = traceback_.tb_next if traceback_ is not None else None
         kind = None
         if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)):
-            kind = TASK_CANCELLED
+            kind = names.TASK_CANCELLED
         elif isinstance(error, SystemExit) and hasattr(error, "ray_terminate_msg"):
             # Ray's handler of SIGTERM, by which it also ends workers whose driver has gone.
             kind = names.WORKER_DIED

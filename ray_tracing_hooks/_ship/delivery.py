@@ -62,11 +62,11 @@ class Delivery:
         self._stored_processes: Mapping[str, Any] = stored["processes"]
         self._state: Mapping[str, Any] = stored["sink"]
         try:
-            self._follower = Follower(self._stored_processes, problems, reports=reports)
+            self._follower = Follower(self._stored_processes, problems, reports=reports, logs=plan.logs)
         except (ValueError, TypeError, KeyError) as error:
             name = os.path.basename(self._path)
             logger.warning("the progress in %r makes no sense, starting anew: %s", name, describe(error))
-            self._follower = Follower({}, problems, reports=reports)
+            self._follower = Follower({}, problems, reports=reports, logs=plan.logs)
         self.delivered: dict[str, int] = self._follower.sequences()
         self.open_processes: set[str] = self._follower.open_processes()
         self._sink: Sink | None = None

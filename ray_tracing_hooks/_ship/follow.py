@@ -7,11 +7,14 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats import wire
 from ray_tracing_hooks._formats.wire import FormatError, fields
 from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment
+from ray_tracing_hooks._ship.last_words import Death, last_words
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sinks import Batch, DeliveryError
 from ray_tracing_hooks._spool.layout import DROPPED, RESOURCE, SCOPE, SPAN, START, TWO_U16, U16, U64
@@ -69,12 +72,16 @@ class Follower:
     """Reads every process of a spool folder, each from its own position on.
 
     ``stored`` is what :meth:`positions` gave to an earlier shipper. ``reports`` says whether this follower counts what
-    is damaged or lost; one of several does, since all read the same.
+    is damaged or lost; one of several does, since all read the same. ``logs`` is the folder of Ray's logs, which may
+    tell why a process died.
     """
 
-    def __init__(self, stored: Mapping[str, Any], problems: Problems, *, reports: bool) -> None:
+    def __init__(
+        self, stored: Mapping[str, Any], problems: Problems, *, reports: bool, logs: str | None = None
+    ) -> None:
         self._problems = problems
         self._reports = reports
+        self._logs = logs
         self._positions = {name: _restored(entry) for name, entry in stored.items()}
         self._portion: dict[Scope, list[bytes]] = {}
         self._bytes = 0
@@ -100,7 +107,7 @@ class Follower:
                 failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")
                 continue
             if process.ended_at is not None and position.openings and _is_read(position, process):
-                self._close(position, process.ended_at)
+                self._close(name, position, process.ended_at)
         yield from self._take(0)
         for name in self._positions.keys() - look.processes.keys():
             if not self._positions[name].openings:
@@ -198,9 +205,11 @@ class Follower:
             return False
         return True
 
-    def _close(self, position: _Position, ended_at: int) -> None:
+    def _close(self, name: str, position: _Position, ended_at: int) -> None:
+        resources = {opening.scope.resource for opening in position.openings.values()}
+        death = last_words(self._logs, name.partition("-")[0], resources)
         for opening in position.openings.values():
-            span = closed(opening.span, ended_at)
+            span = closed(opening.span, ended_at, death)
             self._portion.setdefault(opening.scope, []).append(span)
             self._bytes += len(span)
         position.openings.clear()
@@ -211,7 +220,7 @@ class Follower:
             yield [Batch(scope.resource, scope.scope, spans) for scope, spans in portion.items()]
 
 
-def closed(opening: bytes, ended_at: int) -> bytes:
+def closed(opening: bytes, ended_at: int, death: Death) -> bytes:
     """The encoded span that was cut off by the death of its process, with an end and the error appended.
 
     ``ended_at`` is in nanoseconds since the epoch; a span never ends before it has begun.
@@ -220,24 +229,22 @@ def closed(opening: bytes, ended_at: int) -> bytes:
         times = [int.from_bytes(value, "little") for tag, value in fields(opening) if tag == _START_TIME]
     except FormatError:
         times = []
-    return opening + _end_time(b"\x41", max([ended_at, *times])) + _DEATH
+    return opening + _end_time(b"\x41", max([ended_at, *times])) + _error(death)
 
 
-def _field(tag: int, value: bytes) -> bytes:
-    assert len(value) < 0x80
-    return bytes([tag, len(value)]) + value
+@lru_cache(maxsize=100)
+def _error(death: Death) -> bytes:
+    """The attributes ``ray.end_estimated`` and ``error.type``, and the status ERROR."""
+    error_type = wire.field(0x0A, wire.utf8(death.error_type))
+    return (
+        _attribute(names.RAY_END_ESTIMATED, b"\x10\x01")
+        + _attribute(names.ERROR_TYPE, error_type)
+        + wire.field(0x7A, wire.field(0x12, wire.utf8(death.message)) + b"\x18\x02")
+    )
 
 
 def _attribute(key: str, value: bytes) -> bytes:
-    return _field(0x4A, _field(0x0A, key.encode()) + _field(0x12, value))
-
-
-_DEATH = (
-    _attribute(names.RAY_END_ESTIMATED, b"\x10\x01")
-    + _attribute(names.ERROR_TYPE, _field(0x0A, names.WORKER_DIED.encode()))
-    + _field(0x7A, _field(0x12, b"worker died") + b"\x18\x02")
-)
-"""``ray.end_estimated`` true, ``error.type`` "worker_died", and the status ERROR "worker died"."""
+    return wire.field(0x4A, wire.field(0x0A, key.encode()) + wire.field(0x12, value))
 
 
 def _is_read(position: _Position, process: ProcessLook) -> bool:

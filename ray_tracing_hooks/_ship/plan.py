@@ -45,6 +45,11 @@ class ShipPlan:
     console_file: str | None = None
     environment: str = ""
 
+    @property
+    def logs(self) -> str | None:
+        """The folder of the logs of the Ray session, or None where there is none."""
+        return os.path.dirname(self.log_file) if self.log_file else None
+
     def store(self, spool_dir: str) -> None:
         """Write the plan for the shipper of this spool folder. Raises OSError."""
         write_atomically(os.path.join(spool_dir, PLAN), json.dumps(asdict(self)))

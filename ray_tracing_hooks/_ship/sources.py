@@ -20,6 +20,7 @@ from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._formats.wire import FormatError
 from ray_tracing_hooks._ship.folder import Folder, Look
 from ray_tracing_hooks._ship.follow import Follower
+from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sinks import Batch
 from ray_tracing_hooks._spool.layout import MAX_SEGMENT
@@ -205,11 +206,14 @@ class Spool:
     """
 
     def __init__(self, folder: str, stored: Mapping[str, Any], problems: Problems) -> None:
+        logs = None
+        with contextlib.suppress(OSError, ValueError):
+            logs = ShipPlan.load(folder).logs
         try:
-            self._follower = Follower(stored.get("processes", {}), problems, reports=True)
+            self._follower = Follower(stored.get("processes", {}), problems, reports=True, logs=logs)
             self.before = int(stored.get("spans", 0))
         except (ValueError, TypeError, KeyError):
-            self._follower, self.before = Follower({}, problems, reports=True), 0
+            self._follower, self.before = Follower({}, problems, reports=True, logs=logs), 0
         self._spans = self.before
         self._look = _sensible(Folder(folder).look(self._follower.open_processes()), problems)
         self._segments = {

@@ -1,0 +1,80 @@
+"""Why a process died, as far as Ray's logs on its node tell for certain.
+
+Each worker and driver has a log of its own, ``python-core-<type>-<worker id>_<pid>.log``, in which Ray writes a fatal
+signal, and why it tells a worker to exit, before the process is gone. The raylet's log has the workers that its memory
+monitor kills, also beforehand. Nobody writes down a plain SIGKILL or ``os._exit()``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.span import decode_resource
+from ray_tracing_hooks._formats.wire import FormatError
+
+_OWN_TAIL, _RAYLET_TAIL = 64 * 1024, 1024 * 1024
+"""So many bytes at the end of a log are looked at: that of a raylet is the log of many workers."""
+
+_MOST_TEXT = 300
+
+# Ray 2.60: src/ray/util/logging.cc, raylet_ipc_client.cc and node_manager.cc. Older ones write the same in these parts.
+_WORD = re.compile(rb"\*\*\* (SIG[A-Z]+) received at |Disconnect, exit_type=\w+, exit_detail=([^\n]+)")
+_REST = re.compile(r", has creation_task_exception.*|\.$")
+_OUT_OF_MEMORY = rb"disconnect_type=4\b[^\n]* worker_id="
+_FORCE_CANCELLED = "force ray.cancel"
+
+
+class Death(NamedTuple):
+    """What a span says that was cut off: its ``error.type`` and the description of its status."""
+
+    error_type: str
+    message: str
+
+
+def last_words(logs: str | None, pid: str, resources: Iterable[bytes]) -> Death:
+    """The death of the process ``pid`` that had one of these encoded Resources.
+
+    ``logs`` is the folder of the logs of its Ray session. Where it tells nothing, or is None, the death has no cause.
+    """
+    kind, worker_id = _identity(resources)
+    death = Death(names.DRIVER_DIED, "driver died") if kind == "driver" else Death(names.WORKER_DIED, "worker died")
+    if logs is None or not worker_id:
+        return death
+    own = _tail(f"{logs}/python-core-{kind}-{worker_id}_{pid}.log", _OWN_TAIL)
+    for signal, detail in reversed(_WORD.findall(own)):
+        if signal:
+            return death._replace(message=f"{death.message}: {signal.decode()}")
+        if kind == "worker":  # a driver lives on after it has disconnected
+            text = _REST.sub("", detail.decode("utf-8", "replace"))[:_MOST_TEXT]
+            error_type = names.TASK_CANCELLED if _FORCE_CANCELLED in text else death.error_type
+            return Death(error_type, f"{death.message}: {text}")
+    killed = re.compile(_OUT_OF_MEMORY + worker_id.encode())
+    if any(killed.search(_tail(path, _RAYLET_TAIL)) for path in glob.glob(f"{glob.escape(logs)}/raylet*.out")):
+        return Death(names.OUT_OF_MEMORY, f"{death.message}: the node ran low on memory")
+    return death
+
+
+def _identity(resources: Iterable[bytes]) -> tuple[str, str]:
+    """``worker`` or ``driver``, and the worker id, as the first Resource says that is one of ours."""
+    for resource in resources:
+        with contextlib.suppress(FormatError):
+            attributes = decode_resource(resource)
+            kind, worker_id = (attributes.get(key) for key in (names.RESOURCE_PROCESS_TYPE, names.RESOURCE_WORKER_ID))
+            if kind in {"worker", "driver"} and isinstance(worker_id, str) and worker_id.isalnum():
+                return str(kind), worker_id
+    return "", ""
+
+
+def _tail(path: str, size: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            return file.read(size)
+    except OSError:
+        return b""

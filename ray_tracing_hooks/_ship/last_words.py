@@ -25,7 +25,7 @@ _MOST_TEXT = 300
 
 # Ray 2.60: src/ray/util/logging.cc, raylet_ipc_client.cc and node_manager.cc. Older ones write the same in these parts.
 _WORD = re.compile(rb"\*\*\* (SIG[A-Z]+) received at |Disconnect, exit_type=\w+, exit_detail=([^\n]+)")
-_REST = re.compile(r", has creation_task_exception.*|\.$")
+_REST = re.compile(r"(, has creation_task_exception| Owner Id: ).*")
 _OUT_OF_MEMORY = rb"disconnect_type=4\b[^\n]* worker_id="
 _FORCE_CANCELLED = "force ray.cancel"
 

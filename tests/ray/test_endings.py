@@ -1,72 +1,243 @@
-"""Nothing that has ended is lost, however the program ends."""
+"""Nothing that has been recorded is lost, however a worker or a driver ends, and what was cut off says why.
+
+Each ends while one thread of it records spans without pause, others have ended and one is open.
+"""
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+import psutil
 import pytest
-from support import await_spans, by_name, check_links, run_program
+import support
+from conftest import Cluster, start_head, stop_head
+from support import HOOK, PROGRAMS, await_spans, by_name, check_links, environment, of_driver, spans_in
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model import Span
 
-CALLS = 300
-ERRORS = {"exception": "RuntimeError", "interrupt": "KeyboardInterrupt"}
-HOOK = "ray_tracing_hooks.local:setup"
+ENDED = 20
+CALLS = 50
 
 
-def expected(how: str) -> Counter[str]:
-    """How many spans of each name the program of ``endings.py`` leaves."""
-    tasks = {"__main__.only_once": 20} if how == "max_calls" else {"__main__.task": CALLS}
-    calls = {**tasks, "Actor.__init__": 2, "Actor.call": 2 * CALLS}
-    if how == "sigkill_worker":
-        calls["__main__.cut_off"] = 1
-    names = Counter({"endings.py ray.driver": 1, "in call": 2 * CALLS})
-    if how == "sigkill_worker":
-        names["cut off too"] = 1
-    for name, count in calls.items():
-        names[f"{name} ray.remote"] = names[f"{name} ray.remote_worker"] = count
-    return names
+class Way(NamedTuple):
+    """What is expected of an end.
+
+    ``outcome`` is the result that the caller of a worker gets, or the exit status of a driver. ``error`` and
+    ``message`` are the ``error.type`` and a pattern of the status of the span that covers the work, the execution or
+    the driver. ``cut_off`` tells that it was not the process itself that ended that span. None is for what may be
+    either way.
+    """
+
+    outcome: str | int | None
+    error: str | None = None
+    message: str = ""
+    cut_off: bool | None = False
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        *("shutdown", "fall_off", "os_exit", "kill_actor", "sigkill_worker", "max_calls"),
-        *("exception", "interrupt", "sigkill_driver"),
-    ],
-)
-def test_every_span_is_in_the_files(how: str, tmp_path: Path) -> None:
-    """All submissions, executions and user spans are delivered; what a kill cut off is there, marked as an error."""
-    run = run_program(
-        "endings", how, str(tmp_path / "pid"), check=False, RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans")
+CANCELLED = names.TASK_CANCELLED
+WORKER, DRIVER = names.WORKER_DIED, names.DRIVER_DIED
+WORKERS = {
+    # what a worker does, and knows
+    "exception": Way("RayTaskError(RuntimeError)", "RuntimeError", "RuntimeError: the task fails"),
+    "sys_exit": Way("WorkerCrashedError", "SystemExit", "SystemExit: 3"),
+    "sys_exit_0": Way("WorkerCrashedError"),
+    "exit_actor": Way("ActorDiedError"),
+    "async_exit_actor": Way("ActorDiedError"),
+    "max_calls": Way("returned"),
+    "out_of_scope": Way("returned"),
+    "reaped": Way("returned"),
+    # what it is asked to do, in good order
+    "cancel": Way("RayTaskError(TaskCancelledError)", CANCELLED, "KeyboardInterrupt"),
+    "sigterm": Way("WorkerCrashedError", WORKER, "worker died: The process receives a SIGTERM."),
+    "async_sigterm": Way("returned"),
+    # what cuts it off, and is in Ray's logs
+    "cancel_force": Way("TaskCancelledError", CANCELLED, "worker died: .*force ray.cancel request.", cut_off=True),
+    "ray_kill": Way("ActorDiedError", WORKER, "worker died: .*killed by `ray.kill`.", cut_off=True),
+    "ray_kill_restart": Way("ActorUnavailableError", WORKER, "worker died: .*killed by `ray.kill`.", cut_off=True),
+    "sigsegv": Way("WorkerCrashedError", WORKER, "worker died: SIGSEGV", cut_off=True),
+    "sigabrt": Way("WorkerCrashedError", WORKER, "worker died: SIGABRT", cut_off=True),
+    # what cuts it off and is told by nobody
+    "os_exit": Way("WorkerCrashedError", WORKER, "worker died", cut_off=True),
+    "sigkill": Way("WorkerCrashedError", WORKER, "worker died", cut_off=True),
+    "async_sigkill": Way("ActorDiedError", WORKER, "worker died", cut_off=True),
+}
+DRIVERS = {
+    "shutdown": Way(0),
+    "fall_off": Way(0),
+    "sys_exit": Way(3),
+    "exception": Way(1, "RuntimeError", "RuntimeError: the driver fails"),
+    "interrupt": Way(None, "KeyboardInterrupt", "KeyboardInterrupt"),  # Python itself exits with 1 or by the signal
+    "sigterm": Way(signal.SIGTERM, DRIVER, "driver died: SIGTERM"),
+    "os_exit": Way(4, DRIVER, "driver died", cut_off=True),
+    "sigkill": Way(-signal.SIGKILL, DRIVER, "driver died", cut_off=True),
+    "sigsegv": Way(-signal.SIGSEGV, DRIVER, "driver died: SIGSEGV", cut_off=True),
+}
+OWNERS = ["shutdown", "exception", "sigterm", "os_exit", "sigkill"]
+"""The ends of a driver that has started the cluster, which ends with it."""
+
+
+class Ended(NamedTuple):
+    """The spans of what has ended, its outcomes, and the folder in which it said how far it came."""
+
+    spans: list[Span]
+    outcomes: dict[str, str | int]
+    folder: Path
+    output: str = ""
+
+
+@pytest.fixture(scope="module")
+def node(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
+    """A traced cluster of which every idle worker is reaped after half a second."""
+    folder = short_tmp()
+    head, address = start_head(
+        folder,
+        f"--tracing-startup-hook={HOOK}",
+        RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
+        RAY_num_workers_soft_limit="0",
+        RAY_idle_worker_killing_time_threshold_ms="500",
     )
-    assert f"RESULT {expected_result(how)}" in run.stdout, run.stderr
-    wanted = expected(how)
+    yield Cluster(address, folder / "spans")
+    stop_head(head)
+    no_process_is_left(folder)
 
-    def complete(spans: list[Span]) -> bool:
-        return len(spans) >= wanted.total()
 
-    # Where the driver could not wait for delivery, the shipper goes on without it.
-    waits = how not in {"os_exit", "sigkill_driver"}
-    spans = await_spans(tmp_path / "spans", complete, timeout=0 if waits else 30)
-    print(f"{how}: spans expected {wanted.total()}, found {len(spans)}")
-    assert Counter(span.name for span in spans) == wanted
+def no_process_is_left(folder: Path) -> None:
+    """Everything that runs for the session in this folder ends, the shipper too."""
+    deadline = time.monotonic() + 30
+    while left := [
+        process.info["cmdline"]
+        for process in psutil.process_iter(["cmdline"])
+        if any(str(folder) in part for part in process.info["cmdline"] or [])
+    ]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def check(ended: Ended, how: str, way: Way, label: str) -> None:
+    """Every span that ``label`` ended is there, its open one is closed, and what covers it says how it ended."""
+    counted = int((ended.folder / f"{label}.count").read_text())
+    found = Counter(span.name for span in ended.spans)
+    print(f"{label}: ended spans expected {counted + ENDED}, found {found[f'batch {label}'] + found[f'ended {label}']}")
+    assert way.outcome in {ended.outcomes[how], None}, ended.output
+    assert found[f"ended {label}"] == ENDED
+    # The kill may come between the end of a span and the moment at which it is counted.
+    assert found[f"batch {label}"] - counted in {0, 1}
+    (opened,) = by_name(ended.spans, f"open {label}")
+    (around,) = [span for span in ended.spans if span.span_id == opened.parent_id]
+    assert (around.status_code == 2) == (way.error is not None), around
+    assert around.attributes.get(names.ERROR_TYPE) == way.error
+    assert re.fullmatch(way.message, around.status_message), around.status_message
+    assert way.cut_off in {bool(around.attributes.get(names.RAY_END_ESTIMATED)), None}
+    if way.cut_off:
+        assert (opened.status_code, opened.status_message) == (2, around.status_message)
+
+
+def check_once(spans: Sequence[Span], restarted: str = "") -> None:
+    """Parents are there, no span is there twice, and each call has one execution; that of one ``restarted``, two."""
     check_links(spans)
-    cut_off = {"__main__.cut_off ray.remote_worker", "cut off too"} if how == "sigkill_worker" else set()
-    if not waits:
-        cut_off.add("endings.py ray.driver")
-    for span in spans:
-        if span.name in cut_off:
-            assert (span.status_code, span.status_message) == (2, "worker died"), span.name
-            assert span.attributes["ray.end_estimated"] is True
-        elif how not in ERRORS or span.name != "endings.py ray.driver":
-            assert span.status_code == 0, span
-    if how in ERRORS:
-        (driver,) = by_name(spans, "endings.py ray.driver")
-        assert (driver.status_code, driver.attributes["error.type"]) == (2, ERRORS[how])
+    found = Counter(span.name for span in spans)
+    for name in [name for name in found if name.endswith(" ray.remote")]:
+        assert found[f"{name}_worker"] == found[name] + (name == restarted), name
 
 
-def expected_result(how: str) -> int:
-    calls = 20 if how == "max_calls" else CALLS
-    return sum(range(calls)) + 2 * sum(range(CALLS))
+@pytest.fixture(scope="module")
+def workers(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """Workers that have ended in all ways: one program, all at once."""
+    folder = tmp_path_factory.mktemp("workers")
+    run = node.run("endings_workers", str(folder), *WORKERS, timeout=240)
+    wanted = {f"open {how}" for how in WORKERS}
+    spans = await_spans(node.spans, lambda spans: {span.name for span in spans} >= wanted)
+    return Ended(of_driver(spans, "endings_workers"), run.result, folder)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", WORKERS)
+def test_every_span_of_a_worker_is_delivered(how: str, workers: Ended) -> None:
+    """What has ended is there, what was open is closed, and the execution says how its worker ended."""
+    check(workers, how, WORKERS[how], how)
+
+
+def test_no_span_of_a_worker_is_there_twice(workers: Ended) -> None:
+    """A call that was cut off has one execution too. One actor is restarted."""
+    check_once(workers.spans, restarted="Actor.__init__ ray.remote")
+
+
+def begin(how: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
+    """A driver that will end in this way, with what it says in ``<how>.log``."""
+    with open(folder / f"{how}.log", "wb") as log:
+        return subprocess.Popen(
+            [sys.executable, str(PROGRAMS / "endings.py"), how, str(folder)],
+            env=environment(**variables),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def of_trace(spans: Sequence[Span], label: str) -> list[Span]:
+    """The spans of the trace that has the open span of ``label``."""
+    trace_id = next((span.trace_id for span in spans if span.name == f"open {label}"), None)
+    return [span for span in spans if span.trace_id == trace_id]
+
+
+def check_driver(ended: Ended, how: str) -> None:
+    """Everything of a driver and its busy worker is there, and the driver has said nothing that worries."""
+    spans = of_trace(ended.spans, f"driver {how}")
+    ended = ended._replace(spans=spans, output=(ended.folder / f"{how}.log").read_text())
+    check(ended, how, DRIVERS[how], f"driver {how}")
+    # The raylet sends SIGTERM to a worker whose job has ended, so some workers can still say so themselves.
+    check(ended, how, Way(None, WORKER, "worker died.*", cut_off=None), f"busy {how}")
+    found = Counter(span.name for span in spans)
+    assert [found["in call"], found["Actor.call ray.remote"], found["Actor.call ray.remote_worker"]] == [CALLS] * 3
+    assert found["endings.py ray.driver"] == 1
+    check_once(spans)
+    print(f"{how}: {next(span.status_message for span in spans if span.name == 'Actor.busy ray.remote_worker')}")
+    assert f"RESULT {sum(range(CALLS))}" in ended.output
+    assert [line for line in ended.output.splitlines() if "ray_tracing_hooks" in line and "INFO" not in line] == []
+
+
+@pytest.fixture(scope="module")
+def drivers(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """Drivers of a running cluster that have ended in all ways, all at once."""
+    folder = tmp_path_factory.mktemp("drivers")
+    variables = {"RTH_ADDRESS": node.address, "RAY_TRACING_LOCAL_DIR": str(node.spans)}
+    begun = {how: begin(how, folder, **variables) for how in DRIVERS}
+    outcomes: dict[str, str | int] = {how: driver.wait(timeout=200) for how, driver in begun.items()}
+    wanted = {f"open {who} {how}" for who in ("driver", "busy") for how in DRIVERS}
+    spans = await_spans(node.spans, lambda spans: {span.name for span in spans} >= wanted)
+    return Ended(spans, outcomes, folder)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", DRIVERS)
+def test_every_span_of_a_driver_is_delivered(how: str, drivers: Ended) -> None:
+    """Of a driver that has joined a cluster: the root span says how the driver ended."""
+    check_driver(drivers, how)
+
+
+@pytest.mark.parametrize("how", OWNERS)
+def test_every_span_is_delivered_where_the_cluster_ends_with_its_driver(
+    how: str, tmp_path: Path, short_tmp: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same of a driver that has started the cluster; no process of it is left."""
+    session = short_tmp()
+    monkeypatch.setattr(support, "ray_folder", str(session))
+    spans = tmp_path / "spans"
+    with begin(how, tmp_path, RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(spans)) as driver:
+        outcome = driver.wait(timeout=100)
+    # Where the driver could wait for delivery, everything is there when it has ended.
+    waits = not DRIVERS[how].cut_off
+    wanted = {f"open driver {how}", f"open busy {how}"}
+    found = await_spans(spans, lambda found: {span.name for span in found} >= wanted, timeout=0 if waits else 30)
+    check_driver(Ended(found, {how: outcome}, tmp_path), how)
+    assert spans_in(spans) == found
+    no_process_is_left(session)

@@ -1,74 +1,61 @@
-"""300 tasks and two actors with 300 calls each, ended in the way that the first argument names."""
+"""A driver that ends in the way that the first argument names, while it and a worker of its record spans."""
 
+import ctypes
 import os
 import signal
 import sys
 import time
 
 import ray
-from opentelemetry import trace
+from recording import heard, recording, tracer
 
-tracer = trace.get_tracer("endings")
-CALLS = 300
-
-
-@ray.remote
-def task(i):
-    return i
-
-
-@ray.remote(max_calls=1)
-def only_once(i):
-    return i
+CALLS = 50
+SIGNALS = {"sigterm": signal.SIGTERM, "sigkill": signal.SIGKILL, "interrupt": signal.SIGINT}
 
 
 @ray.remote(num_cpus=0)
 class Actor:
-    def call(self, i):
+    def call(self, number):
         with tracer.start_as_current_span("in call"):
-            return i
+            return number
 
-    def pid(self):
-        return os.getpid()
+    def busy(self, how, folder):
+        with recording(how, folder):
+            time.sleep(120)
 
 
-@ray.remote(num_cpus=0, max_retries=0)
-def cut_off(path):
-    with tracer.start_as_current_span("cut off too"):
-        with open(path + ".tmp", "w") as file:
-            file.write(str(os.getpid()))
-        os.rename(path + ".tmp", path)
+def end(how):
+    if how == "shutdown":
+        ray.shutdown()
+    elif how == "exception":
+        raise RuntimeError("the driver fails")
+    elif how == "sys_exit":
+        sys.exit(3)
+    elif how == "os_exit":
+        os._exit(4)
+    elif how == "sigsegv":
+        ctypes.string_at(0)
+    elif how in SIGNALS:
+        os.kill(os.getpid(), SIGNALS[how])
+        time.sleep(120)
+    elif how == "wait":
         time.sleep(120)
 
 
-def main(how, path):
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _tracing_startup_hook=os.environ["RTH_HOOK"])
-    if how == "max_calls":
-        results = ray.get([only_once.remote(i) for i in range(20)])
+def main(how, folder):
+    address = os.environ.get("RTH_ADDRESS")
+    if address:
+        ray.init(address=address, log_to_driver=False)
     else:
-        results = ray.get([task.remote(i) for i in range(CALLS)])
-    actors = [Actor.remote(), Actor.remote()]
-    for actor in actors:
-        results += ray.get([actor.call.remote(i) for i in range(CALLS)])
-    print("RESULT", sum(results), flush=True)
-    if how == "kill_actor":
-        ray.kill(actors[0])
-    elif how == "sigkill_worker":
-        cut_off.remote(path)
-        while not os.path.exists(path):
-            time.sleep(0.01)
-        with open(path) as file:
-            os.kill(int(file.read()), signal.SIGKILL)
-    elif how == "os_exit":
-        os._exit(0)
-    elif how == "sigkill_driver":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif how == "interrupt":
-        os.kill(os.getpid(), signal.SIGINT)
-    elif how == "exception":
-        raise RuntimeError("the driver fails")
-    if how not in {"fall_off", "exception", "interrupt"}:
-        ray.shutdown()
+        hook = os.environ["RTH_HOOK"]
+        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, _tracing_startup_hook=hook)
+    actor = Actor.remote()
+    results = ray.get([actor.call.remote(number) for number in range(CALLS)])
+    _busy = actor.busy.remote(f"busy {how}", folder)
+    heard(folder, f"busy {how}.pid")
+    with recording(f"driver {how}", folder):
+        print("RESULT", sum(results), flush=True)
+        end(how)
 
 
 if __name__ == "__main__":

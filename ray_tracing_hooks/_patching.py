@@ -7,6 +7,9 @@ from typing import Any
 
 _MARK = "__ray_tracing_hooks_original__"
 
+ABSENT = object()
+"""What :meth:`Patches.set` puts back where there was no such attribute."""
+
 
 class Patches:
     """The replacements that are in place, so that they can be taken out again in reverse order."""
@@ -30,6 +33,15 @@ class Patches:
         self._applied.append((owner, name, original))
         return True
 
+    def set(self, owner: Any, name: str, value: Any, *, back: Any) -> None:
+        """Set ``owner.name`` to ``value``, until :meth:`undo` sets it to ``back``.
+
+        Doing so a second time changes neither the value nor what is put back.
+        """
+        if (owner, name) not in self.targets():
+            setattr(owner, name, value)
+            self._applied.append((owner, name, back))
+
     def targets(self) -> list[tuple[Any, str]]:
         """What is replaced, as (owner, name)."""
         return [(owner, name) for owner, name, _ in self._applied]
@@ -38,4 +50,7 @@ class Patches:
         """Put every original back."""
         while self._applied:
             owner, name, original = self._applied.pop()
-            setattr(owner, name, original)
+            if original is ABSENT:
+                vars(owner).pop(name, None)
+            else:
+                setattr(owner, name, original)

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 _FOLDER = "ray_tracing_hooks"
 
 _patches = Patches()
+"""What stays in place from the first hook to :func:`stop`."""
+
+_connection_patches = Patches()
+"""What is in place while this process is connected to a traced cluster, and no longer."""
+
 _connection: Connection | None = None
 _exporters: tuple[str, ...] | None = None
 
@@ -39,28 +44,39 @@ def start(exporters: tuple[str, ...] | None = None) -> None:
 
     Never raises, unless ``RAY_TRACING_STRICT=1``.
     """
-    global _exporters  # noqa: PLW0603  the hook is one for the process
-    _exporters = exporters
     with guarded("setting up tracing") as guard:
         guard.strict = os.environ.get("RAY_TRACING_STRICT", "").strip().lower() in {"1", "true", "yes", "on"}
-        _start()
+        _start(exporters)
 
 
 def stop() -> None:
-    """Take every patch out again and stop recording. What has been recorded is still delivered.
+    """Leave this process as if no hook had been called, until one is called again. What has been recorded is delivered.
 
-    A worker goes on understanding what its callers send, since they may still be traced.
+    Ray's next ``ray.init()`` calls the hook of its cluster again. A worker goes on understanding what its callers send,
+    since they may still be traced; a TracerProvider of ours stays where the program has added span processors to it.
     """
+    global _connection
     _disconnecting()
-    _disconnected()
+    connection, _connection = _connection, None
+    if connection is not None:
+        with guarded("delivering the spans of this process"):
+            connection.stop()
+    _connection_patches.undo()
     _patches.undo()
-    instrumentors = sys.modules.get("ray_tracing_hooks._sdk.instrumentors")
-    if instrumentors is not None:  # imported only where there was something to instrument
-        instrumentors.uninstrument()
+    # Each is imported only where there was something to do.
+    for module, undo in (
+        ("ray_tracing_hooks._sdk.instrumentors", "uninstrument"),
+        ("ray_tracing_hooks._sdk.bridge", "uninstall"),
+        ("ray_tracing_hooks._ray.execution", "forget_executors"),
+    ):
+        if module in sys.modules:
+            with guarded("stopping tracing"):
+                getattr(sys.modules[module], undo)()
 
 
-def _start() -> None:
-    from ray_tracing_hooks._ray import arguments, native, process  # noqa: PLC0415  nothing of Ray before the guard
+def _start(exporters: tuple[str, ...] | None) -> None:
+    global _exporters  # noqa: PLW0603  the hook is one for the process
+    from ray_tracing_hooks._ray import cluster, native, process  # noqa: PLC0415  nothing of Ray before the guard
 
     mode = process.mode()
     if mode is None:
@@ -71,50 +87,65 @@ def _start() -> None:
         )
         return
     if _connection is not None:
+        _connection.check_exporters(exporters)
         return
-    if not native.is_on():
+    if not native.is_on() and not cluster.has_hook():
         report(
             "this cluster was started without a tracing hook, so its workers cannot be traced: name the hook where the "
             "cluster is started, in ray start --head --tracing-startup-hook=... or in the ray.init() that starts it"
         )
         return
-    # First what keeps a process in working order whatever fails below: Ray's own tracing off, since it breaks programs,
-    # and callers understood, since they send their context all the same.
-    connections_are_seen = _in_place(native.patch, _reconnected)
-    contexts_travel = _in_place(arguments.patch)
-    if mode in {process.DRIVER, process.WORKER}:
-        _connect()
+    _exporters = exporters
+    # First what keeps a process in working order whatever fails below: Ray's own tracing off, since it breaks programs.
+    connections_are_seen = _in_place(native.patch, _patches, _reconnected)
+    _connect(mode, hook_runs=cluster.is_connecting())
     # Only now, since a connected worker says nothing that another has said.
-    if not contexts_travel:
-        report(
-            "this version of Ray passes arguments in another way than those known: "
-            "tasks and actors are traced where they are called, and not where they run"
-        )
     if not connections_are_seen:
         report("this version of Ray connects in another way than those known: a second ray.init() is not traced")
 
 
-def _in_place(patch: Callable[..., bool], *callbacks: Callable[[], None]) -> bool:
+def _in_place(patch: Callable[..., bool], patches: Patches, *callbacks: Callable[[], None]) -> bool:
     """Whether this Ray has every place that ``patch`` wraps. One in a module or class that has moved is not there."""
     try:
-        return patch(_patches, *callbacks)
+        return patch(patches, *callbacks)
     except (ImportError, AttributeError):
         return False
 
 
 def _reconnected() -> None:
-    """This process has joined a traced cluster again. Ray does not call the hook a second time."""
+    """This process has joined a traced cluster again. Ray does not call a hook a second time."""
+    if _connection is not None:
+        return
     with guarded("setting up tracing"):
-        _connect()
+        from ray_tracing_hooks._ray import cluster, process  # noqa: PLC0415
+
+        hook = cluster.own_hook()
+        if hook is not None:
+            hook()  # which may be another one of ours than the first cluster's
+        else:
+            _connect(process.mode(), hook_runs=False)
 
 
-def _connect() -> None:
+def _connect(mode: int | None, *, hook_runs: bool) -> None:
+    from ray_tracing_hooks._ray import arguments, cluster, process  # noqa: PLC0415
+
+    # Callers are understood whatever fails below, since they send their context all the same.
+    contexts_travel = _in_place(arguments.patch, _connection_patches)
+    cluster.look(hook_runs=hook_runs)
+    if mode in {process.DRIVER, process.WORKER}:
+        _trace()
+    if not contexts_travel:
+        report(
+            "this version of Ray passes arguments in another way than those known: "
+            "tasks and actors are traced where they are called, and not where they run"
+        )
+
+
+def _trace() -> None:
     global _connection  # noqa: PLW0603  a process is connected to one cluster at a time
     from ray_tracing_hooks import _settings  # noqa: PLC0415
     from ray_tracing_hooks._ray.process import describe  # noqa: PLC0415
 
-    if _connection is not None:
-        return
     process = describe()
     _guard.set_reporter(_reporter(process))
     settings = _settings.load(os.environ, report)
@@ -138,6 +169,7 @@ def _disconnected() -> None:
     if connection is not None:
         with guarded("delivering the spans of this driver"):
             connection.close()
+    _connection_patches.undo()
 
 
 class Connection:
@@ -250,10 +282,10 @@ class Connection:
             ("tasks and actors are not traced where they run", execution.patch),
             ("tracebacks from tasks have lines of this package", errors.patch),
         ):
-            if not _in_place(patch, *callbacks):
+            if not _in_place(patch, _connection_patches, *callbacks):
                 report(f"{lost}: Ray {self.process.ray_version} has changed the place where that is done")
         if self._spool is not None:
-            bridge.install(recorder, self._writer, known, _patches)
+            bridge.install(recorder, self._writer, known, _patches, self._targets)
             if self.settings.instrument:
                 from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
 
@@ -261,6 +293,11 @@ class Connection:
         is_users = self.process.is_driver and not self.process.is_internal
         if is_users and self.settings.root_span and self._spool is not None:
             self._begin_root_span()
+
+    def _targets(self) -> frozenset[str]:
+        from ray_tracing_hooks._ship.destinations import otlp_targets  # noqa: PLC0415  needed by few programs
+
+        return otlp_targets(self._plan, self._environ)
 
     def _begin_root_span(self) -> None:
         from opentelemetry import context, trace  # noqa: PLC0415
@@ -326,6 +363,27 @@ class Connection:
             logger.info("ray_tracing_hooks: tracing is on, spans go to %s", ", ".join(places))
         else:
             logger.info("ray_tracing_hooks: tracing is on, spans wait in %s until they can be delivered", self._spool)
+
+    def check_exporters(self, exporters: tuple[str, ...] | None) -> None:
+        """Say that another hook than the one that traces this process changes nothing."""
+        wanted = self.settings.exporters if exporters is None else exporters
+        if wanted != self._plan.exporters and not self._disabled:
+            report(
+                f"this process is traced already, with the exporters {', '.join(self._plan.exporters) or 'none'}; "
+                f"a second hook, with {', '.join(wanted) or 'none'}, changes nothing: name several exporters in "
+                "RAY_TRACING_EXPORTERS for ray_tracing_hooks:setup"
+            )
+
+    def stop(self) -> None:
+        """Stop recording, and in a driver wait until what has been recorded is delivered."""
+        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+
+        tracing.active = None
+        if self._writer is None or self._spool is None:
+            return
+        self._writer.close()
+        if self.process.is_driver:
+            self._flush(until_writers_end=False)
 
     def close(self) -> None:
         """Stop tracing Ray, and in a driver wait until this node's spans have been delivered.

@@ -143,7 +143,6 @@ def patch(patches: Patches) -> bool:
 
         return flatten_args
 
-    cluster.look()
     receiving = _lasting if process.mode() == process.WORKER else patches
     return (
         receiving.wrap(signature, "recover_args", _recover_args)

@@ -1,4 +1,4 @@
-"""Whether every worker of this cluster has run the hook, and so understands whatever a call carries.
+"""Which hook this cluster has, and whether every worker has run it, and so understands whatever a call carries.
 
 Ray keeps one hook for a cluster, writes it before the first worker starts, and calls it in each process before the
 first task (Ray 2.60 ``_private/node.py``, ``_write_cluster_info_to_kv``; ``_private/worker.py``, end of ``connect()``).
@@ -11,6 +11,10 @@ A worker in which it cannot be imported, or raises, ends. That makes all workers
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from typing import Any
+
 from ray_tracing_hooks._guard import failed
 
 NAMESPACE = b"tracing"
@@ -18,25 +22,57 @@ HOOK = b"tracing_startup_hook"
 SET_LATE = b"ray_tracing_hooks_set_late"
 """A key beside Ray's own in the cluster's key-value store: there are processes that the hook was not called in."""
 
+_PACKAGE = __name__.partition(".")[0]
+
 all_traced = False
 """What :func:`look` has found."""
 
-_hook: bytes | None = None
+_called: bytes | None = None
+"""The cluster's hook that Ray has called in this process, and that has called us, if it is not ours."""
 
 
-def look() -> None:
-    """Find out about the cluster that this process is being connected to; one short call to its head."""
-    global all_traced, _hook  # noqa: PLW0603  a process is connected to one cluster at a time
-    all_traced = False
+def is_connecting() -> bool:
+    """Whether it is Ray that calls the hook, at the end of connecting; later it is the user."""
+    return not _worker().connected
+
+
+def look(*, hook_runs: bool) -> None:
+    """Find out about the cluster that this process is connected to; one short call to its head.
+
+    ``hook_runs`` says that Ray is just calling the cluster's hook.
+    """
+    global all_traced, _called  # noqa: PLW0603  a process is connected to one cluster at a time
+    found = _ask(HOOK, SET_LATE)
+    hook = found.get(HOOK)
+    if hook_runs:
+        _called = hook
+    all_traced = hook is not None and hook == _called and SET_LATE not in found
+
+
+def has_hook() -> bool:
+    """Whether the cluster has a hook, whoever's it is."""
+    return HOOK in _ask(HOOK)
+
+
+def own_hook() -> Callable[[], None] | None:
+    """The hook of the cluster, if it is one of this package."""
+    module, _, name = _ask(HOOK).get(HOOK, b"").decode("utf-8", "replace").partition(":")
+    if module.partition(".")[0] != _PACKAGE:
+        return None
+    hook: Callable[[], None] = getattr(importlib.import_module(module), name)
+    return hook
+
+
+def _ask(*keys: bytes) -> dict[bytes, bytes]:
     try:
-        from ray._private.worker import global_worker  # noqa: PLC0415
-
-        if global_worker.connected:
-            return  # It is the user who calls, and not Ray.
-        client = global_worker.gcs_client
-        found = client.internal_kv_multi_get([HOOK, SET_LATE], NAMESPACE)
+        found: dict[bytes, bytes] = _worker().gcs_client.internal_kv_multi_get(list(keys), NAMESPACE)
     except Exception as error:  # noqa: BLE001  a cluster that cannot be asked is one that we know nothing of
         failed("asking the cluster for its hook", error)
-        return
-    _hook = _hook or found.get(HOOK)
-    all_traced = _hook is not None and found.get(HOOK) == _hook and SET_LATE not in found
+        return {}
+    return found
+
+
+def _worker() -> Any:
+    from ray._private.worker import global_worker  # noqa: PLC0415  the hook's module must be importable without Ray
+
+    return global_worker

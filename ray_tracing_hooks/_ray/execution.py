@@ -41,15 +41,21 @@ from ray_tracing_hooks._record.span import RecordedSpan
 def patch(patches: Patches) -> bool:
     """Wrap the executors of this worker; False if this Ray has no such place."""
     from ray._private.function_manager import FunctionActorManager  # noqa: PLC0415
-    from ray._private.worker import global_worker  # noqa: PLC0415
 
     if not patches.wrap(FunctionActorManager, "get_execution_info", _get_execution_info):
         return False
     # Where the user's own code calls the hook, Ray has asked for some executors before.
+    forget_executors()
+    return patches.wrap(arguments, "deliver", arguments.delivery)
+
+
+def forget_executors() -> None:
+    """Ray asks for every executor again."""
+    from ray._private.worker import global_worker  # noqa: PLC0415
+
     asked_for = getattr(global_worker.function_actor_manager, "execution_infos", None)
     if isinstance(asked_for, dict):
         asked_for.clear()
-    return patches.wrap(arguments, "deliver", arguments.delivery)
 
 
 def _get_execution_info(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,6 +3,9 @@
 Ray sets ``_global_is_tracing_enabled`` again at every ``ray.init`` that joins a traced cluster, whether or not it calls
 the hook again (Ray 2.60 ``_private/worker.py``, end of ``connect()``; ``util/tracing/tracing_helper.py``,
 ``_enable_tracing``). The wrapper keeps it off, and tells us that the cluster is a traced one.
+
+What is put back when the patches are undone: no tracing of Ray's own, as before ``ray.init``, where our hook was the
+cluster's; what there was, where the user called it in a cluster with another.
 """
 
 from __future__ import annotations
@@ -10,22 +13,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._patching import ABSENT, Patches
 from ray_tracing_hooks._ray import cluster
 
 
 def patch(patches: Patches, on_traced_cluster: Callable[[], None]) -> bool:
     """Switch Ray's own tracing off; ``on_traced_cluster`` is called at each later connection to a traced cluster."""
+    import ray  # noqa: PLC0415
     from ray.util.tracing import tracing_helper  # noqa: PLC0415
 
     def enable(_original: Callable[..., Any]) -> Callable[..., Any]:
         def _enable_tracing() -> None:
-            cluster.look()
             on_traced_cluster()
 
         return _enable_tracing
 
-    switch_off()
+    connecting = cluster.is_connecting()
+    if connecting:
+        # As Ray does when the hook returns. Without it Ray's next ray.init() calls a hook again.
+        patches.set(ray, "__traced__", True, back=ABSENT)
+    # Nothing is asked of a Ray that has no such switch.
+    if hasattr(tracing_helper, "_global_is_tracing_enabled"):
+        was_on, api = tracing_helper._global_is_tracing_enabled, tracing_helper._opentelemetry  # noqa: SLF001
+        patches.set(tracing_helper, "_global_is_tracing_enabled", False, back=was_on and not connecting)
+        # Only Ray's own tracing uses it, and up to Ray 2.55 it is in the pickles of actor classes.
+        patches.set(tracing_helper, "_opentelemetry", None, back=None if connecting else api)
     return patches.wrap(tracing_helper, "_enable_tracing", enable)
 
 
@@ -36,13 +48,3 @@ def is_on() -> bool:
     from ray.util.tracing import tracing_helper  # noqa: PLC0415
 
     return bool(getattr(tracing_helper, "_global_is_tracing_enabled", True))
-
-
-def switch_off() -> None:
-    """Nothing is asked of a Ray that has no such switch."""
-    from ray.util.tracing import tracing_helper  # noqa: PLC0415
-
-    if hasattr(tracing_helper, "_global_is_tracing_enabled"):
-        tracing_helper._global_is_tracing_enabled = False  # noqa: SLF001
-        # Only Ray's own tracing uses it, and up to Ray 2.55 it is in the pickles of actor classes.
-        tracing_helper._opentelemetry = None  # noqa: SLF001

@@ -10,13 +10,13 @@ from __future__ import annotations
 import copyreg
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
 from ray_tracing_hooks import __version__, names
-from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._guard import failed, guarded, report
 from ray_tracing_hooks._patching import Patches
 
 if TYPE_CHECKING:
@@ -32,28 +32,70 @@ _processor: SpoolSpanProcessor | None = None
 _writer: SpoolWriter | None = None
 _recorder: Recorder | None = None
 _resource: dict[str, Any] = {}
+_targets: Callable[[], frozenset[str]] = frozenset
+_replaced: list[Any] = []
+"""Span processors of the program's that we do the work of."""
 
 
-def install(recorder: Recorder, writer: SpoolWriter, resource: Mapping[str, Any], patches: Patches) -> None:
+def install(
+    recorder: Recorder,
+    writer: SpoolWriter,
+    resource: Mapping[str, Any],
+    patches: Patches,
+    targets: Callable[[], frozenset[str]] = frozenset,
+) -> None:
     """From now on spans of the API go to ``writer``, and those of ``recorder`` reach the span processors of others.
 
-    A provider that is already global is joined, not replaced. Where there is none ours becomes it; a provider that the
-    user sets later takes its place and is joined in turn.
+    A provider that is already global is joined, not replaced, and its sampler is asked from then on. Where there is
+    none ours becomes it; a provider that the user sets later takes its place and is joined in turn. ``targets`` tells
+    what we deliver to by OTLP: a span processor that would only send there as well is taken out of the provider.
     """
-    global _writer, _resource, _provider, _recorder  # noqa: PLW0603  the global provider is one, and so is this
+    global _writer, _resource, _provider, _recorder, _targets  # noqa: PLW0603  the global provider is one, so is this
     with _lock:
-        _writer, _resource, _recorder = writer, dict(resource), recorder
-        current = trace._TRACER_PROVIDER  # noqa: SLF001  reading it through the API would load one from the environment
+        _writer, _resource, _recorder, _targets = writer, dict(resource), recorder, targets
+        current = trace._TRACER_PROVIDER or _named_provider()  # noqa: SLF001  through the API it would become ours
         if _processor is not None:
             _processor.writer = writer
         if current is None:
             _provider = PendingTracerProvider()
             trace.set_tracer_provider(_provider)
-        elif current is not _provider:
-            _join(current)
         elif type(current) is not PendingTracerProvider:
-            _observe_for_others(current)
+            _join(current)
         patches.wrap(trace, "set_tracer_provider", _set_tracer_provider)
+
+
+def uninstall() -> None:
+    """Spans of the API are not recorded any more. A provider of the program's is left as it was found.
+
+    Ours makes room for another, unless the program has added span processors to it.
+    """
+    global _writer, _recorder, _provider  # noqa: PLW0603
+    with _lock:
+        _writer = _recorder = None
+        if _processor is not None:
+            _processor.writer = None
+        current: Any = trace._TRACER_PROVIDER  # noqa: SLF001
+        is_pending = type(current) is PendingTracerProvider
+        is_ours = is_pending or (current is not None and current is _provider)
+        if is_ours and (is_pending or not (_replaced or set(_processors(current)) > {_processor})):
+            if not is_pending:
+                current.shutdown()
+            trace._TRACER_PROVIDER = _provider = None  # noqa: SLF001
+            trace._TRACER_PROVIDER_SET_ONCE = type(trace._TRACER_PROVIDER_SET_ONCE)()  # noqa: SLF001
+        else:
+            _leave(current)
+
+
+def _named_provider() -> Any:
+    """The provider that ``OTEL_PYTHON_TRACER_PROVIDER`` names, made global as the API would at its first use.
+
+    None where none is named, and for the SDK's own, which ours becomes when it is needed.
+    """
+    if os.environ.get("OTEL_PYTHON_TRACER_PROVIDER", "") in {"", "sdk_tracer_provider"}:
+        return None
+    with guarded("loading the provider that OTEL_PYTHON_TRACER_PROVIDER names"):
+        return trace.get_tracer_provider()
+    return None
 
 
 def _set_tracer_provider(original: Any) -> Any:
@@ -63,6 +105,7 @@ def _set_tracer_provider(original: Any) -> Any:
             if _provider is not None and trace._TRACER_PROVIDER is _provider:  # noqa: SLF001
                 trace._TRACER_PROVIDER = tracer_provider  # noqa: SLF001
                 _join(tracer_provider)
+                _hand_over(_provider, tracer_provider)
                 return
         original(tracer_provider)
 
@@ -71,12 +114,33 @@ def _set_tracer_provider(original: Any) -> Any:
 
 def _join(provider: Any) -> None:
     """Add our processor to a provider of somebody else's, if it is one that takes processors."""
-    if not callable(getattr(provider, "add_span_processor", None)):
-        return
-    processor = _shared_processor()
-    if processor not in _processors(provider):
-        provider.add_span_processor(processor)
-    _observe_for_others(provider)
+    with guarded("joining the program's own TracerProvider"):
+        if not callable(getattr(provider, "add_span_processor", None)):
+            return
+        processor = _shared_processor()
+        if processor not in _processors(provider):
+            provider.add_span_processor(processor)
+        _look_at_others(provider)
+        sampler = getattr(provider, "sampler", None)
+        if _recorder is not None and sampler is not None:
+            from ray_tracing_hooks._sdk.sampling import of_program  # noqa: PLC0415  imports the SDK
+
+            _recorder.sampler = of_program(sampler, os.environ) or _recorder.sampler
+
+
+def _leave(provider: Any) -> None:
+    """Take out again what :func:`_join` has put into a provider."""
+    getattr(provider, "__dict__", {}).pop("add_span_processor", None)
+    kept = [processor for processor in _processors(provider) if processor is not _processor]
+    _set_processors(provider, [*_replaced, *kept])
+    _replaced.clear()
+
+
+def _hand_over(ours: Any, provider: Any) -> None:
+    """What tracers of ``ours`` that are in use make from now on goes to the processors of ``provider``."""
+    if type(ours) is not PendingTracerProvider and _processors(provider):
+        others = [processor for processor in _processors(ours) if processor is not _processor]
+        _set_processors(ours, [*others, provider._active_span_processor])  # noqa: SLF001
 
 
 def _processors(provider: Any) -> tuple[Any, ...]:
@@ -85,36 +149,63 @@ def _processors(provider: Any) -> tuple[Any, ...]:
     return tuple(getattr(multi, "_span_processors", ()))
 
 
-def _observe_for_others(provider: Any) -> None:
-    """Hand Ray's spans to the processors of others: those that are there, and those that are added later."""
+def _set_processors(provider: Any, processors: Sequence[Any]) -> None:
+    """Nor to take one out."""
+    multi: Any = getattr(provider, "_active_span_processor", None)
+    if hasattr(multi, "_span_processors"):
+        multi._span_processors = tuple(processors)  # noqa: SLF001
+
+
+def _look_at_others(provider: Any) -> None:
+    """Hand Ray's spans to the processors of others: those that are there, and those that are added later.
+
+    One that only sends to where we deliver is taken out, since all would arrive there twice: what it got is recorded by
+    us, and survives the end of the process as well.
+    """
     if _recorder is None:
         return
 
     def watch(add: Any) -> Any:
         def add_span_processor(span_processor: Any) -> None:
             add(span_processor)
-            if _recorder is not None:
-                _recorder.observer = forward
+            with guarded("looking at the program's own span processors"):
+                look()
 
         return add_span_processor
+
+    def look() -> None:
+        twice = {}
+        others = [processor for processor in _processors(provider) if processor is not _processor]
+        if others and (targets := _targets()):
+            from ray_tracing_hooks._sdk.duplicates import otlp_target  # noqa: PLC0415  needed by few programs
+
+            twice = {processor: target for processor in others if (target := otlp_target(processor)) in targets}
+        for processor, target in twice.items():
+            others.remove(processor)
+            _replaced.append(processor)
+            report(f"the program's own exporter to {target} is left out, since we send there too: spans arrive once")
+        if twice:
+            _set_processors(provider, [_processor, *others])
+        strangers[:] = others
+        if _recorder is not None:
+            _recorder.observer = forward if strangers else None
 
     def forward(encoded: bytes) -> None:
         from ray_tracing_hooks._sdk.readable import decode  # noqa: PLC0415  needs the SDK
 
         try:
             span = decode(encoded, provider.resource, scope)
-            for processor in _processors(provider):
-                if processor is not _processor:
-                    processor.on_end(span)
+            for processor in strangers:
+                processor.on_end(span)
         except Exception as error:  # noqa: BLE001  a processor of the user's must not break the call that it is told of
             failed("handing a span of Ray's to the program's own span processors", error)
 
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
 
+    strangers: list[Any] = []
     scope = InstrumentationScope(names.SCOPE, __version__)
-    if any(processor is not _processor for processor in _processors(provider)):
-        _recorder.observer = forward
-    elif "add_span_processor" not in vars(provider):
+    look()
+    if "add_span_processor" not in vars(provider):
         provider.add_span_processor = watch(provider.add_span_processor)
 
 
@@ -158,13 +249,16 @@ class PendingTracer(trace.Tracer):
     """A tracer of a provider that is not built yet; the first span builds it."""
 
     def __init__(self, provider: PendingTracerProvider, arguments: tuple[Any, ...]) -> None:
-        self._provider = provider
+        self._provider: Any = provider
         self._arguments = arguments
         self._tracer: trace.Tracer | None = None
 
     def _built(self) -> trace.Tracer:
-        if self._tracer is None:
-            self._tracer = _build(self._provider).get_tracer(*self._arguments)
+        current = trace._TRACER_PROVIDER  # noqa: SLF001  in the user's code, where a call more would cost
+        if self._tracer is None or self._provider is not current:
+            # Another provider has been set since, and without us this tracer would be one of it.
+            self._provider = current if type(current) is not PendingTracerProvider else _build(current)
+            self._tracer = _get_tracer(*self._arguments)
         return self._tracer
 
     def start_span(
@@ -229,5 +323,5 @@ def _build(pending: PendingTracerProvider) -> Any:
         pending.__dict__.update(real.__dict__)
         # Past the property of the same name.
         object.__dict__["__class__"].__set__(pending, TracerProvider)
-        _observe_for_others(pending)
+        _look_at_others(pending)
         return pending

@@ -37,3 +37,21 @@ def destinations(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[str],
         else:
             places.append(name)
     return places, problems
+
+
+def otlp_targets(plan: ShipPlan, environ: Mapping[str, str]) -> frozenset[str]:
+    """What this plan's exporters connect to, as far as they send OTLP: ``host:port`` for gRPC, a URL for HTTP."""
+
+    def ignore(_problem: str) -> None:
+        """The driver has told it."""
+
+    targets = set()
+    if "otlp" in plan.exporters:
+        from ray_tracing_hooks._ship.sinks import otlp_settings  # noqa: PLC0415  as above
+
+        targets.add(otlp_settings.read(environ, ignore).target)
+    if "jaeger" in plan.exporters and plan.jaeger_protocol.startswith("otlp"):
+        from ray_tracing_hooks._ship.sinks import jaeger_settings  # noqa: PLC0415
+
+        targets.add(jaeger_settings.read(plan, environ, ignore).target)
+    return frozenset(targets)

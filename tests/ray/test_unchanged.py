@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from conftest import Cluster, start_head, stop_head
-from support import PROGRAMS, run_program
+from support import PROGRAMS, by_name, run_program, spans_in
+
+from ray_tracing_hooks._ray import arguments
+
+RECOVER = f"{arguments.signature_module().__name__} recover_args"
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +52,43 @@ def test_programs_know_nothing_of_the_package() -> None:
         assert "ray_tracing_hooks" not in path.read_text(), path
 
 
-def test_every_patch_can_be_taken_out_again(tmp_path: Path) -> None:
-    """Wrapped by the hook, not twice by a second call, put back by `stop`; pickles are the same."""
-    run = run_program("../inside/unpatch", RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
-    assert run.result["results"] == [2, 1, 2, 3]
-    assert run.result["listed"], "the list of targets in the test is the list of patches"
-    targets = run.result["wrapped"]
-    assert len(targets) == 14
-    assert run.result["not doubled"] == targets
-    assert run.result["unwrapped"] == targets
-    assert run.result["same pickles"] == [True] * 5
+def test_tracing_can_be_stopped_and_begun_again(tmp_path: Path) -> None:
+    """Of all that is Ray's and the API's nothing but what we say is replaced, and after `stop` it is the very thing
+    that it was; the process has no file, thread, handler or variable more. Then everything is traced again.
+    """
+    run = run_program(
+        "../inside/stopped",
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        PYTHONPATH=os.pathsep.join(filter(None, [str(PROGRAMS.parent / "inside"), os.environ.get("PYTHONPATH")])),
+    )
+    found = run.result
+    assert found["results"] == [[2, 1, 3]] * 5
+    api = {f"opentelemetry.trace {name}" for name in ("_TRACER_PROVIDER", "_TRACER_PROVIDER_SET_ONCE")}
+    switch = {f"ray.util.tracing.tracing_helper {name}" for name in ("_global_is_tracing_enabled", "_opentelemetry")}
+    named = {*found["patched"]} - {"ray __traced__", "ray_tracing_hooks._ray.arguments deliver"}
+    assert len(named) >= 14
+    assert {*found["traced"]} - api == named
+    assert found["doubled"] == []
+    # Ray has just switched its own tracing on when it calls the hook, and off is how the program began.
+    assert {*found["stopped"]} - api == switch
+    assert "opentelemetry.trace _TRACER_PROVIDER" not in found["stopped"]
+    assert found["process"] == {}
+    assert not found["called"], "Ray would not call the next cluster's hook"
+    assert found["same pickles"]
+    assert {*found["again"]} - api == named
+    of_ray = {name for name in found["traced actor"] if name.startswith(("ray._raylet ", "ray.runtime_context "))}
+    assert {*found["traced actor"]} - api - of_ray == named
+    assert {*found["stopped actor"]} - api - of_ray == {RECOVER, *switch}, "it still understands traced callers"
+    kept = {"opentelemetry.trace set_tracer_provider", "ray.util.tracing.tracing_helper _enable_tracing", *switch}
+    assert named & {*found["disconnected"]} == kept, "what is not needed without a traced cluster goes"
+    spans = spans_in(tmp_path / "spans")
+    assert Counter(span.name for span in spans if span.name.startswith(("in ", "stopped.py"))) == {
+        "in driver": 3,
+        "in task": 5,
+        "stopped.py ray.driver": 2,
+    }
+    assert len(by_name(spans, "Actor.one ray.remote")) == 6
+    assert len(by_name(spans, "Actor.one ray.remote_worker")) == 4, "not where the actor was untraced"
 
 
 def test_a_driver_that_shuts_down_and_goes_untraced_is_left_alone(cluster: Cluster, untraced: str) -> None:

@@ -38,8 +38,11 @@ def spans():
 """
 
 
-def in_a_process(program: str, folder: Path, **variables: str) -> Any:
-    """What a program prints as JSON, in a process of its own: the global provider is set once in a process."""
+def in_a_process(program: str, folder: Path, stderr: str | None = "", **variables: str) -> Any:
+    """What a program prints as JSON, in a process of its own: the global provider is set once in a process.
+
+    ``stderr`` is what it says besides; None for whatever it is.
+    """
     import os
 
     done = subprocess.run(
@@ -50,7 +53,7 @@ def in_a_process(program: str, folder: Path, **variables: str) -> Any:
         env={**os.environ, **variables},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "", "nothing is warned about"
+    assert stderr is None or done.stderr == stderr
     return json.loads(done.stdout)
 
 
@@ -178,3 +181,211 @@ print(json.dumps(spans()))
         OTEL_TRACES_SAMPLER="always_off",
     )
     assert found == []
+
+
+OWN = """
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+exporter = InMemorySpanExporter()
+
+def own(**options):
+    provider = TracerProvider(resource=Resource({"service.name": "theirs"}), **options)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return provider
+
+def exported():
+    return [span.name for span in exporter.get_finished_spans()]
+
+def names():
+    return [name for name, *_ in spans()]
+"""
+
+
+def test_tracers_of_before_are_tracers_of_the_provider_that_is_set_later(tmp_path: Path) -> None:
+    """Modules have theirs from their import on. The API's would find the provider, and so do ours, used or unused."""
+    found = in_a_process(
+        OWN
+        + """
+install()
+unused, used = trace.get_tracer("unused"), trace.get_tracer("used")
+used.start_span("early").end()
+real = trace.get_tracer("real")
+trace.set_tracer_provider(own())
+for tracer in (unused, used, real):
+    tracer.start_span("late").end()
+print(json.dumps([exported(), names()]))
+""",
+        tmp_path,
+    )
+    assert found == [["late"] * 3, ["early", *["late"] * 3]]
+
+
+def test_the_sampler_of_the_programs_provider_is_asked_for_rays_spans_too(tmp_path: Path) -> None:
+    """As it would be with Ray's own tracing: else every span below Ray's were recorded, whatever the program's says."""
+    found = in_a_process(
+        OWN
+        + """
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
+class Broken(Sampler):
+    def should_sample(self, *args, **kwargs):
+        raise OSError("no")
+    def get_description(self):
+        return "broken"
+usual = recorder.sampler
+decisions = []
+trace.set_tracer_provider(own())
+install()
+decisions.append(recorder.sampler is usual)
+for sampler in (ParentBased(ALWAYS_OFF), Broken()):
+    bridge._join(own(sampler=sampler))
+    decisions.append([recorder.decide(None)[1] & 1, recorder.sampler.child(True, bytes(range(16)))])
+print(json.dumps(decisions))
+""",
+        tmp_path,
+        stderr="ray_tracing_hooks: asking the sampler failed: OSError: no; your program goes on without it\n",
+    )
+    assert found == [True, [0, True], [1, True]]
+
+
+def test_spans_do_not_arrive_twice_where_the_program_sends_to_the_same_collector(tmp_path: Path) -> None:
+    """Its exporter to our target is left out, before and after; those to others, and of another kind, are not."""
+    found = in_a_process(
+        OWN
+        + """
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as Grpc
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as Http
+from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._ship.destinations import otlp_targets
+from ray_tracing_hooks._ship.plan import ShipPlan
+import os
+
+class Redacting(BatchSpanProcessor):
+    pass
+
+def install_otlp():
+    plan = ShipPlan(("local", "otlp", "jaeger"), "/nowhere", 1, 1, 1, jaeger_protocol="otlp-http")
+    bridge.install(recorder, writer, {}, patches, lambda: otlp_targets(plan, os.environ))
+
+def kinds():
+    processors = bridge._processors(provider)
+    return [
+        type(processor).__name__ + getattr(getattr(processor, "span_exporter", None), "_endpoint", "")
+        for processor in processors
+    ]
+
+provider = own()
+for exporter_to in (Grpc("http://collector:4317"), Http("http://localhost:4318/v1/traces"), Grpc("http://other:4317")):
+    provider.add_span_processor(BatchSpanProcessor(exporter_to))
+before = kinds()
+trace.set_tracer_provider(provider)
+install_otlp()
+joined = kinds()
+provider.add_span_processor(Redacting(Grpc(endpoint="http://collector:4317")))
+provider.add_span_processor(SimpleSpanProcessor(Grpc(endpoint="http://collector:4317")))
+added = kinds()
+recorder.record(Template("of Ray", 4, {}), bytes(range(16)), bytes(range(8)), None, 1, 2, b"")
+seen = exported()
+bridge.uninstall()
+print(json.dumps([before, joined, added, seen, sorted(kinds())]))
+""",
+        tmp_path,
+        stderr=None,
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4317",
+    )
+    before, joined, added, seen, left = found
+    assert len(before) == 4
+    assert joined == ["SpoolSpanProcessor", "SimpleSpanProcessor", "BatchSpanProcessorother:4317"]
+    assert added == [*joined, "Redactingcollector:4317"]
+    assert seen == ["of Ray"]
+    assert left == sorted([*before, "Redactingcollector:4317", "SimpleSpanProcessorcollector:4317"])
+
+
+def test_the_provider_is_as_it_was_when_tracing_stops(tmp_path: Path) -> None:
+    """Ours makes room, the program's has its own processors, and nothing is recorded. Then all of it again."""
+    found = in_a_process(
+        OWN
+        + """
+tracer = trace.get_tracer("early")
+def look():
+    tracer.start_span("span").end()
+    trace.get_tracer("late").start_span("span").end()
+    provider = trace.get_tracer_provider()
+    return [type(provider).__name__, len(names()), len(exported()), "add_span_processor" in vars(provider)]
+
+found = []
+for _ in range(2):
+    install()
+    held = trace.get_tracer("held")
+    held.start_span("span").end()
+    found.append(look())
+    bridge.uninstall()
+    patches.undo()
+    held.start_span("span").end()
+    found.append(look())
+provider = own()
+trace.set_tracer_provider(provider)
+processors = bridge._processors(provider)
+for _ in range(2):
+    install()
+    found.append(look())
+    bridge.uninstall()
+    found.append(look())
+found.append([held.start_span("span").is_recording(), bridge._processors(provider) == processors])
+print(json.dumps(found))
+""",
+        tmp_path,
+    )
+    assert found == [
+        ["TracerProvider", 3, 0, True],
+        ["ProxyTracerProvider", 3, 0, False],
+        ["TracerProvider", 6, 0, True],
+        ["ProxyTracerProvider", 6, 0, False],
+        # The early tracer is the API's, which holds on to the first that it has found for good.
+        ["TracerProvider", 8, 1, True],
+        ["TracerProvider", 8, 2, False],
+        ["TracerProvider", 10, 3, True],
+        ["TracerProvider", 10, 4, False],
+        [True, True],
+    ]
+
+
+def test_a_provider_of_ours_stays_for_the_processors_of_the_program(tmp_path: Path) -> None:
+    found = in_a_process(
+        OWN
+        + """
+install()
+provider = trace.get_tracer_provider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+tracer = trace.get_tracer("lib")
+for name, change in (("traced", install), ("untraced", bridge.uninstall), ("again", install)):
+    change()
+    tracer.start_span(name).end()
+print(json.dumps([trace.get_tracer_provider() is provider, names(), exported()]))
+""",
+        tmp_path,
+    )
+    assert found == [True, ["traced", "again"], ["traced", "untraced", "again"]]
+
+
+def test_a_provider_that_the_environment_names_is_loaded_and_joined(tmp_path: Path) -> None:
+    """The API would load it at its first use. For a wrong name, where the API raises, ours takes its place."""
+    program = """
+import logging
+logging.disable(logging.ERROR)
+install()
+trace.get_tracer("lib").start_span("span").end()
+import os
+print(json.dumps([type(trace._TRACER_PROVIDER).__name__, len(os.listdir(sys.argv[1]))]))
+"""
+    name = "OTEL_PYTHON_TRACER_PROVIDER"
+    for value, expected in (
+        ("default_tracer_provider", ["NoOpTracerProvider", 0]),
+        ("", ["TracerProvider", 1]),
+        ("sdk_tracer_provider", ["TracerProvider", 1]),
+        ("wrong", ["TracerProvider", 1]),
+    ):
+        folder = tmp_path / f"of {value}"
+        folder.mkdir()
+        assert in_a_process(program, folder, **{name: value}) == expected, value

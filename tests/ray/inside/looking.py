@@ -1,0 +1,73 @@
+"""A hook that notes all that is Ray's, the API's and the process's before it calls ours.
+
+Where a thing is an attribute, it is noted by its identity.
+"""
+
+import atexit
+import os
+import signal
+import sys
+import threading
+
+from opentelemetry import context
+
+from ray_tracing_hooks import local
+
+_things = {}
+_process = {}
+_at_exit = []
+
+
+def setup():
+    register, unregister = atexit.register, atexit.unregister
+
+    def note(function, *args, **kwargs):
+        _at_exit.append(function)
+        return register(function, *args, **kwargs)
+
+    def forget(function):
+        _at_exit[:] = [other for other in _at_exit if other != function]
+        unregister(function)
+
+    atexit.register, atexit.unregister = note, forget
+    _things.update(things())
+    _process.update(process())
+    local.setup()
+
+
+def things():
+    """Every attribute of the modules of Ray and of the API, and of each class in them, by its name."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if module is not None and f"{name}.".startswith(("ray.", "opentelemetry.")):
+            for key, value in list(vars(module).items()):
+                found[f"{name} {key}"] = value
+                if isinstance(value, type) and value.__module__ == name:
+                    found |= {f"{name}.{key} {attribute}": item for attribute, item in list(vars(value).items())}
+    return found
+
+
+def process():
+    """What else of a process could be changed."""
+    links = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.exists(entry.path)]
+    return {
+        "at exit": [function.__qualname__ for function in _at_exit],
+        "context": str(context.get_current()),
+        "environment": dict(os.environ),
+        "excepthook": str(sys.excepthook),
+        "files": sorted(link for link in links if link.startswith("/")),  # connections and polls are Ray's
+        "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+    }
+
+
+def changed():
+    """The names of the things that are other than before the hook."""
+    now = things()
+    return sorted(name for name, thing in _things.items() if now.get(name) is not thing)
+
+
+def process_changed():
+    """What is other than before the hook in the process, before and now."""
+    now = process()
+    return {name: [value, now[name]] for name, value in _process.items() if now[name] != value}

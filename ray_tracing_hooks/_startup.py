@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _FOLDER = "ray_tracing_hooks"
 
+_lock = threading.RLock()
+"""Threads may call hooks at the same time."""
+
 _patches = Patches()
 """What stays in place from the first hook to :func:`stop`."""
 
@@ -46,7 +50,8 @@ def start(exporters: tuple[str, ...] | None = None) -> None:
     """
     with guarded("setting up tracing") as guard:
         guard.strict = os.environ.get("RAY_TRACING_STRICT", "").strip().lower() in {"1", "true", "yes", "on"}
-        _start(exporters)
+        with _lock:
+            _start(exporters)
 
 
 def stop() -> None:
@@ -56,22 +61,23 @@ def stop() -> None:
     since they may still be traced; a TracerProvider of ours stays where the program has added span processors to it.
     """
     global _connection
-    _disconnecting()
-    connection, _connection = _connection, None
-    if connection is not None:
-        with guarded("delivering the spans of this process"):
-            connection.stop()
-    _connection_patches.undo()
-    _patches.undo()
-    # Each is imported only where there was something to do.
-    for module, undo in (
-        ("ray_tracing_hooks._sdk.instrumentors", "uninstrument"),
-        ("ray_tracing_hooks._sdk.bridge", "uninstall"),
-        ("ray_tracing_hooks._ray.execution", "forget_executors"),
-    ):
-        if module in sys.modules:
-            with guarded("stopping tracing"):
-                getattr(sys.modules[module], undo)()
+    with _lock:
+        _disconnecting()
+        connection, _connection = _connection, None
+        _connection_patches.undo()
+        _patches.undo()
+        # Each is imported only where there was something to do.
+        for module, undo in (
+            ("ray_tracing_hooks._sdk.instrumentors", "uninstrument"),
+            ("ray_tracing_hooks._sdk.bridge", "uninstall"),
+            ("ray_tracing_hooks._ray.execution", "forget_executors"),
+        ):
+            if module in sys.modules:
+                with guarded("stopping tracing"):
+                    getattr(sys.modules[module], undo)()
+        if connection is not None:
+            with guarded("delivering the spans of this process"):
+                connection.stop()
 
 
 def _start(exporters: tuple[str, ...] | None) -> None:

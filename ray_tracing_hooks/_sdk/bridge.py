@@ -212,8 +212,11 @@ def _look_at_others(provider: Any) -> None:
 def _shared_processor() -> SpoolSpanProcessor:
     global _processor  # noqa: PLW0603
     if _processor is None:
+        from opentelemetry.sdk.trace import Tracer  # noqa: PLC0415
+
         from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor  # noqa: PLC0415  imports the SDK
 
+        copyreg.pickle(Tracer, _reduce_sdk_tracer)
         _processor = SpoolSpanProcessor()
     _processor.writer = _writer
     return _processor
@@ -306,12 +309,11 @@ def _build(pending: PendingTracerProvider) -> Any:
         if type(pending) is not PendingTracerProvider:
             return pending
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  this is what was put off
-        from opentelemetry.sdk.trace import Tracer, TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
         from ray_tracing_hooks._sdk.limits import limits_for_sdk  # noqa: PLC0415
         from ray_tracing_hooks._sdk.sampling import sampler_for_sdk  # noqa: PLC0415
 
-        copyreg.pickle(Tracer, _reduce_sdk_tracer)
         # Limits and sampler are read here, since the SDK raises, in the user's code, where some of them are wrong.
         real = TracerProvider(
             resource=Resource(_resource),

@@ -90,7 +90,8 @@ def _import_path() -> list[str]:
     """Where the shipper looks for modules: the standard library, this very package, then what is installed.
 
     Folders that stand before the standard library (the script's, the current one) are left out, since a module there
-    may bear the name of one that the shipper needs; those of ``PYTHONPATH`` come last.
+    may bear the name of one that the shipper needs; those of ``PYTHONPATH`` come last. Of these, one with a
+    ``sitecustomize`` is left out: ``opentelemetry-instrument`` and its like would instrument the shipper too.
     """
     paths = [path for path in sys.path if os.path.isabs(path)]
     library = os.path.dirname(os.__file__)
@@ -100,4 +101,5 @@ def _import_path() -> list[str]:
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     own = [] if package in installed else [package]
     extra = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]
+    extra = [path for path in extra if not os.path.exists(os.path.join(path, "sitecustomize.py"))]
     return list(dict.fromkeys([*standard, *own, *installed, *extra]))

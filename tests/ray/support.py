@@ -48,10 +48,12 @@ def environment(**variables: str) -> dict[str, str]:
     }
 
 
-def run_program(name: str, *arguments: str, timeout: float = 90, check: bool = True, **variables: str) -> Run:
-    """Run a program of the ``programs`` folder to its end."""
+def run_program(
+    name: str, *arguments: str, timeout: float = 90, check: bool = True, command: Sequence[str] = (), **variables: str
+) -> Run:
+    """Run a program of the ``programs`` folder to its end; ``command`` is what runs it, if not Python alone."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAMS / f"{name}.py"), *arguments],
+        [*command, sys.executable, str(PROGRAMS / f"{name}.py"), *arguments],
         env=environment(**variables),
         capture_output=True,
         text=True,

@@ -10,6 +10,7 @@ from typing import Any
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import arguments, outgoing
+from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.tasks import task_id_of
 
 _CREATION_TASK = "ff" * 8
@@ -28,15 +29,19 @@ def _create(original: Callable[..., Any]) -> Callable[..., Any]:
         active = tracing.active
         # With get_if_exists Ray calls this method again if, and only if, the actor has to be made.
         if active is None or actor_options.get("get_if_exists"):
-            return original(self, args, kwargs, *rest, **actor_options)
-        call = active.submission(_creation_names, self, creation=True)
-        if call is None:
-            return original(self, args, kwargs, *rest, **actor_options)
-        before, outgoing.carried = outgoing.carried, call.carried
+            call = None
+        else:
+            call = active.submission(_creation_names, self, creation=True)
+        before = outgoing.carried
         try:
+            if call is None:
+                return original(self, args, kwargs, *rest, **actor_options)
+            outgoing.carried = call.carried
             handle = original(self, args, kwargs, *rest, **actor_options)
         except BaseException as error:
-            call.refused(error)
+            hide_frame(error)
+            if call is not None:
+                call.refused(error)
             raise
         finally:
             outgoing.carried = before
@@ -51,13 +56,16 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
         active = tracing.active
         call = active.submission(_method_names, self) if active is not None else None
-        if call is None:
-            return original(self, args, kwargs, *rest, **options)
-        before, outgoing.carried = outgoing.carried, call.carried
+        before = outgoing.carried
         try:
+            if call is None:
+                return original(self, args, kwargs, *rest, **options)
+            outgoing.carried = call.carried
             result = original(self, arguments(args, call.carried), kwargs, *rest, **options)
         except BaseException as error:
-            call.refused(error)
+            hide_frame(error)
+            if call is not None:
+                call.refused(error)
             raise
         finally:
             outgoing.carried = before

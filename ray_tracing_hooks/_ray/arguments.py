@@ -24,6 +24,7 @@ from typing import Any
 
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import cluster, process
+from ray_tracing_hooks._ray.errors import hide_frame
 
 KEY = "__ray_tracing_hooks_context__"
 """The keyword under which a context goes from ``recover_args`` to the executor, which takes it out again. It cannot go
@@ -119,7 +120,11 @@ def patch(patches: Patches) -> bool:
     def serialize(original: Callable[..., Any]) -> Callable[..., Any]:
         def serialize(self: Any, value: Any) -> Any:
             if value is not first_name:
-                return original(self, value)
+                try:
+                    return original(self, value)
+                except BaseException as error:
+                    hide_frame(error)
+                    raise
             serialized = RawSerializedObject(value)
             carried = outgoing.carried
             if carried is not None:
@@ -130,7 +135,11 @@ def patch(patches: Patches) -> bool:
 
     def flatten_args(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         def flatten_args(signature_parameters: Any, args: Any, kwargs: Any) -> list[Any]:
-            flat = original(signature_parameters, args, kwargs)
+            try:
+                flat = original(signature_parameters, args, kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             carried = outgoing.carried
             if carried is not None:
                 if flat and flat[0].__class__ is bytes:
@@ -163,7 +172,11 @@ def signature_module() -> Any:
 
 def _deserialize_objects(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     def deserialize_objects(self: Any, serialized: Any, *rest: Any) -> list[Any]:
-        objects = original(self, serialized, *rest)
+        try:
+            objects = original(self, serialized, *rest)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         if serialized:
             metadata = serialized[0][1]
             if metadata and len(metadata) > _LABEL_LENGTH and metadata.startswith(_LABEL):

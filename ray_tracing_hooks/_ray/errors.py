@@ -1,7 +1,7 @@
-"""The text of a task's error is what it would be without tracing.
+"""Errors and their texts are what they would be without tracing: no frame of ours is in a traceback.
 
-Wraps ``format_error_message`` (Ray 2.60 ``_private/utils.py``), which is given the traceback that the user will read in
-``RayTaskError``: the lines of our own frames are taken out.
+Wraps ``format_error_message`` (Ray 2.60 ``_private/utils.py``), which is given the traceback of a task's error that the
+user will read in ``RayTaskError``. Where a wrapper is called, :func:`hide_frame` takes it out of the traceback.
 """
 
 from __future__ import annotations
@@ -30,6 +30,16 @@ def _format_error_message(original: Callable[..., str]) -> Callable[..., str]:
         return original(without_our_frames(exception_message), *args, **kwargs)
 
     return format_error_message
+
+
+def hide_frame(error: BaseException) -> None:
+    """Take the caller's frame out of the traceback of the error that it has caught, and raises on by a bare ``raise``.
+
+    Before Python 3.11 that puts the frame back.
+    """
+    traceback = error.__traceback__
+    if traceback is not None:
+        error.__traceback__ = traceback.tb_next
 
 
 def without_our_frames(text: str) -> str:

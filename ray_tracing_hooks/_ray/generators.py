@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextvars
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
 from opentelemetry import context as context_api
@@ -15,36 +14,46 @@ from ray_tracing_hooks._record.span import RecordedSpan
 def traced(
     body: Generator[Any, Any, Any], context: context_api.Context, span: RecordedSpan | None
 ) -> Generator[Any, Any, Any]:
-    """``body``, with every step in a context of its own that begins as ``context``; ends ``span`` when it is done.
+    """``body``, with ``context`` attached during each step; ends ``span`` when it is done.
 
-    Values sent in, exceptions thrown in, closing and the return value are passed through. A generator that is dropped
-    before its first step ends its span too.
+    Values sent in, exceptions thrown in, closing and the return value are passed through. Context variables that the
+    body sets stay set, as without tracing. A generator that is dropped before its first step ends its span too.
     """
-    own = contextvars.copy_context()
-    own.run(context_api.attach, context)
-    steps = _steps(body, own, span)
+    steps = _steps(body, context, span)
     next(steps)  # up to the place from which on its end is noticed, whatever ends it
     return steps
 
 
 def _steps(
-    body: Generator[Any, Any, Any], own: contextvars.Context, span: RecordedSpan | None
+    body: Generator[Any, Any, Any], context: context_api.Context, span: RecordedSpan | None
 ) -> Generator[Any, Any, Any]:
     items = 0
     try:
         yield
-        item = own.run(next, body)
+        step: Callable[[Any], Any] = body.send
+        value: Any = None
         while True:
+            token = context_api.attach(context)
+            try:
+                item = step(value)
+            finally:
+                # What the body attached and left attached across its yield comes back with the next step.
+                context = context_api.get_current()
+                context_api.detach(token)
             items += 1
             try:
                 sent = yield item
             except GeneratorExit:
-                own.run(body.close)
+                token = context_api.attach(context)
+                try:
+                    body.close()
+                finally:
+                    context_api.detach(token)
                 raise
             except BaseException as error:  # noqa: BLE001  thrown in by the consumer: it is the body's to handle
-                item = own.run(body.throw, error)
+                step, value = body.throw, error
             else:
-                item = own.run(body.send, sent)
+                step, value = body.send, sent
     except StopIteration as stop:
         _end(span, items, None)
         return stop.value
@@ -56,7 +65,7 @@ def _steps(
 async def traced_async(
     body: AsyncGenerator[Any, Any], context: context_api.Context, span: RecordedSpan | None
 ) -> AsyncGenerator[Any, Any]:
-    """As :func:`traced`. A step may await, so the context is attached around each step instead."""
+    """As :func:`traced`."""
     items = 0
     try:
         step = body.__anext__()
@@ -65,8 +74,7 @@ async def traced_async(
             try:
                 item = await step
             finally:
-                # What the body attached and left attached across its yield comes back with the next step.
-                context = context_api.get_current()
+                context = context_api.get_current()  # as above
                 context_api.detach(token)
             items += 1
             try:

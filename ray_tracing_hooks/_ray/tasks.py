@@ -10,6 +10,7 @@ from typing import Any
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import arguments, outgoing
+from ray_tracing_hooks._ray.errors import hide_frame
 
 
 def patch(patches: Patches) -> bool:
@@ -23,13 +24,16 @@ def _remote(original: Callable[..., Any]) -> Callable[..., Any]:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **task_options: Any) -> Any:
         active = tracing.active
         call = active.submission(_names, self) if active is not None else None
-        if call is None:
-            return original(self, args, kwargs, *rest, **task_options)
-        before, outgoing.carried = outgoing.carried, call.carried
+        before = outgoing.carried
         try:
+            if call is None:
+                return original(self, args, kwargs, *rest, **task_options)
+            outgoing.carried = call.carried
             result = original(self, arguments(args, call.carried), kwargs, *rest, **task_options)
         except BaseException as error:
-            call.refused(error)
+            hide_frame(error)
+            if call is not None:
+                call.refused(error)
             raise
         finally:
             outgoing.carried = before

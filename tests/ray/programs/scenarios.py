@@ -6,12 +6,12 @@ A program of scenarios says all that its user could notice. It is run with traci
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import json
 import os
 import re
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -29,7 +29,9 @@ _scenarios: dict[str, Callable[[], Any]] = {}
 
 
 def scenario(function: Callable[[], Any]) -> Callable[[], Any]:
-    """Marks a function that needs no arguments as a scenario. What it returns must say all that matters, as JSON."""
+    """Marks a function that needs no arguments as a scenario. What it returns must say all that matters, as JSON; other
+    values are shown by their ``repr``. It must not raise.
+    """
     _scenarios[function.__name__] = function
     return function
 
@@ -46,7 +48,8 @@ def described(error: BaseException) -> list[Any]:
         [base.__name__ for base in type(error).__mro__],
         same_in_each_run(str(error)),
         described(error.__cause__) if error.__cause__ is not None else None,
-        [frame.name for frame in traceback.extract_tb(error.__traceback__)],
+        # Before Python 3.11 no wrapper of a call can hide.
+        [frame.name for frame in traceback.extract_tb(error.__traceback__)] if sys.version_info >= (3, 11) else None,
     ]
 
 
@@ -61,7 +64,8 @@ def attempt(call: Callable[[], Any]) -> Any:
 def run(**options: Any) -> None:
     """``RTH_ADDRESS`` names the cluster; without it the program starts its own, with the hook of ``RTH_HOOK``.
 
-    ``options`` are for ``ray.init``. ``RTH_ONLY`` runs some scenarios, named with commas between.
+    ``options`` are for ``ray.init``. ``RTH_ONLY`` runs some scenarios, named with commas between. ``RTH_OUTCOMES`` names
+    a file that gets each outcome as it comes, a line each: what is known of a program that does not end.
     """
     address, hook = os.environ.get("RTH_ADDRESS"), os.environ.get("RTH_HOOK")
     if address:
@@ -70,25 +74,47 @@ def run(**options: Any) -> None:
         options.update({"num_cpus": 4, "include_dashboard": False, **options})
         if hook:
             options["_tracing_startup_hook"] = hook
-    ray.init(log_to_driver=False, **options)
-    only = os.environ.get("RTH_ONLY")
-    chosen = only.split(",") if only else list(_scenarios)
-    print(MARK + json.dumps({name: _outcome(_scenarios[name]) for name in chosen}), flush=True)
+    options.setdefault("log_to_driver", False)
+    ray.init(**options)
+    only, path = os.environ.get("RTH_ONLY"), os.environ.get("RTH_OUTCOMES")
+    outcomes = {}
+    for name in only.split(",") if only else _scenarios:
+        outcomes[name] = _outcome(_scenarios[name])
+        if path:
+            with open(path, "a") as file:
+                file.write(_json({name: outcomes[name]}) + "\n")
+    print(MARK + _json(outcomes), flush=True)
     ray.shutdown()
+
+
+def _json(outcomes: Any) -> str:
+    return json.dumps(outcomes, default=lambda value: same_in_each_run(repr(value)))
+
+
+class _OfThisThread(io.StringIO):
+    """Takes what the thread that made it prints. Threads of Ray print when news come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread, self._others = threading.get_ident(), sys.stdout
+
+    def write(self, text: str) -> int:
+        return super().write(text) if threading.get_ident() == self._thread else self._others.write(text)
 
 
 def _outcome(function: Callable[[], Any]) -> dict[str, Any]:
     print(f"{function.__name__} ...", file=sys.stderr, flush=True)  # where a scenario that hangs is seen
-    printed = io.StringIO()
+    printed, outcome = _OfThisThread(), {}
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed):
         warnings.simplefilter("always")
-        result = attempt(functools.partial(function))
-    return {
-        "result": result,
-        "stdout": same_in_each_run(printed.getvalue()),
-        "warnings": sorted(
-            f"{warning.category.__name__}: {same_in_each_run(str(warning.message))}"
-            for warning in caught
-            if not issubclass(warning.category, ResourceWarning)  # whether garbage was collected yet
-        ),
-    }
+        try:
+            outcome["result"] = function()
+        except Exception as error:
+            outcome["failed"] = described(error)
+    outcome["stdout"] = same_in_each_run(printed.getvalue())
+    outcome["warnings"] = sorted(
+        f"{os.path.basename(warning.filename)}: {warning.category.__name__}: {same_in_each_run(str(warning.message))}"
+        for warning in caught
+        if not issubclass(warning.category, ResourceWarning)  # whether garbage was collected yet
+    )
+    return outcome

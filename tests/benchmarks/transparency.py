@@ -1,0 +1,154 @@
+"""Counts the scenarios of the conformance tests in which a program notices that it is traced, for this package's hook
+and for others.
+
+    python tests/benchmarks/transparency.py [PROGRAM ...]
+
+Every program of ``tests/ray/programs/conform_*.py`` runs on a fresh cluster without a hook, and then on one with each
+hook. A scenario is *the same* if its result, errors, warnings and output are those without a hook, *hung* if it took a
+minute longer than it should, *crashed* if the program ended in it; what comes after such a scenario is run on another
+cluster. The row ``none`` is a second run without a hook: what differs there differs by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "ray"))
+
+from conftest import start_head, stop_head  # noqa: E402
+from support import HOOK, PROGRAMS, environment  # noqa: E402
+
+HOOKS = {
+    "none": None,
+    "ray-tracing-hooks": HOOK,
+    "Ray's own": "ray.util.tracing.setup_local_tmp_tracing:setup_tracing",
+    "batch processor": "batch_hook:setup",
+}
+PATIENCE = 60
+"""Seconds without an outcome after which a scenario counts as hung."""
+
+HUNG, CRASHED = "hung", "crashed"
+
+
+def outcomes(program: str, hook: str | None, names: list[str] | None = None) -> dict[str, Any]:
+    """What each scenario of a program came to; ``names`` are those that there are, if that is known."""
+    found: dict[str, Any] = {}
+    while True:
+        left = [name for name in names or [] if name not in found]
+        if names is not None and not left:
+            return found
+        came, ended = run(program, hook, left)
+        found.update(came)
+        if ended is None:
+            return found
+        found[ended[0]] = ended[1]
+        if names is None:
+            raise SystemExit(f"{program}: {ended[0]} {ended[1]} without a hook")
+
+
+def run(program: str, hook: str | None, names: list[str]) -> tuple[dict[str, Any], tuple[str, str] | None]:
+    """The outcomes of one run, and the scenario in which it ended early with how."""
+    folder = Path(tempfile.mkdtemp(prefix="rth-"))
+    variables = {
+        "RTH_ONLY": ",".join(names),
+        "RTH_OUTCOMES": str(folder / "outcomes"),
+        "RAY_TRACING_LOCAL_DIR": str(folder / "spans"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PROGRAMS), str(HERE), os.environ.get("PYTHONPATH")])),
+    }
+    head, address = start_head(folder, *([f"--tracing-startup-hook={hook}"] if hook else []), **variables)
+    try:
+        with open(folder / "output", "wb") as output:
+            program_run = subprocess.Popen(
+                [sys.executable, str(PROGRAMS / f"{program}.py")],
+                env=environment(**variables, RTH_ADDRESS=address),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            how = watch(program_run, folder / "outcomes")
+        came = read(folder / "outcomes")
+        text = (folder / "output").read_text(errors="replace")
+        if how is None:
+            return came, None
+        print(f"{program} under {hook}: {how}\n{text[-3000:]}", file=sys.stderr)
+        begun = [line.removesuffix(" ...") for line in text.splitlines() if line.endswith(" ...")]
+        if not begun or begun[-1] in came:
+            return came, None if came else ("all", how)
+        return came, (begun[-1], how)
+    finally:
+        stop_head(head)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def watch(program_run: subprocess.Popen[bytes], outcomes_file: Path) -> str | None:
+    """Wait for the end of a run; how it ended, if not well."""
+    seen, since = -1, time.monotonic()
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return CRASHED if program_run.wait(1) else None
+        size = outcomes_file.stat().st_size if outcomes_file.exists() else 0
+        if size != seen:
+            seen, since = size, time.monotonic()
+        elif time.monotonic() - since > PATIENCE:
+            program_run.kill()
+            program_run.wait()
+            return HUNG
+
+
+def read(path: Path) -> dict[str, Any]:
+    came: dict[str, Any] = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            came.update(json.loads(line))
+    return came
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    programs = sorted(path.stem for path in PROGRAMS.glob("conform_*.py"))
+    parser.add_argument("programs", nargs="*", default=programs, metavar="PROGRAM", help="default: all of them")
+    parser.add_argument("--hooks", nargs="*", default=list(HOOKS), choices=list(HOOKS))
+    parser.add_argument("--show", action="store_true", help="print what differs, and how")
+    options = parser.parse_args()
+    counts: dict[str, Counter[str]] = {hook: Counter() for hook in options.hooks}
+    for program in options.programs:
+        began = time.monotonic()
+        plain = outcomes(program, None)
+        print(f"{program}: {len(plain)} scenarios, {time.monotonic() - began:.0f} s", file=sys.stderr)
+        for hook in options.hooks:
+            began = time.monotonic()
+            traced = outcomes(program, HOOKS[hook], list(plain))
+            how = {name: verdict(plain[name], traced[name]) for name in plain}
+            counts[hook].update(how.values())
+            bad = [f"{name} {result}" for name, result in how.items() if result != "same"]
+            print(f"  {hook}: {time.monotonic() - began:.0f} s; {', '.join(bad) or 'all the same'}", file=sys.stderr)
+            if options.show:
+                for name in (name for name, result in how.items() if result != "same"):
+                    print(
+                        f"    {name}\n      {json.dumps(plain[name])}\n      {json.dumps(traced[name])}",
+                        file=sys.stderr,
+                    )
+    print(f"{'hook':20}{'the same':>10}{'different':>11}{'hung':>6}{'crashed':>9}")
+    for hook, count in counts.items():
+        print(f"{hook:20}{count['same']:>10}{count['different']:>11}{count[HUNG]:>6}{count[CRASHED]:>9}")
+
+
+def verdict(plain: Any, traced: Any) -> str:
+    if isinstance(traced, str):
+        return traced
+    return "same" if traced == plain else "different"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Generators in all forms: tasks, methods, async methods; drained, waited for, left early, cancelled, failing, retried."""
+"""Generators in all forms: tasks, methods, async ones; drained, waited for, left early, cancelled, failing, retried."""
 
 import asyncio
 import functools
@@ -8,9 +8,9 @@ import types
 import numpy as np
 import ray
 import scenarios
+import shared
 from ray import ObjectRefGenerator
 from scenarios import attempt, scenario
-import shared
 from shared import eventually, signals
 
 

@@ -3,7 +3,6 @@ argument says; its exporter writes a line for each span that it is given.
 """
 
 import os
-import sys
 
 import harness
 import ray

@@ -20,6 +20,7 @@ NO_OTHER_WRITER = stat.S_IWGRP | stat.S_IWOTH
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
+_TRIES = 10
 _MOST_TEXT = 64 << 20
 
 
@@ -96,6 +97,15 @@ def open_file(name: str, flags: int, *, folder: int | None = None) -> int:
     return file
 
 
+def open_fifo(path: str) -> int:
+    """A descriptor to write to a FIFO that somebody reads. Never waits. Raises OSError, ENXIO where nobody reads."""
+    fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISFIFO(os.fstat(fifo).st_mode):
+        os.close(fifo)
+        _refuse("it is not a FIFO", path)
+    return fifo
+
+
 def read_file(path: str) -> str:
     """The text of a file of this user's. Raises OSError as :func:`open_file`, or for one that is far too large."""
     with open(open_file(path, os.O_RDONLY), encoding="utf-8") as file:
@@ -113,19 +123,21 @@ def _steps(path: str) -> list[str]:
 def _step(here: int, name: str, path: str, *, make: bool) -> int:
     """What has this name in the open folder, as a descriptor that only says what it is."""
     made = False
-    while True:
+    for _ in range(_TRIES):
         try:
             there = os.open(name, _PATH, dir_fd=here)
         except FileNotFoundError:
             if not make:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
-            with suppress(FileExistsError):
-                os.mkdir(name, 0o700, dir_fd=here)
-                made = True
+                break
         else:
             if made:
                 _open_to_owner(there)
             return there
+        # Where it is there by now it was made, or has just been exchanged, by somebody else.
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=here)
+            made = True
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 def _open_to_owner(made: int) -> None:

@@ -16,7 +16,7 @@ import select
 import time
 from dataclasses import dataclass, field
 
-from ray_tracing_hooks._private import inside, open_folder, read_file
+from ray_tracing_hooks._private import inside, open_fifo, open_file, open_folder, read_file
 from ray_tracing_hooks._ship.files import LOCK, NEWS, WAKE
 
 _LOOK_AGAIN = 0.25
@@ -115,7 +115,7 @@ def _ask(spool_dir: str, within: str, request: dict[str, object], answer: int, d
 def _write(fifo: str, line: bytes) -> bool:
     """Whether somebody has the FIFO open to read, and so gets this line."""
     try:
-        descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_fifo(fifo)
     except OSError as error:
         if error.errno in {errno.ENXIO, errno.ENOENT}:
             return False
@@ -130,7 +130,7 @@ def _write(fifo: str, line: bytes) -> bool:
 def _is_starting(spool_dir: str) -> bool:
     """Whether a shipper holds its lock."""
     try:
-        descriptor = os.open(os.path.join(spool_dir, LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_file(os.path.join(spool_dir, LOCK), os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:

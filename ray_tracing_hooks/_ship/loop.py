@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ray_tracing_hooks._private import inside
+from ray_tracing_hooks._private import inside, open_fifo
 from ray_tracing_hooks._ship.delivery import Delivery
 from ray_tracing_hooks._ship.files import LOCK, NEWS, PLAN, WAKE, is_file_at, write_atomically
 from ray_tracing_hooks._ship.folder import Folder, Look, Segment, is_running
@@ -236,8 +236,7 @@ class Shipper:
             (problems or waiting).pop()
         # Nobody may be waiting any more.
         with contextlib.suppress(OSError):
-            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(os.path.join(self._within, fifo), flags)
+            descriptor = open_fifo(os.path.join(self._within, fifo))
             try:
                 os.write(descriptor, line)
             finally:

@@ -70,6 +70,10 @@ bench: $(PACKAGE) ## Measure what recording and sending a span costs, beside the
 soak: $(PACKAGE) ## Record two million spans in half an hour while workers come and go, and look for losses and growth
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/soak.py $(ARGS)
 
+.PHONY: compare
+compare: $(PACKAGE) ## Compare with other hooks what is lost when processes end
+	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/durability.py
+
 .PHONY: lint
 lint: $(DEPENDENCIES) ## Check the style, the format and the types
 	@echo "==> ruff check" && $(BIN)/ruff check .

@@ -23,8 +23,13 @@ _OWN_TAIL, _RAYLET_TAIL = 64 * 1024, 1024 * 1024
 
 _MOST_TEXT = 300
 
-# Ray 2.60: src/ray/util/logging.cc, raylet_ipc_client.cc and node_manager.cc. Older ones write the same in these parts.
-_WORD = re.compile(rb"\*\*\* (SIG[A-Z]+) received at |Disconnect, exit_type=\w+, exit_detail=([^\n]+)")
+# Ray 2.60: src/ray/util/logging.cc, raylet_ipc_client.cc, core_worker.cc and node_manager.cc. Older ones write the same
+# in these parts.
+_WORD = re.compile(
+    rb"\*\*\* (SIG[A-Z]+) received at "
+    rb"|Disconnect, exit_type=\w+, exit_detail=([^\n]+)"
+    rb"|because (the local raylet failed)"
+)
 _REST = re.compile(r"(, has creation_task_exception| Owner Id: ).*")
 _OUT_OF_MEMORY = rb"disconnect_type=4\b[^\n]* worker_id="
 _FORCE_CANCELLED = "force ray.cancel"
@@ -47,11 +52,11 @@ def last_words(logs: str | None, pid: str, resources: Iterable[bytes]) -> Death:
     if logs is None or not worker_id:
         return death
     own = _tail(f"{logs}/python-core-{kind}-{worker_id}_{pid}.log", _OWN_TAIL)
-    for signal, detail in reversed(_WORD.findall(own)):
+    for signal, detail, raylet in reversed(_WORD.findall(own)):
         if signal:
             return death._replace(message=f"{death.message}: {signal.decode()}")
-        if kind == "worker":  # a driver lives on after it has disconnected
-            text = _REST.sub("", detail.decode("utf-8", "replace"))[:_MOST_TEXT]
+        if kind == "worker":  # a driver lives on after it has disconnected, or lost its raylet
+            text = _REST.sub("", (detail or raylet).decode("utf-8", "replace"))[:_MOST_TEXT]
             error_type = names.TASK_CANCELLED if _FORCE_CANCELLED in text else death.error_type
             return Death(error_type, f"{death.message}: {text}")
     killed = re.compile(_OUT_OF_MEMORY + worker_id.encode())

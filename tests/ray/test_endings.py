@@ -5,43 +5,18 @@ Each ends while one thread of it records spans without pause, others have ended 
 
 from __future__ import annotations
 
-import re
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-import psutil
 import pytest
 import support
 from conftest import Cluster, start_head, stop_head
-from support import HOOK, PROGRAMS, await_spans, by_name, check_links, environment, of_driver, spans_in
+from endings import CALLS, Ended, Way, begin, check, check_once, no_process_is_left, of_trace
+from support import HOOK, await_spans, of_driver, run_program, spans_in
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model import Span
-
-ENDED = 20
-CALLS = 50
-
-
-class Way(NamedTuple):
-    """What is expected of an end.
-
-    ``outcome`` is the result that the caller of a worker gets, or the exit status of a driver. ``error`` and
-    ``message`` are the ``error.type`` and a pattern of the status of the span that covers the work, the execution or
-    the driver. ``cut_off`` tells that it was not the process itself that ended that span. None is for what may be
-    either way.
-    """
-
-    outcome: str | int | None
-    error: str | None = None
-    message: str = ""
-    cut_off: bool | None = False
-
 
 CANCELLED = names.TASK_CANCELLED
 WORKER, DRIVER = names.WORKER_DIED, names.DRIVER_DIED
@@ -85,15 +60,6 @@ OWNERS = ["shutdown", "exception", "sigterm", "os_exit", "sigkill"]
 """The ends of a driver that has started the cluster, which ends with it."""
 
 
-class Ended(NamedTuple):
-    """The spans of what has ended, its outcomes, and the folder in which it said how far it came."""
-
-    spans: list[Span]
-    outcomes: dict[str, str | int]
-    folder: Path
-    output: str = ""
-
-
 @pytest.fixture(scope="module")
 def node(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     """A traced cluster of which every idle worker is reaped after half a second."""
@@ -108,45 +74,6 @@ def node(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     yield Cluster(address, folder / "spans")
     stop_head(head)
     no_process_is_left(folder)
-
-
-def no_process_is_left(folder: Path) -> None:
-    """Everything that runs for the session in this folder ends, the shipper too."""
-    deadline = time.monotonic() + 30
-    while left := [
-        process.info["cmdline"]
-        for process in psutil.process_iter(["cmdline"])
-        if any(str(folder) in part for part in process.info["cmdline"] or [])
-    ]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
-
-
-def check(ended: Ended, how: str, way: Way, label: str) -> None:
-    """Every span that ``label`` ended is there, its open one is closed, and what covers it says how it ended."""
-    counted = int((ended.folder / f"{label}.count").read_text())
-    found = Counter(span.name for span in ended.spans)
-    print(f"{label}: ended spans expected {counted + ENDED}, found {found[f'batch {label}'] + found[f'ended {label}']}")
-    assert way.outcome in {ended.outcomes[how], None}, ended.output
-    assert found[f"ended {label}"] == ENDED
-    # The kill may come between the end of a span and the moment at which it is counted.
-    assert found[f"batch {label}"] - counted in {0, 1}
-    (opened,) = by_name(ended.spans, f"open {label}")
-    (around,) = [span for span in ended.spans if span.span_id == opened.parent_id]
-    assert (around.status_code == 2) == (way.error is not None), around
-    assert around.attributes.get(names.ERROR_TYPE) == way.error
-    assert re.fullmatch(way.message, around.status_message), around.status_message
-    assert way.cut_off in {bool(around.attributes.get(names.RAY_END_ESTIMATED)), None}
-    if way.cut_off:
-        assert (opened.status_code, opened.status_message) == (2, around.status_message)
-
-
-def check_once(spans: Sequence[Span], restarted: str = "") -> None:
-    """Parents are there, no span is there twice, and each call has one execution; that of one ``restarted``, two."""
-    check_links(spans)
-    found = Counter(span.name for span in spans)
-    for name in [name for name in found if name.endswith(" ray.remote")]:
-        assert found[f"{name}_worker"] == found[name] + (name == restarted), name
 
 
 @pytest.fixture(scope="module")
@@ -171,22 +98,20 @@ def test_no_span_of_a_worker_is_there_twice(workers: Ended) -> None:
     check_once(workers.spans, restarted="Actor.__init__ ray.remote")
 
 
-def begin(how: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
-    """A driver that will end in this way, with what it says in ``<how>.log``."""
-    with open(folder / f"{how}.log", "wb") as log:
-        return subprocess.Popen(
-            [sys.executable, str(PROGRAMS / "endings.py"), how, str(folder)],
-            env=environment(**variables),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-
-def of_trace(spans: Sequence[Span], label: str) -> list[Span]:
-    """The spans of the trace that has the open span of ``label``."""
-    trace_id = next((span.trace_id for span in spans if span.name == f"open {label}"), None)
-    return [span for span in spans if span.trace_id == trace_id]
+def test_what_the_memory_monitor_kills_says_so(tmp_path: Path) -> None:
+    """Its error is the one that the caller gets. No memory is used up: the monitor is set to a thousandth of it."""
+    spans = tmp_path / "spans"
+    run = run_program(
+        "out_of_memory",
+        str(tmp_path),
+        RTH_HOOK=HOOK,
+        RAY_TRACING_LOCAL_DIR=str(spans),
+        RAY_memory_usage_threshold="0.001",
+        RAY_memory_monitor_refresh_ms="200",
+    )
+    how, outcome = run.result
+    way = Way("OutOfMemoryError", names.OUT_OF_MEMORY, "worker died: the node ran low on memory", cut_off=True)
+    check(Ended(spans_in(spans), {how: outcome}, tmp_path), how, way, how)
 
 
 def check_driver(ended: Ended, how: str) -> None:

@@ -1,0 +1,33 @@
+"""A task that Ray's memory monitor kills while it records spans, as the environment asks it to do with every task."""
+
+import os
+import sys
+import time
+
+import harness
+import ray
+from ray.exceptions import OutOfMemoryError
+from recording import recording
+
+
+@ray.remote(max_retries=0)
+def task(how, folder):
+    with recording(how, folder):
+        time.sleep(120)
+
+
+def main():
+    folder = sys.argv[1]
+    for attempt in range(20):
+        how = f"out_of_memory_{attempt}"
+        try:
+            ray.get(task.remote(how, folder))
+        except OutOfMemoryError:
+            # Some are killed before they have recorded what is to be looked at.
+            if os.path.exists(os.path.join(folder, f"{how}.pid")):
+                return [how, "OutOfMemoryError"]
+    return None
+
+
+if __name__ == "__main__":
+    harness.run(main)

@@ -7,6 +7,7 @@ Only what is safe inside a tracing hook is asked. Public functions of ``ray`` ar
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
@@ -66,10 +67,9 @@ class RayProcess(NamedTuple):
 
 
 def mode() -> int | None:
-    """The mode of this process, or None if it is not connected to Ray."""
-    import ray._private.worker  # noqa: PLC0415  the hook's module must be importable without Ray
-
-    value: int | None = ray._private.worker.global_worker.mode  # noqa: SLF001
+    """The mode of this process, or None if it is not connected to Ray, has not imported it, or has none."""
+    worker = sys.modules.get("ray._private.worker")
+    value: int | None = worker.global_worker.mode if worker is not None else None
     return value
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from collector import collector
 from conftest import Cluster, start_head, stop_head
-from support import HOOK, Run, by_name, of_driver, run_program, spans_in
+from support import HOOK, Run, by_name, check_links, of_driver, run_program, spans_in
 
+import ray_tracing_hooks
 from ray_tracing_hooks._ray import cluster as cluster_module
 
 STOP = "ray_tracing_hooks._startup:stop"
@@ -82,11 +88,39 @@ def test_a_driver_connects_to_untraced_and_traced_clusters_in_turn(cluster: Clus
     run = run_program(
         "mixed_order",
         *(hookless.address, cluster.address, hookless.address, cluster.address),
-        RTH_HOOK=HOOK,
+        RTH_HOOK="ray_tracing_hooks.otlp:setup",
         RAY_TRACING_LOCAL_DIR=str(cluster.spans),
     )
     assert run.result == [*UNTRACED, *CALLS] * 2
     assert not hookless.spans.exists()
+
+
+def test_a_hook_called_by_hand_at_any_time(cluster: Cluster, hookless: Untraced, foreign: Untraced) -> None:
+    """Before, while and after the program is connected, in threads, tasks and actors: what cannot be traced is said
+    once, what is traced is traced once, and no call fails.
+    """
+    run = run_program(
+        "mixed_by_hand",
+        *(HOOK, hookless.address, cluster.address, foreign.address),
+        RAY_TRACING_LOCAL_DIR=str(cluster.spans),
+    )
+    assert run.result == [["nothing", "done", "nothing", "nothing"]] * 3
+    said = [line for line in run.stderr.splitlines() if "ray_tracing_hooks:" in line and "tracing is on" not in line]
+    assert sum("not connected to Ray" in line for line in said) == 1
+    assert sum("this cluster was started without a tracing hook" in line for line in said) == 1
+    assert len(said) == 2, said
+    roots = [span for span in spans_in(cluster.spans) if span.name == "mixed_by_hand.py ray.driver"]
+    traced, by_user = sorted(roots, key=lambda span: span.start_ns)
+    names = [
+        sorted(span.name for span in spans_in(cluster.spans) if span.trace_id == root.trace_id and root != span)
+        for root in (traced, by_user)
+    ]
+    calls = ["Actor.do", "Actor.nothing", "__main__.nothing", "__main__.nothing"]
+    both = [f"{name} {side}" for name in ["Actor.__init__", *calls] for side in ("ray.remote", "ray.remote_worker")]
+    assert names[0] == sorted(both), names[0]
+    assert [name for name in names[1] if name.endswith(" ray.remote")] == [
+        name for name in both if name.endswith(" ray.remote")
+    ]
 
 
 def test_a_hook_set_in_a_running_cluster_leaves_its_actors_callable(plain: Run, traced_late: Run) -> None:
@@ -144,22 +178,73 @@ def test_every_call_is_traced_where_the_cluster_was_started_with_the_hook(cluste
     assert len(made) == 12
 
 
-def test_two_drivers_at_once_with_different_settings(cluster: Cluster, tmp_path: Path) -> None:
-    """Each has its own root and folder; what their workers do is set where the cluster was started."""
-    with ThreadPoolExecutor() as pool:
-        runs = [
-            pool.submit(
-                run_program,
-                "mixed_order",
-                cluster.address,
-                RAY_TRACING_LOCAL_DIR=str(tmp_path / parts),
-                RAY_TRACING_RAY=parts,
-            )
-            for parts in ("task", "actor")
-        ]
-    assert [run.result().result for run in runs] == [CALLS, CALLS]
-    made = {
-        parts: {span.name.split(".")[0] for span in spans_in(tmp_path / parts) if span.name.endswith(" ray.remote")}
-        for parts in ("task", "actor")
+def test_drivers_at_once_with_different_settings(cluster: Cluster, tmp_path: Path) -> None:
+    """Each has its own root and folder, or is untraced; what their workers do is set where the cluster was started."""
+    settings = {
+        "task": {"RAY_TRACING_RAY": "task"},
+        "actor": {"RAY_TRACING_RAY": "actor"},
+        "nothing": {"OTEL_SDK_DISABLED": "true"},
     }
-    assert made == {"task": {"__main__"}, "actor": {"Actor"}}
+
+    def run(name: str) -> Run:
+        variables = {"RAY_TRACING_LOCAL_DIR": str(tmp_path / name), **settings[name]}
+        return run_program("mixed_order", cluster.address, timeout=90, check=True, **variables)
+
+    with ThreadPoolExecutor() as pool:
+        assert [run.result for run in pool.map(run, settings)] == [CALLS, CALLS, UNTRACED]
+    made = {
+        name: {span.name.split(".")[0] for span in spans_in(tmp_path / name) if span.name.endswith(" ray.remote")}
+        for name in settings
+    }
+    assert made == {"task": {"__main__"}, "actor": {"Actor"}, "nothing": set()}
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_without_ray_the_hook_says_one_line() -> None:
+    """Also without OpenTelemetry: nothing that is installed is on the path of this interpreter."""
+    folder = os.path.dirname(os.path.dirname(ray_tracing_hooks.__file__))
+    program = (
+        f"import sys; sys.path.append({folder!r}); from ray_tracing_hooks import local; local.setup(); local.setup()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-ISc", program], capture_output=True, text=True, check=True, env={"RAY_TRACING_STRICT": "1"}
+    )
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert "this process is not connected to Ray" in line
+
+
+def test_the_next_cluster_has_another_hook_of_ours(cluster: Cluster, tmp_path: Path) -> None:
+    """Ray calls only the first one of a process. The spans of each cluster go where its own hook says."""
+    with collector() as received:
+        run = run_program(
+            "mixed_order",
+            *(cluster.address, "local"),
+            RTH_HOOK="ray_tracing_hooks.otlp:setup",
+            RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+            OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint,
+            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+        )
+    assert run.result == CALLS * 2
+    assert [span.name for span in spans_in(tmp_path / "spans")].count("mixed_order.py ray.driver") == 1
+    sent = Counter(span.name for span in received.spans)
+    assert sent["mixed_order.py ray.driver"] == 1
+    assert sent["Actor.nothing ray.remote_worker"] == sent["Actor.nothing ray.remote"] == 1
+    assert sent["__main__.nothing ray.remote_worker"] == sent["__main__.nothing ray.remote"] == 1
+
+
+def test_two_clusters_at_once_with_the_same_folders(tmp_path: Path) -> None:
+    """Of one user on one machine: the spans of both are in the files, whole, and neither spool has anything left."""
+
+    def run(_number: int) -> Run:
+        folders = {"RAY_TRACING_LOCAL_DIR": str(tmp_path / "spans"), "RAY_TRACING_SPOOL_DIR": str(tmp_path / "spool")}
+        return run_program("small", timeout=90, check=True, RTH_HOOK=HOOK, **folders)
+
+    with ThreadPoolExecutor() as pool:
+        assert [run.result for run in pool.map(run, range(2))] == [[2, 3]] * 2
+    spans = spans_in(tmp_path / "spans")
+    traces = Counter(span.trace_id for span in spans)
+    assert sorted(traces.values()) == [7, 7]
+    for trace_id in traces:
+        check_links([span for span in spans if span.trace_id == trace_id])
+    assert len({span.resource["ray.cluster.session_name"] for span in spans}) == 2

@@ -25,7 +25,7 @@ class Lines(SpanExporter):
 
 
 class Mine(propagate.textmap.TextMapPropagator):
-    fields = {"x-mine"}
+    fields = frozenset({"x-mine"})
 
     def inject(self, carrier, context=None, setter=propagate.textmap.default_setter):
         value = (context or {}).get(KEY)

@@ -51,18 +51,28 @@ def last_words(logs: str | None, pid: str, resources: Iterable[bytes]) -> Death:
     death = Death(names.DRIVER_DIED, "driver died") if kind == "driver" else Death(names.WORKER_DIED, "worker died")
     if logs is None or not worker_id:
         return death
-    own = _tail(f"{logs}/python-core-{kind}-{worker_id}_{pid}.log", _OWN_TAIL)
-    for signal, detail, raylet in reversed(_WORD.findall(own)):
-        if signal:
-            return death._replace(message=f"{death.message}: {signal.decode()}")
-        if kind == "worker":  # a driver lives on after it has disconnected, or lost its raylet
-            text = _REST.sub("", (detail or raylet).decode("utf-8", "replace"))[:_MOST_TEXT]
-            error_type = names.TASK_CANCELLED if _FORCE_CANCELLED in text else death.error_type
-            return Death(error_type, f"{death.message}: {text}")
-    killed = re.compile(_OUT_OF_MEMORY + worker_id.encode())
-    if any(killed.search(_tail(path, _RAYLET_TAIL)) for path in glob.glob(f"{glob.escape(logs)}/raylet*.out")):
+    cause = _said(_tail(f"{logs}/python-core-{kind}-{worker_id}_{pid}.log", _OWN_TAIL), is_driver=kind == "driver")
+    # The memory monitor has SIGTERM sent a moment before SIGKILL.
+    if (not cause or "SIGTERM" in cause) and _is_out_of_memory(logs, worker_id):
         return Death(names.OUT_OF_MEMORY, f"{death.message}: the node ran low on memory")
-    return death
+    if not cause:
+        return death
+    error_type = names.TASK_CANCELLED if _FORCE_CANCELLED in cause else death.error_type
+    return Death(error_type, f"{death.message}: {cause}")
+
+
+def _said(log: bytes, *, is_driver: bool) -> str:
+    """What the process itself said last."""
+    for signal, detail, raylet in reversed(_WORD.findall(log)):
+        if signal or not is_driver:  # a driver lives on after it has disconnected, or lost its raylet
+            text = (signal or detail or raylet).decode("utf-8", "replace")
+            return _REST.sub("", text)[:_MOST_TEXT]
+    return ""
+
+
+def _is_out_of_memory(logs: str, worker_id: str) -> bool:
+    killed = re.compile(_OUT_OF_MEMORY + worker_id.encode())
+    return any(killed.search(_tail(path, _RAYLET_TAIL)) for path in glob.glob(f"{glob.escape(logs)}/raylet*.out"))
 
 
 def _identity(resources: Iterable[bytes]) -> tuple[str, str]:

@@ -80,9 +80,6 @@ class GrpcTransport:
             if _OUR_LIMIT in (error.details() or ""):
                 return b""  # sending it again would double its spans
             raise self._sorted(error) from None
-        except ValueError:
-            # Its text holds the headers.
-            raise DeliveryError(f"cannot reach {self.address}: a header is none that gRPC can send") from None
         return answer
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable
-from types import AsyncGeneratorType, GeneratorType, TracebackType
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 from opentelemetry import context as context_api
@@ -23,6 +23,7 @@ from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import arguments, generators, tracing
 from ray_tracing_hooks._ray.arguments import KEY, take_creation
+from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.tracing import (
     ACTOR_ID,
     CONSUMER,
@@ -102,8 +103,9 @@ def _function_executor(
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
+            hide_frame(error)
             if span is not None:
-                _fail(span, error, error.__traceback__)
+                _fail(span, error)
             raise
         finally:
             context_api.detach(token)
@@ -133,8 +135,9 @@ def _coroutine_executor(
         try:
             result = await function(*args, **kwargs)
         except BaseException as error:
+            hide_frame(error)
             if span is not None:
-                _fail(span, error, error.__traceback__)
+                _fail(span, error)
             raise
         finally:
             context_api.detach(token)
@@ -189,11 +192,9 @@ def _context_and_span(
     return trace.set_span_in_context(span, context), span
 
 
-def _fail(span: RecordedSpan, error: BaseException, traceback_: TracebackType | None) -> None:
+def _fail(span: RecordedSpan, error: BaseException) -> None:
     """End ``span`` as the error says."""
     if not is_intended_exit(error):
-        # Frames above the user's own, which are ours, are nobody's business.
-        inner = traceback_.tb_next if traceback_ is not None else None
         kind = None
         if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)):
             kind = names.TASK_CANCELLED
@@ -201,7 +202,7 @@ def _fail(span: RecordedSpan, error: BaseException, traceback_: TracebackType | 
             # Ray's handler of SIGTERM, by which it also ends workers whose driver has gone.
             kind = names.WORKER_DIED
             span.set_status(trace.StatusCode.ERROR, f"worker died: {error.ray_terminate_msg}")
-        span.fail(cause(error), inner or traceback_, kind)
+        span.fail(cause(error), error.__traceback__, kind)
     span.end()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from opentelemetry import context as context_api
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._record.span import RecordedSpan
 
 
@@ -58,6 +59,7 @@ def _steps(
         _end(span, items, None)
         return stop.value
     except BaseException as error:
+        hide_frame(error)
         _end(span, items, error)
         raise
 
@@ -93,6 +95,7 @@ async def traced_async(
     except StopAsyncIteration:
         _end(span, items, None)
     except BaseException as error:
+        hide_frame(error)
         _end(span, items, error)
         raise
 
@@ -107,4 +110,4 @@ def _end(span: RecordedSpan | None, items: int, error: BaseException | None) -> 
         return
     from ray_tracing_hooks._ray.execution import _fail  # noqa: PLC0415  the two know each other
 
-    _fail(span, error, error.__traceback__)
+    _fail(span, error)

@@ -1,0 +1,416 @@
+"""What fails: errors of every kind, retries, processes that die, nodes that go, lost objects that are made again."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+
+import numpy as np
+import ray
+from ray.exceptions import RayTaskError, TaskCancelledError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from scenarios import attempt, scenario
+import scenarios
+from shared import eventually, signals
+
+
+class Custom(Exception):
+    """Needs more than a text."""
+
+    def __init__(self, code, *, why="none"):
+        super().__init__(code)
+        self.code, self.why = code, why
+
+    def __reduce__(self):
+        return _custom, (self.code, self.why)
+
+    def __str__(self):
+        return f"{self.code}: {self.why}"
+
+
+def _custom(code, why):
+    return Custom(code, why=why)
+
+
+class Unpicklable(Exception):
+    def __init__(self, text):
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+class NeedsTwo(Exception):
+    """Cannot be made again from its arguments."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+class Final(Exception):
+    def __init_subclass__(cls, **kwargs):
+        raise TypeError("no subclasses")
+
+
+class Slotted(Exception):
+    __slots__ = ("value",)
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def errors():
+    chained = ValueError("second")
+    chained.__cause__ = KeyError("first")
+    noted = ValueError("noted")
+    if sys.version_info >= (3, 11):
+        noted.add_note("a note")
+    return {
+        "plain": ValueError("text"),
+        "empty": ValueError(),
+        "unicode": ValueError("zoë \N{SNOWMAN}\nsecond line"),
+        "custom": Custom(5, why="because"),
+        "unpicklable": Unpicklable("locked"),
+        "needs two": NeedsTwo(1, 2),
+        "final": Final("final"),
+        "slotted": Slotted("slotted"),
+        "unprintable": Unprintable(),
+        "os": FileNotFoundError(2, "gone", "some/file"),
+        "chained": chained,
+        "noted": noted,
+        "stop": StopIteration(3),
+        "async stop": StopAsyncIteration(3),
+        "generator exit": GeneratorExit("left"),
+        "time-out": TimeoutError("late"),
+        "cancelled": TaskCancelledError(),
+        "task": RayTaskError("f", "a traceback", ValueError("inner")),
+        "group": ExceptionGroup("several", [ValueError(1), KeyError(2)])
+        if sys.version_info >= (3, 11)
+        else ValueError(1),
+        "interrupt": KeyboardInterrupt("now"),
+        "base": BaseException("base"),
+    }
+
+
+@ray.remote(max_retries=0)
+def raises(name):
+    raise errors()[name]
+
+
+@ray.remote(num_cpus=0)
+class Raises:
+    def raises(self, name):
+        raise errors()[name]
+
+    async def unused(self):
+        pass
+
+    async def async_raises(self, name):
+        raise errors()[name]
+
+
+@ray.remote(num_cpus=0)
+class SyncRaises:
+    def raises(self, name):
+        raise errors()[name]
+
+
+@scenario
+def errors_of_every_kind():
+    def seen(call):
+        error = attempt(call)
+        try:
+            call()
+        except BaseException as raised:
+            cause = getattr(raised, "cause", None)
+            return [
+                error,
+                type(cause).__name__,
+                attempt(lambda: scenarios.same_in_each_run(repr(cause))),
+                getattr(raised, "code", None),
+            ]
+        return error
+
+    actor, sync = Raises.remote(), SyncRaises.remote()
+    of_workers = [name for name in errors() if name not in {"interrupt", "base", "generator exit"}]
+    return {
+        name: [
+            seen(lambda name=name: ray.get(raises.remote(name))),
+            seen(lambda name=name: ray.get(sync.raises.remote(name))),
+            seen(lambda name=name: ray.get(actor.async_raises.remote(name))),
+        ]
+        for name in of_workers
+    }
+
+
+@scenario
+def errors_that_are_no_exceptions():
+    out = []
+    for name in ("interrupt", "base", "generator exit"):
+        out.append([attempt(lambda name=name: ray.get(raises.remote(name), timeout=60))[:2]])
+    return out
+
+
+@scenario
+def errors_passed_on():
+    @ray.remote(max_retries=0)
+    def first():
+        raise Custom(1, why="deep")
+
+    @ray.remote(max_retries=0)
+    def second():
+        return ray.get(first.remote())
+
+    @ray.remote(max_retries=0)
+    def third():
+        try:
+            ray.get(second.remote())
+        except Custom as error:
+            raise KeyError("handled badly") from error
+
+    @ray.remote(max_retries=0)
+    def returns_it():
+        try:
+            ray.get(first.remote())
+        except Custom as error:
+            return error
+
+    @ray.remote(max_retries=0)
+    def shows_it():
+        try:
+            ray.get(first.remote())
+        except Custom:
+            return scenarios.same_in_each_run(traceback.format_exc())
+
+    def whole(call):
+        try:
+            ray.get(call.remote())
+        except Exception:
+            return scenarios.same_in_each_run(traceback.format_exc())
+
+    return [
+        attempt(lambda: ray.get(second.remote())),
+        attempt(lambda: ray.get(third.remote())),
+        attempt(lambda: ray.get(returns_it.remote())),
+        ray.get(shows_it.remote()),
+        whole(third),
+        whole(second),
+    ]
+
+
+@scenario
+def retries():
+    folder = tempfile.mkdtemp()
+
+    @ray.remote
+    def flaky(name, times, error):
+        path = os.path.join(folder, name)
+        with open(path, "a") as file:
+            file.write("x")
+        if os.path.getsize(path) <= times:
+            if error is None:
+                os._exit(1)
+            raise error
+        return [os.path.getsize(path), ray._private.worker.global_worker.core_worker.get_current_task_attempt_number()]
+
+    cases = {
+        "all": (flaky.options(max_retries=3, retry_exceptions=True), 2, KeyError("k")),
+        "listed": (flaky.options(max_retries=3, retry_exceptions=[KeyError, OSError]), 2, FileNotFoundError(2, "f")),
+        "not listed": (flaky.options(max_retries=3, retry_exceptions=[KeyError]), 2, ValueError("v")),
+        "none": (flaky.options(max_retries=3), 2, ValueError("v")),
+        "too few": (flaky.options(max_retries=1, retry_exceptions=True), 5, ValueError("v")),
+        "for ever": (flaky.options(max_retries=-1, retry_exceptions=True), 4, ValueError("v")),
+        "no retries": (flaky.options(max_retries=0, retry_exceptions=True), 1, ValueError("v")),
+        "died": (flaky.options(max_retries=1), 1, None),
+        "died too often": (flaky.options(max_retries=0), 5, None),
+    }
+    out = {}
+    refs = {name: task.remote(name, times, error) for name, (task, times, error) in cases.items()}
+    for name, ref in refs.items():
+        outcome = attempt(lambda ref=ref: ray.get(ref))
+        out[name] = [outcome[:2] if name.startswith("died") else outcome, os.path.getsize(os.path.join(folder, name))]
+    shutil.rmtree(folder)
+    return [out, attempt(lambda: flaky.options(retry_exceptions=5)), attempt(lambda: flaky.options(max_retries=-2))]
+
+
+@scenario
+def processes_that_end():
+    @ray.remote(max_retries=0)
+    def ends(how):
+        if how == "exit":
+            os._exit(3)
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "segmentation fault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        sys.exit(how)
+
+    @ray.remote(max_retries=0)
+    def ends_in_thread():
+        thread = threading.Thread(target=sys.exit)
+        thread.start()
+        thread.join()
+        return "thread ended"
+
+    refs = {how: ends.remote(how) for how in ("exit", "killed", "segmentation fault", 0, 1, "text", None)}
+    out = {str(how): attempt(lambda ref=ref: ray.get(ref, timeout=90))[:2] for how, ref in refs.items()}
+    out["thread"] = ray.get(ends_in_thread.remote())
+    return out
+
+
+@scenario
+def warnings_and_exits_at_the_driver():
+    warnings.warn("the driver's own", UserWarning, stacklevel=1)
+    return [
+        attempt(lambda: ray.init()),
+        attempt(lambda: ray.get(ray.ObjectRef.nil() if hasattr(ray.ObjectRef, "nil") else None))[:2],
+    ]
+
+
+class Node:
+    """A second node of the cluster, on this machine."""
+
+    def __enter__(self):
+        before = {node["NodeID"] for node in ray.nodes()}
+        ray_command = os.path.join(os.path.dirname(sys.executable), "ray")
+        address = ray.get_runtime_context().gcs_address
+        self._process = subprocess.Popen(
+            [ray_command, "start", f"--address={address}", "--num-cpus=1", "--object-store-memory=80000000", "--block"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+        def there():
+            return [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in before]
+
+        if not eventually(there, 60):
+            self._process.kill()
+            raise AssertionError("no second node")
+        (self._node,) = there()
+        return self
+
+    def soft(self):
+        return NodeAffinitySchedulingStrategy(self._node["NodeID"], soft=True)
+
+    def hard(self):
+        return NodeAffinitySchedulingStrategy(self._node["NodeID"], soft=False)
+
+    def end(self):
+        self._process.terminate()
+        self._process.wait(60)
+        return eventually(
+            lambda: not any(node["Alive"] and node["NodeID"] == self._node["NodeID"] for node in ray.nodes()), 60
+        )
+
+    def __exit__(self, *_):
+        if self._process.poll() is None:
+            self.end()
+
+
+@scenario
+def a_node_goes():
+    """Its objects are made again from their lineage, its tasks and actors begin again elsewhere, or say that they do not."""
+    held, folder = signals(), tempfile.mkdtemp()
+
+    @ray.remote(max_retries=2)
+    def make(number):
+        with open(os.path.join(folder, str(number)), "a") as file:
+            file.write("x")
+        return np.full(200_000, number)
+
+    @ray.remote(max_retries=2)
+    def add(array, more=0):
+        return array + more
+
+    @ray.remote
+    def where():
+        return ray.get_runtime_context().get_node_id()
+
+    @ray.remote(num_cpus=0, max_restarts=1, max_task_retries=1)
+    class Restarting:
+        def __init__(self, value):
+            self.value = value
+
+        def give(self):
+            context = ray.get_runtime_context()
+            return [self.value, context.was_current_actor_reconstructed, context.get_node_id()]
+
+    @ray.remote(num_cpus=0, max_retries=1)
+    def waits(telling):
+        attempt_number = ray.get(telling.tell.remote("attempts on nodes", None))
+        if attempt_number == 0:
+            time.sleep(600)
+        return attempt_number
+
+    @ray.remote
+    def items(n):
+        for number in range(n):
+            yield np.full(200_000, number)
+
+    def there_by_chance(create, node_id):
+        """Ray may place an actor elsewhere even so."""
+        while True:
+            made = create()
+            if ray.get(made.give.remote())[-1] == node_id:
+                return made
+
+    with Node() as node:
+        there = ray.get(where.options(scheduling_strategy=node.hard()).remote())
+        made = make.options(scheduling_strategy=node.soft()).remote(3)
+        added = add.options(scheduling_strategy=node.soft()).remote(made, more=4)
+        once = make.options(scheduling_strategy=node.soft(), max_retries=0).remote(5)
+        generated = list(items.options(scheduling_strategy=node.soft()).remote(2))
+        ray.wait([made, added, once, *generated], num_returns=5, fetch_local=False, timeout=60)
+        actor = there_by_chance(lambda: Restarting.options(scheduling_strategy=node.soft()).remote("kept"), there)
+        bound = Restarting.options(scheduling_strategy=node.hard(), max_restarts=0, max_task_retries=0).remote("lost")
+        before = ray.get([actor.give.remote(), bound.give.remote()])
+        waiting = waits.options(scheduling_strategy=node.soft()).remote(held)
+        ray.get(held.told.remote("attempts on nodes", 1))
+        ended = node.end()
+    out = [
+        there != ray.get_runtime_context().get_node_id(),
+        [[*rest, node_id == there] for *rest, node_id in before],
+        ended,
+        int(ray.get(added, timeout=90)[0]),
+        int(ray.get(made, timeout=90)[0]),
+        [int(ray.get(ref, timeout=90)[0]) for ref in generated],
+        attempt(lambda: ray.get(once, timeout=90))[:2],
+        ray.get(actor.give.remote(), timeout=90)[:2],
+        attempt(lambda: ray.get(bound.give.remote(), timeout=90))[:2],
+        ray.get(waiting, timeout=90),
+        [os.path.getsize(os.path.join(folder, name)) for name in ("3", "5")],
+    ]
+    shutil.rmtree(folder)
+    return out
+
+
+@scenario
+def owners_that_die():
+    @ray.remote(num_cpus=0)
+    class Owner:
+        def put(self):
+            return [ray.put(np.zeros(200_000)), ray.remote(lambda: np.ones(200_000)).remote()]
+
+    owner = Owner.remote()
+    refs = ray.get(owner.put.remote())
+    sums = [float(ray.get(ref).sum()) for ref in refs]
+    ray.kill(owner)
+    out = [sums]
+    with contextlib.suppress(Exception):
+        eventually(lambda: isinstance(attempt(lambda: ray.get(owner.put.remote())), list))
+    for ref in refs:
+        out.append(eventually(lambda ref=ref: attempt(lambda: float(ray.get(ref, timeout=30).sum()) * 0)))
+    return out
+
+
+if __name__ == "__main__":
+    scenarios.run()

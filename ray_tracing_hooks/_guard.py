@@ -24,7 +24,9 @@ MOST_REPORTS = 100
 
 _MOST_TEXT = 1000
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+"""One that can be taken again: a signal handler or a finalizer may come in between and have something to report."""
+
 _reported: set[str] = set()
 _reporter: Callable[[str], None] | None = None
 _strict = False
@@ -32,7 +34,7 @@ _strict = False
 
 def _renew_lock() -> None:
     global _lock  # noqa: PLW0603 - another thread may have held the old one when this process was forked
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)
@@ -76,10 +78,26 @@ def report(message: str) -> None:
 
 def failed(doing: str, error: Exception) -> None:
     """For the plain ``try`` of a path that every call takes: does with the error what :class:`guarded` does."""
-    if _strict:
+    if _strict or _is_of_signal_handler(error):
         raise error
     report(f"{doing} failed: {describe(error)}; your program goes on without it")
     _log(logging.DEBUG, f"{doing} failed", error)
+
+
+def _is_of_signal_handler(error: BaseException) -> bool:
+    """Whether a signal handler of the program's raised this error: a function, a method, or an object to be called."""
+    import signal  # noqa: PLC0415  only where something has failed
+
+    codes = set()
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        codes.add(getattr(handler, "__code__", None) or getattr(vars(type(handler)).get("__call__"), "__code__", None))
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def describe(error: BaseException) -> str:
@@ -102,7 +120,8 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
         with guarded("setting up tracing") as guard:
             guard.strict = settings().strict
 
-    KeyboardInterrupt, SystemExit and their like are no faults of ours and pass. Of an async function or a generator
+    KeyboardInterrupt, SystemExit and their like are no faults of ours and pass. So does what a signal handler of the
+    program's raises, such as a time-out, that came while code of ours was running. Of an async function or a generator
     only the call is guarded, not the body. Meant for set-up and background work: on a path that every call takes a
     plain ``try`` with :func:`failed` costs a tenth.
     """

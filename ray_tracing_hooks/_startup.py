@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from ray_tracing_hooks._ray.process import RayProcess
+    from ray_tracing_hooks._record.recorder import Recorder
     from ray_tracing_hooks._settings import Settings
     from ray_tracing_hooks._ship.plan import ShipPlan
     from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -178,6 +179,20 @@ def _disconnected() -> None:
     _connection_patches.undo()
 
 
+def _forked() -> None:
+    """In a forked child: it has no connection to Ray, and its parent ends what it has begun.
+
+    Spans of the API are recorded, by a spool file of the child's own.
+    """
+    global _connection
+    connection, _connection = _connection, None
+    if connection is not None:
+        connection.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class Connection:
     """Tracing of this process from ``ray.init`` to ``ray.shutdown``."""
 
@@ -202,6 +217,7 @@ class Connection:
         self._plan = self._make_plan(exporters)
         self._spool = self._make_spool() if exporters else None
         self._writer: SpoolWriter | None = None
+        self._recorder: Recorder | None = None
         self._instrument(environ)
         # What fails from here on leaves a connection that records, and delivers at its end.
         if self._spool is not None:
@@ -266,8 +282,13 @@ class Connection:
             sampler = from_sdk()
         parts = self.settings.ray if self._spool is not None else frozenset()
         known = resource.attributes(self.process.resource_attributes(), environ)
-        self._writer = SpoolWriter(self._spool or os.devnull, on_problem=report, watch=self._keep_shipped)
-        recorder = Recorder(
+        self._writer = SpoolWriter(
+            self._spool or os.devnull,
+            on_problem=report,
+            watch=self._keep_shipped,
+            of_child=resource.of_child(known),
+        )
+        self._recorder = recorder = Recorder(
             self._writer,
             resource=wire.resource(known),
             scope=wire.scope(names.SCOPE, known[names.DISTRO_VERSION]),
@@ -390,6 +411,14 @@ class Connection:
         self._writer.close()
         if self.process.is_driver:
             self._flush(until_writers_end=False)
+
+    def leave_to_parent(self) -> None:
+        """For a forked child, which has none of this connection but the place where its own spans go."""
+        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+
+        tracing.active = None
+        if self._recorder is not None:
+            self._recorder.leave_to_parent()
 
     def close(self) -> None:
         """Stop tracing Ray, and in a driver wait until this node's spans have been delivered.

@@ -69,7 +69,8 @@ class Recorder:
         self.sampler = sampler
         self.fallback: Parent | None = None
         self.observer: Callable[[bytes], None] | None = None
-        self._writer = writer
+        self._begin: Callable[[bytes, bytes], None] = writer.start
+        self._write: Callable[[bytes, bytes], None] = writer.span
         self._prefix = U16.pack(writer.scope(resource, scope))
 
     def parent(self, context: context_api.Context) -> Parent | None:
@@ -146,14 +147,23 @@ class Recorder:
             head,
             first_attributes,
         )
-        self._writer.start(self._prefix, head)
+        self._begin(self._prefix, head)
         return span
 
     def ended(self, encoded: bytes) -> None:
         """Write a span that has ended."""
-        self._writer.span(self._prefix, encoded)
+        self._write(self._prefix, encoded)
         if self.observer is not None:
             self.observer(encoded)
+
+    def leave_to_parent(self) -> None:
+        """For a forked child: what has begun here ends in the parent, and would be there twice if it ended here too."""
+        self._begin = self._write = _nothing
+        self.observer = None
+
+
+def _nothing(_prefix: bytes, _encoded: bytes) -> None:
+    pass
 
 
 def _ids(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:

@@ -7,6 +7,7 @@ starts a span, adds a processor, or asks what it is.
 
 from __future__ import annotations
 
+import atexit
 import copyreg
 import os
 import threading
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._spool.writer import SpoolWriter
 
 _lock = threading.RLock()
+_is_building = False
 _provider: PendingTracerProvider | None = None
 _processor: SpoolSpanProcessor | None = None
 _writer: SpoolWriter | None = None
@@ -35,6 +37,25 @@ _resource: dict[str, Any] = {}
 _targets: Callable[[], frozenset[str]] = frozenset
 _replaced: list[Any] = []
 """Span processors of the program's that we do the work of."""
+
+
+def _hold() -> None:
+    _lock.acquire()
+
+
+def _let_go() -> None:
+    _lock.release()
+
+
+def _renew() -> None:
+    global _lock  # noqa: PLW0603  the old one is held by a thread that the child has not
+    _lock = threading.RLock()
+    if _processor is not None:
+        _processor.after_fork_in_child()
+
+
+# No fork while the SDK is being imported in another thread: the child could never finish that import.
+os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_renew)
 
 
 def install(
@@ -239,13 +260,14 @@ class PendingTracerProvider(trace.TracerProvider):
     @property  # type: ignore[misc]  # mypy takes it for a variable
     def __class__(self) -> type:
         # What isinstance() asks after the type itself: whoever asks wants the real thing.
-        return type(_build(self))
+        _build(self)
+        return type(self)
 
     def __getattr__(self, name: str) -> Any:
         # Only called for what this class has not: an attribute of the SDK's provider.
-        if name.startswith("__"):
+        if name.startswith("__") or not _build(self):
             raise AttributeError(name)
-        return getattr(_build(self), name)
+        return getattr(self, name)
 
 
 class PendingTracer(trace.Tracer):
@@ -260,7 +282,9 @@ class PendingTracer(trace.Tracer):
         current = trace._TRACER_PROVIDER  # noqa: SLF001  in the user's code, where a call more would cost
         if self._tracer is None or self._provider is not current:
             # Another provider has been set since, and without us this tracer would be one of it.
-            self._provider = current if type(current) is not PendingTracerProvider else _build(current)
+            if type(current) is PendingTracerProvider and not _build(current):
+                return trace.NoOpTracer()
+            self._provider = current
             self._tracer = _get_tracer(*self._arguments)
         return self._tracer
 
@@ -303,27 +327,48 @@ def _reduce_sdk_tracer(tracer: Any) -> Any:
     return _get_tracer, (scope.name, scope.version, scope.schema_url, attributes)
 
 
-def _build(pending: PendingTracerProvider) -> Any:
-    """Make ``pending`` an SDK provider, in place: whoever holds it holds the real one from then on."""
+def _build(pending: PendingTracerProvider) -> bool:
+    """Make ``pending`` an SDK provider, in place: whoever holds it holds the real one from then on.
+
+    False for a signal handler or a finalizer that comes while it is being made, in the same thread: the SDK is half
+    imported then, and of no use.
+    """
+    global _is_building  # noqa: PLW0603  as the provider
     with _lock:
         if type(pending) is not PendingTracerProvider:
-            return pending
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  this is what was put off
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+            return True
+        if _is_building:
+            return False
+        _is_building = True
+        try:
+            _build_now(pending)
+        finally:
+            _is_building = False
+    return True
 
-        from ray_tracing_hooks._sdk.limits import limits_for_sdk  # noqa: PLC0415
-        from ray_tracing_hooks._sdk.sampling import sampler_for_sdk  # noqa: PLC0415
 
-        # Limits and sampler are read here, since the SDK raises, in the user's code, where some of them are wrong.
-        real = TracerProvider(
-            resource=Resource(_resource),
-            sampler=sampler_for_sdk(os.environ),
-            span_limits=limits_for_sdk(_recorder.limits) if _recorder is not None else None,
-        )
-        real.add_span_processor(_shared_processor())
-        # A weak at-fork callback of `real` would go with it; the resource of a child is then its parent's.
-        pending.__dict__.update(real.__dict__)
-        # Past the property of the same name.
-        object.__dict__["__class__"].__set__(pending, TracerProvider)
-        _look_at_others(pending)
-        return pending
+def _build_now(pending: PendingTracerProvider) -> None:
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  this is what was put off
+    from opentelemetry.sdk.trace import Tracer, TracerProvider  # noqa: PLC0415
+
+    from ray_tracing_hooks._sdk.ids import IdGenerator  # noqa: PLC0415
+    from ray_tracing_hooks._sdk.limits import limits_for_sdk  # noqa: PLC0415
+    from ray_tracing_hooks._sdk.sampling import sampler_for_sdk  # noqa: PLC0415
+
+    copyreg.pickle(Tracer, _reduce_sdk_tracer)
+    # Limits and sampler are read here, since the SDK raises, in the user's code, where some of them are wrong.
+    real = TracerProvider(
+        resource=Resource(_resource),
+        sampler=sampler_for_sdk(os.environ),
+        id_generator=IdGenerator(),
+        span_limits=limits_for_sdk(_recorder.limits) if _recorder is not None else None,
+        # Or `real` would stay, and with it its at-fork callback, which asks resource detectors in threads: a child of a
+        # child hangs in that. What is different in a child, the spool's writer knows.
+        shutdown_on_exit=False,
+    )
+    real.add_span_processor(_shared_processor())
+    pending.__dict__.update(real.__dict__)
+    # Past the property of the same name.
+    object.__dict__["__class__"].__set__(pending, TracerProvider)
+    pending.__dict__["_atexit_handler"] = atexit.register(pending.shutdown)  # as the SDK does it
+    _look_at_others(pending)

@@ -30,25 +30,37 @@ class SpoolSpanProcessor(SpanProcessor):
     def __init__(self) -> None:
         self.writer: SpoolWriter | None = None
         self._prefixes: dict[tuple[int, int, int], tuple[Any, Any, bytes]] = {}
+        self._begun_in_child: set[int] | None = None
+        """In a forked child the ids of the spans that it has begun: others are its parent's, who ends them."""
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         writer = self.writer
         if writer is None:
             return
         try:
+            if self._begun_in_child is not None:
+                self._begun_in_child.add(span.context.span_id)
             writer.start(self._prefix(writer, span), encode.span_start(span))
         except Exception as error:  # noqa: BLE001  the span is the user's, the fault would be ours
-            failed(f"recording the start of the span {span.name!r}", error)
+            failed(f"recording the start of the span {str(span.name)[:100]!r}", error)
 
     def on_end(self, span: ReadableSpan) -> None:
         writer = self.writer
         context = span.get_span_context()
         if writer is None or context is None or not context.trace_flags & 0x01:
             return
+        if self._begun_in_child is not None:
+            if context.span_id not in self._begun_in_child:
+                return
+            self._begun_in_child.discard(context.span_id)
         try:
             writer.span(self._prefix(writer, span), encode.span(span))
         except Exception as error:  # noqa: BLE001  as above
-            failed(f"recording the span {span.name!r}", error)
+            failed(f"recording the span {str(span.name)[:100]!r}", error)
+
+    def after_fork_in_child(self) -> None:
+        """From now on only spans that begin here are recorded here."""
+        self._begun_in_child = set()
 
     def shutdown(self) -> None:
         pass

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import platform
 import socket
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
 from opentelemetry.version import __version__ as opentelemetry_version
 
 from ray_tracing_hooks import __version__, names
+from ray_tracing_hooks._record import wire
 
 DEFAULT_SERVICE_NAME = "ray"
 
@@ -64,6 +67,30 @@ def attributes(of_ray: Mapping[str, str], environ: Mapping[str, str]) -> dict[st
             },
         }
     return {**found, **from_environment(environ)}
+
+
+def of_child(parents: Mapping[str, Any]) -> Callable[[bytes], bytes]:
+    """For a forked child: makes of an encoded Resource of its parent's, whose attributes are ``parents``, its own.
+
+    An instance id that the user has chosen stays.
+    """
+    inherited = {"process.pid": parents.get("process.pid")}
+    instance = str(parents.get("service.instance.id"))
+    with contextlib.suppress(ValueError):
+        if uuid.UUID(instance).version == 5:
+            inherited["service.instance.id"] = instance
+
+    @functools.lru_cache(maxsize=1)
+    def replacements(pid: int) -> list[tuple[bytes, bytes]]:
+        own = {"process.pid": pid, "service.instance.id": str(uuid.uuid4())}
+        return [(wire.resource({key: value}), wire.resource({key: own[key]})) for key, value in inherited.items()]
+
+    def renewed(resource: bytes) -> bytes:
+        for old, new in replacements(os.getpid()):
+            resource = resource.replace(old, new)
+        return resource
+
+    return renewed
 
 
 def _host() -> dict[str, str]:

@@ -22,6 +22,7 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sinks import usable
+from ray_tracing_hooks._spool.layout import FORKED
 from ray_tracing_hooks._spool.reader import count_spans
 
 _SOON, _IDLE = 0.05, 1.0
@@ -378,12 +379,15 @@ class Shipper:
 
 
 def _is_writing(look: Look, asking_pid: int) -> bool:
-    """Whether a process other than the one that asks holds a segment, or let go of it a moment ago and still runs."""
+    """Whether a process other than the one that asks holds a segment, or let go of it a moment ago and still runs.
+
+    One that was forked from Ray's does not count: it may go on for as long as it likes.
+    """
     now = time.monotonic()
     return any(
         process.alive or (process.ended_at is None and now - process.let_go < _EXITING)
         for name, process in look.processes.items()
-        if name.partition("-")[0] != str(asking_pid)
+        if name.partition("-")[0] != str(asking_pid) and not name.endswith(FORKED)
     )
 
 

@@ -11,6 +11,7 @@ from ray_tracing_hooks._private import inside, open_folder
 from ray_tracing_hooks._ship.environment import is_of_delivery, of_delivery
 from ray_tracing_hooks._ship.files import take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._spool.inherited import being_opened
 
 _PATIENCE = 30.0
 _MODULE = "ray_tracing_hooks._ship"
@@ -26,11 +27,12 @@ def ensure_running(
     OSError where the folder or the process cannot be made. With ``patient`` nothing is started within half a minute of
     the last start: a shipper that ends at once is not started again and again by all processes of a node.
     """
-    folder = open_folder(spool_dir)
-    try:
-        return _start_unless_running(spool_dir, inside(folder), plan, environ, patient=patient)
-    finally:
-        os.close(folder)
+    with being_opened(spool_dir):
+        folder = open_folder(spool_dir)
+        try:
+            return _start_unless_running(spool_dir, inside(folder), plan, environ, patient=patient)
+        finally:
+            os.close(folder)
 
 
 def _start_unless_running(

@@ -22,7 +22,8 @@ are found at a fixed place without decoding: see :data:`TRACE_ID` and :data:`SPA
 A record is written with one ``os.write`` on an ``O_APPEND`` descriptor. What was written survives the death of the
 writer, and a record cut short by a full disk or a lost machine fails its length or checksum.
 
-A segment is called ``<process>.<sequence>.spool``. While its process lives, the newest segment of a process holds an
+A segment is called ``<process>.<sequence>.spool``; the name of a process that was forked from one of Ray's ends in
+:data:`FORKED`. While its process lives, the newest segment of a process holds an
 exclusive ``flock``; the kernel drops it with the process, whatever ended it. A process is dead when none of its
 segments is locked.
 """
@@ -32,6 +33,7 @@ from __future__ import annotations
 import struct
 
 MAGIC = b"RTHSPL1\n"
+FORKED = "-fork"
 SUFFIX = ".spool"
 
 FRAME = struct.Struct("<IIB")
@@ -46,7 +48,7 @@ SPAN = 4
 DROPPED = 5
 
 MAX_PAYLOAD = 16 * 1024 * 1024
-"""A longer payload is taken for damage: no span is that large, since strings and lists are limited when recorded."""
+"""A longer payload is taken for damage: the writer leaves out what is largest of a span that would take more."""
 
 MAX_SEGMENT = 64 * 1024 * 1024
 """A larger file is no segment: a writer begins the next one at a quarter of this and a record."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import secrets
 import threading
@@ -11,11 +13,15 @@ import time
 import zlib
 from collections.abc import Callable
 
-from ray_tracing_hooks._private import open_file, open_folder
+from ray_tracing_hooks._formats.shorten import shorten
+from ray_tracing_hooks._private import inside, open_file, open_folder
+from ray_tracing_hooks._spool.inherited import being_opened
 from ray_tracing_hooks._spool.layout import (
     DROPPED,
+    FORKED,
     FRAME,
     MAGIC,
+    MAX_PAYLOAD,
     RESOURCE,
     SCOPE,
     SPAN,
@@ -27,10 +33,33 @@ from ray_tracing_hooks._spool.layout import (
 )
 
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
+_LEAST_SEGMENT_BYTES = 64 * 1024
+_SEGMENTS = 64
+
+_LOOK_SECONDS = 1.0
+"""How often a process that writes looks, at most, whether its segment is still there."""
+
+_RETRY_SECONDS = 1.0
+"""How long after a failure to make a segment it is tried again."""
+
+_SAID_SECONDS = 60.0
+"""A disk that is full, has room and is full again is told of once in so many seconds."""
+
+_COPY_BYTES = 1024 * 1024
 
 WATCH_SECONDS = 10.0
 """How often a process that writes looks, at most, whether there is somebody who reads."""
 
+_MAX_START = 64 * 1024
+"""What the record of a span that has begun may take: it is only there to be seen if the span never ends."""
+
+_HELD = -2
+"""In place of a descriptor: there will be one in a moment, when whoever is opening it goes on."""
+
+_FULL = 1 << 62
+"""More than any segment holds: the next record begins another one."""
+
+_write = os.write
 _pack_frame = FRAME.pack
 _crc32 = zlib.crc32
 _monotonic = time.monotonic
@@ -41,9 +70,16 @@ class SpoolWriter:
     """Appends the records of this process to its own segment files in ``directory``.
 
     The first segment is made at the first record, so a process that records nothing leaves nothing. A forked child
-    starts files of its own: its inherited descriptor is closed, so that the lock tells of the parent alone.
+    starts files of its own: its inherited descriptor is closed, so that the lock tells of the parent alone, and
+    ``of_child`` makes of each inherited resource that of the child.
 
-    ``watch`` is called every :data:`WATCH_SECONDS` at most, in a thread that has just written. It must not raise.
+    Nothing is kept in memory: a span that the disk does not take is dropped and counted, and as soon as the disk takes
+    something again the count is written. That spans are being dropped is told to ``on_problem``, once each time it
+    begins, and at most once a minute. A segment that somebody removed is written again.
+
+    It may be used from all threads, and again from a signal handler or a finalizer that comes in the middle of a call.
+    ``watch`` is called every :data:`WATCH_SECONDS` at most, in a thread that has just written. ``on_problem`` is called
+    where no lock is held. Neither must raise.
     """
 
     def __init__(
@@ -53,22 +89,34 @@ class SpoolWriter:
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         on_problem: Callable[[str], None] = lambda _message: None,
         watch: Callable[[], None] = lambda: None,
+        of_child: Callable[[bytes], bytes] = lambda resource: resource,
     ) -> None:
         self.directory = directory
         self._segment_bytes = segment_bytes
         self._on_problem = on_problem
         self._watch = watch
         self._watch_at = time.monotonic() + WATCH_SECONDS
+        self._of_child = of_child
+        self._is_child = False
         self._lock = threading.RLock()
-        self._resources: list[bytes] = []
-        self._scopes: list[tuple[int, bytes]] = []
+        self._numbers = itertools.count()
+        self._resources: dict[bytes, int] = {}
+        self._scopes: dict[tuple[bytes, bytes], int] = {}
         self._scope_ids: dict[tuple[bytes, bytes], int] = {}
         self._descriptor = -1
-        self._written = 0
+        self._is_open = False
+        self._written = _FULL
         self._sequence = 0
         self._process = ""
-        self._dropped = 0
+        self._look_at = 0.0
         self._refused_until = 0.0
+        self._refusal = ""
+        self._dropped = 0
+        self._failing = False
+        self._episodes = 0
+        self._silent_until = 0.0
+        self._is_opening = False
+        self._held: list[tuple[bytes, int]] = []
         _writers.append(self)
 
     def scope(self, resource: bytes, scope: bytes) -> int:
@@ -78,151 +126,268 @@ class SpoolWriter:
         if known is not None:
             return known
         with self._lock:
-            known = self._scope_ids.get(key)
-            if known is None:
-                definitions = b""
-                if resource not in self._resources:
-                    self._resources.append(resource)
-                    definitions = self._define_resource(len(self._resources) - 1)
-                self._scopes.append((self._resources.index(resource), scope))
-                known = len(self._scopes) - 1
-                definitions += self._define_scope(known)
-                if self._descriptor >= 0:
-                    self._append(definitions, 0)
-                self._scope_ids[key] = known
-        return known
+            # In single steps: a signal handler that comes in between may define the same scope, or another one.
+            if resource not in self._resources:
+                self._resources.setdefault(resource, next(self._numbers))
+            if key not in self._scopes:
+                self._scopes.setdefault(key, next(self._numbers))
+            if self._is_open:
+                try:
+                    _write_whole(self._descriptor, self._define_resource(resource) + self._define_scope(key))
+                except OSError:
+                    # Spans of a scope that their segment does not define would be lost. The next segment defines all.
+                    self._let_go()
+            # Only now, since from now on other threads use it.
+            return self._scope_ids.setdefault(key, self._scopes[key])
 
     def span(self, prefix: bytes, span: bytes) -> None:
         """Write a span that has ended. ``prefix`` is the scope id as two little-endian bytes."""
         payload = prefix + span
+        if len(payload) > MAX_PAYLOAD:
+            payload = prefix + self._shortened(span)
         self._append(_pack_frame(len(payload), _crc32(payload, _SPAN_KIND), SPAN) + payload, 1)
         # Here, where no lock is held: who watches may log, and a log may record a span.
-        if (now := _monotonic()) > self._watch_at:
-            self._watch_at = now + WATCH_SECONDS
-            self._watch()
+        if (now := _monotonic()) > self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            self._look_after_segment()
+            if now > self._watch_at:
+                self._watch_at = now + WATCH_SECONDS
+                self._watch()
 
     def start(self, prefix: bytes, span: bytes) -> None:
         """Write that a span has begun, so that it is known even if this process is killed before it ends."""
         payload = prefix + span
+        if len(payload) > _MAX_START:
+            payload = prefix + shorten(span, _MAX_START)
         self._append(_frame(START, payload), 0)
 
     @property
     def is_open(self) -> bool:
         """Whether there is a segment that this process is writing to."""
-        return self._descriptor >= 0
+        return self._is_open
 
     def close(self) -> None:
         """Let go of the current segment; the next record would start another one."""
+        self._look_after_segment()
+        if self._failing:
+            self._recovered()
+        self._let_go()
+
+    def _let_go(self) -> None:
         with self._lock:
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            if self._is_open:
+                self._is_open, self._written = False, _FULL
+                # The number stays ours and refuses to be written to: a thread that is about to write must not hit a
+                # file of the program's that has got the number meanwhile.
+                nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                os.dup2(nothing, self._descriptor, inheritable=False)
+                os.close(nothing)
 
     def _append(self, record: bytes, spans: int) -> None:
         # One write on an O_APPEND descriptor is atomic among the threads of this process, so the lock is taken only
         # where the descriptor may change. `_written` may lose a racing update: it only decides when to roll over.
         descriptor = self._descriptor
-        if descriptor < 0 or self._written > self._segment_bytes:
+        if self._written > self._segment_bytes:
             descriptor = self._open()
-        if descriptor < 0:
-            self._dropped += spans
-            return
-        try:
-            _write_whole(descriptor, record)
-        except OSError as error:
-            # A full disk may take part of a record. The part fails its checksum and is skipped by the reader.
-            self._refused(error, spans)
-            return
+        while True:
+            if descriptor < 0:
+                if descriptor == _HELD:
+                    self._held.append((record, spans))
+                else:
+                    self._drop(spans, self._refusal)
+                return
+            try:
+                _write_whole(descriptor, record)
+            except OSError as error:
+                if error.errno == errno.EBADF and not self._is_open:
+                    descriptor = self._open()  # closed in another thread, just now
+                    continue
+                # A full disk may take part of a record. The part fails its checksum and is skipped by the reader.
+                problem = f"writing to the spool {self.directory!r} failed: {error.strerror}"
+                self._drop(spans, f"spans of this process are being dropped: {problem}")
+                return
+            break
         self._written += len(record)
-        if self._dropped:
-            self._report_dropped()
+        if self._failing:
+            self._recovered()
 
-    def _report_dropped(self) -> None:
-        with self._lock:
-            count, self._dropped = self._dropped, 0
-            if count:
-                self._append(_frame(DROPPED, U64.pack(count)), 0)
-
-    def _refused(self, error: OSError, spans: int) -> None:
-        self._dropped += spans
+    def _shortened(self, span: bytes) -> bytes:
         self._on_problem(
-            f"spans of this process are being dropped: writing to the spool {self.directory!r} failed: {error.strerror}"
+            f"a span of {len(span) >> 20} MiB is more than the {MAX_PAYLOAD >> 20} MiB that one may take: "
+            "its largest attributes, events and links are left out and counted as dropped"
         )
+        return shorten(span, MAX_PAYLOAD - U16.size)
+
+    def _drop(self, spans: int, problem: str) -> None:
+        if not spans:
+            return
+        now = _monotonic()
+        with self._lock:
+            self._dropped += spans
+            say = not self._failing and now >= self._silent_until
+            self._failing = True
+            if say:
+                self._silent_until = now + _SAID_SECONDS
+                self._episodes += 1
+                if self._episodes > 1:
+                    problem += f" (for the {self._episodes}. time)"
+        # Without the lock: what handles the report may log, and a thread that logs may be about to write.
+        if say:
+            self._on_problem(problem)
+
+    def _recovered(self) -> None:
+        with self._lock:
+            count, self._dropped, self._failing = self._dropped, 0, False
+        if count:
+            self._append(_frame(DROPPED, U64.pack(count)), count)
 
     def _open(self) -> int:
+        """The descriptor to write to, of a new segment if it is time; negative if there is none."""
         with self._lock:
-            if self._descriptor >= 0 and self._written <= self._segment_bytes:
+            if self._is_open and self._written <= self._segment_bytes:
                 return self._descriptor
-            if time.monotonic() < self._refused_until:
-                return -1
-            if not self._process:
-                self._process = f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(2)}"
-            name = segment_name(self._process, self._sequence)
-            try:
-                # The shipper removes the folder when everything is delivered, and a last span may come after that.
-                folder = open_folder(self.directory)
+            if self._is_opening:
+                # A signal handler or a finalizer came in the middle of what follows, in this very thread.
+                return self._descriptor if self._is_open else _HELD
+            if time.monotonic() >= self._refused_until:
+                self._is_opening = True
                 try:
-                    descriptor, size = self._make_segment(folder, name)
+                    self._begin_segment()
+                except OSError as error:
+                    # Try again later rather than at every span.
+                    self._refused_until = time.monotonic() + _RETRY_SECONDS
+                    self._refusal = (
+                        f"spans of this process are being dropped: no file can be made in the spool "
+                        f"{self.directory!r}: {error.strerror}"
+                    )
                 finally:
-                    os.close(folder)
-            except OSError as error:
-                # Try again later rather than at every span.
-                self._refused_until = time.monotonic() + 1.0
-                self._on_problem(
-                    "spans of this process are being dropped: the spool file "
-                    f"{os.path.join(self.directory, name)!r} cannot be made: {error.strerror}"
-                )
-                return -1
-            self._written = size
-            self._sequence += 1
-            if self._descriptor >= 0:
-                # In place, so that a thread which is about to write to the old number writes to the new segment, never
-                # to a file that somebody else opened meanwhile. The old segment's lock goes only now that the new
-                # one is held: there is no moment in which this process looks dead.
-                os.dup2(descriptor, self._descriptor, inheritable=False)
-                os.close(descriptor)
-            else:
-                self._descriptor = descriptor
-            return self._descriptor
+                    self._is_opening = False
+            # Where no further segment can be made, the current one goes on.
+            descriptor = self._descriptor if self._is_open else -1
+        while self._held:
+            self._append(*self._held.pop(0))
+        return descriptor
 
-    def _make_segment(self, folder: int, name: str) -> tuple[int, int]:
-        """A new segment, locked and with its definitions before anybody can see it: its descriptor and size."""
-        head = MAGIC
-        head += b"".join(self._define_resource(index) for index in range(len(self._resources)))
-        head += b"".join(self._define_scope(index) for index in range(len(self._scopes)))
-        unseen = name + ".new"
-        descriptor = open_file(unseen, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, folder=folder)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _write_whole(descriptor, head)
-            os.rename(unseen, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except OSError:
+    def _begin_segment(self) -> None:
+        if not self._process:
+            kind = FORKED if self._is_child else ""
+            self._process = f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(2)}{kind}"
+        self._look_after_segment()
+        with being_opened(self.directory):
+            descriptor, size = self._make_segment(self._sequence)
+            self._sequence += 1
+            self._use(descriptor)
+        self._is_open, self._written = True, size
+
+    def _use(self, descriptor: int) -> None:
+        if self._descriptor >= 0:
+            # In place, so that a thread which is about to write to the old number writes to the new segment, never
+            # to a file that somebody else opened meanwhile. The old segment's lock goes only now that the new
+            # one is held: there is no moment in which this process looks dead.
+            os.dup2(descriptor, self._descriptor, inheritable=False)
             os.close(descriptor)
-            os.unlink(unseen, dir_fd=folder)
-            raise
+        else:
+            self._descriptor = descriptor
+
+    def _look_after_segment(self) -> None:
+        """Write a segment again that somebody has removed, and leave one that somebody has cut."""
+        with self._lock:
+            if not self._is_open:
+                return
+            try:
+                found = os.fstat(self._descriptor)
+                if not found.st_nlink:
+                    self._restore()
+                elif found.st_size < self._written <= self._segment_bytes:
+                    self._let_go()  # its definitions are gone
+            except OSError:
+                pass  # it is tried again, and until then the file takes what comes
+
+    def _restore(self) -> None:
+        """Make a removed segment anew, with all that is in it, under its name: who has read some of it goes on there.
+
+        Raises OSError.
+        """
+        source = os.open(inside(self._descriptor), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with being_opened(self.directory):
+                descriptor, _ = self._make_segment(self._sequence - 1, source)
+                self._use(descriptor)
+            # What other threads wrote meanwhile.
+            _copy(source, self._descriptor)
+        finally:
+            os.close(source)
+
+    def _make_segment(self, sequence: int, source: int = -1) -> tuple[int, int]:
+        """A new segment, locked and with its definitions before anybody can see it: its descriptor and size.
+
+        Where there is a ``source``, what can be read from there is what the segment begins with.
+        """
+        head = b""
+        if source < 0:
+            head += MAGIC
+            head += b"".join(self._define_resource(resource) for resource in list(self._resources))
+            head += b"".join(self._define_scope(key) for key in list(self._scopes))
+        name = segment_name(self._process, sequence)
+        unseen = name + ".new"
+        # The shipper removes the folder when everything is delivered, and a last span may come after that.
+        folder = open_folder(self.directory)
+        try:
+            descriptor = open_file(unseen, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, folder=folder)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _write_whole(descriptor, head)
+                if source >= 0:
+                    _copy(source, descriptor)
+                os.rename(unseen, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                os.close(descriptor)
+                with contextlib.suppress(OSError):
+                    os.unlink(unseen, dir_fd=folder)
+                raise
+        finally:
+            os.close(folder)
         return descriptor, len(head)
 
-    def _define_resource(self, index: int) -> bytes:
-        return _frame(RESOURCE, U16.pack(index) + self._resources[index])
+    def _define_resource(self, resource: bytes) -> bytes:
+        described = self._of_child(resource) if self._is_child else resource
+        return _frame(RESOURCE, U16.pack(self._resources[resource]) + described)
 
-    def _define_scope(self, index: int) -> bytes:
-        resource, scope = self._scopes[index]
-        return _frame(SCOPE, TWO_U16.pack(index, resource) + scope)
+    def _define_scope(self, key: tuple[bytes, bytes]) -> bytes:
+        return _frame(SCOPE, TWO_U16.pack(self._scopes[key], self._resources[key[0]]) + key[1])
 
     def _after_fork_in_child(self) -> None:
         self._lock = threading.RLock()
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
         self._descriptor = -1
-        self._written = 0
+        self._is_open, self._written = False, _FULL
         self._sequence = 0
         self._process = ""
         self._dropped = 0
+        self._failing = False
+        self._is_opening = False
+        self._held = []
+        self._is_child = True
+        # At its first span: whoever reads may have ended with the parent.
+        self._look_at = self._watch_at = 0.0
+
+
+def segment_bytes(cap: int) -> int:
+    """How large segments may be in a spool that may take ``cap`` bytes: only whole ones are removed to keep to it."""
+    return max(_LEAST_SEGMENT_BYTES, min(DEFAULT_SEGMENT_BYTES, cap // _SEGMENTS))
 
 
 def _write_whole(descriptor: int, data: bytes) -> None:
-    if os.write(descriptor, data) != len(data):
+    if _write(descriptor, data) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _copy(source: int, descriptor: int) -> None:
+    """Write what is left to read in ``source``. Raises OSError."""
+    while data := os.read(source, _COPY_BYTES):
+        _write_whole(descriptor, data)
 
 
 def _frame(kind: int, payload: bytes) -> bytes:

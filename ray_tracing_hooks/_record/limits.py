@@ -1,11 +1,12 @@
-"""Span limits, by the variables of the OpenTelemetry specification."""
+"""Span limits, by the variables of the OpenTelemetry specification, and what they and the SDK make of attributes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 _COUNT_DEFAULT = 128
+_MAX_DEPTH = 20
 
 
 class SpanLimits(NamedTuple):
@@ -13,6 +14,9 @@ class SpanLimits(NamedTuple):
 
     attributes: int | None = _COUNT_DEFAULT
     value_length: int | None = None
+    """Of the texts in the span's own attributes."""
+    other_value_length: int | None = None
+    """Of those in the attributes of its events and links."""
     events: int | None = _COUNT_DEFAULT
     links: int | None = _COUNT_DEFAULT
     event_attributes: int | None = _COUNT_DEFAULT
@@ -26,6 +30,7 @@ class SpanLimits(NamedTuple):
         return cls(
             attributes=_limit(environ, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", count),
             value_length=_limit(environ, "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", length),
+            other_value_length=length,
             events=_limit(environ, "OTEL_SPAN_EVENT_COUNT_LIMIT", _COUNT_DEFAULT),
             links=_limit(environ, "OTEL_SPAN_LINK_COUNT_LIMIT", _COUNT_DEFAULT),
             event_attributes=_limit(environ, "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", count),
@@ -38,12 +43,70 @@ def _limit(environ: Mapping[str, str], variable: str, default: int | None) -> in
     return int(value) if value.isascii() and value.isdigit() else default
 
 
-def clip(value: Any, length: int | None) -> Any:
-    """The value with its texts cut to ``length`` characters."""
-    if length is None:
-        return value
+def put(attributes: dict[str, Any], key: Any, value: Any, most: int | None, length: int | None) -> int:
+    """Set one of at most ``most`` attributes, its texts cut to ``length``. Gives how many were dropped by that.
+
+    As in the SDK, the newest stay. What the caller does with a value later does not change the attribute.
+    """
+    if most == 0 or not isinstance(key, str) or not key:
+        return 1
+    return _put_cleaned(attributes, key, clean(value, length), most)
+
+
+def put_all(attributes: dict[str, Any], more: Mapping[Any, Any] | None, most: int | None, length: int | None) -> int:
+    """The same for several: here the SDK takes what can be made a text for a key."""
+    if not more:
+        return 0
+    cleaned = _clean_mapping(more, length, 0)
+    return len(more) - len(cleaned) + sum(_put_cleaned(attributes, *item, most) for item in cleaned.items())
+
+
+def _put_cleaned(attributes: dict[str, Any], key: str, value: Any, most: int | None) -> int:
+    if most == 0:
+        return 1
+    attributes.pop(key, None)
+    dropped = 0
+    if most is not None and len(attributes) >= most:
+        attributes.pop(next(iter(attributes), key), None)
+        dropped = 1
+    attributes[key] = value
+    return dropped
+
+
+def clean(value: Any, length: int | None, depth: int = 0) -> Any:
+    """What the SDK makes of a value: texts cut, containers copied, and a text of everything that OTLP has no type for.
+
+    Unlike there, a scalar of NumPy stays a number, and a bytearray stays bytes.
+    """
     if isinstance(value, str):
-        return value[:length]
-    if isinstance(value, (list, tuple)):
-        return [item[:length] if isinstance(item, str) else item for item in value]
-    return value
+        return value if length is None else value[:length]
+    if value is None or isinstance(value, (bool, int, float, bytes)):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if depth > _MAX_DEPTH:
+        return None
+    if isinstance(value, Sequence):
+        return tuple([clean(item, length, depth + 1) for item in value])
+    if isinstance(value, Mapping):
+        return _clean_mapping(value, length, depth + 1)
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "shape", None) == ():
+        plain = item()
+        if isinstance(plain, (str, bool, int, float, bytes)):
+            return clean(plain, length)
+    return str(value) if _has_text(value) else None
+
+
+def _clean_mapping(mapping: Mapping[Any, Any], length: int | None, depth: int) -> dict[str, Any]:
+    return {
+        key if isinstance(key, str) else str(key): clean(value, length, depth)
+        for key, value in mapping.items()
+        if key and (isinstance(key, str) or _has_text(key))
+    }
+
+
+def _has_text(value: Any) -> bool:
+    """Whether its text says more than its type and address."""
+    plain: tuple[object, object] = (object.__str__, object.__repr__)
+    return (type(value).__str__, type(value).__repr__) != plain

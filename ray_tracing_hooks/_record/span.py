@@ -13,10 +13,13 @@ from opentelemetry import trace
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record import wire
-from ray_tracing_hooks._record.limits import clip
+from ray_tracing_hooks._record.limits import put, put_all
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._record.recorder import Parent, Recorder, Template
+
+_MOST_TEXT = 64 * 1024
+"""Of the text of an exception, and of its stack trace, that much is kept: half of it from the end."""
 
 _UNSET, _OK, _ERROR = (trace.StatusCode.UNSET, trace.StatusCode.OK, trace.StatusCode.ERROR)
 
@@ -140,52 +143,59 @@ class RecordedSpan(trace.Span):
         if self.end_time is not None:
             return
         limits = self._recorder.limits
-        attributes = self._attributes
-        if limits.attributes is not None and key not in attributes and len(attributes) >= limits.attributes:
-            self._dropped_attributes += 1
-            return
-        attributes[key] = clip(value, limits.value_length)
+        try:
+            self._dropped_attributes += put(self._attributes, key, value, limits.attributes, limits.value_length)
+        except Exception as error:  # noqa: BLE001  a value of the user's may be anything, and without tracing nobody looks
+            failed("setting an attribute", error)
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        for key, value in attributes.items():
-            self.set_attribute(key, value)
+        if self.end_time is not None:
+            return
+        limits = self._recorder.limits
+        try:
+            self._dropped_attributes += put_all(self._attributes, attributes, limits.attributes, limits.value_length)
+        except Exception as error:  # noqa: BLE001  as above
+            failed("setting attributes", error)
 
     def add_event(self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None) -> None:
         if self.end_time is not None:
             return
         limits = self._recorder.limits
-        if limits.events is not None and len(self._events) >= limits.events:
-            # As in the SDK, the newest are kept.
-            self._dropped_events += 1
-            del self._events[0:1]
-            if limits.events == 0:
-                return
-        if attributes and limits.value_length is not None:
-            attributes = {key: clip(value, limits.value_length) for key, value in attributes.items()}
-        self._events.append(wire.event(name, time.time_ns() if timestamp is None else timestamp, attributes))
+        moment = time.time_ns() if timestamp is None else wire.nanoseconds(timestamp)
+        taken: dict[str, Any] = {}
+        try:
+            dropped = put_all(taken, attributes, limits.event_attributes, limits.other_value_length)
+            encoded = wire.event(name, moment, taken, dropped)
+        except Exception as error:  # noqa: BLE001  as above
+            failed("adding an event", error)
+            return
+        self._dropped_events += _append(self._events, encoded, limits.events)
 
     def add_link(self, context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
-        if self.end_time is not None or not context.is_valid:
+        if self.end_time is not None:
             return
         limits = self._recorder.limits
-        if limits.links is not None and len(self._links) >= limits.links:
-            self._dropped_links += 1
-            del self._links[0:1]
-            if limits.links == 0:
+        taken: dict[str, Any] = {}
+        try:
+            # What points nowhere is a link all the same if it says something, as the specification asks.
+            if not (context.is_valid or attributes or context.trace_state):
                 return
-        flags = 0x300 if context.is_remote else 0x100
-        self._links.append(
-            wire.link(
+            dropped = put_all(taken, attributes, limits.link_attributes, limits.other_value_length)
+            encoded = wire.link(
                 context.trace_id.to_bytes(16, "big"),
                 context.span_id.to_bytes(8, "big"),
                 context.trace_state.to_header(),
-                attributes,
-                flags,
+                taken,
+                0x300 if context.is_remote else 0x100,
+                dropped,
             )
-        )
+        except Exception as error:  # noqa: BLE001  as above
+            failed("adding a link", error)
+            return
+        self._dropped_links += _append(self._links, encoded, limits.links)
 
     def update_name(self, name: str) -> None:
-        if self.end_time is None:
+        if self.end_time is None and isinstance(name, str):
             self._name = name
 
     def set_status(self, status: trace.Status | trace.StatusCode, description: str | None = None) -> None:
@@ -193,10 +203,10 @@ class RecordedSpan(trace.Span):
         code = status.status_code if isinstance(status, trace.Status) else status
         if isinstance(status, trace.Status):
             description = status.description
-        if self.end_time is not None or self._status is _OK or code is _UNSET:
+        if self.end_time is not None or self._status is _OK or code is _UNSET or not isinstance(code, trace.StatusCode):
             return
         self._status = code
-        self._description = description if code is _ERROR else None
+        self._description = description if code is _ERROR and isinstance(description, str) else None
 
     def record_exception(
         self,
@@ -207,22 +217,27 @@ class RecordedSpan(trace.Span):
     ) -> None:
         if self.end_time is not None:
             return
-        details = exception_attributes(exception, exception.__traceback__)
-        details["exception.escaped"] = str(escaped)
-        if attributes:
-            details.update(attributes)
+        try:
+            details = exception_attributes(exception, exception.__traceback__)
+            details["exception.escaped"] = str(escaped)
+            details.update(attributes or {})
+        except Exception as error:  # noqa: BLE001  as above
+            failed("recording an exception", error)
+            return
         self.add_event("exception", details, timestamp)
 
     def end(self, end_time: int | None = None) -> None:
         if self.end_time is not None:
             return
-        self.end_time = time.time_ns() if end_time is None else end_time
+        self.end_time = time.time_ns() if end_time is None else wire.nanoseconds(end_time)
         encoded = self._head + wire.fixed64(0x41, self.end_time)
         try:
             encoded += self._additions()
         except Exception as error:  # noqa: BLE001  what user code added may be anything
-            failed(f"encoding what was added to the span {self.name!r}", error)
-        self._recorder.ended(encoded)
+            failed(f"encoding what was added to the span {self.name[:100]!r}", error)
+        finally:
+            # Also when a signal handler raises just now, such as Ray's when a task is cancelled.
+            self._recorder.ended(encoded)
 
     def __reduce__(self) -> Any:
         # A span that user code has put into something that Ray pickles is elsewhere a reference to it.
@@ -241,7 +256,8 @@ class RecordedSpan(trace.Span):
         self.add_event("exception", {**exception_attributes(error, traceback_), "exception.escaped": "True"})
 
     def _additions(self) -> bytes:
-        parts = [wire.attributes(self._attributes)] if self._attributes else []
+        # A copy: another thread may be setting one just now.
+        parts = [wire.attributes(self._attributes.copy())] if self._attributes else []
         if self._name is not None:
             # The last value of a singular field wins, in every protobuf reader.
             parts.append(wire.field(0x2A, wire.utf8(self._name)))
@@ -256,6 +272,15 @@ class RecordedSpan(trace.Span):
         if self._status is not _UNSET:
             parts.append(wire.status(self._status.value, self._description))
         return b"".join(parts)
+
+
+def _append(encoded: list[bytes], one: bytes, most: int | None) -> int:
+    """Append to a list of at most so many, and give how many were dropped by that: as in the SDK, the newest stay."""
+    encoded.append(one)
+    if most is None or len(encoded) <= most:
+        return 0
+    del encoded[0:1]
+    return 1
 
 
 def qualified_name(cls: type) -> str:
@@ -282,13 +307,20 @@ def summary(error: BaseException) -> str:
 def message_of(error: BaseException) -> str:
     """``str(error)``, also for one that cannot be shown."""
     try:
-        return str(error)
+        return _cut(str(error))
     except Exception:  # noqa: BLE001  a user's __str__ may raise anything, and a trace must not
         return f"<{type(error).__name__} that cannot be shown>"
 
 
 def _stacktrace(error: BaseException, traceback_: TracebackType | None) -> str:
     try:
-        return "".join(traceback.format_exception(type(error), error, traceback_))
+        return _cut("".join(traceback.format_exception(type(error), error, traceback_)))
     except Exception:  # noqa: BLE001  as above
         return ""
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _MOST_TEXT:
+        return text
+    half = _MOST_TEXT // 2
+    return f"{text[:half]} ... {len(text) - 2 * half} characters left out ... {text[-half:]}"

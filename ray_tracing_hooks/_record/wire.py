@@ -8,11 +8,13 @@ means null.
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from ray_tracing_hooks._formats.wire import field, fixed64, utf8, varint
+from ray_tracing_hooks._guard import failed
 
 __all__ = [
     "FLAGS_LOCAL_PARENT",
@@ -27,6 +29,7 @@ __all__ = [
     "key_value",
     "link",
     "name_and_kind",
+    "nanoseconds",
     "resource",
     "scope",
     "status",
@@ -57,7 +60,9 @@ def any_value(value: Any, depth: int = 0) -> bytes | None:
     if isinstance(value, int):
         if _INT64_MIN <= value <= _INT64_MAX:
             return b"\x18" + varint(value & 0xFFFF_FFFF_FFFF_FFFF)
-        return field(0x0A, str(value).encode())
+        return field(0x0A, _digits(value).encode())
+    if value is None:
+        return b""
     if isinstance(value, float):
         return b"\x21" + _pack_double(value)
     if isinstance(value, (bytes, bytearray)):
@@ -70,6 +75,13 @@ def any_value(value: Any, depth: int = 0) -> bytes | None:
         encoded = (any_value(item, depth + 1) or b"" for item in value)
         return field(0x2A, b"".join(field(0x0A, item) for item in encoded))
     return _number_like(value)
+
+
+def _digits(number: int) -> str:
+    try:
+        return str(number)
+    except ValueError:  # more digits than Python writes in decimal
+        return hex(number)
 
 
 def _entries(mapping: Mapping[Any, Any], depth: int) -> list[bytes]:
@@ -91,9 +103,16 @@ def _number_like(value: Any) -> bytes | None:
     return None
 
 
+_LONGEST_CACHED_KEY = 256
+
+
 @lru_cache(maxsize=4096)
-def _key(key: str) -> bytes:
+def _cached_key(key: str) -> bytes:
     return field(0x0A, utf8(key))
+
+
+def _key(key: str) -> bytes:
+    return _cached_key(key) if len(key) <= _LONGEST_CACHED_KEY else field(0x0A, utf8(key))
 
 
 def key_value(tag: int, key: str, value: Any) -> bytes:
@@ -110,16 +129,30 @@ def attribute(key: str, value: Any) -> bytes:
 
 
 def attributes(mapping: Mapping[str, Any] | None, tag: int = 0x4A) -> bytes:
-    """All entries of ``mapping`` as repeated ``KeyValue`` fields under ``tag``."""
+    """The entries of ``mapping`` as repeated ``KeyValue`` fields under ``tag``, but those that cannot be encoded."""
     if not mapping:
         return b""
-    return b"".join([key_value(tag, key, value) for key, value in mapping.items()])
+    encoded = []
+    for key, value in mapping.items():
+        try:
+            encoded.append(key_value(tag, key, value))
+        except Exception as error:  # noqa: BLE001  a value of the user's may be anything
+            failed(f"encoding the attribute {str(key)[:100]!r}", error)
+    return b"".join(encoded)
 
 
 def text_attribute_prefix(key: str, size: int) -> bytes:
     """What stands before the text of a span's attribute whose value always has ``size`` bytes of ASCII (below 128)."""
     blank = attribute(key, "0" * size)
     return blank[:-size]
+
+
+def nanoseconds(moment: Any) -> int:
+    """A moment that user code has given, as a number that OTLP can hold: now, if it is none."""
+    try:
+        return min(max(int(moment), 0), 0xFFFF_FFFF_FFFF_FFFF)
+    except (TypeError, ValueError, OverflowError):
+        return time.time_ns()
 
 
 def event(name: str, time_ns: int, mapping: Mapping[str, Any] | None, dropped: int = 0) -> bytes:

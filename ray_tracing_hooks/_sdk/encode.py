@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 def span_start(span: ReadableSpan) -> bytes:
     """A span that has begun: everything known so far, without end."""
     context = span.get_span_context()
+    name: object = span.name  # of whatever type the user's program has given
     assert context is not None
     out = b"\x0a\x10" + context.trace_id.to_bytes(16, "big") + b"\x12\x08" + context.span_id.to_bytes(8, "big")
     state = context.trace_state.to_header() if context.trace_state else ""
@@ -26,8 +27,8 @@ def span_start(span: ReadableSpan) -> bytes:
             flags = wire.FLAGS_REMOTE_PARENT
     return (
         out
-        + wire.name_and_kind(span.name, span.kind.value + 1)
-        + wire.fixed64(0x39, span.start_time or 0)
+        + wire.name_and_kind(name if isinstance(name, str) else str(name), span.kind.value + 1)
+        + _time(0x39, span.start_time or 0)
         + wire.attributes(span.attributes)
         + flags
     )
@@ -35,7 +36,7 @@ def span_start(span: ReadableSpan) -> bytes:
 
 def span(ended: ReadableSpan) -> bytes:
     """A span that has ended."""
-    parts = [span_start(ended), wire.fixed64(0x41, ended.end_time or ended.start_time or 0)]
+    parts = [span_start(ended), _time(0x41, ended.end_time or ended.start_time or 0)]
     if ended.dropped_attributes:
         parts.append(b"\x50" + wire.varint(ended.dropped_attributes))
     parts.extend(_event(event) for event in ended.events)
@@ -48,8 +49,12 @@ def span(ended: ReadableSpan) -> bytes:
     return b"".join(parts)
 
 
+def _time(tag: int, moment: Any) -> bytes:
+    return wire.fixed64(tag, moment if type(moment) is int and 0 <= moment < 1 << 64 else wire.nanoseconds(moment))
+
+
 def _event(event: Any) -> bytes:
-    return wire.event(event.name, event.timestamp, event.attributes, _dropped(event.attributes))
+    return wire.event(event.name, wire.nanoseconds(event.timestamp), event.attributes, _dropped(event.attributes))
 
 
 def _link(link: Any) -> bytes:

@@ -20,6 +20,6 @@ def limits_for_sdk(limits: SpanLimits) -> SdkLimits:
         max_span_attributes=given(limits.attributes),
         max_event_attributes=given(limits.event_attributes),
         max_link_attributes=given(limits.link_attributes),
-        max_attribute_length=given(limits.value_length),
+        max_attribute_length=given(limits.other_value_length),
         max_span_attribute_length=given(limits.value_length),
     )

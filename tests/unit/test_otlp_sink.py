@@ -468,6 +468,18 @@ def test_a_request_that_is_too_large_is_sent_in_parts(made: Made) -> None:
     assert made.counted == {made.told(TOO_LARGE): 1}
 
 
+def test_a_span_that_is_larger_than_a_server_takes(made: Made) -> None:
+    """A gRPC server takes 4 MiB unless it is told otherwise. The span is counted, it is said, and the others go on."""
+    made().deliver([*batch(range(1, 4)), *batch([4], filling=10 << 20), *batch([5], filling=3 << 20), *batch([6])])
+    if made.collector.protocol == "grpc":
+        assert made.collector.names() == ["1", "2", "3", "5", "6"]
+        ((text, lost),) = made.counted.items()
+        assert lost == 1
+        assert "RESOURCE_EXHAUSTED" in text
+    else:
+        assert made.collector.names() == names(range(1, 7))
+
+
 def test_a_bad_span_does_not_cost_those_that_went_with_it(made: Made) -> None:
     """It is found in about twice as many requests as there are halvings."""
 

@@ -349,13 +349,12 @@ def _build(pending: PendingTracerProvider) -> bool:
 
 def _build_now(pending: PendingTracerProvider) -> None:
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  this is what was put off
-    from opentelemetry.sdk.trace import Tracer, TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
     from ray_tracing_hooks._sdk.ids import IdGenerator  # noqa: PLC0415
     from ray_tracing_hooks._sdk.limits import limits_for_sdk  # noqa: PLC0415
     from ray_tracing_hooks._sdk.sampling import sampler_for_sdk  # noqa: PLC0415
 
-    copyreg.pickle(Tracer, _reduce_sdk_tracer)
     # Limits and sampler are read here, since the SDK raises, in the user's code, where some of them are wrong.
     real = TracerProvider(
         resource=Resource(_resource),

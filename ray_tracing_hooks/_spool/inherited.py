@@ -26,12 +26,14 @@ def being_opened(folder: str) -> Iterator[None]:
 
 
 def _close() -> None:
-    folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in _folders)
+    folders = {os.path.realpath(folder) for folder in _folders}
     _folders.clear()
     if folders:
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{name}").startswith(folders):
+                path = os.readlink(f"/proc/self/fd/{name}")
+                # The folder itself is open too while a file is being made in it.
+                if path in folders or os.path.dirname(path) in folders:
                     os.close(int(name))
 
 

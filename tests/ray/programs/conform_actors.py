@@ -255,7 +255,7 @@ def classes_of_every_kind():
         def mixed(self):
             return "mixed"
 
-    many = [
+    return [
         attempt(lambda: ray.remote(Abstract).remote()) and "made",
         attempt(lambda: ray.get((_actor := Concrete.remote()).work.remote())),
         attempt(lambda: ray.get((_actor := Generic.remote()).give.remote([1]))),
@@ -271,7 +271,6 @@ def classes_of_every_kind():
         attempt(lambda: Derived()),
         attempt(lambda: Derived.give(1)),
     ]
-    return many
 
 
 @scenario

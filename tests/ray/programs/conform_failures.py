@@ -14,10 +14,10 @@ import warnings
 
 import numpy as np
 import ray
+import scenarios
 from ray.exceptions import RayTaskError, TaskCancelledError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from scenarios import attempt, scenario
-import scenarios
 from shared import eventually, signals
 
 
@@ -93,7 +93,7 @@ def errors():
         "time-out": TimeoutError("late"),
         "cancelled": TaskCancelledError(),
         "task": RayTaskError("f", "a traceback", ValueError("inner")),
-        "group": ExceptionGroup("several", [ValueError(1), KeyError(2)])
+        "group": ExceptionGroup("several", [ValueError(1), KeyError(2)])  # noqa: F821  from Python 3.11 on
         if sys.version_info >= (3, 11)
         else ValueError(1),
         "interrupt": KeyboardInterrupt("now"),
@@ -318,7 +318,7 @@ class Node:
 
 @scenario
 def a_node_goes():
-    """Its objects are made again from their lineage, its tasks and actors begin again elsewhere, or say that they do not."""
+    """Its objects are made again from their lineage; its tasks and actors begin again elsewhere, or say that they do not"""
     held, folder = signals(), tempfile.mkdtemp()
 
     @ray.remote(max_retries=2)

@@ -90,8 +90,8 @@ def defined_in_every_way():
 
     first = redefined
 
-    @ray.remote  # noqa: F811
-    def redefined():  # noqa: F811
+    @ray.remote
+    def redefined():
         return "second"
 
     captured = {"value": 1}

@@ -71,7 +71,8 @@ soak: $(PACKAGE) ## Record two million spans in half an hour while workers come 
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/soak.py $(ARGS)
 
 .PHONY: compare
-compare: $(PACKAGE) ## Compare with other hooks what is lost when processes end
+compare: $(PACKAGE) ## Compare with other hooks: what programs notice of being traced, and what is lost when processes end
+	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/transparency.py
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/durability.py
 
 .PHONY: lint

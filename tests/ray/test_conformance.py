@@ -20,13 +20,16 @@ def untraced(short_tmp: Callable[[], Any]) -> Iterator[str]:
     stop_head(head)
 
 
+@pytest.mark.timeout(600)  # programs do a lot, each of it with a time limit of its own
 @pytest.mark.parametrize("program", NAMES)
 def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, untraced: str) -> None:
     """Result, error with its text, warnings and output of each scenario are those of an untraced cluster."""
-    traced = cluster.run(program, timeout=240)
-    plain = run_program(program, RTH_ADDRESS=untraced, timeout=240)
+    traced = cluster.run(program, timeout=270)
+    plain = run_program(program, RTH_ADDRESS=untraced, timeout=270)
     assert traced.spans, "the traced run was traced"
     assert traced.result.keys() == plain.result.keys()
+    unsaid = {name: outcome["failed"] for name, outcome in plain.result.items() if "failed" in outcome}
+    assert not unsaid, "a scenario says what happens, and does not fail"
     different = {
         name: (plain.result[name], traced.result[name])
         for name in plain.result

@@ -1,5 +1,6 @@
 """What fails: errors of every kind, retries, processes that die, nodes that go, lost objects that are made again."""
 
+import builtins
 import contextlib
 import os
 import shutil
@@ -69,6 +70,7 @@ class Unprintable(Exception):
 
 
 def errors():
+    group = getattr(builtins, "ExceptionGroup", ValueError)  # from Python 3.11 on
     chained = ValueError("second")
     chained.__cause__ = KeyError("first")
     noted = ValueError("noted")
@@ -93,9 +95,7 @@ def errors():
         "time-out": TimeoutError("late"),
         "cancelled": TaskCancelledError(),
         "task": RayTaskError("f", "a traceback", ValueError("inner")),
-        "group": ExceptionGroup("several", [ValueError(1), KeyError(2)])  # noqa: F821  from Python 3.11 on
-        if sys.version_info >= (3, 11)
-        else ValueError(1),
+        "group": group("several", [ValueError(1), KeyError(2)]),
         "interrupt": KeyboardInterrupt("now"),
         "base": BaseException("base"),
     }
@@ -318,7 +318,7 @@ class Node:
 
 @scenario
 def a_node_goes():
-    """Its objects are made again from their lineage; its tasks and actors begin again elsewhere, or say that they do not"""
+    """Objects are made again from their lineage, tasks and actors begin again elsewhere, or say that they do not."""
     held, folder = signals(), tempfile.mkdtemp()
 
     @ray.remote(max_retries=2)

@@ -1,4 +1,4 @@
-"""Generators in all forms: tasks, methods, async ones; drained, waited for, left early, cancelled, failing, retried."""
+"""Generators in all forms: tasks and methods; drained, waited for, left early, cancelled, failing, retried."""
 
 import asyncio
 import functools

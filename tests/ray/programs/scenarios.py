@@ -64,8 +64,8 @@ def attempt(call: Callable[[], Any]) -> Any:
 def run(**options: Any) -> None:
     """``RTH_ADDRESS`` names the cluster; without it the program starts its own, with the hook of ``RTH_HOOK``.
 
-    ``options`` are for ``ray.init``. ``RTH_ONLY`` runs some scenarios, with commas between. ``RTH_OUTCOMES`` names
-    a file that gets each outcome as it comes, a line each: what is known of a program that does not end.
+    ``options`` are for ``ray.init``. ``RTH_ONLY`` runs some scenarios, named with commas between. ``RTH_OUTCOMES`` is a
+    file that gets each outcome as it comes, a line each: what is known of a program that does not end.
     """
     address, hook = os.environ.get("RTH_ADDRESS"), os.environ.get("RTH_HOOK")
     if address:

@@ -20,6 +20,7 @@ from ray_tracing_hooks._spool.layout import SUFFIX
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ship.replay import Replay
+    from ray_tracing_hooks._ship.secrets import Secrets
 
 
 @click.command()
@@ -53,6 +54,9 @@ def replay(
     How far it came is kept beside the files, for each exporter and address: run again after it was interrupted, it
     goes on from there, and with more in the files it sends only that. Ends with exit code 1 if not all could be sent.
     """
+    from ray_tracing_hooks._ship.log import others_on_stderr  # noqa: PLC0415  not needed to print a help text
+    from ray_tracing_hooks._ship.secrets import Secrets  # noqa: PLC0415  as above
+
     settings = load(os.environ, warn)
     folders = _folders(paths)
     environ = _delivery_environment()
@@ -60,8 +64,13 @@ def replay(
     failed = False
     with ExitStack() as stack:
         _hold(stack, folders)
+        # A settings file may hold the endpoint of Jaeger.
+        secrets = Secrets(os.environ, {"endpoint": settings.jaeger_endpoint or ""})
+        stack.enter_context(others_on_stderr(secrets))
         for name in names:
-            failed |= not _Run(name, settings, environ, timeout=timeout, again=again).run(folders, dry_run=dry_run)
+            failed |= not _Run(name, settings, environ, secrets, timeout=timeout, again=again).run(
+                folders, dry_run=dry_run
+            )
     if failed:
         context.exit(1)
 
@@ -70,18 +79,23 @@ class _Run:
     """All folders to one exporter."""
 
     def __init__(
-        self, exporter: str, settings: Settings, environ: Mapping[str, str], *, timeout: float, again: bool
+        self,
+        exporter: str,
+        settings: Settings,
+        environ: Mapping[str, str],
+        secrets: Secrets,
+        *,
+        timeout: float,
+        again: bool,
     ) -> None:
         from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  as below
         from ray_tracing_hooks._ship.replay import Losses, make_plan  # noqa: PLC0415  not needed to print a help text
-        from ray_tracing_hooks._ship.secrets import Secrets  # noqa: PLC0415  as above
 
         self._exporter = exporter
         self._environ = environ
         self._timeout = timeout
         self._again = again
-        # A settings file may hold the endpoint of Jaeger.
-        self._secrets = Secrets(os.environ, {"endpoint": settings.jaeger_endpoint or ""})
+        self._secrets = secrets
         self._problems = Losses(self._secrets.mask)
         self._told: set[str] = set()
         self._plan = make_plan(

@@ -6,6 +6,8 @@ import io
 import logging
 import logging.handlers
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from ray_tracing_hooks._escape import safe
@@ -38,6 +40,21 @@ def log_to(path: str | None, secrets: Secrets) -> str | None:
     return problem
 
 
+@contextmanager
+def others_on_stderr(secrets: Secrets) -> Iterator[None]:
+    """Print what installed exporters and the libraries that they send with log meanwhile, without ``secrets``."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(_SafeFormatter(secrets, "%(name)s: %(message)s"))
+    handler.addFilter(lambda record: record.name != logger.name)
+    handler.addFilter(_Seldom())
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
 class _PrivateFile(logging.handlers.RotatingFileHandler):
     """In a folder that others may write to: what is no file of this user's own is not written to."""
 
@@ -49,8 +66,8 @@ class _PrivateFile(logging.handlers.RotatingFileHandler):
 class _SafeFormatter(logging.Formatter):
     """One line for each message, whatever a server has put into it."""
 
-    def __init__(self, secrets: Secrets) -> None:
-        super().__init__("%(asctime)s %(process)d %(levelname)s %(message)s")
+    def __init__(self, secrets: Secrets, form: str = "%(asctime)s %(process)d %(levelname)s %(message)s") -> None:
+        super().__init__(form)
         self._secrets = secrets
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name is that of logging

@@ -208,7 +208,9 @@ SAMPLER = Kind(
     _sampler,
 )
 PROPAGATORS = Kind(
-    "a comma list of tracecontext, baggage and installed propagators (b3, b3multi, jaeger, ...), or none",
+    # Only the commands can say it: this ends a process before a hook is called.
+    "a comma list of tracecontext, baggage and installed propagators (b3, b3multi, jaeger, ...), or none; "
+    "OpenTelemetry raises for any other, which ends each process of a traced cluster",
     _propagators,
     ",".join,
 )

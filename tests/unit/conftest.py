@@ -1,0 +1,67 @@
+"""What tests of the spool and its shipper begin with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from faulty import FaultyDisk
+from shipping import Node
+
+
+@pytest.fixture
+def raylet(tmp_path: Path) -> Iterator[socket.socket]:
+    """What stands for the raylet: somebody who listens on a unix socket."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        descriptor = os.open(tmp_path, os.O_PATH)
+        listener.bind(f"/proc/self/fd/{descriptor}/raylet")
+        os.close(descriptor)
+        listener.listen(100)
+        yield listener
+
+
+@pytest.fixture
+def node(tmp_path: Path, raylet: socket.socket, mount: object, faulty: object) -> Iterator[Node]:
+    node = Node(tmp_path)
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Mounts a small file system in memory, with the options given, over a folder that may be named."""
+    mounted: list[Path] = []
+
+    def make(options: str, folder: Path | None = None) -> Path:
+        folder = folder or tmp_path / "mounted"
+        folder.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"mode=700,{options}", "tmpfs", str(folder)]
+        if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("needs the right to mount a file system")
+        mounted.append(folder)
+        return folder
+
+    yield make
+    for folder in mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Iterator[Callable[..., FaultyDisk]]:
+    """Mounts a disk that fails when it is told to, over a folder that may be named."""
+    with contextlib.ExitStack() as stack:
+
+        def make(folder: Path | None = None) -> FaultyDisk:
+            folder = folder or tmp_path / "faulty"
+            folder.mkdir(exist_ok=True)
+            try:
+                return stack.enter_context(FaultyDisk(folder))
+            except OSError as error:
+                pytest.skip(f"needs the right to mount a file system with FUSE: {error}")
+
+        yield make

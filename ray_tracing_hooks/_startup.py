@@ -272,7 +272,7 @@ class Connection:
         from ray_tracing_hooks._record.limits import SpanLimits  # noqa: PLC0415
         from ray_tracing_hooks._record.recorder import Recorder  # noqa: PLC0415
         from ray_tracing_hooks._sdk import bridge, resource  # noqa: PLC0415
-        from ray_tracing_hooks._spool.writer import SpoolWriter  # noqa: PLC0415
+        from ray_tracing_hooks._spool.writer import SpoolWriter, segment_bytes  # noqa: PLC0415
 
         limits = SpanLimits.from_environment(environ)
         sampler = sampling.from_environment(environ)
@@ -284,6 +284,7 @@ class Connection:
         known = resource.attributes(self.process.resource_attributes(), environ)
         self._writer = SpoolWriter(
             self._spool or os.devnull,
+            segment_bytes=segment_bytes(self.settings.spool_max_bytes),
             on_problem=report,
             watch=self._keep_shipped,
             of_child=resource.of_child(known),

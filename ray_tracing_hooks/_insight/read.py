@@ -42,6 +42,8 @@ JSON_SUFFIXES = (".jsonl", ".jsonl.gz")
 _MAX_LINE = 64 * 1024 * 1024
 """A longer line is taken for damage. What we write stays below 1 MiB."""
 
+_SEGMENT_CHUNK = 4 * 1024 * 1024
+
 _SHOWN_PROBLEMS = 20
 
 
@@ -253,9 +255,10 @@ def _read_segment(path: str, gathered: _Gathered) -> None:
     if os.path.getsize(path) > MAX_SEGMENT:
         raise ValueError(f"larger than {MAX_SEGMENT >> 20} MiB, which no segment is")
     segment = spool.SegmentReader(path)
+    records = _segment_records(segment, final=not alive)
     resources: dict[int, dict[str, Any]] = {}
     scopes: dict[int, tuple[dict[str, Any], str]] = {}
-    for kind, payload, offset in segment.read(final=not alive):
+    for kind, payload, offset in records:
         try:
             if kind in (SPAN, START):
                 described = json.loads(span_json(payload[U16.size :]))
@@ -274,8 +277,17 @@ def _read_segment(path: str, gathered: _Gathered) -> None:
                 gathered.quality.dropped += U64.unpack_from(payload)[0]
         except (*_MALFORMED, struct.error) as error:
             gathered.quality.bad(path, 0, f"a bad record at byte {offset}: {_explain(error)}")
+    if segment.refusal:
+        gathered.quality.bad(path, 0, segment.refusal)
     if segment.damaged:
         gathered.quality.bad(path, 0, f"{segment.damaged} damaged bytes")
+
+
+def _segment_records(segment: spool.SegmentReader, *, final: bool) -> Iterator[spool.Record]:
+    before = -1
+    while segment.offset > before:
+        before = segment.offset
+        yield from segment.read(final=final, limit=_SEGMENT_CHUNK)
 
 
 def _span(described: dict[str, Any], resource: dict[str, Any], scope: str) -> Span:

@@ -13,7 +13,7 @@ from typing import Any
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._private import read_file
-from ray_tracing_hooks._ship.files import write_atomically
+from ray_tracing_hooks._ship.files import write_with_room
 from ray_tracing_hooks._ship.folder import Look
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.plan import ShipPlan
@@ -87,6 +87,14 @@ class Delivery:
             self._look = look
             self._hurried = self._hurried or hurry
             self._news.notify()
+
+    def could_not_read(self, path: str) -> bool:
+        """Whether this segment could not be read, or not in full."""
+        return path in self._follower.unread
+
+    def store_again(self) -> None:
+        """Store the progress in the next turn, since somebody has removed it."""
+        self._unstored = True
 
     def end(self, timeout: float) -> None:
         """Close the sink, unless it is busy for longer than ``timeout`` seconds."""
@@ -203,7 +211,8 @@ class Delivery:
 
     def _write(self, processes: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         try:
-            write_atomically(self._path, json.dumps({"processes": processes, "sink": state}))
+            # Progress is what lets segments be removed, so a full disk must not keep it from being stored.
+            write_with_room(self._path, json.dumps({"processes": processes, "sink": state}))
         except OSError as error:
             name = os.path.basename(self._path)
             raise DeliveryError(f"cannot write {name!r} in the spool: {error.strerror}") from error

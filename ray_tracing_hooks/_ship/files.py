@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -15,6 +16,8 @@ LOCK = "shipper.lock"
 PLAN = "plan.json"
 WAKE = "wake"
 """The FIFO on which a shipper is asked to do something at once."""
+
+_BLOCK = 4096
 
 NEWS = "news.json"
 """A list of sentences for the user, which grows: what a process that writes spans finds there it tells."""
@@ -32,6 +35,27 @@ def write_atomically(path: str, text: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def write_with_room(path: str, text: str) -> None:
+    """As :func:`write_atomically`, with room to grow: on a full disk, in place where there is already enough of it.
+
+    Who reads the file must not mind blanks at its end. A kill in the middle of a write in place may leave it senseless.
+    """
+    blocks = len(text) // _BLOCK + 2
+    try:
+        write_atomically(path, text.ljust(blocks * _BLOCK))
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            size = os.fstat(descriptor).st_size
+            encoded = text.encode()
+            if len(encoded) > size or os.pwrite(descriptor, encoded.ljust(size), 0) != size:
+                raise
+        finally:
+            os.close(descriptor)
 
 
 def take_lock(spool_dir: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -10,6 +11,9 @@ from typing import NamedTuple
 
 from ray_tracing_hooks._spool.layout import segment_name
 from ray_tracing_hooks._spool.reader import is_locked, segments
+
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What is wrong with this machine, and not with the one file that could not be looked at."""
 
 _SEEN_LATELY = 5.0
 """A process that was alive so many seconds ago is taken to have died when it is first seen dead."""
@@ -70,7 +74,10 @@ class Folder:
         self._memories: dict[str, _Memory] = {}
 
     def look(self, also: set[str]) -> Look:
-        """What is there now, and what has become of the processes ``also`` even if they have no segment left."""
+        """What is there now, and what has become of the processes ``also`` even if they have no segment left.
+
+        Raises OSError where the folder cannot be looked at.
+        """
         self._number += 1
         found = segments(self.path)
         self._memories = {name: memory for name, memory in self._memories.items() if name in found or name in also}
@@ -111,7 +118,9 @@ def _segment(sequence: int, path: str, memory: _Memory) -> Segment | None:
         if not locked:
             # Its size is final only from now on.
             status = os.lstat(path)
-    except OSError:
+    except OSError as error:
+        if error.errno in _SHORTAGES:
+            raise
         return None
     return Segment(sequence, path, status.st_size, status.st_mtime_ns, complete=not locked)
 

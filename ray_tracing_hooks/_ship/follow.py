@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats import wire
 from ray_tracing_hooks._formats.wire import FormatError, fields
-from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment
+from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment, is_running
 from ray_tracing_hooks._ship.last_words import Death, last_words
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sinks import Batch, DeliveryError
@@ -59,6 +60,8 @@ class _Position:
     resources: dict[int, bytes] = field(default_factory=dict)
     scopes: dict[int, Scope] = field(default_factory=dict)
     openings: dict[bytes, Opening] = field(default_factory=dict)
+    torn: bool = False
+    """The writer says that it could not write some spans: a record that is cut short is one of them."""
 
     def next_segment(self) -> None:
         self.sequence += 1
@@ -66,6 +69,7 @@ class _Position:
         self.reader = None
         self.resources = {}
         self.scopes = {}
+        self.torn = False
 
 
 class Follower:
@@ -74,6 +78,9 @@ class Follower:
     ``stored`` is what :meth:`positions` gave to an earlier shipper. ``reports`` says whether this follower counts what
     is damaged or lost; one of several does, since all read the same. ``logs`` is the folder of Ray's logs, which may
     tell why a process died.
+
+    Attributes:
+        unread: The complete segments that could not be read, or not in full, by path.
     """
 
     def __init__(
@@ -85,6 +92,7 @@ class Follower:
         self._positions = {name: _restored(entry) for name, entry in stored.items()}
         self._portion: dict[Scope, list[bytes]] = {}
         self._bytes = 0
+        self.unread: set[str] = set()
 
     def follow(self, look: Look) -> Iterator[list[Batch]]:
         """What is new in ``look``, in portions of about a mebibyte.
@@ -92,6 +100,8 @@ class Follower:
         Raises DeliveryError where a segment cannot be read, after everything else.
         """
         failure: DeliveryError | None = None
+        if self.unread:
+            self.unread &= {segment.path for process in look.processes.values() for segment in process.segments}
         for name, process in look.processes.items():
             position = self._positions.get(name)
             if position is None:
@@ -110,7 +120,8 @@ class Follower:
                 self._close(name, position, process.ended_at)
         yield from self._take(0)
         for name in self._positions.keys() - look.processes.keys():
-            if not self._positions[name].openings:
+            # A process that runs writes again what somebody has removed, and it goes on here.
+            if not self._positions[name].openings and not is_running(name):
                 del self._positions[name]
         if failure is not None:
             raise failure
@@ -146,21 +157,36 @@ class Follower:
         reader = position.reader
         if reader is None:
             reader = position.reader = SegmentReader(segment.path)
+        if segment.size < reader.offset:
+            # Somebody has cut it, and what stands there now is something else.
+            reader.offset = position.resume = 0
         damaged = reader.damaged
-        while reader.offset < segment.size:
-            before = reader.offset
-            try:
-                records = reader.read(final=segment.complete, limit=_READ_BYTES)
-            except FileNotFoundError:
-                break
-            self._records(position, records)
-            yield from self._take(_PORTION_BYTES)
-            if reader.offset == before:
-                break
+        try:
+            while reader.offset < segment.size:
+                before = reader.offset
+                self._records(position, reader.read(final=segment.complete, limit=_READ_BYTES))
+                yield from self._take(_PORTION_BYTES)
+                if reader.offset == before:
+                    break
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.EIO or not segment.complete:
+                raise
+            self._unread(segment, f"cannot be read to its end: {error.strerror}")
         if self._reports:
             self._problems.count("{count} bytes of the spool were damaged and are lost", reader.damaged - damaged)
         if segment.complete:
+            if reader.refusal:
+                self._unread(segment, reader.refusal)
+            elif reader.damaged and not position.torn:
+                self.unread.add(segment.path)
             position.next_segment()
+
+    def _unread(self, segment: Segment, why: str) -> None:
+        self.unread.add(segment.path)
+        if self._reports:
+            self._problems.say(f"{os.path.basename(segment.path)!r} in the spool {why}")
 
     def _records(self, position: _Position, records: list[Record]) -> None:
         scopes, openings, portion, resume = position.scopes, position.openings, self._portion, position.resume
@@ -198,6 +224,7 @@ class Follower:
             scope, resource = TWO_U16.unpack_from(payload)
             position.scopes[scope] = Scope(position.resources.get(resource, b""), payload[4:])
         elif kind == DROPPED and len(payload) == U64.size:
+            position.torn = True
             if self._reports and not known:
                 text = "{count} spans could not be written to the spool by their processes and are lost"
                 self._problems.count(text, U64.unpack(payload)[0])

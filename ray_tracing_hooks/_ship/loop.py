@@ -14,16 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ray_tracing_hooks._private import inside, open_fifo
+from ray_tracing_hooks._private import inside, open_fifo, open_folder
+from ray_tracing_hooks._ship.aside import Aside
 from ray_tracing_hooks._ship.delivery import Delivery
-from ray_tracing_hooks._ship.files import LOCK, NEWS, PLAN, WAKE, is_file_at, write_atomically
+from ray_tracing_hooks._ship.files import LOCK, NEWS, PLAN, WAKE, is_file_at, take_lock, write_atomically
 from ray_tracing_hooks._ship.folder import Folder, Look, Segment, is_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sinks import usable
 from ray_tracing_hooks._spool.layout import FORKED
-from ray_tracing_hooks._spool.reader import count_spans
+from ray_tracing_hooks._spool.reader import count_spans, is_refused
 
 _SOON, _IDLE = 0.05, 1.0
 """Seconds between looks while data flows, and when nothing has happened for long."""
@@ -87,6 +88,8 @@ class Shipper:
         self._lock = lock
         self._folder = Folder(self._within)
         self._problems = Problems(secrets.mask)
+        self._aside = Aside(self._within, spool_dir, plan.spool_max_bytes // 10, self._problems)
+        self._present: dict[str, tuple[str, Segment]] = {}
         self._requests: list[_Request] = []
         self._terminated = self._hurry = False
         self._paused: set[str] = set()
@@ -113,14 +116,27 @@ class Shipper:
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._terminate)
         logger.info("shipping the spool %s to %s", self._path, ", ".join(self._plan.exporters) or "nowhere")
+        look = Look(0, {})
         while not self._terminated:
-            look = self._look()
+            if not self._keep_house():
+                logger.warning("another shipper has taken over the spool %s", self._path)
+                self._end_deliveries()
+                return
+            seen = True
+            try:
+                look = self._look()
+            except OSError as error:
+                # Of the machine, and it may pass. What is known is delivered meanwhile.
+                seen = False
+                self._problems.set("look", f"cannot look at the spool {self._path!r}: {error.strerror}")
+            else:
+                self._problems.clear("look")
             self._offer(look, hurry=self._hurry)
             self._hurry = False
             self._keep_below_cap(look, self._remove_delivered(look))
             self._tell_news()
-            self._answer(look)
-            if self._is_over(look) and not self._is_asked():
+            self._answer(look, seen=seen)
+            if seen and self._is_over(look) and not self._is_asked():
                 break
             self._wait(look)
         else:
@@ -130,12 +146,70 @@ class Shipper:
         self._end_deliveries()
         self._clean_up()
 
+    def _keep_house(self) -> bool:
+        """Make anew what somebody has removed of the spool folder while Ray runs; False if another shipper is there."""
+        lock = os.path.join(self._within, LOCK)
+        if is_file_at(self._lock, lock):
+            if not is_file_at(self._wake, os.path.join(self._within, WAKE)):
+                self._restore_files()
+            return True
+        if self._is_raylet_gone(time.monotonic()):
+            return not os.path.lexists(lock)
+        try:
+            if self._is_gone():
+                folder = open_folder(self._path)
+                # In place: all paths of files lead through its number.
+                os.dup2(folder, self._descriptor, inheritable=False)
+                os.close(folder)
+            mine = take_lock(self._within)
+        except OSError as error:
+            self._problems.set(
+                "house", f"the spool folder {self._path!r} is gone, and cannot be made: {error.strerror}"
+            )
+            return True
+        if mine is None:
+            return False
+        os.close(self._lock)
+        self._lock = mine
+        self._problems.say(f"somebody has removed the spool folder {self._path!r} or files in it; it was made anew")
+        self._restore_files()
+        return True
+
+    def _restore_files(self) -> None:
+        try:
+            os.pwrite(self._lock, b"started", 0)
+            self._plan.store(self._within)
+            wake = self._make_fifo()
+        except OSError as error:
+            self._problems.set("house", f"cannot write to the spool folder {self._path!r}: {error.strerror}")
+            return
+        # In place: threads wake us up by its number.
+        os.dup2(wake, self._wake, inheritable=False)
+        os.close(wake)
+        self._problems.clear("house")
+        for delivery in self._deliveries:
+            delivery.store_again()
+
     def _look(self) -> Look:
         look = self._folder.look(set().union(*(delivery.open_processes for delivery in self._deliveries)))
         self._paused.update(
             name for name, process in look.processes.items() if not process.alive and process.ended_at is None
         )
+        self._notice_removals(look)
         return look
+
+    def _notice_removals(self, look: Look) -> None:
+        present = {
+            segment.path: (name, segment) for name, process in look.processes.items() for segment in process.segments
+        }
+        gone = sum(
+            segment.size > min((delivery.read_of(name, segment.sequence) for delivery in self._deliveries), default=0)
+            for path, (name, segment) in self._present.items()
+            if path not in present and not os.path.lexists(path)
+        )
+        text = "{count} files of the spool were removed by somebody else before all of their spans were delivered"
+        self._problems.count(text, gone)
+        self._present = present
 
     def _offer(self, look: Look, *, hurry: bool) -> None:
         for delivery in self._deliveries:
@@ -150,14 +224,20 @@ class Shipper:
         for name, process in look.processes.items():
             below = min((delivery.delivered.get(name, -1) for delivery in self._deliveries), default=1 << 62)
             for segment in process.segments:
-                if segment.complete and segment.sequence < below:
+                if not segment.complete or segment.sequence >= below:
+                    continue
+                if not any(delivery.could_not_read(segment.path) for delivery in self._deliveries):
                     self._unlink(segment.path)
-                    removed.add(segment)
+                elif not self._aside.keep(segment.path):
+                    continue
+                self._present.pop(segment.path, None)
+                removed.add(segment)
         return removed
 
     def _keep_below_cap(self, look: Look, removed: set[Segment]) -> None:
         """Remove the oldest complete segments until the others are as small as the plan demands."""
-        excess = look.size - sum(segment.size for segment in removed) - self._plan.spool_max_bytes
+        kept = look.size - sum(segment.size for segment in removed) + self._aside.size
+        excess = kept - self._plan.spool_max_bytes
         if excess <= 0:
             return
         complete = [
@@ -170,6 +250,11 @@ class Shipper:
         for _, name, segment in sorted(complete):
             if excess <= 0:
                 break
+            self._present.pop(segment.path, None)
+            with contextlib.suppress(OSError):
+                if is_refused(segment.path):
+                    self._aside.keep(segment.path)
+                    continue
             excess -= segment.size
             offset = min((delivery.read_of(name, segment.sequence) for delivery in self._deliveries), default=0)
             lost += count_spans(segment.path, offset)[0]
@@ -197,9 +282,9 @@ class Shipper:
             name = os.path.basename(path)
             self._problems.set("unlink", f"cannot remove {name!r} from the spool {self._path!r}: {error.strerror}")
 
-    def _answer(self, look: Look) -> None:
+    def _answer(self, look: Look, *, seen: bool) -> None:
         for request in list(self._requests):
-            if request.look is None and (not request.until_writers_end or not _is_writing(look, request.pid)):
+            if seen and request.look is None and (not request.until_writers_end or not _is_writing(look, request.pid)):
                 request.look = look.number
                 # Not only for what was there when somebody asked: what came since must not wait for company either.
                 self._hurry = True
@@ -244,10 +329,10 @@ class Shipper:
                 os.close(descriptor)
 
     def _is_over(self, look: Look) -> bool:
-        if self._is_gone():
+        now = time.monotonic()
+        if self._is_gone() and self._is_raylet_gone(now):
             logger.warning("the spool folder %s is gone", self._path)
             return True
-        now = time.monotonic()
         if any(process.alive for process in look.processes.values()) or not self._is_raylet_gone(now):
             self._quiet_since = None
             return False
@@ -265,7 +350,7 @@ class Shipper:
 
     def _is_gone(self) -> bool:
         """Whether the folder has been removed. One that was moved is not: its writers go on in it."""
-        return not is_file_at(self._descriptor, self._path) and not os.listdir(self._within)
+        return not os.fstat(self._descriptor).st_nlink
 
     def _is_asked(self) -> bool:
         """Whether somebody has just asked for something, or may do so now that this shipper has begun."""
@@ -334,7 +419,11 @@ class Shipper:
         self._wake_up()
 
     def _drain_once(self) -> None:
-        look = self._look()
+        try:
+            look = self._look()
+        except OSError as error:
+            logger.warning("cannot look at the spool %r: %s", self._path, error.strerror)
+            return
         self._offer(look, hurry=True)
         deadline = time.monotonic() + _LAST_TURN
         while not self._is_delivered(look.number) and (left := deadline - time.monotonic()) > 0:

@@ -1,8 +1,10 @@
 """The layout of a spool: one append-only file per process and segment, made of framed records.
 
-A segment is the bytes of :data:`MAGIC` followed by records. A record is a frame of nine bytes and a payload::
+A segment is a header of eight bytes followed by records. The header is ``RTHSPL``, the version of the format as one
+digit or capital letter, and a line feed: :data:`MAGIC` is that of the only version so far, 1. A record is a frame of
+nine bytes and a payload::
 
-    length  u32 little endian   bytes of the payload
+    length  u32 little endian   bytes of the payload, at most MAX_PAYLOAD
     crc32   u32 little endian   of the kind byte and the payload
     kind    u8                  one of the constants below
     payload
@@ -13,7 +15,8 @@ Payloads, all integers little endian:
 ``SCOPE``     u16 id, u16 resource id, then an encoded ``InstrumentationScope``
 ``START``     u16 scope id, then an encoded ``Span`` without end time: a span that has begun and runs user code
 ``SPAN``      u16 scope id, then an encoded ``Span``: a span that has ended
-``DROPPED``   u64 count of spans that this process could not write (for instance while the disk was full)
+``DROPPED``   u64 count of spans that this process could not write since the last such record (for instance while the
+              disk was full)
 
 Every segment defines the resources and scopes that it uses before it uses them, so it can be read alone. The encoded
 spans of ``START`` and ``SPAN`` always begin with the trace id and the span id (tags ``0a 10`` and ``12 08``), so both
@@ -21,6 +24,19 @@ are found at a fixed place without decoding: see :data:`TRACE_ID` and :data:`SPA
 
 A record is written with one ``os.write`` on an ``O_APPEND`` descriptor. What was written survives the death of the
 writer, and a record cut short by a full disk or a lost machine fails its length or checksum.
+
+How a reader copes with what is not as it should be:
+
+* A record of an unknown kind with a right checksum is skipped and counted. New kinds are the way to add to version 1;
+  the version changes only where an old reader would misunderstand what it reads.
+* Where no good record stands, the next one is looked for byte by byte: one with a right checksum and the form that its
+  kind has. So damage costs the records that it hit and no more. Looking takes time in proportion to the damage, and
+  never more memory than two of the longest records.
+* A file with the header of another version, and one that neither has a header nor a good record near its beginning, is
+  not read. It is said, and nobody removes it.
+* A shipper moves what it could not read, or not in full, into the subfolder :data:`ASIDE` when it has delivered what it
+  could. Those with damage may take a tenth of the spool's cap there. A record that a full disk cut short is no reason:
+  the ``DROPPED`` after it tells of that.
 
 A segment is called ``<process>.<sequence>.spool``; the name of a process that was forked from one of Ray's ends in
 :data:`FORKED`. While its process lives, the newest segment of a process holds an
@@ -30,11 +46,15 @@ segments is locked.
 
 from __future__ import annotations
 
+import re
 import struct
 
 MAGIC = b"RTHSPL1\n"
 FORKED = "-fork"
 SUFFIX = ".spool"
+ASIDE = "aside"
+
+_HEADER = re.compile(rb"RTHSPL([0-9A-Z])\n")
 
 FRAME = struct.Struct("<IIB")
 U16 = struct.Struct("<H")
@@ -47,7 +67,7 @@ START = 3
 SPAN = 4
 DROPPED = 5
 
-MAX_PAYLOAD = 16 * 1024 * 1024
+MAX_PAYLOAD = 16 * 1024 * 1024 - 1
 """A longer payload is taken for damage: the writer leaves out what is largest of a span that would take more."""
 
 MAX_SEGMENT = 64 * 1024 * 1024
@@ -61,6 +81,12 @@ SPAN_ID = slice(20, 28)
 def segment_name(process: str, sequence: int) -> str:
     """The file name of one segment; names of one process sort by age."""
     return f"{process}.{sequence:06d}{SUFFIX}"
+
+
+def version(head: bytes) -> str | None:
+    """The version of the format, by the first bytes of a file; None for a file that has no such header."""
+    found = _HEADER.match(head)
+    return found[1].decode() if found else None
 
 
 def parse_segment_name(name: str) -> tuple[str, int] | None:

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
+import re
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import BinaryIO
 
-from ray_tracing_hooks._spool.layout import DROPPED, FRAME, MAGIC, MAX_PAYLOAD, SPAN, parse_segment_name
+from ray_tracing_hooks._spool.layout import (
+    DROPPED,
+    FRAME,
+    MAGIC,
+    MAX_PAYLOAD,
+    RESOURCE,
+    SCOPE,
+    SPAN,
+    START,
+    TWO_U16,
+    U16,
+    U64,
+    parse_segment_name,
+    version,
+)
 
-_CHUNK = 4 * 1024 * 1024
+_EMPTY = frozenset({(RESOURCE, U16.size), (SCOPE, TWO_U16.size)})
+"""Kinds and lengths of definitions of nothing."""
 
-_MOST_EFFORT = 16
-"""How often each byte is looked at, on average, in search of a good record after damage."""
+_LONGEST = FRAME.size + MAX_PAYLOAD
+_WINDOW = 2 * _LONGEST
+"""What is looked at to get past damage: a record that begins in the first half is all there."""
 
+_FIRST = 1024 * 1024
+"""A file without a header is one of ours, with damage, if a good record stands in so many of its first bytes."""
+
+_CHECKED, _CHECK = 64, 2048
+"""Bytes can be arranged so that a long record seems to begin at every place. So looking for good ones ends when, for
+each byte there is, so many have been summed up in vain; each attempt counts as so many."""
 
 Record = tuple[int, bytes, int]
 """One record: its kind, its payload, and where the record begins in its segment. A plain tuple, since there are many:
@@ -25,37 +48,67 @@ a named one takes a third of the time of reading a spool."""
 _KINDS = tuple(zlib.crc32(bytes([kind])) for kind in range(256))
 """The checksum of each kind byte, where that of its payload goes on."""
 
+_CANDIDATE = re.compile(rb"[%c-%c](?<=\x00.{5})" % (RESOURCE, DROPPED), re.DOTALL)
+"""A kind byte, with its checksum and before that the highest byte of a length. Most bytes are none of the kinds, and
+nothing is passed faster: after a machine was lost a file may be all zeros."""
+
+_KIND_AT = FRAME.size - 1
+
+_FORMS: dict[int, re.Pattern[bytes]] = {
+    START: re.compile(rb"..\n\x10.{16}\x12\x08", re.DOTALL),
+    SPAN: re.compile(rb"..\n\x10.{16}\x12\x08", re.DOTALL),
+    RESOURCE: re.compile(rb"..[\n\x10]", re.DOTALL),
+    SCOPE: re.compile(rb"....[\n\x12\x1a\x20]", re.DOTALL),
+}
+"""How the payload of each kind begins, unless there is nothing in a definition."""
+
 
 @dataclass
 class SegmentReader:
     """Reads the records of one segment from an offset on, as far as they are complete.
 
     ``offset`` is where the next record begins, and ``damaged`` counts the bytes that were skipped because no record
-    with a right checksum began there.
+    with a right checksum began there. ``refusal`` says why nothing of this file is read, if it is no segment of this
+    version: a text that follows on the file's name.
     """
 
     path: str
     offset: int = 0
     damaged: int = 0
-    _tail: bytes = field(default=b"", repr=False)
+    refusal: str = ""
 
     def read(self, *, final: bool = False, limit: int | None = None) -> list[Record]:
-        """The records that were completed since the last call, at most about ``limit`` bytes of them.
+        """The records that were completed since the last call, about ``limit`` bytes of them.
 
         With ``final`` the writer is dead: an incomplete record at the end is damage and not a record still being
         written.
         """
         with open(self.path, "rb", opener=_without_waiting) as file:
+            if not self.offset:
+                self.refusal = _refusal(file)
+            if self.refusal:
+                return []
             file.seek(self.offset)
-            data = file.read(limit if limit is not None else -1)
-            complete = limit is None or len(data) < limit
-        records, consumed, damaged = parse(data, self.offset, final=final and complete)
-        if limit is not None and not consumed and len(data) == limit:
-            # One record is longer than the limit: read on rather than never getting past it.
-            return self.read(final=final, limit=max(2 * limit, _CHUNK))
+            data = file.read(-1 if limit is None else limit)
+            records: list[Record] = []
+            consumed = _good_records(data, _beginning(data, self.offset), self.offset, records)
+            cut = len(data) == limit
+            if consumed < len(data) and (not cut or not consumed):
+                records, consumed = self._past_damage(file, data, cut=cut, final=final)
         self.offset += consumed
-        self.damaged += damaged
         return records
+
+    def _past_damage(self, file: BinaryIO, data: bytes, *, cut: bool, final: bool) -> tuple[list[Record], int]:
+        """As :func:`parse`: what cannot be read by looking at ``data`` alone, if that is only a part, is looked at."""
+        if cut:
+            data += file.read(_WINDOW - len(data))
+            cut = len(data) >= _WINDOW
+        records, consumed, damaged = parse(data, self.offset, final=final and not cut)
+        if cut and not consumed:
+            # A record that began in this half would have been found.
+            consumed = damaged = len(data) - _LONGEST
+        self.damaged += damaged
+        return records, consumed
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -67,68 +120,97 @@ def parse(data: bytes, base: int = 0, *, final: bool = False) -> tuple[list[Reco
     """The complete records in ``data``, how many bytes they and any damage before them take, and the damaged bytes.
 
     ``base`` is the offset of ``data`` in its segment. After a record whose checksum is wrong the next good one is
-    looked for byte by byte: a damaged place costs the records it hit and no more.
+    looked for byte by byte: a damaged place costs the records it hit and no more. With ``final`` there is nothing to
+    come; otherwise what stands after the last good record may be one that is still being written.
     """
     records: list[Record] = []
-    position = damaged = 0
-    size = len(data)
+    damaged = 0
+    position = _beginning(data, base)
     search = _Search(data)
-    if base == 0:
-        if data[: len(MAGIC)] == MAGIC:
-            position = len(MAGIC)
-        elif size < len(MAGIC) and not final and MAGIC.startswith(data):
-            return records, 0, 0
-    header = FRAME.size
-    while position + header <= size:
-        length, checksum, kind = FRAME.unpack_from(data, position)
-        end = position + header + length
-        if length <= MAX_PAYLOAD and end <= size:
-            payload = data[position + header : end]
-            if zlib.crc32(payload, _KINDS[kind]) == checksum:
-                records.append((kind, payload, base + position))
-                position = end
-                continue
-        if length <= MAX_PAYLOAD and end > size and not final and search.from_(position + 1) is None:
-            break
-        resumed = search.from_(position + 1)
+    while (position := _good_records(data, position, base, records)) < len(data):
+        resumed = search.next_good_record(position)
         if resumed is None:
-            if not final and length <= MAX_PAYLOAD and end > size:
+            if not final:
                 break
-            damaged += size - position
-            position = size
-            break
+            resumed = len(data)
         damaged += resumed - position
         position = resumed
-    if final and position < size:
-        damaged += size - position
-        position = size
     return records, position, damaged
 
 
-class _Search:
-    """Looks for the next good record after damage.
+def _beginning(data: bytes, base: int) -> int:
+    """Where records begin, after the header if this is the beginning of a segment."""
+    return len(MAGIC) if base == 0 and data.startswith(MAGIC) else 0
 
-    Damage by chance seldom looks like the head of a long record. Bytes that somebody has made so that they do at every
-    place would cost the square of their number, so there is an end to it: then all that follows is damage.
-    """
+
+def _good_records(data: bytes, position: int, base: int, records: list[Record]) -> int:
+    """Take in the records that follow on each other from ``position`` on, and give where there is no good one."""
+    size, header = len(data), FRAME.size
+    while position + header <= size:
+        length, checksum, kind = FRAME.unpack_from(data, position)
+        end = position + header + length
+        if end > size or length > MAX_PAYLOAD:
+            break
+        payload = data[position + header : end]
+        if zlib.crc32(payload, _KINDS[kind]) != checksum:
+            break
+        records.append((kind, payload, base + position))
+        position = end
+    return position
+
+
+class _Search:
+    """Looks for good records in ``data``, in a time that its size bounds."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = memoryview(data)
-        self._effort = _MOST_EFFORT * len(data) + MAX_PAYLOAD
+        self._data = data
+        self._view = memoryview(data)
+        self._left = _CHECKED * max(len(data), 1 << 16)
 
-    def from_(self, position: int) -> int | None:
-        """Where the next good record begins, from ``position`` on."""
-        data, header = self._data, FRAME.size
-        for start in range(position, len(data) - header + 1):
-            length, checksum, kind = FRAME.unpack_from(data, start)
-            end = start + header + length
-            if 0 < kind <= DROPPED and length <= MAX_PAYLOAD and end <= len(data):
-                if zlib.crc32(data[start + 8 : end]) == checksum:
-                    return start
-                self._effort -= length
-                if self._effort < 0:
-                    return None
+    def next_good_record(self, position: int) -> int | None:
+        """Where the first record begins that is good and does not begin before ``position``."""
+        while (found := _CANDIDATE.search(self._data, position + _KIND_AT)) is not None:
+            position = found.start() - _KIND_AT
+            if self._is_good(position):
+                return position
+            if self._left < 0:
+                return None
+            position += 1
         return None
+
+    def _is_good(self, position: int) -> bool:
+        length, checksum, kind = FRAME.unpack_from(self._data, position)
+        begin = position + FRAME.size
+        end = begin + length
+        self._left -= _CHECK
+        if end > len(self._data) or not self._has_form(kind, begin, length):
+            return False
+        self._left -= length
+        good: bool = zlib.crc32(self._view[begin:end], _KINDS[kind]) == checksum
+        return good
+
+    def _has_form(self, kind: int, begin: int, length: int) -> bool:
+        if kind == DROPPED:
+            return length == U64.size
+        form = _FORMS[kind]
+        return (kind, length) in _EMPTY or form.match(self._data, begin, begin + length) is not None
+
+
+def _refusal(file: BinaryIO) -> str:
+    """Why a file is not read as a segment; empty if it is."""
+    head = file.read(len(MAGIC))
+    if MAGIC.startswith(head):  # or is going to be
+        return ""
+    found = version(head)
+    if found is not None:
+        return f"is in version {found} of the spool's format, and this release reads version {version(MAGIC)}"
+    return "" if _Search(head + file.read(_FIRST)).next_good_record(0) is not None else "is no file of a spool"
+
+
+def is_refused(path: str) -> bool:
+    """Whether a file is no segment of this version. Raises OSError."""
+    with open(path, "rb", opener=_without_waiting) as file:
+        return bool(_refusal(file))
 
 
 def count_spans(path: str, offset: int = 0, until: float | None = None) -> tuple[int, bool]:
@@ -139,18 +221,25 @@ def count_spans(path: str, offset: int = 0, until: float | None = None) -> tuple
     """
     spans = 0
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            position, size, header = max(offset, len(MAGIC)), len(data), FRAME.size
-            while position + header <= size:
-                length, _, kind = FRAME.unpack_from(data, position)
+        # Not mapped into memory: a file that somebody cuts, or a disk that fails, would end this process by a signal.
+        with open(path, "rb", opener=_without_waiting) as file:
+            if version(file.read(len(MAGIC))) != version(MAGIC):
+                return 0, True
+            file.seek(max(offset, len(MAGIC)))
+            size = os.fstat(file.fileno()).st_size
+            while len(frame := file.read(FRAME.size)) == FRAME.size:
+                length, _, kind = FRAME.unpack(frame)
                 if length > MAX_PAYLOAD:
                     return spans, False
+                if file.seek(length, os.SEEK_CUR) > size:
+                    break
                 spans += kind == SPAN
-                position += header + length
                 if until is not None and not spans & 0xFFF and time.monotonic() > until:
                     return spans, False
-    except (OSError, ValueError):  # it has just been removed, or is empty
-        pass
+    except FileNotFoundError:
+        return spans, True
+    except OSError:
+        return spans, False
     return spans, True
 
 

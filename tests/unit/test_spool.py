@@ -141,7 +141,11 @@ def test_a_span_that_comes_after_the_folder_was_removed_is_written(tmp_path: Pat
     assert spans(tmp_path / "spool") == [b"span 0"]
 
 
-@given(st.lists(st.binary(max_size=40), min_size=1, max_size=8), st.data())
+IDS = U16.pack(0) + b"\x0a\x10" + bytes(range(1, 17)) + b"\x12\x08" + bytes(range(1, 9))
+"""What every span begins with."""
+
+
+@given(st.lists(st.binary(max_size=40).map(IDS.__add__), min_size=1, max_size=8), st.data())
 def test_damage_costs_the_records_that_it_hit_and_no_more(payloads: list[bytes], data: st.DataObject) -> None:
     """Whatever bytes are changed, cut or put in, no wrong record is read, and those elsewhere are."""
     from ray_tracing_hooks._spool.writer import _frame

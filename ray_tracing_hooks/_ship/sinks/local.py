@@ -7,6 +7,7 @@ known to be delivered, and written on from there.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -80,7 +81,11 @@ class LocalSink:
         self._delivered: tuple[str | None, int] = (None, 0)
         self._made: list[str] = []
         self._failed = False
-        self._go_on_from(surroundings.state)
+        try:
+            self._go_on_from(surroundings.state)
+        except OSError as error:
+            self.close()
+            raise DeliveryError(f"cannot write spans to {self._path!r}: {error.strerror}") from error
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         try:
@@ -90,6 +95,7 @@ class LocalSink:
             self._failed = True
             for batch in batches:
                 self._write_batch(batch)
+            self._check_file()
             self._failed = False
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -100,6 +106,10 @@ class LocalSink:
         self._made = []
         if rotated:
             self._keep_below_cap()
+
+    def _check_file(self) -> None:
+        if self._file >= 0 and not os.fstat(self._file).st_nlink:
+            raise OSError(errno.ENOENT, "somebody has removed the file meanwhile")
 
     def checkpoint(self) -> Mapping[str, Any]:
         name, size = self._delivered
@@ -184,12 +194,18 @@ class LocalSink:
     def _reopen(self, name: str, size: int) -> None:
         try:
             file = open_file(name, os.O_WRONLY | os.O_APPEND, folder=self._folder)
-        except OSError:
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.EPERM}:
+                raise  # it is still there, perhaps with a part of a line that has to go
             self._delivered = (None, 0)
             return
-        length = os.fstat(file).st_size
-        if length > size:
-            os.ftruncate(file, size)
+        try:
+            length = os.fstat(file).st_size
+            if length > size:
+                os.ftruncate(file, size)
+        except OSError:
+            os.close(file)
+            raise
         self._use(file, name, min(size, length))
 
     def _go_on_from(self, state: Mapping[str, Any]) -> None:

@@ -1,0 +1,307 @@
+"""What is fuzzed: everything that reads bytes which this process did not just write itself.
+
+A target takes any bytes. It raises for a defect only: what the code under test may raise is caught here, and what must
+hold of its answer is asserted here. ``SEEDS`` are good inputs for each, to begin from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+
+from ray_tracing_hooks import _settings
+from ray_tracing_hooks._formats import jaeger, jaeger_proto, otlp, otlp_json, otlp_json_read, span, wire
+from ray_tracing_hooks._insight import read as insight
+from ray_tracing_hooks._record import carrier
+from ray_tracing_hooks._ship.folder import Folder
+from ray_tracing_hooks._ship.follow import Follower
+from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._spool import layout, reader
+
+Target = Callable[[bytes], None]
+
+
+@lru_cache(maxsize=1)
+def _folder() -> str:
+    # In memory: a target runs some thousand times a second. It is one folder for the process, and left as it is.
+    return tempfile.mkdtemp(prefix="rth-fuzz-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+
+
+def _file(name: str, data: bytes) -> str:
+    path = os.path.join(_folder(), name)
+    with open(path, "wb") as file:
+        file.write(data)
+    return path
+
+
+def segment(data: bytes) -> None:
+    """A segment gives records with right checksums, in order; every byte is a record's or counted as damage."""
+    path = _file("1-1-fuzz.000000.spool", data)
+    wholes = []
+    for limit in (None, 64):
+        segment = reader.SegmentReader(path)
+        records: list[reader.Record] = []
+        while True:
+            found = segment.read(final=True, limit=limit)
+            records += found
+            if segment.refusal or segment.offset >= len(data):
+                break
+        if segment.refusal:
+            assert not data.startswith(layout.MAGIC)
+            assert not records
+            return
+        assert segment.offset == len(data)
+        taken = sum(layout.FRAME.size + len(payload) for _, payload, _ in records)
+        head = len(layout.MAGIC) if data.startswith(layout.MAGIC) else 0
+        assert taken + segment.damaged + head == len(data), (taken, segment.damaged, head, len(data))
+        last = -1
+        for kind, payload, offset in records:
+            assert offset > last
+            last = offset
+            length, checksum, stored_kind = layout.FRAME.unpack_from(data, offset)
+            assert (length, stored_kind) == (len(payload), kind)
+            assert zlib.crc32(bytes([kind]) + payload) == checksum
+        wholes.append(records)
+    assert wholes[0] == wholes[1], "the size of what is read at once changes nothing"
+    growing = reader.SegmentReader(path)
+    growing.read()
+    growing.read(final=True)
+    assert growing.offset == len(data)
+
+
+def follower(data: bytes) -> None:
+    """What a shipper makes of a segment can be handed to every sink."""
+    _file("1-1-fuzz.000000.spool", data)
+    problems = Problems()
+    follower = Follower({}, problems, reports=True)
+    folder = Folder(_folder())
+    for _ in range(2):
+        for batches in follower.follow(folder.look(follower.open_processes())):
+            groups = [otlp.Group(*batch) for batch in batches]
+            otlp.encode(groups)
+            otlp.encode_json(groups)
+            assert list(otlp.cut(groups, 1000))
+    again = Follower(json.loads(json.dumps(follower.positions())), problems, reports=True)
+    list(again.follow(folder.look(again.open_processes())))
+    insight.read([os.path.join(_folder(), "1-1-fuzz.000000.spool")])
+    reader.count_spans(os.path.join(_folder(), "1-1-fuzz.000000.spool"))
+
+
+def message(data: bytes) -> None:
+    """An encoded span, resource or scope is refused, or read and written as JSON that reads as JSON."""
+    for write in (otlp_json.span_json, otlp_json.resource_json, otlp_json.scope_json):
+        try:
+            text = write(data)
+        except wire.FormatError:
+            continue
+        json.loads(text)
+        assert text.isascii()
+        assert "\n" not in text
+    for decode in (span.decode_resource, span.decode_scope):
+        try:
+            decode(data)
+        except wire.FormatError:
+            continue
+    try:
+        decoded = span.decode_span(data)
+    except wire.FormatError:
+        return
+    with contextlib.suppress(ValueError, OverflowError, RecursionError, struct.error):  # as the sink does
+        jaeger_proto.API_V2.span(jaeger.jaeger_span(decoded, span.Scope("", "", {})))
+
+
+def span_as_json(data: bytes) -> None:
+    """A span that is written as JSON reads back as the same JSON, with the reader of ``replay``."""
+    try:
+        text = otlp_json.span_json(data)
+    except wire.FormatError:
+        return
+    groups, wrong = otlp_json_read.traces(otlp_json.traces_line("{}", "{}", [text]))
+    assert otlp.count(groups) + len(wrong) == 1
+    for group in groups:
+        again = json.loads(otlp_json.span_json(group.spans[0]))
+        first = json.loads(text)
+        assert again.get("traceId") == first.get("traceId")
+        assert again.get("name") == first.get("name")
+
+
+def json_line(data: bytes) -> None:
+    """A line of a file is refused, or its spans can be encoded; both readers live."""
+    try:
+        groups, _ = otlp_json_read.traces(data)
+    except wire.FormatError:
+        pass
+    else:
+        otlp.encode(groups)
+        otlp.encode_json(groups)
+    _, quality = insight.read([_file("fuzz.jsonl", data)])
+    assert quality.files == 1
+
+
+def packed_file(data: bytes) -> None:
+    """The same of a file that is called compressed."""
+    insight.read([_file("fuzz.jsonl.gz", data)])
+
+
+def carried(data: bytes) -> None:
+    """A call's context is refused with ValueError, or taken on into the context of OpenTelemetry."""
+    from ray_tracing_hooks._ray.tracing import incoming
+
+    try:
+        found = carrier.decode(data)
+    except ValueError:
+        return
+    incoming(found)
+    assert carrier.unpack_headers(carrier.pack_headers(found.headers)) == found.headers
+
+
+def settings(data: bytes) -> None:
+    """A settings file is read or reported, and what is used is right."""
+    problems: list[str] = []
+    found = _settings.load({"RAY_TRACING_CONFIG": _file("fuzz.yaml", data)}, problems.append)
+    for setting in _settings.SETTINGS:
+        setting.text(getattr(found, setting.name))
+    assert all(len(problem) < 2000 for problem in problems)
+
+
+def answer(data: bytes) -> None:
+    """What a server answers is understood or ignored."""
+    for decode in (otlp.decode_answer, otlp.decode_json_answer):
+        rejected, text = decode(data)
+        assert rejected >= 0
+        text.encode("utf-8", "replace")
+    from ray_tracing_hooks._ship.transport import grpc, http
+
+    response = _Response(data)
+    for kind in ("application/x-protobuf", "application/json", "text/plain"):
+        response.headers["Content-Type"] = kind
+        http._said(503, response, data)  # type: ignore[arg-type]
+    wait = http._seconds(data.decode("latin-1"))
+    assert wait is None or wait >= 0
+    wait = grpc._retry_info(_Error(data))
+    assert wait is None or wait >= 0
+
+
+class _Response:
+    reason = "x"
+
+    def __init__(self, data: bytes) -> None:
+        self.headers = {"Location": data.decode("latin-1")}
+
+
+class _Error:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def trailing_metadata(self) -> list[tuple[str, bytes]]:
+        return [("grpc-status-details-bin", self._data)]
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    """One record."""
+    return layout.FRAME.pack(len(payload), zlib.crc32(bytes([kind]) + payload), kind) + payload
+
+
+def _text(tag: int, text: bytes) -> bytes:
+    return wire.field(tag, text)
+
+
+def _attribute(tag: int, key: bytes, value: bytes) -> bytes:
+    return wire.field(tag, _text(0x0A, key) + wire.field(0x12, value))
+
+
+_RESOURCE = _attribute(0x0A, b"service.name", _text(0x0A, b"fuzz"))
+_SCOPE = _text(0x0A, b"scope") + _text(0x12, b"1")
+_IDS = b"\x0a\x10" + bytes(range(1, 17)) + b"\x12\x08" + bytes(range(1, 9))
+_VALUES = [
+    _text(0x0A, b"text"),
+    b"\x10\x01",
+    b"\x18" + b"\xff" * 9 + b"\x01",
+    b"\x21" + struct.pack("<d", 0.5),
+    wire.field(0x2A, wire.field(0x0A, b"\x18\x05") + wire.field(0x0A, b"")),
+    wire.field(0x32, wire.field(0x0A, _text(0x0A, b"k") + wire.field(0x12, b"\x10\x00"))),
+    wire.field(0x3A, b"\x00\xff"),
+]
+_SPAN = (
+    _IDS
+    + _text(0x1A, b"a=b")
+    + b"\x22\x08"
+    + bytes(range(2, 10))
+    + _text(0x2A, b"name")
+    + b"\x30\x05"
+    + wire.fixed64(0x39, 10**18)
+    + wire.fixed64(0x41, 10**18 + 1)
+    + b"".join(_attribute(0x4A, b"key", value) for value in _VALUES)
+    + b"\x50\x01"
+    + wire.field(0x5A, wire.fixed64(0x09, 5) + _text(0x12, b"event") + _attribute(0x1A, b"k", _VALUES[0]))
+    + wire.field(0x6A, _IDS + _attribute(0x22, b"k", _VALUES[1]) + b"\x35\x00\x01\x00\x00")
+    + wire.field(0x7A, _text(0x12, b"bad") + b"\x18\x02")
+    + b"\x85\x01\x00\x01\x00\x00"
+)
+_SEGMENT = (
+    layout.MAGIC
+    + frame(layout.RESOURCE, layout.U16.pack(0) + _RESOURCE)
+    + frame(layout.SCOPE, layout.TWO_U16.pack(0, 0) + _SCOPE)
+    + frame(layout.START, layout.U16.pack(0) + _IDS + _text(0x2A, b"begun") + wire.fixed64(0x39, 5))
+    + frame(layout.SPAN, layout.U16.pack(0) + _SPAN)
+    + frame(layout.DROPPED, layout.U64.pack(3))
+)
+_LINE = otlp_json.traces_line(
+    otlp_json.resource_json(_RESOURCE), otlp_json.scope_json(_SCOPE), [otlp_json.span_json(_SPAN)]
+).encode()
+_YAML = b"""exporters: [local, otlp]
+local_dir: &x /data/spans
+local_max_bytes: 2 GiB
+flush_timeout: 1.5
+ray: task
+include: [a.*, "b,c"]
+root_span: no
+jaeger_endpoint: http://user:word@jaeger:4317
+a: {<<: {b: *x}}
+"""
+_CARRIED = carrier.encode(
+    bytes(range(16)), bytes(range(8)), 1, 10**18, bytes(24), {"tracestate": "a=b,c=d", "baggage": "k=v;p=1,%20=é"}
+)
+_ANSWERS = [
+    b"",
+    wire.field(0x0A, b"\x08\x05" + _text(0x12, b"why")),
+    b'{"partialSuccess": {"rejectedSpans": "5", "errorMessage": "why"}}',
+    b'{"error": {"message": "why", "code": 5}}',
+    b"\x08\x0e"
+    + _text(0x12, b"busy")
+    + wire.field(
+        0x1A,
+        _text(0x0A, b"type.googleapis.com/google.rpc.RetryInfo") + wire.field(0x12, wire.field(0x0A, b"\x08\x05")),
+    ),
+    b"Wed, 21 Oct 2099 07:28:00 GMT",
+    b"7.5",
+]
+
+TARGETS: dict[str, Target] = {
+    "segment": segment,
+    "follower": follower,
+    "message": message,
+    "span_as_json": span_as_json,
+    "json_line": json_line,
+    "packed_file": packed_file,
+    "carried": carried,
+    "settings": settings,
+    "answer": answer,
+}
+SEEDS: dict[str, list[bytes]] = {
+    "segment": [_SEGMENT, layout.MAGIC],
+    "follower": [_SEGMENT, layout.MAGIC],
+    "message": [_SPAN, _RESOURCE, _SCOPE],
+    "span_as_json": [_SPAN],
+    "json_line": [_LINE, b'{"resource_spans": []}', b'{"resourceLogs": []}'],
+    "packed_file": [],
+    "carried": [_CARRIED, _CARRIED[:58]],
+    "settings": [_YAML],
+    "answer": _ANSWERS,
+}

@@ -1,0 +1,544 @@
+"""Disks that are full, failing, slow, read-only or removed: on real file systems that are just so."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from faulty import FaultyDisk
+from shipping import Node, until
+
+from ray_tracing_hooks._ship.flush import FlushResult
+from ray_tracing_hooks._spool import layout
+from ray_tracing_hooks._spool.layout import U16, U64
+from ray_tracing_hooks._spool.reader import SegmentReader, count_spans, is_locked, iterate
+from ray_tracing_hooks._spool.writer import DEFAULT_SEGMENT_BYTES, SpoolWriter, segment_bytes
+
+Mount = Callable[..., Path]
+Faulty = Callable[..., FaultyDisk]
+
+
+def encoded(number: int, extra: bytes = b"") -> bytes:
+    """A span, with its number for its ids."""
+    return b"\x0a\x10" + number.to_bytes(16, "big") + b"\x12\x08" + number.to_bytes(8, "big") + extra
+
+
+class Recording:
+    """A writer of this process, and what it said."""
+
+    def __init__(self, folder: Path, segment_bytes: int = 1 << 20) -> None:
+        self.folder = folder
+        self.said: list[str] = []
+        self.writer = SpoolWriter(str(folder), segment_bytes=segment_bytes, on_problem=self.said.append)
+        self.prefix = U16.pack(self.writer.scope(b"", b"\x0a\x01s"))
+        self.numbers = 0
+
+    def write(self, count: int, extra: bytes = b"") -> None:
+        for _ in range(count):
+            self.numbers += 1
+            self.writer.span(self.prefix, encoded(self.numbers, extra))
+
+    def records(self) -> list[tuple[int, bytes]]:
+        return [
+            (kind, payload)
+            for _, paths, _ in iterate(str(self.folder))
+            for path in paths
+            for kind, payload, _ in SegmentReader(path).read(final=True)
+        ]
+
+    def found(self) -> list[int]:
+        """The spans that are in the spool."""
+        return [int.from_bytes(payload[4:20], "big") for kind, payload in self.records() if kind == layout.SPAN]
+
+    def dropped(self) -> int:
+        """How many spans the spool says were not written."""
+        return sum(U64.unpack(payload)[0] for kind, payload in self.records() if kind == layout.DROPPED)
+
+    def look(self) -> None:
+        """As when a second has passed."""
+        self.writer._look_at = 0.0
+
+    def minute_passed(self) -> None:
+        self.writer._silent_until = 0.0
+
+    def second_passed(self) -> None:
+        self.writer._refused_until = 0.0
+
+
+# The spool.
+
+
+def check_drop(recording: Recording, reason: str) -> None:
+    """What was written before and after is there, what was not is counted, and it was said once."""
+    assert recording.found()[0] == 1
+    assert recording.found()[-1] == recording.numbers
+    assert recording.dropped() > 0
+    assert len(recording.found()) + recording.dropped() == recording.numbers
+    (said,) = recording.said
+    assert said.startswith("spans of this process are being dropped: ")
+    assert str(recording.folder) in said
+    assert said.endswith(reason)
+
+
+def test_a_full_disk_costs_what_it_does_not_take_and_no_memory(faulty: Faulty) -> None:
+    """Recording goes on by itself when there is room; every span is in the spool or counted as dropped."""
+    disk = faulty()
+    disk.room = 20_000
+    recording = Recording(disk.path / "spool")
+    recording.write(1000)
+    tracemalloc.start()
+    recording.write(2000)
+    held = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/ray_tracing_hooks/*")])
+    tracemalloc.stop()
+    assert sum(trace.size for trace in held.traces) < 10_000
+    disk.room = 1 << 30
+    recording.write(10)
+    check_drop(recording, "No space left on device")
+    recording.writer.close()
+
+
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.EIO, errno.EROFS], ids=errno.errorcode.get)
+def test_a_disk_that_refuses_is_survived(faulty: Faulty, number: int) -> None:
+    """Over quota, broken, or mounted read-only meanwhile: the same, with the reason of the operating system."""
+    disk = faulty()
+    recording = Recording(disk.path / "spool")
+    recording.write(10)
+    disk.fail = {"write": number}
+    recording.write(10)
+    disk.fail = {}
+    recording.write(10)
+    check_drop(recording, os.strerror(number))
+    assert recording.dropped() == 10
+    recording.writer.close()
+
+
+def test_a_folder_that_takes_no_file_is_tried_again(mount: Mount) -> None:
+    """Without a free inode no file can be made: that is said, and when there is one it is made, with its header."""
+    folder = mount("size=1m,nr_inodes=3")
+    recording = Recording(folder / "spool")
+    (folder / "in the way").write_text("")
+    recording.write(10)
+    assert recording.said == [
+        (
+            f"spans of this process are being dropped: no file can be made in the spool {str(folder / 'spool')!r}: "
+            "No space left on device"
+        )
+    ]
+    (folder / "in the way").unlink()
+    recording.second_passed()
+    recording.write(5)
+    assert recording.found() == list(range(11, 16))
+    assert recording.dropped() == 10
+    recording.writer.close()
+
+
+def test_where_no_next_file_can_be_made_the_last_one_goes_on(mount: Mount) -> None:
+    """Nothing is lost, and nothing to be said."""
+    folder = mount("size=4m,nr_inodes=3")
+    recording = Recording(folder / "spool", segment_bytes=1000)
+    recording.write(500)
+    assert recording.said == []
+    assert recording.found() == list(range(1, 501))
+    subprocess.run(["mount", "-o", "remount,nr_inodes=10", str(folder)], check=True)
+    recording.second_passed()
+    recording.write(1)
+    assert len(list((folder / "spool").iterdir())) == 2
+    recording.writer.close()
+
+
+FEW_FILES = """
+import json, os, resource, sys, time
+from ray_tracing_hooks._spool.layout import U16
+from ray_tracing_hooks._spool.writer import SpoolWriter
+said = []
+writer = SpoolWriter(sys.argv[1], on_problem=said.append, segment_bytes=500)
+prefix = U16.pack(writer.scope(b"", b""))
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+def few():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
+def many():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    writer._refused_until = 0
+few()
+writer.span(prefix, b"dropped")
+many()
+writer.span(prefix, b"first")
+few()
+for _ in range(100):
+    writer.span(prefix, b"in one segment")
+many()
+writer.span(prefix, b"last")
+print(json.dumps(said))
+"""
+
+
+def test_a_process_without_free_descriptors_goes_on(tmp_path: Path) -> None:
+    """It drops what it has no file for, and loses nothing where it only lacks the next one."""
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_FILES, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    (said,) = json.loads(done.stdout)
+    assert said.endswith("Too many open files")
+    found: Counter[bytes] = Counter()
+    for _, paths, _ in iterate(str(tmp_path)):
+        for path in paths:
+            found.update(payload for kind, payload, _ in SegmentReader(path).read(final=True) if kind != layout.SCOPE)
+    assert found[U64.pack(1)] == 1
+    assert found[b"\0\0first"] == found[b"\0\0last"] == 1
+    assert found[b"\0\0in one segment"] == 100
+
+
+def test_each_time_is_said_and_not_more_than_once_a_minute(faulty: Faulty) -> None:
+    """However many spans are dropped, and however often it begins and ends."""
+    disk = faulty()
+    recording = Recording(disk.path)
+    recording.write(1)
+    for times in range(3):
+        for _ in range(10):
+            disk.fail = {"write": errno.ENOSPC}
+            recording.write(3)
+            disk.fail = {}
+            recording.write(1)
+        assert len(recording.said) == times + 1
+        recording.minute_passed()
+    assert [said.rpartition("device")[2] for said in recording.said] == [
+        "",
+        " (for the 2. time)",
+        " (for the 3. time)",
+    ]
+    assert recording.dropped() == 90
+    recording.writer.close()
+
+
+def test_a_definition_that_a_full_disk_did_not_take_comes_with_the_next_segment(faulty: Faulty) -> None:
+    """Otherwise all spans of that scope would make no sense, for as long as the process lives."""
+    disk = faulty()
+    recording = Recording(disk.path)
+    recording.write(1)
+    disk.fail = {"write": errno.ENOSPC}
+    scope = recording.writer.scope(b"", b"\x0a\x05other")
+    disk.fail = {}
+    recording.writer.span(U16.pack(scope), encoded(2))
+    recording.writer.close()
+    last = max(disk.path.iterdir())
+    kinds = [kind for kind, _, _ in SegmentReader(str(last)).read(final=True)]
+    assert kinds == [layout.RESOURCE, layout.SCOPE, layout.SCOPE, layout.SPAN]
+
+
+def test_what_was_dropped_at_the_very_end_is_counted_too(faulty: Faulty) -> None:
+    """The count is written when the process lets go of its spool, if that can be done."""
+    disk = faulty()
+    recording = Recording(disk.path)
+    recording.write(1)
+    disk.fail = {"write": errno.ENOSPC}
+    recording.write(3)
+    disk.fail = {}
+    recording.writer.close()
+    assert recording.dropped() == 3
+
+
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_a_segment_that_is_removed_is_written_again(tmp_path: Path, what: str) -> None:
+    """With all that was in it, under its name, locked, and private."""
+    recording = Recording(tmp_path / "spool")
+    recording.write(100)
+    (segment,) = (tmp_path / "spool").iterdir()
+    shutil.rmtree(tmp_path / "spool") if what == "folder" else segment.unlink()
+    recording.write(100)
+    recording.look()
+    recording.write(100)
+    assert recording.found() == list(range(1, 301))
+    assert [path.name for path in (tmp_path / "spool").iterdir()] == [segment.name]
+    assert segment.stat().st_mode & 0o777 == 0o600
+    assert is_locked(str(segment))
+    assert recording.said == []
+    recording.writer.close()
+    assert not is_locked(str(segment))
+
+
+def test_a_segment_that_is_removed_before_the_end_is_written_again(tmp_path: Path) -> None:
+    """A process that lets go of its spool looks, and so does one that begins its next segment."""
+    recording = Recording(tmp_path / "spool", segment_bytes=3000)
+    recording.write(10)
+    shutil.rmtree(tmp_path / "spool")
+    recording.write(70)
+    assert len(list((tmp_path / "spool").iterdir())) == 2
+    assert recording.found() == list(range(1, 81))
+    shutil.rmtree(tmp_path / "spool")
+    recording.writer.close()
+    assert recording.found()[-1] == 80
+
+
+def test_a_removed_segment_that_cannot_be_written_again_yet_loses_nothing(faulty: Faulty) -> None:
+    """The file lives on as long as its process holds it, and is copied when there is room."""
+    disk = faulty()
+    recording = Recording(disk.path / "spool")
+    recording.write(10)
+    shutil.rmtree(disk.path / "spool")
+    disk.fail = {"create": errno.ENOSPC}
+    recording.look()
+    recording.write(10)
+    assert not (disk.path / "spool").exists()
+    disk.fail = {}
+    recording.look()
+    recording.write(10)
+    assert recording.found() == list(range(1, 31))
+    recording.writer.close()
+
+
+def test_a_segment_that_is_cut_is_left_for_another(tmp_path: Path) -> None:
+    """As after ``> file``: its definitions are gone, and spans that follow have them again."""
+    recording = Recording(tmp_path)
+    recording.write(100)
+    (segment,) = tmp_path.iterdir()
+    os.truncate(segment, 0)
+    recording.write(1)
+    recording.look()
+    recording.write(1)
+    recording.write(10)
+    recording.writer.close()
+    last = max(tmp_path.iterdir())
+    assert last != segment
+    kinds = [kind for kind, _, _ in SegmentReader(str(last)).read(final=True)]
+    assert kinds == [layout.RESOURCE, layout.SCOPE, *[layout.SPAN] * 10]
+
+
+def test_a_span_of_100_mib_is_counted_as_dropped(tmp_path: Path) -> None:
+    """One that the readers would take for damage is not written; the next one is."""
+    recording = Recording(tmp_path)
+    recording.write(1)
+    huge = bytes(100 << 20)
+    recording.write(1, huge)
+    recording.writer.start(recording.prefix, encoded(9, huge))
+    recording.write(1)
+    recording.write(1, bytes(layout.MAX_PAYLOAD - len(encoded(1)) - 2))
+    recording.writer.close()
+    (said,) = recording.said
+    assert said.startswith("a span of more than 16 MiB was dropped")
+    assert recording.found() == [1, 3, 4]
+    assert recording.dropped() == 1
+
+
+def test_the_cap_can_be_kept_with_whole_segments() -> None:
+    """A process has one that is never removed, so it is a small part of what the spool may take."""
+    assert segment_bytes(1 << 30) == DEFAULT_SEGMENT_BYTES
+    assert segment_bytes(64 << 20) == 1 << 20
+    assert segment_bytes(1) == 64 << 10
+
+
+def test_counting_survives_a_failing_disk(faulty: Faulty) -> None:
+    """The shipper counts what waits; a page that cannot be read must not end it."""
+    disk = faulty()
+    recording = Recording(disk.path)
+    recording.write(10)
+    recording.writer.close()
+    (segment,) = disk.path.iterdir()
+    assert count_spans(str(segment)) == (10, True)
+    disk.bad = {segment.name}
+    assert count_spans(str(segment)) == (0, False)
+
+
+# The shipper's own files, in the spool.
+
+
+def test_a_spool_that_fills_its_disk_is_delivered_all_the_same(node: Node, mount: Mount) -> None:
+    """The shipper stores how far it came where there is no room left, so that it can remove what it delivered."""
+    mount("size=512k", node.spool)
+    node.start()
+    writer = node.writer(segment_bytes=100_000)
+    writer.do("span 1 1000")
+    assert node.flush().done
+    shipper = node.shipper()
+    assert shipper is not None
+    shipper.suspend()
+    writer.do("span 1001 20000")
+    shipper.resume()
+    result = node.flush()
+    assert result.done
+    # What the full disk did not take is counted, once there is room for the count.
+    writer.do("span 20001")
+    text = "spans could not be written to the spool by their processes and are lost"
+    problem = [each for each in (*result.problems, *node.flush().problems) if each.endswith(text)][-1]
+    dropped = int(problem.split()[0])
+    assert dropped > 0
+    numbers = Counter(node.numbers())
+    assert set(numbers.values()) == {1}
+    assert len(numbers) + dropped == 20001
+    assert not (node.spool / layout.ASIDE).exists(), "a record that the full disk cut short is no damage"
+
+
+@pytest.mark.parametrize("what", ["folder", "lock", "wake", "segment"])
+def test_what_somebody_removes_from_the_spool_is_made_anew(node: Node, what: str) -> None:
+    """The shipper goes on, alone, with what it knows: nothing is lost, nothing arrives twice."""
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("span 1 1000")
+    assert node.flush().done
+    if what == "folder":
+        shutil.rmtree(node.spool)
+    else:
+        for path in node.spool.glob({"lock": "*.lock", "wake": "wake", "segment": "*.spool"}[what]):
+            path.unlink()
+    writer.do("span 1001 2000")
+
+    def restored() -> bool:
+        writer.do("start 1")
+        return bool(node.segments()) and (node.spool / "wake").exists() and (node.spool / "plan.json").exists()
+
+    def written() -> bool:
+        # Its process looks once a second, when it writes.
+        writer.do("span 2001")
+        return len(node.segments()) == 1 and restored()
+
+    until(written, "everything is there again")
+    assert node.flush().done
+    assert node.shippers() == [shipper]
+    numbers = Counter(node.numbers())
+    del numbers[2001]
+    assert numbers == Counter(range(1, 2001))
+    writer.end()
+    assert node.flush(until_writers_end=True).done
+
+
+def test_a_segment_that_is_removed_for_good_is_told(node: Node) -> None:
+    """Its process is dead, so nobody can write it again."""
+    node.out.write_text("in the way")
+    node.start()
+    writer = node.writer()
+    writer.do("span 1 100")
+    writer.end()
+    until(lambda: any("in the way" in each or "not a folder" in each for each in node.flush(1).problems), "it is seen")
+    for segment in node.segments():
+        segment.unlink()
+    until(lambda: "1 files of the spool were removed by somebody else" in node.log(), "it is told")
+
+
+def test_a_segment_that_cannot_be_read_holds_no_other_one_back(node: Node, faulty: Faulty) -> None:
+    """A broken disk: what can be read is delivered, the file is kept aside, and both are said."""
+    disk = faulty(node.spool)
+    for first in (1, 101):
+        writer = node.writer()
+        writer.do(f"span {first} {first + 99}")
+        writer.end()
+    broken = node.segments()[0]
+    disk.bad = {broken.name}
+    node.start()
+    result = node.flush()
+    assert result.done
+    assert len(node.numbers()) == 100
+    assert f"{str(broken)!r} cannot be read to its end: Input/output error" in result.problems
+    assert os.listdir(node.spool / layout.ASIDE) == [broken.name]
+
+
+def test_a_spool_that_cannot_be_looked_at_is_tried_again(node: Node, faulty: Faulty) -> None:
+    """The shipper lives on, says so, and delivers when it can."""
+    disk = faulty(node.spool)
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("span 1 10")
+    assert node.flush().done
+    disk.fail = {"list": errno.EIO}
+    writer.do("span 11 20")
+    until(lambda: "cannot look at the spool" in node.log(), "it is said")
+    result = node.flush(0.5)
+    assert not result.done
+    assert any("cannot look at the spool" in problem for problem in result.problems)
+    disk.fail = {}
+    assert node.flush().done
+    assert node.shippers() == [shipper]
+    assert node.numbers() == list(range(1, 21))
+
+
+# Where the local sink writes.
+
+
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.EIO, errno.EROFS], ids=errno.errorcode.get)
+def test_spans_wait_while_the_output_disk_refuses(node: Node, faulty: Faulty, number: int) -> None:
+    """They stay in the spool and arrive once, also where the disk fails in the middle of a line."""
+    disk = faulty(node.out)
+    node.start()
+    writer = node.writer()
+    writer.do("span 1 1000")
+    assert node.flush().done
+    disk.fail = {"change": number}
+    writer.do("span 1001 2000")
+    result = node.flush(1.0)
+    assert result.problems == [f"cannot write spans to {str(node.out)!r}: {os.strerror(number)}"]
+    disk.fail = {}
+    disk.room = sum(path.stat().st_size for path in node.out.iterdir()) + 5000
+    result = node.flush(1.0)
+    assert result.problems == [f"cannot write spans to {str(node.out)!r}: No space left on device"]
+    assert len(result.waiting) == 1
+    disk.room = 1 << 30
+    assert node.flush() == FlushResult(done=True)
+    assert Counter(node.numbers()) == Counter(range(1, 2001))
+
+
+def test_an_output_folder_that_takes_no_file_is_told(node: Node, mount: Mount) -> None:
+    """No inode is free."""
+    mount("size=10m,nr_inodes=2", node.out)
+    (node.out / "in the way").write_text("")
+    node.start()
+    assert node.flush().done
+    node.writer().do("span 1 100")
+    assert node.flush(1.0).problems == [f"cannot write spans to {str(node.out)!r}: No space left on device"]
+    (node.out / "in the way").unlink()
+    assert node.flush() == FlushResult(done=True)
+    assert node.numbers() == list(range(1, 101))
+
+
+def test_a_shipper_without_free_descriptors_goes_on(node: Node) -> None:
+    """It has none to look at the spool with, or to write: it says so, and delivers when it has."""
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("span 1 10")
+    assert node.flush().done
+    _, hard = resource.prlimit(shipper.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(shipper.pid, resource.RLIMIT_NOFILE, (3, hard))
+    writer.do("span 11 20")
+    until(lambda: "Too many open files" in node.log(), "it is said")
+    resource.prlimit(shipper.pid, resource.RLIMIT_NOFILE, (hard, hard))
+    assert node.flush().done
+    assert node.shippers() == [shipper]
+    assert node.numbers() == list(range(1, 21))
+
+
+def test_a_slow_output_disk_holds_nobody_up(node: Node, faulty: Faulty) -> None:
+    """A flush returns in time and says how much waits; everything arrives in the end."""
+    disk = faulty(node.out)
+    disk.delay = 0.3
+    node.start()
+    assert node.flush().done
+    writer = node.writer()
+    began = time.monotonic()
+    writer.do("span 1 5000")
+    result = node.flush(1.0)
+    assert time.monotonic() - began < 10
+    assert not result.done
+    assert "spans wait in" in result.waiting[0]
+    disk.delay = 0.0
+    assert node.flush().done
+    assert Counter(node.numbers()) == Counter(range(1, 5001))
+
+
+def test_an_output_folder_that_is_removed_while_it_is_written_to_costs_only_what_was_in_it(node: Node) -> None:
+    """What comes after that is in a new folder."""
+    node.start()
+    writer = node.writer()
+    writer.do("span 1 100")
+    assert node.flush().done
+    shutil.rmtree(node.out)
+    writer.do("span 101 200")
+    assert node.flush().done
+    assert node.numbers() == list(range(101, 201))

@@ -12,7 +12,7 @@ from ray_tracing_hooks._spool.reader import is_refused
 
 
 class Aside:
-    """The folder ``aside`` of a spool: ``within`` leads to the spool's own folder, and ``spool_dir`` is what it is called.
+    """The folder ``aside`` of a spool. ``within`` leads to the spool's folder, and ``spool_dir`` is what it is called.
 
     Of the files that were read in part the oldest go, past ``max_bytes``. A file of another version, or of somebody
     else, is never removed.

@@ -47,7 +47,7 @@ class Ended(NamedTuple):
 
 def no_process_is_left(folder: Path) -> None:
     """Everything that runs for the session in this folder ends, the shipper too."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while left := [
         process.info["cmdline"]
         for process in psutil.process_iter(["cmdline"])

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from endings import CALLS, Ended, Way, begin, check, check_once, heard, no_proce
 from support import HOOK, PROGRAMS, await_spans, by_name, environment
 
 from ray_tracing_hooks import names
+
+pytestmark = pytest.mark.timeout(240)  # some start and end two nodes
 
 WORKER = names.WORKER_DIED
 DRIVER = Way(signal.SIGTERM, names.DRIVER_DIED, "driver died: SIGTERM")
@@ -56,6 +59,7 @@ def second_node(address: str, folder: Path) -> Iterator[int]:
     try:
         while not (raylets := executables(folder, "/raylet") - before):
             assert node.poll() is None, (folder / "second.log").read_text()
+            time.sleep(0.1)
         yield raylets.pop()
     finally:
         stop_head(node)
@@ -124,7 +128,7 @@ def test_every_span_is_delivered_after_ray_stop(
             env=environment(RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), RAY_TMPDIR=str(folder)),
             stdout=log,
             stderr=subprocess.STDOUT,
-            timeout=110,
+            timeout=220,
             check=False,
         )
     output = (tmp_path / "wait.log").read_text()

@@ -76,8 +76,8 @@ def choose(
         instead = unset if value is None else "another value" if secret else kind.write(value) or unset
         if not secret:
             said = f"{candidate.label}={shown(candidate.value)}"
-        elif kind is URL:
-            said = f"{candidate.label}={shown(without_credentials(str(candidate.value)))}"
+        elif kind is URL and isinstance(candidate.value, str):
+            said = f"{candidate.label}={shown(without_credentials(candidate.value))}"
         else:
             said = f"{candidate.label} (not shown)"
         problem(f"{said} is ignored: expected {kind.expected}; using {instead}.")

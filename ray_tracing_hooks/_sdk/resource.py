@@ -21,8 +21,8 @@ from ray_tracing_hooks._record import wire
 DEFAULT_SERVICE_NAME = "ray"
 
 _ARGUMENTS = frozenset({"process.command_line", "process.command_args"})
-"""What the detector of processes finds out and is left out: many a command has a password or a token among its
-arguments, and those of a Ray worker have too. The semantic conventions want them only where that cannot be."""
+"""What the detector of processes gives in some versions of OpenTelemetry, and is left out: there may be a password or a
+token among them, and those of a Ray worker hold some of Ray's."""
 
 _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
 """The namespace for ids made of something stable, by the semantic conventions for ``service.instance.id``."""

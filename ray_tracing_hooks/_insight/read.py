@@ -7,6 +7,8 @@ place, never raised: the rest is worth seeing.
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import gc
 import json
 import os
@@ -22,6 +24,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span_json
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight.model import Event, Link, Span, State
+from ray_tracing_hooks._private import read_file
 from ray_tracing_hooks._spool import reader as spool
 from ray_tracing_hooks._spool.layout import (
     DROPPED,
@@ -159,7 +162,9 @@ class _Gathered:
         """Whether the process that wrote this segment lived when its folder was first asked about."""
         folder, name = os.path.split(segment)
         if folder not in self._processes:
-            self._processes[folder] = {process: alive for process, _, alive in spool.iterate(folder or ".")}
+            alive = {process: alive for process, _, alive in spool.iterate(folder or ".")}
+            self._processes[folder] = alive
+            _read_openings(folder or ".", alive, self)
         parsed = parse_segment_name(name)
         return parsed is not None and self._processes[folder].get(parsed[0], False)
 
@@ -288,6 +293,27 @@ def _segment_records(segment: spool.SegmentReader, *, final: bool) -> Iterator[s
     while segment.offset > before:
         before = segment.offset
         yield from segment.read(final=final, limit=_SEGMENT_CHUNK)
+
+
+def _read_openings(folder: str, alive: dict[str, bool], gathered: _Gathered) -> None:
+    """Add the spans that run on although what tells of their beginning has been delivered: the shipper keeps them."""
+    for name in sorted(os.listdir(folder)):
+        if not (name.startswith("progress-") and name.endswith(".json")):
+            continue
+        path = os.path.join(folder, name)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                for process, entry in json.loads(read_file(path))["processes"].items():
+                    for resource, scope, encoded in entry["openings"]:
+                        where = json.loads(resource_json(base64.b64decode(resource)))
+                        what = json.loads(scope_json(base64.b64decode(scope)))
+                        described = json.loads(span_json(base64.b64decode(encoded)))
+                        span = _span(described, gathered.resource(where), what.get("name", ""))
+                        if alive.get(process, False):
+                            span.state = "running"
+                        gathered.add(span)
+        except (OSError, *_MALFORMED) as error:
+            gathered.quality.bad(path, 0, f"not what a shipper has written: {_explain(error)}")
 
 
 def _span(described: dict[str, Any], resource: dict[str, Any], scope: str) -> Span:

@@ -22,12 +22,14 @@ MIB = 1024 * 1024
 
 # A process of its own that records what it is told to, one line at a time, and answers each with a line.
 WRITER = """
-import os, sys
+import os, sys, time
 from ray_tracing_hooks._spool.writer import SpoolWriter
+
+begun = {}
 
 def head(number):
     ids = number.to_bytes(16, "big") + b"\\x12\\x08" + number.to_bytes(8, "big")
-    return b"\\x0a\\x10" + ids + b"\\x2a\\x01s\\x39" + (1000).to_bytes(8, "little")
+    return b"\\x0a\\x10" + ids + b"\\x2a\\x01s\\x39" + begun.get(number, 1000).to_bytes(8, "little")
 
 def text(key, value):
     return b"\\x0a" + bytes([len(key) + len(value) + 6, 0x0A, len(key)]) + key + (
@@ -40,7 +42,9 @@ for line in sys.stdin:
     command, *numbers = line.split()
     first, last = (int(number) for number in (numbers * 2)[:2]) if numbers else (0, -1)
     for number in range(first, last + 1):
-        if command == "start":
+        if command == "hour":
+            begun[number] = time.time_ns() - 3600 * 10**9
+        if command in {"start", "hour"}:
             writer.start(prefix, head(number))
         else:
             writer.span(prefix, head(number) + b"\\x41" + (2000).to_bytes(8, "little"))

@@ -21,6 +21,7 @@ import psutil
 import pytest
 from shipping import MIB, Node, ended, until
 
+from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._ship.files import LOCK, take_lock
 from ray_tracing_hooks._ship.flush import FlushResult
 from ray_tracing_hooks._ship.loop import _is_deserted
@@ -127,6 +128,35 @@ def test_openings_outlive_their_segment_and_a_shipper(node: Node) -> None:
     assert node.flush(until_writers_end=True).done
     assert node.numbers() == list(range(1, 101))
     assert ["status" in span for span in node.spans() if int(span["spanId"], 16) <= 2].count(True) == 1
+
+
+def test_what_runs_for_an_hour_shows_until_it_ends(node: Node) -> None:
+    """Also when the segment with its beginning has long been delivered and removed, and the shipper with it."""
+    shipper = node.start()
+    writer = node.writer(segment_bytes=2000)
+    writer.do("hour 1")
+    first = node.segments()
+    writer.do("span 2 500")
+    assert node.flush().done
+    until(lambda: len(node.segments()) == 1, "all but the current segment are removed")
+    assert first != node.segments()
+    shipper.kill()
+    ended(shipper)
+
+    command = [sys.executable, "-m", "ray_tracing_hooks", "tree", str(node.spool), str(node.out)]
+    assert "s [running]   1h 0" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    spans, quality = reading.read(reading.files([str(node.spool), str(node.out)]))
+    (running,) = [span for span in spans if span.state == "running"]
+    assert (running.span_id, running.end_ns) == (f"{1:016x}", 0)
+    assert (len(spans), quality.running, quality.bad_lines) == (500, 1, 0)
+
+    node.start()
+    writer.do("span 1")
+    assert node.flush().done
+    assert node.numbers() == list(range(1, 501))
+    spans, quality = reading.read(reading.files([str(node.spool), str(node.out)]))
+    assert (len(spans), quality.running, quality.lost) == (500, 0, 0)
+    writer.end()
 
 
 def test_openings_in_the_current_segment_outlive_a_shipper(node: Node) -> None:

@@ -50,6 +50,9 @@ def _let_go() -> None:
 def _renew() -> None:
     global _lock  # noqa: PLW0603  the old one is held by a thread that the child has not
     _lock = threading.RLock()
+    if _provider is not None and "_tracers_lock" in vars(_provider):
+        # One of the SDK's, which renews it where it has not been told off, as here.
+        vars(_provider)["_tracers_lock"] = threading.Lock()
     if _processor is not None:
         _processor.after_fork_in_child()
 
@@ -281,11 +284,18 @@ class PendingTracer(trace.Tracer):
     def _built(self) -> trace.Tracer:
         current = trace._TRACER_PROVIDER  # noqa: SLF001  in the user's code, where a call more would cost
         if self._tracer is None or self._provider is not current:
-            # Another provider has been set since, and without us this tracer would be one of it.
-            if type(current) is PendingTracerProvider and not _build(current):
-                return trace.NoOpTracer()
-            self._provider = current
-            self._tracer = _get_tracer(*self._arguments)
+            global _is_building  # noqa: PLW0603  as the provider
+            with _lock:
+                # Another provider may have been set since, and without us this tracer would be one of it.
+                if _is_building or (type(current) is PendingTracerProvider and not _build(current)):
+                    return trace.NoOpTracer()
+                # Who comes in between here must not ask for a tracer: the SDK holds a lock while it makes one.
+                _is_building = True
+                try:
+                    self._tracer = _get_tracer(*self._arguments)
+                    self._provider = current
+                finally:
+                    _is_building = False
         return self._tracer
 
     def start_span(
@@ -330,15 +340,15 @@ def _reduce_sdk_tracer(tracer: Any) -> Any:
 def _build(pending: PendingTracerProvider) -> bool:
     """Make ``pending`` an SDK provider, in place: whoever holds it holds the real one from then on.
 
-    False for a signal handler or a finalizer that comes while it is being made, in the same thread: the SDK is half
-    imported then, and of no use.
+    False for a signal handler or a finalizer that comes while it, or a tracer of it, is being made in the same thread:
+    the SDK is half imported then, or holds a lock.
     """
     global _is_building  # noqa: PLW0603  as the provider
     with _lock:
-        if type(pending) is not PendingTracerProvider:
-            return True
         if _is_building:
             return False
+        if type(pending) is not PendingTracerProvider:
+            return True
         _is_building = True
         try:
             _build_now(pending)

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable
 
 from ray_tracing_hooks._formats.shorten import shorten
+from ray_tracing_hooks._formats.wire import FormatError
 from ray_tracing_hooks._private import inside, open_file, open_folder
 from ray_tracing_hooks._spool.inherited import being_opened
 from ray_tracing_hooks._spool.layout import (
@@ -144,7 +145,10 @@ class SpoolWriter:
         """Write a span that has ended. ``prefix`` is the scope id as two little-endian bytes."""
         payload = prefix + span
         if len(payload) > MAX_PAYLOAD:
-            payload = prefix + self._shortened(span)
+            shortened = self._shortened(span)
+            if shortened is None:
+                return
+            payload = prefix + shortened
         self._append(_pack_frame(len(payload), _crc32(payload, _SPAN_KIND), SPAN) + payload, 1)
         # Here, where no lock is held: who watches may log, and a log may record a span.
         if (now := _monotonic()) > self._look_at:
@@ -158,7 +162,10 @@ class SpoolWriter:
         """Write that a span has begun, so that it is known even if this process is killed before it ends."""
         payload = prefix + span
         if len(payload) > _MAX_START:
-            payload = prefix + shorten(span, _MAX_START)
+            try:
+                payload = prefix + shorten(span, _MAX_START)
+            except FormatError:
+                return  # its end will say so
         self._append(_frame(START, payload), 0)
 
     @property
@@ -211,12 +218,17 @@ class SpoolWriter:
         if self._failing:
             self._recovered()
 
-    def _shortened(self, span: bytes) -> bytes:
+    def _shortened(self, span: bytes) -> bytes | None:
+        try:
+            shortened = shorten(span, MAX_PAYLOAD - U16.size)
+        except FormatError:
+            self._drop(1, f"a span of more than {(MAX_PAYLOAD + 1) >> 20} MiB was dropped, since it makes no sense")
+            return None
         self._on_problem(
-            f"a span of {len(span) >> 20} MiB is more than the {MAX_PAYLOAD >> 20} MiB that one may take: "
+            f"a span of {len(span) >> 20} MiB is more than the {(MAX_PAYLOAD + 1) >> 20} MiB that one may take: "
             "its largest attributes, events and links are left out and counted as dropped"
         )
-        return shorten(span, MAX_PAYLOAD - U16.size)
+        return shortened
 
     def _drop(self, spans: int, problem: str) -> None:
         if not spans:

@@ -50,15 +50,15 @@ if pid == 0:
         pass
     outer.__exit__(None, None, None)
     ray.end()
-    os._exit(0)
-os.waitpid(pid, 0)
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
 outer.__exit__(None, None, None)
 ray.end()
 """
 
 
 def test_what_the_parent_has_begun_ends_once_and_there(tmp_path: Path) -> None:
-    """A child that leaves the blocks in which it was forked does not record them a second time."""
+    """A child that leaves the blocks in which it was forked, and the interpreter, does not record them once more."""
     _, spans = record(INHERITED, tmp_path)
     by_name = {span.name: span for span in spans}
     assert len(spans) == len(by_name) == 3

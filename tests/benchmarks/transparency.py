@@ -4,9 +4,9 @@ and for others.
     python tests/benchmarks/transparency.py [PROGRAM ...]
 
 Every program of ``tests/ray/programs/conform_*.py`` runs on a fresh cluster without a hook, and then on one with each
-hook. A scenario is *the same* if its result, errors, warnings and output are those without a hook, *hung* if it took a
-minute longer than it should, *crashed* if the program ended in it; what comes after such a scenario is run on another
-cluster. The row ``none`` is a second run without a hook: what differs there differs by itself.
+hook. A scenario is *the same* if its result, errors, warnings and output are those without a hook, *hung* if it was not
+over after two minutes, *crashed* if the program ended in it; what comes after such a scenario is run on another cluster.
+The row ``none`` is a second run without a hook: what differs there differs by itself.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "ray"))
 
@@ -36,7 +38,7 @@ HOOKS = {
     "Ray's own": "ray.util.tracing.setup_local_tmp_tracing:setup_tracing",
     "batch processor": "batch_hook:setup",
 }
-PATIENCE = 60
+PATIENCE = 120
 """Seconds without an outcome after which a scenario counts as hung."""
 
 HUNG, CRASHED = "hung", "crashed"
@@ -44,22 +46,22 @@ HUNG, CRASHED = "hung", "crashed"
 
 def outcomes(program: str, hook: str | None, names: list[str] | None = None) -> dict[str, Any]:
     """What each scenario of a program came to; ``names`` are those that there are, if that is known."""
-    found: dict[str, Any] = {}
-    while True:
-        left = [name for name in names or [] if name not in found]
-        if names is not None and not left:
-            return found
-        came, ended = run(program, hook, left)
-        found.update(came)
-        if ended is None:
-            return found
-        found[ended[0]] = ended[1]
-        if names is None:
-            raise SystemExit(f"{program}: {ended[0]} {ended[1]} without a hook")
+    found, ended = run(program, hook, names or [])
+    if names is None:
+        if ended is not None:
+            raise SystemExit(f"{program}: {ended} without a hook")
+        return found
+    while left := [name for name in names if name not in found]:
+        # They ran in this order, and the first of them is the one that did not end.
+        found[left.pop(0)] = ended
+        if left:
+            came, ended = run(program, hook, left)
+            found.update(came)
+    return found
 
 
-def run(program: str, hook: str | None, names: list[str]) -> tuple[dict[str, Any], tuple[str, str] | None]:
-    """The outcomes of one run, and the scenario in which it ended early with how."""
+def run(program: str, hook: str | None, names: list[str]) -> tuple[dict[str, Any], str | None]:
+    """The outcomes of one run, and how it ended, if not well."""
     folder = Path(tempfile.mkdtemp(prefix="rth-"))
     variables = {
         "RTH_ONLY": ",".join(names),
@@ -77,15 +79,10 @@ def run(program: str, hook: str | None, names: list[str]) -> tuple[dict[str, Any
                 stderr=subprocess.STDOUT,
             )
             how = watch(program_run, folder / "outcomes")
-        came = read(folder / "outcomes")
-        text = (folder / "output").read_text(errors="replace")
-        if how is None:
-            return came, None
-        print(f"{program} under {hook}: {how}\n{text[-3000:]}", file=sys.stderr)
-        begun = [line.removesuffix(" ...") for line in text.splitlines() if line.endswith(" ...")]
-        if not begun or begun[-1] in came:
-            return came, None if came else ("all", how)
-        return came, (begun[-1], how)
+        if how is not None:
+            last = (folder / "output").read_text(errors="replace")[-2000:]
+            print(f"{program} under {hook}: {how}\n{last}", file=sys.stderr)
+        return read(folder / "outcomes"), how
     finally:
         stop_head(head)
         shutil.rmtree(folder, ignore_errors=True)
@@ -101,7 +98,9 @@ def watch(program_run: subprocess.Popen[bytes], outcomes_file: Path) -> str | No
         if size != seen:
             seen, since = size, time.monotonic()
         elif time.monotonic() - since > PATIENCE:
-            program_run.kill()
+            started = psutil.Process(program_run.pid).children(recursive=True)
+            for process in (program_run, *started):
+                process.kill()
             program_run.wait()
             return HUNG
 

@@ -1,7 +1,6 @@
 """Actors: classes of every kind, their methods and handles, names and lifetimes, ends and new beginnings."""
 
 import abc
-import asyncio
 import dataclasses
 import functools
 import gc
@@ -232,39 +231,19 @@ def classes_of_every_kind():
         def both(self):
             return [self.by_new, self.by_init]
 
-    class Meta(type):
-        def __call__(cls, *args, **kwargs):
-            made = super().__call__(*args, **kwargs)
-            made.by_meta = True
-            return made
-
-    @ray.remote(num_cpus=0)
-    class WithMeta(metaclass=Meta):
-        def seen(self):
-            return hasattr(self, "by_meta")
-
-    @ray.remote(num_cpus=0)
-    class Dynamic:
-        def __getattr__(self, name):
-            return lambda: name
-
-        def known(self):
-            return [self.unknown(), type(self).__name__, type(self).__mro__[1].__name__]
-
     class Mixin:
         def mixed(self):
             return "mixed"
 
+    # All at once, since each is a process.
+    actors = [Concrete.remote(), Generic.remote(), Slotted.remote(1), Data.remote(1), WithNew.remote(1)]
+    made = ray.remote(num_cpus=0)(type("Made", (Mixin, Base), {})).remote(1)
+    concrete, generic, slotted, data, with_new = actors
     return [
         attempt(lambda: ray.remote(Abstract).remote()) and "made",
-        attempt(lambda: ray.get((_actor := Concrete.remote()).work.remote())),
-        attempt(lambda: ray.get((_actor := Generic.remote()).give.remote([1]))),
-        attempt(lambda: ray.get((_actor := Slotted.remote(1)).give.remote())),
-        attempt(lambda: ray.get((_actor := Data.remote(1)).total.remote())),
-        attempt(lambda: ray.get((_actor := WithNew.remote(1)).both.remote())),
-        attempt(lambda: ray.get((_actor := WithMeta.remote()).seen.remote())),
-        attempt(lambda: ray.get((_actor := Dynamic.remote()).known.remote())),
-        attempt(lambda: ray.remote(num_cpus=0)(type("Made", (Mixin, Base), {})).remote(1).__class__.__name__),
+        ray.get([concrete.work.remote(), generic.give.remote([1]), slotted.give.remote(), data.total.remote()]),
+        ray.get(with_new.both.remote()),
+        [type(made).__name__, ray.get(made.mixed.remote()), ray.get(made.of_class.remote())],
         attempt(lambda: type("Sub", (Derived,), {})),
         attempt(lambda: ray.remote(Derived)),
         attempt(lambda: ray.remote(1)),
@@ -318,11 +297,9 @@ def creations_that_fail():
         async def never(self):
             pass
 
-    return [
-        attempt(lambda: ray.get((_actor := Fails.remote(1)).never.remote())),
-        attempt(lambda: ray.get((_actor := Fails.remote(1)).__ray_ready__.remote())),
-        attempt(lambda: ray.get((_actor := FailsAsync.remote()).never.remote())),
-    ]
+    failing, asynchronous = Fails.remote(1), FailsAsync.remote()
+    calls = failing.never.remote(), failing.__ray_ready__.remote(), asynchronous.never.remote()
+    return [attempt(lambda: ray.get(call)) for call in calls]
 
 
 @scenario
@@ -557,12 +534,9 @@ def methods_retried():
                 raise KeyError("again")
             return self.calls
 
-    return [
-        attempt(lambda: ray.get((_actor := Flaky.remote()).flaky.remote(KeyError("retried")))),
-        attempt(lambda: ray.get((_actor := Flaky.remote()).flaky.remote(ValueError("not retried")))),
-        attempt(lambda: ray.get((_actor := Flaky.remote()).always.remote())),
-        attempt(lambda: ray.get((_actor := Flaky.remote()).async_flaky.remote())),
-    ]
+    one, two = Flaky.remote(), Flaky.remote()
+    calls = [one.flaky.remote(KeyError("retried")), one.always.remote(), two.flaky.remote(ValueError("not retried"))]
+    return [attempt(lambda: ray.get(call)) for call in (*calls, two.async_flaky.remote())]
 
 
 @scenario
@@ -572,30 +546,19 @@ def ended_on_purpose():
         async def exits(self):
             ray.actor.exit_actor()
 
-        async def exits_below(self):
-            await asyncio.create_task(self.exits())
-
         def sync_exits(self):
             ray.actor.exit_actor()
-
-        async def sys_exits(self):
-            sys.exit(1)
 
         async def give(self):
             return 1
 
-    def ended(call, after):
-        return [attempt(lambda: ray.get(call()))[:2], attempt(lambda: ray.get(after()))[:2]]
-
+    ways = [("exits",), ("sys_exits", 0), ("sys_exits", 1), ("dies",)]
+    actors = [*((Derived.remote(), *way) for way in ways)]
+    actors += [(Asynchronous.remote(), name) for name in ("exits", "sync_exits")]
     out = []
-    for name, *args in [("exits",), ("sys_exits", 0), ("sys_exits", 1), ("sys_exits", "text"), ("dies",)]:
-        actor = Derived.remote()
-        out.append(
-            ended(lambda actor=actor, name=name, args=args: getattr(actor, name).remote(*args), actor.give.remote)
-        )
-    for name in ("exits", "exits_below", "sync_exits"):
-        actor = Asynchronous.remote()
-        out.append(ended(getattr(actor, name).remote, actor.give.remote))
+    for actor, name, *args in actors:
+        out.append([attempt(lambda: ray.get(getattr(actor, name).remote(*args)))[:2]])
+        out[-1].append(attempt(lambda: ray.get(actor.give.remote()))[:2])
     actor = Derived.remote()
     ray.get(actor.give.remote())
     actor.__ray_terminate__.remote()

@@ -170,14 +170,16 @@ def names_that_are_used_inside():
     return [
         ray.get(inside.remote(1, 2, 3)),
         ray.get(inside.remote(args=[1], kwargs={"a": 2}, function="f", method="m", name="n")),
-        ray.get(inside.remote(args=1, kwargs=2, _ray_trace_ctx={"traceparent": "mine"}, carried=b"c")),
-        ray.get(anything.remote(self=1, args=2, kwargs=3, _ray_trace_ctx=4, context=5, span=6)),
+        # Ray itself refuses some of those that have the name of its own tracing's parameter.
+        attempt(lambda: ray.get(inside.remote(args=1, kwargs=2, _ray_trace_ctx={"a": "mine"}, carried=b"c"))),
+        attempt(lambda: ray.get(anything.remote(_ray_trace_ctx=4))),
+        ray.get(anything.remote(self=1, args=2, kwargs=3, context=5, span=6)),
         ray.get(selfish.remote(1, cls=2)),
         ray.get(selfish.remote(self=1)),
-        ray.get(context.remote("mine")),
-        ray.get(context.remote(_ray_trace_ctx=None)),
-        repr(ray.get(an_actor().add.remote(1, kwargs=2, args=3, _ray_trace_ctx=4))),
-        repr(ray.get(Echo.options(num_cpus=0).remote(_ray_trace_ctx=1, args=2).created_with.remote())),
+        attempt(lambda: ray.get(context.remote("mine"))),
+        attempt(lambda: ray.get(context.remote(_ray_trace_ctx=None))),
+        attempt(lambda: repr(ray.get(an_actor().add.remote(1, kwargs=2, args=3, _ray_trace_ctx=4)))),
+        attempt(lambda: repr(ray.get(Echo.options(num_cpus=0).remote(_ray_trace_ctx=1, args=2).created_with.remote()))),
     ]
 
 

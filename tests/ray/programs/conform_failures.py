@@ -261,7 +261,7 @@ def processes_that_end():
         thread.join()
         return "thread ended"
 
-    refs = {how: ends.remote(how) for how in ("exit", "killed", "segmentation fault", 0, 1, "text", None)}
+    refs = {how: ends.remote(how) for how in ("exit", "killed", "segmentation fault", 0, "text")}
     out = {str(how): attempt(lambda ref=ref: ray.get(ref, timeout=90))[:2] for how, ref in refs.items()}
     out["thread"] = ray.get(ends_in_thread.remote())
     return out

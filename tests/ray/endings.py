@@ -77,11 +77,12 @@ def check(ended: Ended, how: str, way: Way, label: str) -> None:
 
 
 def check_once(spans: Sequence[Span], restarted: str = "") -> None:
-    """Parents are there, no span is there twice, and each call has one execution; that of one ``restarted``, two."""
+    """Parents are there, no span is there twice, and each call has one execution. One ``restarted`` may have two."""
     check_links(spans)
     found = Counter(span.name for span in spans)
     for name in [name for name in found if name.endswith(" ray.remote")]:
-        assert found[f"{name}_worker"] == found[name] + (name == restarted), name
+        # The program may have ended before Ray has made the actor anew.
+        assert found[f"{name}_worker"] - found[name] in ({0, 1} if name == restarted else {0}), name
 
 
 def begin(how: str, folder: Path, **variables: str) -> subprocess.Popen[str]:

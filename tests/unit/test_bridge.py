@@ -332,7 +332,8 @@ for _ in range(2):
     found.append(look())
     bridge.uninstall()
     found.append(look())
-found.append([held.start_span("span").is_recording(), bridge._processors(provider) == processors])
+held.start_span("of held").end()
+found.append([exported()[-1], bridge._processors(provider) == processors])
 print(json.dumps(found))
 """,
         tmp_path,
@@ -347,7 +348,7 @@ print(json.dumps(found))
         ["TracerProvider", 8, 2, False],
         ["TracerProvider", 10, 3, True],
         ["TracerProvider", 10, 4, False],
-        [True, True],
+        ["of held", True],
     ]
 
 

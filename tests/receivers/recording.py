@@ -20,7 +20,7 @@ from ray_tracing_hooks._insight.read import files, read
 
 PRELUDE = """
 import faulthandler, gc, json, os, random, signal, subprocess, sys, threading, time
-faulthandler.dump_traceback_later(60, exit=True)
+faulthandler.dump_traceback_later(90, exit=True)
 
 from opentelemetry import trace
 from ray_tracing_hooks import _guard, names
@@ -65,19 +65,19 @@ class Recorded(NamedTuple):
 
 def run(program: str, folder: Path, segment_bytes: int = 1 << 24) -> Any:
     """Run a program to its end, and give what it told. It must end well and write nothing to stderr."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-X", "dev", "-W", "error", "-c", PRELUDE + program, str(folder), str(segment_bytes)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    try:
-        stdout, stderr = process.communicate(timeout=80)
-    finally:
-        # Its children too, if one of them hangs.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    ) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=100)
+        finally:
+            # Its children too, if one of them hangs.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     assert (process.returncode, stderr) == (0, ""), stderr
     return json.loads(stdout.splitlines()[-1]) if stdout else None
 

@@ -5,7 +5,7 @@ and for others.
 
 Every program of ``tests/ray/programs/conform_*.py`` runs on a fresh cluster without a hook, and then on one with each
 hook. A scenario is *the same* if its result, errors, warnings and output are those without a hook, *hung* if it was not
-over after two minutes, *crashed* if the program ended in it; what comes after such a scenario is run on another cluster.
+over after two minutes, *crashed* if the program ended in it; what comes after such a scenario is run on a new cluster.
 The row ``none`` is a second run without a hook: what differs there differs by itself.
 """
 
@@ -99,7 +99,8 @@ def watch(program_run: subprocess.Popen[bytes], outcomes_file: Path) -> str | No
             seen, since = size, time.monotonic()
         elif time.monotonic() - since > PATIENCE:
             started = psutil.Process(program_run.pid).children(recursive=True)
-            for process in (program_run, *started):
+            program_run.kill()
+            for process in started:
                 process.kill()
             program_run.wait()
             return HUNG

@@ -65,6 +65,7 @@ _pack_frame = FRAME.pack
 _crc32 = zlib.crc32
 _monotonic = time.monotonic
 _SPAN_KIND = _crc32(bytes([SPAN]))
+_START_KIND = _crc32(bytes([START]))
 
 
 class SpoolWriter:
@@ -144,12 +145,14 @@ class SpoolWriter:
     def span(self, prefix: bytes, span: bytes) -> None:
         """Write a span that has ended. ``prefix`` is the scope id as two little-endian bytes."""
         payload = prefix + span
-        if len(payload) > MAX_PAYLOAD:
+        size = len(payload)
+        if size > MAX_PAYLOAD:
             shortened = self._shortened(span)
             if shortened is None:
                 return
             payload = prefix + shortened
-        self._append(_pack_frame(len(payload), _crc32(payload, _SPAN_KIND), SPAN) + payload, 1)
+            size = len(payload)
+        self._append(_pack_frame(size, _crc32(payload, _SPAN_KIND), SPAN) + payload, 1)
         # Here, where no lock is held: who watches may log, and a log may record a span.
         if (now := _monotonic()) > self._look_at:
             self._look_at = now + _LOOK_SECONDS
@@ -161,12 +164,14 @@ class SpoolWriter:
     def start(self, prefix: bytes, span: bytes) -> None:
         """Write that a span has begun, so that it is known even if this process is killed before it ends."""
         payload = prefix + span
-        if len(payload) > _MAX_START:
+        size = len(payload)
+        if size > _MAX_START:
             try:
                 payload = prefix + shorten(span, _MAX_START)
             except FormatError:
                 return  # its end will say so
-        self._append(_frame(START, payload), 0)
+            size = len(payload)
+        self._append(_pack_frame(size, _crc32(payload, _START_KIND), START) + payload, 0)
 
     @property
     def is_open(self) -> bool:
@@ -196,25 +201,27 @@ class SpoolWriter:
         descriptor = self._descriptor
         if self._written > self._segment_bytes:
             descriptor = self._open()
-        while True:
-            if descriptor < 0:
-                if descriptor == _HELD:
-                    self._held.append((record, spans))
-                else:
-                    self._drop(spans, self._refusal)
-                return
-            try:
-                _write_whole(descriptor, record)
-            except OSError as error:
-                if error.errno == errno.EBADF and not self._is_open:
-                    descriptor = self._open()  # closed in another thread, just now
-                    continue
+        if descriptor < 0:
+            if descriptor == _HELD:
+                self._held.append((record, spans))
+            else:
+                self._drop(spans, self._refusal)
+            return
+        size = len(record)
+        try:
+            if _write(descriptor, record) != size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301  `_write_whole` would cost a call
+        except OSError as error:
+            if error.errno == errno.EBADF and not self._is_open:
+                # Closed in another thread, just now.
+                self._written = _FULL
+                self._append(record, spans)
+            else:
                 # A full disk may take part of a record. The part fails its checksum and is skipped by the reader.
                 problem = f"writing to the spool {self.directory!r} failed: {error.strerror}"
                 self._drop(spans, f"spans of this process are being dropped: {problem}")
-                return
-            break
-        self._written += len(record)
+            return
+        self._written += size
         if self._failing:
             self._recovered()
 

@@ -40,6 +40,7 @@ def test_each_process_of_a_family_is_told_apart(tmp_path: Path) -> None:
 
 
 INHERITED = """
+faulthandler.cancel_dump_traceback_later()  # it has a thread, for which a child that ends waits
 outer = tracer.start_as_current_span("sdk")
 outer.__enter__()
 ray = begin("ray")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -216,3 +219,74 @@ def test_an_unwritable_disk_is_survived(tmp_path: Path) -> None:
     dropped = [payload for kind, payload, _ in SegmentReader(str(path)).read() if kind == layout.DROPPED]
     assert dropped == [(1).to_bytes(8, "little")]
     assert "No space left" in said[0]
+
+
+def test_a_thread_that_is_about_to_write_when_the_segment_is_closed(tmp_path: Path) -> None:
+    """It writes to the next segment, and not to a file that the program opens meanwhile."""
+    writer = write(tmp_path, 1)
+    descriptor = writer._descriptor
+    written = writer._written
+    writer.close()
+    with open(tmp_path / "file of the program", "wb") as file:
+        assert file.fileno() != descriptor
+        writer._written = written  # what such a thread has seen, or has written back
+        writer.span(U16.pack(0), b"about to be written")
+        assert writer._descriptor == descriptor
+    writer.close()
+    assert (tmp_path / "file of the program").read_bytes() == b""
+    assert spans(tmp_path) == [b"span 0", b"about to be written"]
+
+
+def test_a_segment_without_successor_goes_on(tmp_path: Path) -> None:
+    """Where no further file can be made, what there is takes the spans, and nothing is said of losses."""
+    said: list[str] = []
+    writer = SpoolWriter(str(tmp_path), segment_bytes=100, on_problem=said.append)
+    prefix = U16.pack(writer.scope(b"resource", b"scope"))
+    writer.span(prefix, b"first")
+    writer.directory = "/proc/no such folder"
+    for index in range(20):
+        writer.span(prefix, b"span %d" % index)
+    writer.directory = str(tmp_path)
+    writer.close()
+    assert said == []
+    assert spans(tmp_path) == [b"first", *(b"span %d" % index for index in range(20))]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_definition_that_the_disk_does_not_take_costs_no_later_span(tmp_path: Path) -> None:
+    """A scope that is new while the disk is full is defined in the next segment."""
+    writer = write(tmp_path, 1)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, writer._descriptor)
+    os.close(full)
+    prefix = U16.pack(writer.scope(b"resource", b"another scope"))
+    writer.span(prefix, b"of another scope")
+    writer.close()
+    (_, first), (_, second) = next(iter(segments(str(tmp_path)).values()))
+    assert [kind for kind, _, _ in SegmentReader(second).read()] == [layout.RESOURCE, layout.SCOPE, layout.SCOPE, 4]
+    assert len(SegmentReader(first).read()) == 3
+
+
+def test_a_writer_that_is_entered_again_between_any_two_of_its_lines(tmp_path: Path) -> None:
+    """As by a signal handler, also while it begins a segment: each record begins one here."""
+    writer = SpoolWriter(str(tmp_path), segment_bytes=1)
+    prefix = U16.pack(writer.scope(b"resource", b"scope"))
+    nested: list[bytes] = []
+
+    def look(frame: FrameType, event: str, _argument: object) -> Any:
+        if event == "line" and frame.f_code.co_filename == inspect.getfile(SpoolWriter):
+            nested.append(b"nested %d" % len(nested))
+            writer.span(prefix, nested[-1])
+        return look
+
+    own = [b"own %d" % index for index in range(20)]
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        for span in own:
+            writer.span(prefix, span)
+    finally:
+        sys.settrace(before)
+    writer.close()
+    assert len(nested) > 500
+    assert sorted(spans(tmp_path)) == sorted([*own, *nested])

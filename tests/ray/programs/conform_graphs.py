@@ -50,6 +50,11 @@ class Counter:
         return a
 
 
+def compile_small(graph, **options):
+    """Compile with little room in the object store, which else would have to make some for ten results of each call."""
+    return graph.experimental_compile(_buffer_size_bytes=10_000, **options)
+
+
 @scenario
 def graphs_of_tasks():
     with InputNode() as given:
@@ -101,7 +106,7 @@ def a_compiled_graph():
     first, second = Counter.remote(), Counter.remote()
     with InputNode() as given:
         graph = second.add.bind(first.add.bind(given, b=1))
-    compiled = graph.experimental_compile()
+    compiled = compile_small(graph)
     try:
         results = [ray.get(compiled.execute(i)) for i in range(5)]
         refs = [compiled.execute(i) for i in range(2)]
@@ -119,7 +124,7 @@ def a_compiled_graph_with_several_outputs_and_errors():
     first, second = Counter.remote(), Counter.remote()
     with InputNode() as given:
         graph = MultiOutputNode([first.add.bind(given.a), second.fail.bind(given.b)])
-    compiled = graph.experimental_compile()
+    compiled = compile_small(graph)
     try:
         refs = compiled.execute(a=1, b="x")
         results = [attempt(lambda ref=ref: ray.get(ref)) for ref in refs]
@@ -128,7 +133,7 @@ def a_compiled_graph_with_several_outputs_and_errors():
         compiled.teardown()
     # An actor is free again once its graph has been torn down.
     with InputNode() as given:
-        compiled = first.fail.bind(first.add.bind(given)).experimental_compile()
+        compiled = compile_small(first.fail.bind(first.add.bind(given)))
     try:
         results.append(attempt(lambda: ray.get(compiled.execute(1))))
         # the graph is usable after a failure
@@ -145,7 +150,7 @@ def a_compiled_graph_in_an_event_loop():
         graph = actor.add.bind(given)
 
     async def use():
-        compiled = graph.experimental_compile(enable_asyncio=True)
+        compiled = compile_small(graph, enable_asyncio=True)
         try:
             futures = [await compiled.execute_async(i) for i in range(3)]
             return [await future for future in futures]
@@ -165,7 +170,7 @@ def what_cannot_be_compiled():
     compiled = []
 
     def tried(graph):
-        compiled.append(graph.experimental_compile())
+        compiled.append(compile_small(graph))
         return ray.get(compiled[-1].execute(1))
 
     results = [attempt(lambda: tried(task)), attempt(lambda: tried(constant))]

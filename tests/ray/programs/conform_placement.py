@@ -10,6 +10,7 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 from ray.util.scheduling_strategies import (
+    In,
     NodeAffinitySchedulingStrategy,
     NodeLabelSchedulingStrategy,
     PlacementGroupSchedulingStrategy,
@@ -89,7 +90,9 @@ def resources_and_strategies():
     hard = NodeAffinitySchedulingStrategy(here, soft=False)
     nowhere = NodeAffinitySchedulingStrategy("ab" * 28, soft=False)
     anywhere = NodeAffinitySchedulingStrategy("ab" * 28, soft=True)
-    labels = NodeLabelSchedulingStrategy(hard={"ray.io/node-id": ray.util.scheduling_strategies.In(here)})
+    # It has been written in two ways.
+    label = next(name for name in ray.nodes()[0]["Labels"] if name in {"ray.io/node-id", "ray.io/node_id"})
+    labels = NodeLabelSchedulingStrategy(hard={label: In(here)})
     infeasible = task.options(resources={"unheard-of": 1}).remote()
     spread = [task.options(num_cpus=amount, scheduling_strategy="SPREAD").remote() for amount in (0, 0.5, 2)]
     result = [
@@ -97,7 +100,7 @@ def resources_and_strategies():
         ray.get(task.options(scheduling_strategy=hard).remote()),
         ray.get(task.options(scheduling_strategy=anywhere).remote()),
         ray.get((_actor := Actor.options(scheduling_strategy=labels).remote()).where.remote()),
-        ray.get(task.options(label_selector={"ray.io/node-id": here}).remote()),
+        attempt(lambda: ray.get(task.options(label_selector={label: here}).remote())),
         attempt(lambda: ray.get(task.options(scheduling_strategy=nowhere).remote()))[0],
         attempt(lambda: ray.get(infeasible, timeout=0.2)),
         attempt(lambda: task.options(num_cpus=-1).remote()),

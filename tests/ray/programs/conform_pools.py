@@ -71,7 +71,8 @@ def a_queue_between_tasks():
     q = queue.Queue(maxsize=3, actor_options={"num_cpus": 0, "name": "conform-queue"})
     took = consume.remote(q, 20)
     made = produce.remote(q, list(range(20)))
-    result = [ray.get(made), ray.get(took), ray.get(ray.get_actor("conform-queue").qsize.remote())]
+    actor = ray.get_actor("conform-queue")
+    result = [ray.get(made), ray.get(took), ray.get(actor.qsize.remote())]
     q.shutdown(force=True)
     return [*result, attempt(q.size)]
 

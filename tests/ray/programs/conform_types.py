@@ -247,7 +247,7 @@ def what_can_be_serialized():
     good = inspect_serializability(Point(1), name="point", print_file=out)
     bad, failures = inspect_serializability(uses, name="uses", print_file=out)
     inspect_serializability(lock)
-    return [good[0], bad, [[str(failure.path), type(failure.obj).__name__] for failure in failures], same_text(out)]
+    return [good[0], bad, [scenarios.same_in_each_run(str(failure)) for failure in failures], same_text(out)]
 
 
 def same_text(out):

@@ -1,0 +1,78 @@
+"""Nodes that join a traced cluster, and clients of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Cluster, free_port, start_head, stop_head
+from support import HOOK, await_spans, by_name, check_links, environment, of_driver, run_program
+
+from ray_tracing_hooks._insight.model import Span
+
+
+@pytest.fixture(scope="module")
+def client_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def two_nodes(short_tmp: Callable[[], Path], client_port: int) -> Iterator[Cluster]:
+    """A head with the hook, and a node whose ``ray start`` names none."""
+    folder = short_tmp()
+    spans = str(folder / "spans")
+    options = [f"--tracing-startup-hook={HOOK}", f"--ray-client-server-port={client_port}", '--resources={"first":1}']
+    head, address = start_head(folder, *options, RAY_TRACING_LOCAL_DIR=spans)
+    ray = os.path.join(os.path.dirname(sys.executable), "ray")
+    command = [ray, "start", f"--address={address}", "--block", "--num-cpus=1", '--resources={"second":1}']
+    with open(folder / "node.log", "wb") as log:
+        node = subprocess.Popen(
+            [*command, "--object-store-memory=100000000"],
+            env=environment(RAY_TRACING_LOCAL_DIR=spans),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    yield Cluster(address, folder / "spans")
+    stop_head(node)
+    stop_head(head)
+
+
+def test_a_node_that_joins_without_naming_the_hook_is_traced(two_nodes: Cluster) -> None:
+    """Ray has one hook for all nodes: every call is traced on both, and the spans of both come to the files."""
+    run = two_nodes.run("second_node")
+    assert run.result == [True, 2]
+
+    # A driver waits for the delivery of its own node only.
+    found = await_spans(two_nodes.spans, lambda spans: len(of_driver(spans, "second_node")) >= 14)
+    spans = of_driver(found, "second_node")
+    check_links(spans)
+    made = sorted(span.name.removesuffix(" ray.remote") for span in spans if span.name.endswith(" ray.remote"))
+    done = [span for span in spans if span.name.endswith(" ray.remote_worker")]
+    assert made == sorted(span.name.removesuffix(" ray.remote_worker") for span in done)
+    assert made == ["Actor.__init__", "Actor.keyword", "Actor.nothing", *["__main__.nothing"] * 3]
+    assert len({span.attributes["ray.node_id"] for span in done}) == 2
+    assert by_name(spans, "in second")
+
+
+def test_what_a_ray_client_asks_for_is_in_the_trace_of_its_server(two_nodes: Cluster, client_port: int) -> None:
+    """The client itself is no process of the cluster; the driver that works for it is, and has the hook."""
+    run = run_program("second_node", RTH_ADDRESS=f"ray://127.0.0.1:{client_port}")
+    assert run.result == [True, 2]
+    root = "__main__.py ray.driver"
+    spans = of_server(await_spans(two_nodes.spans, lambda spans: len(of_server(spans)) >= 14))
+    check_links(spans)
+    assert len(by_name(spans, root)) == 1
+    for call in ("Actor.nothing", "Actor.keyword"):
+        (made,) = by_name(spans, f"{call} ray.remote")
+        (done,) = by_name(spans, f"{call} ray.remote_worker")
+        assert done.parent_id == made.span_id
+
+
+def of_server(spans: list[Span]) -> list[Span]:
+    """The spans of the trace whose root is the driver that Ray runs for a client."""
+    roots = {span.trace_id for span in spans if span.name == "__main__.py ray.driver"}
+    return [span for span in spans if span.trace_id in roots]

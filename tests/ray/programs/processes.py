@@ -83,7 +83,8 @@ def signals():
 
     def handle(number, frame):
         nonlocal handled
-        handled += record("in a handler")
+        count = record("in a handler")  # in which another signal may come
+        handled += count
 
     before = signal.signal(signal.SIGPROF, handle)
     # By the processor's time, or on a busy machine there would be nothing but handlers.

@@ -5,7 +5,7 @@ and for others.
 
 Every program of ``tests/ray/programs/conform_*.py`` runs on a fresh cluster without a hook, and then on one with each
 hook. A scenario is *the same* if its result, errors, warnings and output are those without a hook, *hung* if it was not
-over after two minutes, *crashed* if the program ended in it; what comes after such a scenario is run on a new cluster.
+over after two minutes, *crashed* if the program ended in it; what comes after such a scenario runs on another cluster.
 The row ``none`` is a second run without a hook: what differs there differs by itself.
 """
 
@@ -100,9 +100,10 @@ def watch(program_run: subprocess.Popen[bytes], outcomes_file: Path) -> str | No
         elif time.monotonic() - since > PATIENCE:
             started = psutil.Process(program_run.pid).children(recursive=True)
             program_run.kill()
-            for process in started:
-                process.kill()
             program_run.wait()
+            for process in started:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             return HUNG
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -69,6 +70,10 @@ class Delivery:
             self._follower = Follower({}, problems, reports=reports, logs=plan.logs)
         self.delivered: dict[str, int] = self._follower.sequences()
         self.open_processes: set[str] = self._follower.open_processes()
+        if not os.path.lexists(self._path):
+            # Its room is taken before the disk may be full.
+            with contextlib.suppress(DeliveryError):
+                self._write(self._stored_processes, self._state)
         self._sink: Sink | None = None
         self._pending: list[Batch] = []
         self._unstored = False
@@ -194,20 +199,24 @@ class Delivery:
         try:
             self._write(processes, state)
         except DeliveryError as error:
-            if state:
+            if state and os.path.lexists(self._path):
                 raise
-            # Where a sink has no state, delivery goes on: it may be what makes room on a full disk. A shipper that
-            # takes over before this can be stored delivers some spans again.
+            # Where a sink has no state, or none that another shipper would go back to, delivery goes on: it may be what
+            # makes room on a full disk. A shipper that takes over before this can be stored delivers some spans again.
             self._problems.set(key, str(error))
         else:
             self._problems.clear(key)
-        self._unstored = False
+            self._unstored = False
         self._stored_processes, self._state = processes, state
         self.open_processes = self._follower.open_processes()
         self.delivered = sequences
 
     def _remember(self, state: Mapping[str, Any]) -> None:
-        self._write(self._stored_processes, state)
+        try:
+            self._write(self._stored_processes, state)
+        except DeliveryError:
+            if os.path.lexists(self._path):
+                raise
 
     def _write(self, processes: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         try:

@@ -42,13 +42,16 @@ def write_with_room(path: str, text: str) -> None:
 
     Who reads the file must not mind blanks at its end. A kill in the middle of a write in place may leave it senseless.
     """
-    blocks = len(text) // _BLOCK + 2
+    blocks = len(text) // _BLOCK + 4
     try:
         write_atomically(path, text.ljust(blocks * _BLOCK))
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            raise error from None
         try:
             size = os.fstat(descriptor).st_size
             encoded = text.encode()

@@ -111,7 +111,7 @@ class Follower:
             try:
                 for segment in process.segments:
                     if segment.sequence >= position.sequence:
-                        yield from self._segment(position, segment)
+                        yield from self._segment(position, segment, runs_on=process.ended_at is None)
             except OSError as error:
                 segment_file = os.path.basename(str(error.filename))
                 failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")
@@ -149,7 +149,7 @@ class Follower:
         """The processes that have begun spans and not ended them."""
         return {name for name, position in self._positions.items() if position.openings}
 
-    def _segment(self, position: _Position, segment: Segment) -> Iterator[list[Batch]]:
+    def _segment(self, position: _Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Batch]]:
         if segment.sequence > position.sequence:
             # The one that was expected has been removed.
             position.sequence = segment.sequence - 1
@@ -179,7 +179,7 @@ class Follower:
         if segment.complete:
             if reader.refusal:
                 self._unread(segment, reader.refusal)
-            elif reader.damaged and not position.torn:
+            elif reader.damaged and not position.torn and not (runs_on and reader.damaged == reader.torn):
                 self.unread.add(segment.path)
             position.next_segment()
 

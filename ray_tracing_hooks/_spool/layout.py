@@ -36,7 +36,8 @@ How a reader copes with what is not as it should be:
   not read. It is said, and nobody removes it.
 * A shipper moves what it could not read, or not in full, into the subfolder :data:`ASIDE` when it has delivered what it
   could. Those with damage may take a tenth of the spool's cap there. A record that a full disk cut short is no reason:
-  the ``DROPPED`` after it tells of that.
+  there is a ``DROPPED`` after it, or it is the last one of a segment that a running process has left, since a process
+  leaves a segment of some size when the disk is full, so that it can be removed and makes room.
 
 A segment is called ``<process>.<sequence>.spool``; the name of a process that was forked from one of Ray's ends in
 :data:`FORKED`. While its process lives, the newest segment of a process holds an

@@ -68,14 +68,15 @@ class SegmentReader:
     """Reads the records of one segment from an offset on, as far as they are complete.
 
     ``offset`` is where the next record begins, and ``damaged`` counts the bytes that were skipped because no record
-    with a right checksum began there. ``refusal`` says why nothing of this file is read, if it is no segment of this
-    version: a text that follows on the file's name.
+    with a right checksum began there, of which ``torn`` stand at the very end. ``refusal`` says why nothing of this
+    file is read, if it is no segment of this version: a text that follows on the file's name.
     """
 
     path: str
     offset: int = 0
     damaged: int = 0
     refusal: str = ""
+    torn: int = 0
 
     def read(self, *, final: bool = False, limit: int | None = None) -> list[Record]:
         """The records that were completed since the last call, about ``limit`` bytes of them.
@@ -107,6 +108,9 @@ class SegmentReader:
         if cut and not consumed:
             # A record that began in this half would have been found.
             consumed = damaged = len(data) - _LONGEST
+        elif final and not cut:
+            last = records[-1] if records else None
+            self.torn = len(data) - (last[2] - self.offset + FRAME.size + len(last[1]) if last else 0)
         self.damaged += damaged
         return records, consumed
 

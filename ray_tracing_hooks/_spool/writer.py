@@ -40,11 +40,13 @@ _SEGMENTS = 64
 _LOOK_SECONDS = 1.0
 """How often a process that writes looks, at most, whether its segment is still there."""
 
-_RETRY_SECONDS = 1.0
+_RETRY_SECONDS = 0.1
 """How long after a failure to make a segment it is tried again."""
 
 _SAID_SECONDS = 60.0
 """A disk that is full, has room and is full again is told of once in so many seconds."""
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _COPY_BYTES = 1024 * 1024
 
@@ -220,10 +222,18 @@ class SpoolWriter:
                 # A full disk may take part of a record. The part fails its checksum and is skipped by the reader.
                 problem = f"writing to the spool {self.directory!r} failed: {error.strerror}"
                 self._drop(spans, f"spans of this process are being dropped: {problem}")
+                if error.errno in _NO_ROOM:
+                    self._make_room()
             return
         self._written += size
         if self._failing:
             self._recovered()
+
+    def _make_room(self) -> None:
+        """Leave a segment for which the disk is too full: it can be removed once it is delivered."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._is_open and _LEAST_SEGMENT_BYTES < self._written <= self._segment_bytes:
+                self._let_go()
 
     def _shortened(self, span: bytes) -> bytes | None:
         try:

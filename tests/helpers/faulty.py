@@ -7,16 +7,20 @@ The protocol is that of the kernel's ``include/uapi/linux/fuse.h``, version 7.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
+import select
+import socket
 import stat
 import struct
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _IN = struct.Struct("<IIQQIIII")
 _OUT = struct.Struct("<IiQ")
@@ -43,6 +47,8 @@ class _Node:
 class FaultyDisk:
     """Mounted at ``path`` as long as it is used as a context. Needs root.
 
+    It is served by a process of its own: a process that waits for itself could not be ended.
+
     Attributes:
         fail: By the name of an operation (``write``, ``read``, ``create``, ``list``, or ``change`` for all that change
             something) the errno that it fails with.
@@ -51,64 +57,96 @@ class FaultyDisk:
         room: Bytes that all files may take; a write past it takes what fits, and the next one ENOSPC.
     """
 
+    fail: dict[str, int]
+    bad: set[str]
+    delay: float
+    room: int
+
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.fail: dict[str, int] = {}
-        self.bad: set[str] = set()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if name in _State.__annotations__:
+            told = {name: sorted(value) if isinstance(value, set) else value}
+            self._control.sendall(json.dumps(told).encode() + b"\n")
+            assert self._control.recv(1) == b"."
+
+    def __enter__(self) -> FaultyDisk:  # noqa: PYI034  typing.Self is there from Python 3.11 on
+        device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            # The descriptor has to have its number in the process that mounts.
+            options = f"fd={device},rootmode=40700,user_id={os.geteuid()},group_id={os.getegid()}"
+            command = ["mount", "-i", "-t", "fuse", "-o", options, "faulty", str(self.path)]
+            done = subprocess.run(command, pass_fds=(device,), capture_output=True, check=False)
+            if done.returncode:
+                raise PermissionError(done.stderr.decode())
+            self._control, theirs = socket.socketpair()
+            command = [sys.executable, __file__, str(device), str(theirs.fileno())]
+            self._server = subprocess.Popen(command, pass_fds=(device, theirs.fileno()))
+            theirs.close()
+        finally:
+            os.close(device)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["umount", "-l", str(self.path)], check=True)
+        # Its end ends every request that still waits for an answer.
+        self._control.close()
+        self._server.wait(10)
+
+
+class _State:
+    fail: dict[str, int]
+    bad: set[str]
+    delay: float
+    room: int
+
+
+class _Server(_State):
+    """The file system itself, in its own process."""
+
+    def __init__(self, device: int, control: int) -> None:
+        self.fail = {}
+        self.bad = set()
         self.delay = 0.0
         self.room = 1 << 30
         self._nodes: dict[int, _Node] = {1: _Node(stat.S_IFDIR | 0o700)}
         self._next = 2
-        self._device = -1
-        self._server = threading.Thread(target=self._serve, daemon=True)
+        self._device = device
+        self._control = control
 
-    def __enter__(self) -> FaultyDisk:  # noqa: PYI034  typing.Self is there from Python 3.11 on
-        self._device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-        # The descriptor has to have its number in the process that mounts.
-        options = f"fd={self._device},rootmode=40700,user_id={os.geteuid()},group_id={os.getegid()}"
-        done = subprocess.run(
-            ["mount", "-i", "-t", "fuse", "-o", options, "faulty", str(self.path)],
-            pass_fds=(self._device,),
-            capture_output=True,
-            check=False,
-        )
-        if done.returncode:
-            os.close(self._device)
-            raise PermissionError(done.stderr.decode())
-        self._server.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.fail, self.delay = {}, 0.0
-        subprocess.run(["umount", "-l", str(self.path)], check=True)
-        self._server.join(5)
-        # It goes on for a process that still has a file there; its descriptor must not become another one's.
-        if not self._server.is_alive():
-            os.close(self._device)
-
-    def _serve(self) -> None:
+    def serve(self) -> None:
         while True:
-            try:
-                request = os.read(self._device, 1 << 20)
-            except OSError as error:
-                if error.errno == errno.ENODEV:  # unmounted
+            ready, _, _ = select.select([self._device, self._control], [], [])
+            if self._control in ready:
+                told = os.read(self._control, 1 << 16)
+                if not told:
                     return
-                continue
-            _, operation, unique, node, _, _, _, _ = _IN.unpack_from(request)
-            if operation in (FORGET, BATCH_FORGET):
-                continue
-            failure, answer = 0, b""
-            try:
-                answer = self._answer(operation, node, request[_IN.size :])
-            except OSError as error:
-                failure = error.errno or errno.EIO
-            except KeyError:
-                failure = errno.ENOENT
-            out = _OUT.pack(_OUT.size + len(answer), -failure, unique) + answer
-            try:
-                os.write(self._device, out)
-            except OSError:  # who asked was killed
-                continue
+                for name, value in json.loads(told).items():
+                    setattr(self, name, value)
+                os.write(self._control, b".")
+            elif not self._serve_one():
+                return
+
+    def _serve_one(self) -> bool:
+        try:
+            request = os.read(self._device, 1 << 20)
+        except OSError as error:
+            return error.errno != errno.ENODEV  # unmounted
+        _, operation, unique, node, _, _, _, _ = _IN.unpack_from(request)
+        if operation in (FORGET, BATCH_FORGET):
+            return True
+        failure, answer = 0, b""
+        try:
+            answer = self._answer(operation, node, request[_IN.size :])
+        except OSError as error:
+            failure = error.errno or errno.EIO
+        except KeyError:
+            failure = errno.ENOENT
+        with contextlib.suppress(OSError):  # who asked was killed
+            os.write(self._device, _OUT.pack(_OUT.size + len(answer), -failure, unique) + answer)
+        return True
 
     def _answer(self, operation: int, number: int, body: bytes) -> bytes:
         for name, operations in (
@@ -239,29 +277,29 @@ class FaultyDisk:
         return b""
 
 
-_HANDLERS: dict[int, Callable[[FaultyDisk, int, bytes], bytes]] = {
-    LOOKUP: FaultyDisk._lookup,
-    GETATTR: FaultyDisk._getattr,
-    SETATTR: FaultyDisk._setattr,
-    MKNOD: FaultyDisk._mknod,
-    MKDIR: FaultyDisk._mkdir,
-    UNLINK: FaultyDisk._unlink,
-    RMDIR: FaultyDisk._unlink,
-    RENAME: FaultyDisk._rename,
-    RENAME2: FaultyDisk._rename2,
-    OPEN: FaultyDisk._open,
-    READ: FaultyDisk._read,
-    WRITE: FaultyDisk._write,
-    STATFS: FaultyDisk._statfs,
-    RELEASE: FaultyDisk._nothing,
-    FSYNC: FaultyDisk._nothing,
-    FLUSH: FaultyDisk._nothing,
-    INIT: FaultyDisk._init,
-    OPENDIR: FaultyDisk._open,
-    READDIR: FaultyDisk._readdir,
-    RELEASEDIR: FaultyDisk._nothing,
-    ACCESS: FaultyDisk._nothing,
-    CREATE: FaultyDisk._create,
+_HANDLERS: dict[int, Callable[[_Server, int, bytes], bytes]] = {
+    LOOKUP: _Server._lookup,
+    GETATTR: _Server._getattr,
+    SETATTR: _Server._setattr,
+    MKNOD: _Server._mknod,
+    MKDIR: _Server._mkdir,
+    UNLINK: _Server._unlink,
+    RMDIR: _Server._unlink,
+    RENAME: _Server._rename,
+    RENAME2: _Server._rename2,
+    OPEN: _Server._open,
+    READ: _Server._read,
+    WRITE: _Server._write,
+    STATFS: _Server._statfs,
+    RELEASE: _Server._nothing,
+    FSYNC: _Server._nothing,
+    FLUSH: _Server._nothing,
+    INIT: _Server._init,
+    OPENDIR: _Server._open,
+    READDIR: _Server._readdir,
+    RELEASEDIR: _Server._nothing,
+    ACCESS: _Server._nothing,
+    CREATE: _Server._create,
 }
 
 _OPENED = struct.pack("<QII", 0, 1, 0)
@@ -274,3 +312,7 @@ def _name(body: bytes) -> bytes:
 
 def _raise(number: int) -> NoReturn:
     raise OSError(number, os.strerror(number))
+
+
+if __name__ == "__main__":
+    _Server(int(sys.argv[1]), int(sys.argv[2])).serve()

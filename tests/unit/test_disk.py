@@ -237,6 +237,26 @@ def test_a_definition_that_a_full_disk_did_not_take_comes_with_the_next_segment(
     assert kinds == [layout.RESOURCE, layout.SCOPE, layout.SCOPE, layout.SPAN]
 
 
+def test_a_large_segment_is_left_when_the_disk_is_full(faulty: Faulty) -> None:
+    """So that the shipper can remove it, and there is room for the next one."""
+    disk = faulty()
+    recording = Recording(disk.path)
+    recording.write(3000)
+    (first,) = disk.path.iterdir()
+    disk.room = first.stat().st_size + 10
+    recording.write(10)
+    assert not is_locked(str(first))
+    assert list(disk.path.iterdir()) == [first]
+    first.unlink()
+    recording.second_passed()
+    recording.write(10)
+    (second,) = disk.path.iterdir()
+    assert second != first
+    assert len(recording.found()) + recording.dropped() == 20
+    assert len(recording.said) == 1
+    recording.writer.close()
+
+
 def test_what_was_dropped_at_the_very_end_is_counted_too(faulty: Faulty) -> None:
     """The count is written when the process lets go of its spool, if that can be done."""
     disk = faulty()

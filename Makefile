@@ -75,6 +75,21 @@ compare: $(PACKAGE) ## Compare with other hooks: what programs notice of being t
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/transparency.py
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/durability.py
 
+# Atheris is not among the dependencies: few versions of Python have a wheel of it.
+FUZZ := $(VENV)/fuzz
+FUZZ_TARGETS ?= segment follower message span_as_json json_line packed_file carried settings answer
+FUZZ_SECONDS ?= 60
+
+.PHONY: fuzz
+fuzz: $(PACKAGE) ## Fuzz all that reads bytes of others, a minute each; FUZZ_TARGETS=segment FUZZ_SECONDS=600
+	@test -d $(FUZZ)/atheris || $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --target $(FUZZ) atheris==3.0.0
+	@for target in $(FUZZ_TARGETS); do \
+	  echo "==> Fuzzing $$target for $(FUZZ_SECONDS) s"; \
+	  (cd $(FUZZ) && PYTHONPATH=$(FUZZ) $(BIN)/python $(ROOT)/tests/fuzz/fuzz.py $$target $(FUZZ_SECONDS) > $$target.log 2>&1) \
+	    || { tail -n 40 $(FUZZ)/$$target.log; echo "Found something: see $(FUZZ)"; exit 1; }; \
+	  grep number_of_executed_units $(FUZZ)/$$target.log; \
+	done
+
 .PHONY: lint
 lint: $(DEPENDENCIES) ## Check the style, the format and the types
 	@echo "==> ruff check" && $(BIN)/ruff check .

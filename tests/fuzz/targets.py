@@ -6,9 +6,11 @@ hold of its answer is asserted here. ``SEEDS`` are good inputs for each, to begi
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import shutil
 import struct
 import tempfile
 import zlib
@@ -29,8 +31,10 @@ Target = Callable[[bytes], None]
 
 @lru_cache(maxsize=1)
 def _folder() -> str:
-    # In memory: a target runs some thousand times a second. It is one folder for the process, and left as it is.
-    return tempfile.mkdtemp(prefix="rth-fuzz-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    # In memory: a target runs some thousand times a second. One folder for the process.
+    folder = tempfile.mkdtemp(prefix="rth-fuzz-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _file(name: str, data: bytes) -> str:

@@ -14,6 +14,7 @@ os.environ["RAY_DEDUP_LOGS"] = "0"
 import ray
 import scenarios
 from ray._private import state
+from ray.core.generated.gcs_pb2 import TaskEvents
 from ray.util.state.common import protobuf_to_task_state_dict
 from scenarios import attempt, scenario
 from shared import eventually
@@ -89,8 +90,13 @@ class Prints:
 
 def tasks_of_this_job():
     job = ray.get_runtime_context().get_job_id()
-    events = state.state._get_all_task_events()
-    return [one for one in map(protobuf_to_task_state_dict, events) if one.get("job_id") == job]
+    if hasattr(state.state, "_connect_and_get_accessor"):
+        accessor = state.state._connect_and_get_accessor()
+    else:  # before Ray 2.55
+        ray.cluster_resources()  # connects
+        accessor = state.state.global_state_accessor
+    events = [protobuf_to_task_state_dict(TaskEvents.FromString(event)) for event in accessor.get_task_events()]
+    return [one for one in events if one.get("job_id") == job]
 
 
 def listed(task, names):

@@ -71,10 +71,14 @@ def start_head(folder: Path, *options: str, **variables: str) -> tuple[subproces
             stderr=subprocess.STDOUT,
         )
     deadline = time.monotonic() + 60
-    while b"Ray runtime started" not in (folder / "head.log").read_bytes():
-        if head.poll() is not None or time.monotonic() > deadline:
-            raise AssertionError((folder / "head.log").read_text())
-        time.sleep(0.1)
+    try:
+        while b"Ray runtime started" not in (folder / "head.log").read_bytes():
+            if head.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError((folder / "head.log").read_text())
+            time.sleep(0.1)
+    except BaseException:
+        stop_head(head)
+        raise
     return head, f"127.0.0.1:{port}"
 
 

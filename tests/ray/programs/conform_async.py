@@ -84,9 +84,8 @@ class Async:
         try:
             await asyncio.sleep(600)
         except BaseException as error:
-            await self.telling.tell.remote(
-                name, [type(error).__name__, str(error), asyncio.current_task().cancelling()]
-            )
+            cancelling = getattr(asyncio.current_task(), "cancelling", int)  # from Python 3.11 on
+            await self.telling.tell.remote(name, [type(error).__name__, str(error), cancelling()])
             raise
 
     async def swallows(self, name):

@@ -19,12 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ray_tracing_hooks._formats.wire import FormatError, fields
+from ray_tracing_hooks._formats.wire import MAX_DEPTH, FormatError, fields
 
 __all__ = ["FormatError", "resource_json", "scope_json", "span_json", "traces_line"]
-
-_MAX_DEPTH = 50
-"""How deep arrays and maps in an attribute may nest. Protobuf's own parsers refuse what is deeper."""
 
 _CACHED_BYTES = 256
 """Attributes up to this size are remembered; most repeat from span to span."""
@@ -136,35 +133,37 @@ def _remembered_attribute(value: bytes) -> str:
 
 
 def _key_value(message: bytes, depth: int) -> str:
-    key, value = b"", None
+    key = b""
+    parts: list[bytes] = []
     for tag, part in fields(message):
         if tag == 0x0A:
             key = part
         elif tag == 0x12:
-            value = part if value is None else value + part
+            parts.append(part)
     members = [f'"key":{_text(key)}'] if key else []
-    if value is not None:
-        members.append(f'"value":{_any_value(value, depth)}')
+    if parts:
+        members.append(f'"value":{_any_value(b"".join(parts), depth)}')
     return "{" + ",".join(members) + "}"
 
 
 def _any_value(message: bytes, depth: int) -> str:
     """The value that was set last; an ``AnyValue`` with none is null."""
-    if depth > _MAX_DEPTH:
-        raise FormatError(f"an attribute's value nests more than {_MAX_DEPTH} deep")
-    last, value = 0, b""
+    if depth > MAX_DEPTH:
+        raise FormatError(f"an attribute's value nests more than {MAX_DEPTH} deep")
+    last = 0
+    parts: list[Any] = []
     for tag, part in fields(message):
         if tag in _NESTED and tag == last:
-            value += part
+            parts.append(part)
         elif tag in _NESTED or tag in _PLAIN:
-            last, value = tag, part
+            last, parts = tag, [part]
     if last in _NESTED:
         name, write = _NESTED[last]
-        items = [write(item, depth + 1) for tag, item in fields(value) if tag == 0x0A]
+        items = [write(item, depth + 1) for tag, item in fields(b"".join(parts)) if tag == 0x0A]
         return f'{{"{name}":{{"values":[{",".join(items)}]}}}}' if items else f'{{"{name}":{{}}}}'
     if last in _PLAIN:
         name, write_plain = _PLAIN[last]
-        return f'{{"{name}":{write_plain(value)}}}'
+        return f'{{"{name}":{write_plain(parts[-1])}}}'
     return "{}"
 
 

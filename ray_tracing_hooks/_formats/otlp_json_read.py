@@ -21,10 +21,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from ray_tracing_hooks._formats.otlp import Group
-from ray_tracing_hooks._formats.wire import FormatError, field, fixed64, utf8, varint
-
-_MAX_DEPTH = 50
-"""How deep arrays and maps in an attribute may nest, as in what we write."""
+from ray_tracing_hooks._formats.wire import MAX_DEPTH, FormatError, field, fixed64, utf8, varint
 
 _OTHER_SIGNALS = (
     *("resourceMetrics", "resourceLogs", "resourceProfiles"),
@@ -206,8 +203,8 @@ def _key_value(described: Mapping[str, Any], depth: int) -> bytes:
 
 def _any_value(described: Mapping[str, Any], depth: int) -> bytes:
     """The last value that is known. An ``AnyValue`` with none is null."""
-    if depth > _MAX_DEPTH:
-        raise FormatError(f"an attribute's value nests more than {_MAX_DEPTH} deep")
+    if depth > MAX_DEPTH:
+        raise FormatError(f"an attribute's value nests more than {MAX_DEPTH} deep")
     encoded = b""
     for name, value in described.items():
         if value is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._formats.wire import fields
+from ray_tracing_hooks._formats.wire import MAX_DEPTH, FormatError, fields
 
 UNSET, OK, ERROR = 0, 1, 2
 """Codes of a status."""
@@ -71,7 +71,7 @@ def decode_span(encoded: bytes) -> Span:
     attributes: dict[str, Any] = {}
     events: list[Event] = []
     links: list[Link] = []
-    status = b""
+    status: list[bytes] = []
     for tag, value in fields(encoded):
         if tag == 0x0A:
             trace_id = value
@@ -102,10 +102,10 @@ def decode_span(encoded: bytes) -> Span:
         elif tag == 0x70:
             dropped_links = value
         elif tag == 0x7A:
-            status += value  # parts of a sub-message are merged
+            status.append(value)  # parts of a sub-message are merged
         elif tag == 0x85:
             flags = _fixed(value)
-    code, message = _status(status)
+    code, message = _status(b"".join(status))
     return Span(
         trace_id,
         span_id,
@@ -158,17 +158,19 @@ def _fixed(value: bytes) -> int:
     return int.from_bytes(value, "little")
 
 
-def _key_value(encoded: bytes, into: dict[str, Any]) -> None:
+def _key_value(encoded: bytes, into: dict[str, Any], depth: int = 0) -> None:
     key, value = "", None
     for tag, part in fields(encoded):
         if tag == 0x0A:
             key = _text(part)
         elif tag == 0x12:
-            value = _any_value(part)
+            value = _any_value(part, depth)
     into[key] = value
 
 
-def _any_value(encoded: bytes) -> Any:
+def _any_value(encoded: bytes, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise FormatError(f"an attribute's value nests more than {MAX_DEPTH} deep")
     value: Any = None
     for tag, part in fields(encoded):
         if tag == 0x0A:
@@ -180,12 +182,12 @@ def _any_value(encoded: bytes) -> Any:
         elif tag == 0x21:
             value = _double(part)[0]
         elif tag == 0x2A:
-            value = tuple(_any_value(item) for item_tag, item in fields(part) if item_tag == 0x0A)
+            value = tuple(_any_value(item, depth + 1) for item_tag, item in fields(part) if item_tag == 0x0A)
         elif tag == 0x32:
             value = {}
             for item_tag, item in fields(part):
                 if item_tag == 0x0A:
-                    _key_value(item, value)
+                    _key_value(item, value, depth + 1)
         elif tag == 0x3A:
             value = part
     return value

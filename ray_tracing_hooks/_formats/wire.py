@@ -10,6 +10,9 @@ from typing import Any
 
 _pack_fixed64 = struct.Struct("<Q").pack
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+MAX_DEPTH = 50
+"""How deep arrays and maps in an attribute may nest, wherever it is read; protobuf's own parsers refuse more."""
+
 _FIXED_SIZE = {_FIXED64: 8, _FIXED32: 4}
 
 

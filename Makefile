@@ -53,13 +53,16 @@ test: $(PACKAGE) $(PEERS_READY) ## Run the tests; TESTS=tests/unit picks some, A
 	@echo "==> Running the tests"
 	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
-# The same in an environment for each version, kept for the next time. What is not Ray's own is tested by `make test`.
+# In an environment for each version, kept for the next time: the tests of what an older Ray may have elsewhere. Those of
+# scenarios and of endings take long, and compare Ray with itself.
+MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py mixed.py other_rays.py unchanged.py)
+
 .PHONY: matrix
 matrix: $(PEERS_READY) $(addprefix matrix-,$(RAYS)) ## Run the Ray tests with older versions of Ray; RAYS=2.49.2 picks some
 
 matrix-%:
 	@echo "==> Ray $*"
-	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) TESTS=tests/ray
+	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) TESTS="$(MATRIX_TESTS)"
 
 .PHONY: bench
 bench: $(PACKAGE) ## Measure what recording and sending a span costs, beside the SDK

@@ -71,14 +71,11 @@ def start_head(folder: Path, *options: str, **variables: str) -> tuple[subproces
             stderr=subprocess.STDOUT,
         )
     deadline = time.monotonic() + 60
-    try:
-        while b"Ray runtime started" not in (folder / "head.log").read_bytes():
-            if head.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError((folder / "head.log").read_text())
-            time.sleep(0.1)
-    except BaseException:
-        stop_head(head)
-        raise
+    while b"Ray runtime started" not in (folder / "head.log").read_bytes():
+        if head.poll() is not None or time.monotonic() > deadline:
+            stop_head(head)
+            raise AssertionError((folder / "head.log").read_text())
+        time.sleep(0.1)
     return head, f"127.0.0.1:{port}"
 
 

@@ -64,7 +64,8 @@ def process():
 def changed():
     """The names of the things that are other than before the hook."""
     now = things()
-    return sorted(name for name, thing in _things.items() if now.get(name) is not thing)
+    changed = {name for name, thing in _things.items() if now.get(name) is not thing}
+    return sorted(changed - {"ray.util.debug _last_logged"})  # when Ray last said something of its own
 
 
 def process_changed():

@@ -37,8 +37,8 @@ def patch(patches: Patches, on_traced_cluster: Callable[[], None]) -> bool:
         was_on = tracing_helper._global_is_tracing_enabled  # noqa: SLF001
         patches.set(tracing_helper, "_global_is_tracing_enabled", False, back=was_on and not connecting)
         if connecting:
-            # Only Ray's own tracing uses it, and up to Ray 2.55 it is in the pickles of actor classes. Where the cluster
-            # has another hook, Ray's tracing may be at work in other processes and send its context to this one.
+            # Only Ray's own tracing uses it, and up to Ray 2.55 it is in the pickles of actor classes. Where the
+            # cluster has another hook, Ray's tracing may be at work in other processes and send its context here.
             patches.set(tracing_helper, "_opentelemetry", None, back=None)
     return patches.wrap(tracing_helper, "_enable_tracing", enable)
 

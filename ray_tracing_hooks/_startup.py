@@ -407,6 +407,7 @@ class Connection:
         from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
 
         tracing.active = None
+        self._put_sigterm_back()
         if self._writer is None or self._spool is None:
             return
         self._writer.close()

@@ -55,7 +55,9 @@ def process():
         "context": str(context.get_current()),
         "environment": dict(os.environ),
         "excepthook": str(sys.excepthook),
-        "files": sorted(link for link in links if link.startswith("/")),  # connections and polls are Ray's
+        # Connections and polls are Ray's. A closed spool file leaves its number to /dev/null: a thread that is about to
+        # write to it must not hit a file of the program's.
+        "files": sorted(link for link in links if link.startswith("/") and link != os.devnull),
         "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
         "threads": sorted(thread.name for thread in threading.enumerate()),
     }

@@ -137,7 +137,7 @@ class Node:
         return self.writers[-1]
 
     def start(self) -> psutil.Process:
-        """The shipper that runs when this returns."""
+        """The shipper that runs, and listens, when this returns."""
 
         def started() -> psutil.Process | None:
             # Again and again: of a killed shipper the last thread, and with it the lock, may go after the first.
@@ -145,6 +145,7 @@ class Node:
             return self.shipper()
 
         found: psutil.Process = until(started, "a shipper runs")
+        until((self.spool / "wake").exists, "it listens")
         return found
 
     def shippers(self) -> list[psutil.Process]:

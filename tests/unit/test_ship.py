@@ -477,7 +477,6 @@ def test_what_cannot_be_delivered_waits_and_is_told(node: Node) -> None:
     """A file stands where the folder of spans should be: a flush says so, and when it is gone all spans arrive."""
     node.out.write_text("in the way")
     node.start()
-    until((node.spool / "wake").exists, "the shipper listens")
     writer = node.writer()
     writer.do("span 1 100")
     result = node.flush(1.0)

@@ -186,7 +186,7 @@ class Follower:
     def _unread(self, segment: Segment, why: str) -> None:
         self.unread.add(segment.path)
         if self._reports:
-            self._problems.say(f"{os.path.basename(segment.path)!r} in the spool {why}")
+            self._problems.say(f"{os.path.basename(segment.path)!r} {why}")
 
     def _records(self, position: _Position, records: list[Record]) -> None:
         scopes, openings, portion, resume = position.scopes, position.openings, self._portion, position.resume

@@ -458,7 +458,7 @@ def test_a_segment_that_cannot_be_read_holds_no_other_one_back(node: Node, fault
     result = node.flush()
     assert result.done
     assert len(node.numbers()) == 100
-    assert f"{broken.name!r} in the spool cannot be read to its end: Input/output error" in result.problems
+    assert f"{broken.name!r} cannot be read to its end: Input/output error" in result.problems
     assert os.listdir(node.spool / layout.ASIDE) == [broken.name]
 
 

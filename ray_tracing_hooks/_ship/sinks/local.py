@@ -28,6 +28,9 @@ _OURS = re.compile(r"[^/]+-\d{4,}\.jsonl")
 _FRAME_BYTES = 80
 """What a line has besides resource, scope and spans."""
 
+_PASSING = frozenset({errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Why a file may not be opened now, and may be later."""
+
 _NEXT_STEP = "set RAY_TRACING_LOCAL_DIR to a folder of your own"
 
 _resource = lru_cache(maxsize=1024)(resource_json)
@@ -195,7 +198,7 @@ class LocalSink:
         try:
             file = open_file(name, os.O_WRONLY | os.O_APPEND, folder=self._folder)
         except OSError as error:
-            if error.errno not in {errno.ENOENT, errno.EPERM}:
+            if error.errno in _PASSING:
                 raise  # it is still there, perhaps with a part of a line that has to go
             self._delivered = (None, 0)
             return

@@ -380,6 +380,9 @@ def test_a_spool_that_another_user_put_in_place_of_ours_is_not_used(everybodys: 
     as_nobody('mv "$1/spool" "$1/moved"; mkdir -m 0777 "$1/spool"; echo "{}" > "$1/spool/plan.json"', everybodys)
     record(b"span")
     record(b"span")
+    assert said == [], "it goes on in the file that it has"
+    assert os.listdir(spool) == ["plan.json"]
+    writer_to(spool, said)(b"span")
     assert f"it belongs to another user (uid {NOBODY})" in said[0]
     with pytest.raises(OSError, match="another user"):
         ensure_running(str(spool), ShipPlan(("local",), "/nowhere", 1, 1, 1))

@@ -261,8 +261,8 @@ def test_names_in_a_spool_are_never_paths(tmp_path: Path) -> None:
     """Only its own files are read and only its own state is written, whatever a segment or a plan is called in it."""
     spool = tmp_path / "spool"
     writer = SpoolWriter(str(spool))
-    writer.scope(b"\x0a\x12\x0a\x05../..\x12\x09\x0a\x07/etc/x/", b"\x0a\x05../..")
-    writer.span(b"\0\0", b"\x0a\x10" + b"\x01" * 16 + b"\x12\x08" + b"\x02" * 8 + b"\x2a\x05../..")
+    scope = writer.scope(b"\x0a\x12\x0a\x05../..\x12\x09\x0a\x07/etc/x/", b"\x0a\x05../..")
+    writer.span(scope.to_bytes(2, "little"), b"\x0a\x10" + b"\x01" * 16 + b"\x12\x08" + b"\x02" * 8 + b"\x2a\x05../..")
     writer.close()
     os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path / "out")
     before = sorted(tmp_path.iterdir())

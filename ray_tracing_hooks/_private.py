@@ -55,8 +55,9 @@ def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True) -> int
                 if not target.startswith("/"):
                     continue
                 there = os.open("/", _PATH)
-            os.close(here)
-            here = there
+            # In this order: a signal handler that raises in between costs a descriptor, and closes none twice.
+            here, passed = there, here
+            os.close(passed)
         return _claimed(here, path, deny)
     finally:
         os.close(here)

@@ -5,6 +5,7 @@ PYTHON ?= python3
 RAY ?= 2.60.0
 RAYS ?= 2.40.0 2.44.1 2.46.0 2.49.2 2.52.1 2.55.1 2.58.1
 TESTS ?= tests
+WORKERS ?= 2
 ARGS ?=
 UV ?= $(shell command -v uv 2>/dev/null)
 
@@ -49,9 +50,9 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, and show its tr
 
 # From another folder, since Python puts the current one on the path of the programs that tests start.
 .PHONY: test
-test: $(PACKAGE) $(PEERS_READY) ## Run the tests; TESTS=tests/unit picks some, ARGS=-x is handed to pytest
+test: $(PACKAGE) $(PEERS_READY) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
 	@echo "==> Running the tests"
-	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
+	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
 # In an environment for each version, kept for the next time: the tests of what an older Ray may have elsewhere. Those of
 # scenarios and of endings take long, and compare Ray with itself.

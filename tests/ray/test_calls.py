@@ -366,7 +366,7 @@ FailsInit.__init__ ray.remote
 FailsInit.never ray.remote
 Signal.__init__ ray.remote x3
   Signal.__init__ ray.remote_worker
-Signal.wait ray.remote x3
+Signal.wait ray.remote
   Signal.wait ray.remote_worker
 __main__.chained ray.remote
   __main__.chained ray.remote_worker !KeyError

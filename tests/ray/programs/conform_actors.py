@@ -534,9 +534,10 @@ def methods_retried():
                 raise KeyError("again")
             return self.calls
 
-    one, two = Flaky.remote(), Flaky.remote()
-    calls = [one.flaky.remote(KeyError("retried")), one.always.remote(), two.flaky.remote(ValueError("not retried"))]
-    return [attempt(lambda: ray.get(call)) for call in (*calls, two.async_flaky.remote())]
+    # An actor for each, since what is retried may come before or after another call.
+    one, two, three, four = (Flaky.remote() for _ in range(4))
+    calls = [one.flaky.remote(KeyError("retried")), two.always.remote(), three.flaky.remote(ValueError("not retried"))]
+    return [attempt(lambda: ray.get(call)) for call in (*calls, four.async_flaky.remote())]
 
 
 @scenario

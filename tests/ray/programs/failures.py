@@ -54,16 +54,18 @@ def odd():
 
 
 @ray.remote(max_retries=0)
-def interrupted(started):
+def interrupted(started, reached):
     ray.get(started.set.remote())
+    reach(reached)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         time.sleep(0.01)
 
 
 @ray.remote(max_retries=0)
-def killed(started):
-    ray.get(started.set.remote(os.getpid()))
+def killed(started, reached):
+    ray.get(started.set.remote())
+    reach(reached)
     time.sleep(60)
 
 
@@ -122,6 +124,23 @@ class FailsInit:
         pass
 
 
+def reach(path):
+    """Let the driver know that no call is on its way any more. That takes no further call."""
+    with open(path + ".new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(path + ".new", path)
+
+
+def await_reached(path):
+    """The process that has reached its place."""
+    deadline = time.monotonic() + 60
+    while not os.path.exists(path):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with open(path) as file:
+        return int(file.read())
+
+
 def outcome(call):
     try:
         return call()
@@ -158,15 +177,15 @@ def main():
     ray.cancel(ref)
     results.append(outcome(lambda: ray.get(ref)))
 
-    started = Signal.remote()
-    ref = interrupted.remote(started)
-    ray.get(started.wait.remote())
+    started, reached = Signal.remote(), os.path.join(folder, "interrupted")
+    ref = interrupted.remote(started, reached)
+    await_reached(reached)
     ray.cancel(ref)
     results.append(outcome(lambda: ray.get(ref)))
 
-    started = Signal.remote()
-    ref = killed.remote(started)
-    os.kill(ray.get(started.wait.remote()), signal.SIGKILL)
+    started, reached = Signal.remote(), os.path.join(folder, "killed")
+    ref = killed.remote(started, reached)
+    os.kill(await_reached(reached), signal.SIGKILL)
     results.append(outcome(lambda: ray.get(ref)))
     return results
 

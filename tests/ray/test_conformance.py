@@ -28,7 +28,7 @@ def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, untrac
 
     def both(**variables: str) -> tuple[Run, Run]:
         with ThreadPoolExecutor(1) as other:  # most of the time they wait
-            plain = other.submit(run_program, program, RTH_ADDRESS=untraced, timeout=270, **variables)
+            plain = other.submit(lambda: run_program(program, RTH_ADDRESS=untraced, timeout=270, **variables))
             return cluster.run(program, timeout=270, **variables), plain.result()
 
     traced, plain = both()

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -103,6 +104,7 @@ class _OfThisThread(io.StringIO):
 
 
 def _outcome(function: Callable[[], Any]) -> dict[str, Any]:
+    begun = time.monotonic()
     print(f"{function.__name__} ...", file=sys.stderr, flush=True)  # where a scenario that hangs is seen
     printed, outcome = _OfThisThread(), {}
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed):
@@ -111,6 +113,7 @@ def _outcome(function: Callable[[], Any]) -> dict[str, Any]:
             outcome["result"] = function()
         except Exception as error:
             outcome["failed"] = described(error)
+    print(f"{function.__name__} took {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
     outcome["stdout"] = same_in_each_run(printed.getvalue())
     outcome["warnings"] = sorted(
         f"{os.path.basename(warning.filename)}: {warning.category.__name__}: {same_in_each_run(str(warning.message))}"

@@ -26,9 +26,9 @@ def untraced(short_tmp: Callable[[], Any]) -> Iterator[str]:
 def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, untraced: str) -> None:
     """Result, error with its text, warnings and output of each scenario are those of an untraced cluster."""
 
-    def both(**variables: str) -> tuple[Run, Run]:
+    def both(**variables: Any) -> tuple[Run, Run]:
         with ThreadPoolExecutor(1) as other:  # most of the time they wait
-            plain = other.submit(lambda: run_program(program, RTH_ADDRESS=untraced, timeout=270, **variables))
+            plain = other.submit(run_program, program, RTH_ADDRESS=untraced, timeout=270, **variables)
             return cluster.run(program, timeout=270, **variables), plain.result()
 
     traced, plain = both()

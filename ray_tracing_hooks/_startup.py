@@ -336,6 +336,7 @@ class Connection:
         self._put_sigterm_back = driver.notice_sigterm(self._sigterm)
         current = context.get_current()
         self._root = tracing.active.start_root_span(os.path.basename(sys.argv[0]) or "python", current)
+        tracing.active.publish_job_trace()
         # In this thread for the spans of the API; Ray's calls find it from every thread.
         self._before_root = current
         context.attach(trace.set_span_in_context(self._root, current))

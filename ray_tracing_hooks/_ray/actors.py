@@ -12,6 +12,7 @@ from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import arguments, outgoing
 from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.tasks import task_id_of
+from ray_tracing_hooks._ray.tracing import Called
 
 _CREATION_TASK = "ff" * 8
 """The task id of a creation is this and the actor's id (Ray ``src/ray/common/id.cc``, ``ForActorCreationTask``)."""
@@ -31,7 +32,7 @@ def _create(original: Callable[..., Any]) -> Callable[..., Any]:
         if active is None or actor_options.get("get_if_exists"):
             call = None
         else:
-            call = active.submission(_creation_names, self, creation=True)
+            call = active.submission(_describe_creation, self)
         before = outgoing.carried
         try:
             if call is None:
@@ -46,7 +47,7 @@ def _create(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             outgoing.carried = before
         actor_id = _actor_id(handle)
-        call.submitted(_CREATION_TASK + actor_id if actor_id else "", actor_id)
+        call.submitted(bytes.fromhex(_CREATION_TASK + actor_id) if actor_id else b"", actor_id)
         return handle
 
     return _remote
@@ -55,7 +56,7 @@ def _create(original: Callable[..., Any]) -> Callable[..., Any]:
 def _call(original: Callable[..., Any]) -> Callable[..., Any]:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
         active = tracing.active
-        call = active.submission(_method_names, self) if active is not None else None
+        call = active.submission(_describe, self, rest, options, active.own_job) if active is not None else None
         before = outgoing.carried
         try:
             if call is None:
@@ -75,16 +76,28 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
     return _remote
 
 
-def _creation_names(actor_class: Any) -> tuple[str, str] | None:
+def _describe_creation(actor_class: Any) -> Called | None:
     metadata = actor_class.__ray_metadata__
-    return None if metadata.is_cross_language else (metadata.class_name, "__init__")
+    if metadata.is_cross_language:
+        return None
+    return Called(metadata.class_name, "__init__", inherits=False, creation=True)
 
 
-def _method_names(method: Any) -> tuple[str, str] | None:
+def _describe(method: Any, rest: Any, options: dict[str, Any], own_job: Callable[[], str]) -> Called | None:
     handle = _handle(method)
     if handle is None or handle._ray_is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
-    return handle._ray_actor_creation_function_descriptor.class_name, method._method_name  # noqa: SLF001
+    num_returns = options.get("num_returns")
+    inherits = (
+        not rest
+        and (method._num_returns if num_returns is None else num_returns) != 0  # noqa: SLF001
+        # What a decorator returns may be anything.
+        and method._decorator is None  # noqa: SLF001
+        # The id of an actor ends with that of its job.
+        and _actor_id(handle).endswith(own_job())
+    )
+    class_name = handle._ray_actor_creation_function_descriptor.class_name  # noqa: SLF001
+    return Called(class_name, method._method_name, inherits)  # noqa: SLF001
 
 
 def _handle(method: Any) -> Any:

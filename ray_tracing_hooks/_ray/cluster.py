@@ -12,8 +12,9 @@ A worker in which it cannot be imported, or raises, ends. That makes all workers
 from __future__ import annotations
 
 import importlib
+import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray_tracing_hooks._guard import failed
 
@@ -21,6 +22,12 @@ NAMESPACE = b"tracing"
 HOOK = b"tracing_startup_hook"
 SET_LATE = b"ray_tracing_hooks_set_late"
 """A key beside Ray's own in the cluster's key-value store: there are processes that the hook was not called in."""
+
+JOB_TRACES = b"ray_tracing_hooks"
+"""The namespace in which the drivers of a cluster tell the traces of their jobs, by the job's id."""
+
+_TIMEOUT = 5
+"""Seconds after which the cluster's head is not waited for any longer."""
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -61,6 +68,35 @@ def own_hook() -> Callable[[], None] | None:
         return None
     hook: Callable[[], None] = getattr(importlib.import_module(module), name)
     return hook
+
+
+class JobTrace(NamedTuple):
+    """The trace of a driver's root span, to which the calls belong that the driver makes outside of any other trace."""
+
+    trace_id: bytes
+    root_span_id: bytes
+    flags: int
+    """Of the W3C trace context."""
+    driver_task_id: bytes
+
+
+_JOB_TRACE = struct.Struct("<16s8sB24s")
+
+
+def publish(job_id: str, trace: JobTrace) -> bool:
+    """Tell the workers of a job its trace; whether that was possible."""
+    try:
+        _worker().gcs_client.internal_kv_put(job_id.encode(), _JOB_TRACE.pack(*trace), True, JOB_TRACES, _TIMEOUT)
+    except Exception as error:  # noqa: BLE001  calls carry their context then
+        failed("telling the workers of this job its trace", error)
+        return False
+    return True
+
+
+def published(job_id: str) -> JobTrace | None:
+    """The trace of a job; None if its driver has not told one. Raises what Ray raises where that cannot be asked."""
+    found = _worker().gcs_client.internal_kv_get(job_id.encode(), JOB_TRACES, _TIMEOUT)
+    return JobTrace(*_JOB_TRACE.unpack(found)) if found is not None else None
 
 
 def _ask(*keys: bytes) -> dict[bytes, bytes]:

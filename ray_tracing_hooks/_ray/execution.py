@@ -95,7 +95,7 @@ def _function_executor(
     @functools.wraps(function)
     def execute(*args: Any, **kwargs: Any) -> Any:
         carried = take_creation() if is_creation else kwargs.pop(KEY, None)
-        begun = _begin(carried, class_name, name)
+        begun = _begin(carried, class_name, name, is_creation)
         if begun is None:
             return function(*args, **kwargs)
         context, span = begun
@@ -127,7 +127,7 @@ def _coroutine_executor(
     @functools.wraps(function)
     async def execute(*args: Any, **kwargs: Any) -> Any:
         carried = take_creation() if is_creation else kwargs.pop(KEY, None)
-        begun = _begin(carried, class_name, name)
+        begun = _begin(carried, class_name, name, is_creation)
         if begun is None:
             return await function(*args, **kwargs)
         context, span = begun
@@ -149,25 +149,32 @@ def _coroutine_executor(
 
 
 def _begin(
-    argument: bytes | None, class_name: str, name: str
+    argument: bytes | None, class_name: str, name: str, is_creation: bool
 ) -> tuple[context_api.Context, RecordedSpan | None] | None:
     """The context that the work runs in and its span, if it has one; None for work that is not traced."""
     active = tracing.active
-    if argument is None or active is None:
+    if active is None:
         return None
     try:
-        return _context_and_span(active, decode(argument), class_name, name)
+        if argument is not None:
+            return _context_and_span(active, decode(argument), active.process.current_task_id(), class_name, name)
+        inherited = None if is_creation else active.inherited()
+        if inherited is None:
+            return None
+        if inherited.context is not None:
+            return inherited.context, None
+        task_id = active.process.current_task_id()
+        return _context_and_span(active, inherited.carried(task_id), task_id, class_name, name)
     except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
         failed("tracing a task", error)
         return None
 
 
 def _context_and_span(
-    active: tracing.Tracing, carried: Carried, class_name: str, name: str
+    active: tracing.Tracing, carried: Carried, task_id: bytes, class_name: str, name: str
 ) -> tuple[context_api.Context, RecordedSpan | None]:
     context, parent = incoming(carried)
     process = active.process
-    task_id = process.current_task_id()
     context = context_api.set_value(TASK_KEY, task_id, context)
     template = active.template(CONSUMER, class_name, name)
     trace_id, flags = active.recorder.decide(parent)
@@ -182,8 +189,9 @@ def _context_and_span(
     if class_name:
         actor_id = varying[names.RAY_ACTOR_ID] = hex_task_id[16:]  # a task id names its actor, see ActorID in id.h
         first += ACTOR_ID + actor_id.encode()
-    varying[names.RAY_SUBMIT_TIME] = carried.submit_time_ns
-    first += wire.attribute(names.RAY_SUBMIT_TIME, carried.submit_time_ns)
+    if carried.submit_time_ns:
+        varying[names.RAY_SUBMIT_TIME] = carried.submit_time_ns
+        first += wire.attribute(names.RAY_SUBMIT_TIME, carried.submit_time_ns)
     attempt = process.worker.core_worker.get_current_task_attempt_number()
     if attempt:
         varying[names.RAY_ATTEMPT] = attempt

@@ -11,6 +11,7 @@ from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import arguments, outgoing
 from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray.tracing import Called
 
 
 def patch(patches: Patches) -> bool:
@@ -23,7 +24,7 @@ def patch(patches: Patches) -> bool:
 def _remote(original: Callable[..., Any]) -> Callable[..., Any]:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **task_options: Any) -> Any:
         active = tracing.active
-        call = active.submission(_names, self) if active is not None else None
+        call = active.submission(_describe, self, task_options) if active is not None else None
         before = outgoing.carried
         try:
             if call is None:
@@ -43,16 +44,20 @@ def _remote(original: Callable[..., Any]) -> Callable[..., Any]:
     return _remote
 
 
-def _names(task: Any) -> tuple[str, str] | None:
-    return None if task._is_cross_language else ("", task._function_name)  # noqa: SLF001  as Ray's own tracing
+def _describe(task: Any, options: dict[str, Any]) -> Called | None:
+    if task._is_cross_language:  # noqa: SLF001  as Ray's own tracing
+        return None
+    # What a decorator returns may be anything.
+    inherits = options.get("num_returns") != 0 and task._decorator is None  # noqa: SLF001
+    return Called("", task._function_name, inherits)  # noqa: SLF001
 
 
-def task_id_of(result: Any) -> str:
+def task_id_of(result: Any) -> bytes:
     """The id of the task whose submission returned ``result``, or nothing if it returned nothing that tells it."""
     if isinstance(result, list):
         if not result:
-            return ""
+            return b""
         result = result[0]
     ref = getattr(result, "_generator_ref", result)
     task_id = getattr(ref, "task_id", None)
-    return str(task_id().hex()) if task_id is not None else ""
+    return bytes(task_id().binary()) if task_id is not None else b""

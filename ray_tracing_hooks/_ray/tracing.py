@@ -6,17 +6,20 @@ process is connected to a cluster without a tracing hook; every wrapper then doe
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import context as context_api
 from opentelemetry import propagate, trace
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._ray import cluster
+from ray_tracing_hooks._ray.cluster import JobTrace
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._record import carrier, ids, wire
 from ray_tracing_hooks._record.carrier import Carried
@@ -33,6 +36,9 @@ would name an invented task."""
 TASK_ID = wire.text_attribute_prefix(names.RAY_TASK_ID, 48)
 PARENT_TASK_ID = wire.text_attribute_prefix(names.RAY_PARENT_TASK_ID, 48)
 ACTOR_ID = wire.text_attribute_prefix(names.RAY_ACTOR_ID, 32)
+
+_ASK_SECONDS = 10.0
+"""How long after a failure to ask for the trace of a job it is tried again."""
 
 _STANDARD_HEADERS = {"traceparent", "tracestate", "baggage"}
 
@@ -68,6 +74,41 @@ class Tracing:
         self._driver_task_id = process.current_task_id() if process.is_driver else b""
         # With only the standard propagators a context without baggage has nothing to inject but the span itself.
         self._only_standard_headers = set(propagate.get_global_textmap().fields) <= _STANDARD_HEADERS
+        self._job_trace: JobTrace | None = None
+        self._inherited: Inherited | None = None
+        self._ask_again_at = 0.0
+
+    def publish_job_trace(self) -> None:
+        """Tell the workers of this driver's job the trace of its root span, so that most calls need not carry it."""
+        root = self.recorder.fallback
+        if root is None or root.trace_state or not self._only_standard_headers or not cluster.all_traced:
+            return
+        trace_of_job = JobTrace(root.trace_id, root.span_id, root.flags, self._driver_task_id)
+        if cluster.publish(self.process.job_id, trace_of_job):
+            self._job_trace = trace_of_job
+
+    def inherited(self) -> Inherited | None:
+        """What calls of this worker's job belong to that carry nothing; None if there is no such thing.
+
+        Only to be asked where a task is running. May raise what Ray raises.
+        """
+        if self._inherited is None and cluster.all_traced and time.monotonic() >= self._ask_again_at:
+            self._ask_again_at = math.inf
+            try:
+                found = cluster.published(self.own_job())
+            except Exception:
+                self._ask_again_at = time.monotonic() + _ASK_SECONDS
+                raise
+            if found is not None:
+                self._inherited = Inherited(found)
+        return self._inherited
+
+    def own_job(self) -> str:
+        """The id of the job that this process works for. In a worker only to be asked where a task is running."""
+        if not self._job_id:
+            # A worker has a job from its first task on, and keeps it.
+            self._job_id = self.process.current_job_id()
+        return self._job_id
 
     def selects(self, function: str, part: str) -> bool:
         """Whether calls of ``function`` make spans."""
@@ -97,9 +138,6 @@ class Tracing:
             what = {names.RAY_REMOTE: "actor", names.RAY_ACTOR_CLASS: class_name, names.RAY_ACTOR_METHOD: function}
         else:
             what = {names.RAY_REMOTE: "function"}
-        if not self._job_id:
-            # A worker has a job from its first task on, and keeps it.
-            self._job_id = self.process.current_job_id()
         name = names.submission_name(full_name) if kind == PRODUCER else names.execution_name(full_name)
         return Template(
             name,
@@ -108,7 +146,7 @@ class Tracing:
                 **what,
                 names.RAY_FUNCTION: full_name,
                 names.RAY_PID: str(os.getpid()),
-                names.RAY_JOB_ID: self._job_id,
+                names.RAY_JOB_ID: self.own_job(),
                 names.RAY_NODE_ID: self.process.node_id,
                 names.RAY_WORKER_ID: self.process.worker_id,
             },
@@ -119,25 +157,15 @@ class Tracing:
         task_id = context.get(TASK_KEY)
         return task_id if isinstance(task_id, bytes) else self._driver_task_id
 
-    def outgoing(
-        self,
-        context: context_api.Context,
-        trace_id: bytes,
-        span_id: bytes,
-        flags: int,
-        submit_time: int,
-        parent: Parent | None,
-        *,
-        creation: bool = False,
-    ) -> bytes:
-        """The argument that carries the context of a call."""
-        headers: dict[str, str] | None = None
+    def headers(self, context: context_api.Context, parent: Parent | None) -> dict[str, str] | None:
+        """What the global propagators say of a context besides the span itself; None if that is nothing."""
         plain = 2 if TASK_KEY in context else 1
-        if not self._only_standard_headers or len(context) > plain or (parent is not None and parent.trace_state):
-            headers = {}
-            propagate.inject(headers, context)
-            headers.pop("traceparent", None)
-        return carrier.encode(trace_id, span_id, flags, submit_time, self.caller(context), headers, creation=creation)
+        if self._only_standard_headers and len(context) <= plain and (parent is None or not parent.trace_state):
+            return None
+        headers: dict[str, str] = {}
+        propagate.inject(headers, context)
+        headers.pop("traceparent", None)
+        return headers
 
     def start_root_span(self, script: str, context: context_api.Context) -> trace.Span:
         """Begin the span of this driver, which becomes the parent of all that has none."""
@@ -160,68 +188,133 @@ class Tracing:
         recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)
         return span
 
-    def submission(
-        self, names_of: Callable[[Any], tuple[str, str] | None], called: Any, *, creation: bool = False
-    ) -> Submission | None:
-        """The span and carried context of a call that is about to be submitted; None if there is none, or that failed.
+    def submission(self, describe: Callable[..., Called | None], *called: Any) -> Submission | None:
+        """The span and carried context of a call that is about to be submitted; None if it has neither, or that failed.
 
-        ``names_of(called)`` is the class name, empty for a task, and the function's. It may return None, and fail: it
-        reads what another version of Ray may have changed.
+        ``describe(*called)`` may return None, and fail: it reads what another version of Ray may have changed.
         """
         try:
-            call_names = names_of(called)
-            if call_names is None:
+            what = describe(*called)
+            if what is None:
                 return None
-            template = self.template(PRODUCER, *call_names)
-            return Submission(self, context_api.get_current(), template, creation=creation)
+            template = self.template(PRODUCER, what.class_name, what.function)
+            context = context_api.get_current()
+            recorder = self.recorder
+            parent = recorder.parent(context)
+            if template is None:
+                # No span here: the work continues the trace of the span around the call, if there is one.
+                if parent is None:
+                    return None
+                trace_id, flags, span_id = parent.trace_id, parent.flags, parent.span_id
+            else:
+                trace_id, flags = recorder.decide(parent)
+                span_id = b""
+            headers = self.headers(context, parent)
+            caller = self.caller(context)
+            job = self._job_trace
+            inherits = (
+                job is not None
+                and template is not None
+                and headers is None
+                and what.inherits
+                and trace_id == job.trace_id
+                and flags == job.flags
+            )
+            if not flags & SAMPLED:
+                if inherits:
+                    return None
+                template = None
+            if not inherits:
+                span_id = span_id or ids.new_span_id()
+            start = time.time_ns()
+            carried = (
+                None
+                if inherits
+                else carrier.encode(trace_id, span_id, flags, start, caller, headers, creation=what.creation)
+            )
+            return Submission(recorder, template, trace_id, span_id, parent, start, caller, carried)
         except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
             failed("tracing a call", error)
             return None
 
 
+class Called(NamedTuple):
+    """What a submission calls."""
+
+    class_name: str
+    """Empty for a task."""
+    function: str
+    inherits: bool
+    """Whether the submission returns its task's id, and the task runs in a worker of this process's own job: both sides
+    can then tell the submission's span, and nothing has to travel."""
+    creation: bool = False
+    """Whether it makes an actor."""
+
+
+class Inherited:
+    """The trace of a worker's job, as the calls have it that carry nothing.
+
+    Attributes:
+        context: The context of work that is not sampled, or None if the trace is.
+    """
+
+    __slots__ = ("_trace", "context")
+
+    def __init__(self, trace_of_job: JobTrace) -> None:
+        self._trace = trace_of_job
+        self.context: context_api.Context | None = None
+        if not trace_of_job.flags & SAMPLED:
+            root = Parent(trace_of_job.trace_id, trace_of_job.root_span_id, trace_of_job.flags, None, remote=True)
+            self.context = trace.set_span_in_context(unrecorded_span(root), context_api.Context())
+
+    def carried(self, task_id: bytes) -> Carried:
+        """The context of a task. Its submission was made by the driver."""
+        trace_id, _, flags, driver = self._trace
+        return Carried(True, flags, trace_id, ids.span_id_of_task(task_id, trace_id), 0, driver, {})
+
+
 class Submission:
     """One call on its way out: the context that it carries and the PRODUCER span, written when it has been submitted.
 
+    ``template`` is None where there is no span, and ``span_id`` is empty where it is that of the task.
+
     Attributes:
-        carried: The argument that the call takes along, or None if there is nothing to say.
+        carried: The argument that the call takes along, or None if its worker knows the context.
     """
 
-    __slots__ = ("_context", "_flags", "_parent", "_span_id", "_start", "_template", "_trace_id", "_tracing", "carried")
+    __slots__ = ("_caller", "_parent", "_recorder", "_span_id", "_start", "_template", "_trace_id", "carried")
 
     def __init__(
-        self, tracing: Tracing, context: context_api.Context, template: Template | None, *, creation: bool
+        self,
+        recorder: Recorder,
+        template: Template | None,
+        trace_id: bytes,
+        span_id: bytes,
+        parent: Parent | None,
+        start: int,
+        caller: bytes,
+        carried: bytes | None,
     ) -> None:
-        recorder = tracing.recorder
-        self._tracing = tracing
-        self._context = context
+        self._recorder = recorder
         self._template = template
-        self._parent = parent = recorder.parent(context)
-        self._start = time.time_ns()
-        if template is None:
-            # No span here: the work continues the trace of the span around the call, if there is one.
-            self.carried = None
-            if parent is None:
-                return
-            self._trace_id, self._span_id, self._flags = parent.trace_id, parent.span_id, parent.flags
-        else:
-            self._trace_id, self._flags = recorder.decide(parent)
-            self._span_id = ids.new_span_id()
-            if not self._flags & SAMPLED:
-                self._template = None
-        self.carried = tracing.outgoing(
-            context, self._trace_id, self._span_id, self._flags, self._start, parent, creation=creation
-        )
+        self._trace_id = trace_id
+        self._span_id = span_id
+        self._parent = parent
+        self._start = start
+        self._caller = caller
+        self.carried = carried
 
-    def submitted(self, task_id: str, actor_id: str = "") -> None:
+    def submitted(self, task_id: bytes, actor_id: str = "") -> None:
         """Write the span. ``task_id`` is empty if the call returned nothing that tells it."""
         if self._template is None:
             return
         additions = b""
         if task_id:
-            additions = TASK_ID + task_id.encode()
-        caller = self._tracing.caller(self._context)
-        if caller:
-            additions += PARENT_TASK_ID + caller.hex().encode()
+            additions = TASK_ID + task_id.hex().encode()
+            if not self._span_id:
+                self._span_id = ids.span_id_of_task(task_id, self._trace_id)
+        if self._caller:
+            additions += PARENT_TASK_ID + self._caller.hex().encode()
         if actor_id:
             additions += ACTOR_ID + actor_id.encode()
         self._write(additions)
@@ -240,8 +333,9 @@ class Submission:
     def _write(self, additions: bytes) -> None:
         assert self._template is not None
         try:
-            self._tracing.recorder.record(
-                self._template, self._trace_id, self._span_id, self._parent, self._start, time.time_ns(), additions
+            span_id = self._span_id or ids.new_span_id()
+            self._recorder.record(
+                self._template, self._trace_id, span_id, self._parent, self._start, time.time_ns(), additions
             )
         except Exception as error:  # noqa: BLE001  as in `submission`
             failed("recording a call", error)

@@ -6,8 +6,8 @@ process is connected to a cluster without a tracing hook; every wrapper then doe
 
 from __future__ import annotations
 
-import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
@@ -76,7 +76,9 @@ class Tracing:
         self._only_standard_headers = set(propagate.get_global_textmap().fields) <= _STANDARD_HEADERS
         self._job_trace: JobTrace | None = None
         self._inherited: Inherited | None = None
+        self._knows_inherited = not cluster.all_traced
         self._ask_again_at = 0.0
+        self._asking = threading.RLock()
 
     def publish_job_trace(self) -> None:
         """Tell the workers of this driver's job the trace of its root span, so that most calls need not carry it."""
@@ -92,15 +94,14 @@ class Tracing:
 
         Only to be asked where a task is running. May raise what Ray raises.
         """
-        if self._inherited is None and cluster.all_traced and time.monotonic() >= self._ask_again_at:
-            self._ask_again_at = math.inf
-            try:
-                found = cluster.published(self.own_job())
-            except Exception:
+        if self._knows_inherited:
+            return self._inherited
+        with self._asking:  # the methods of a threaded actor may begin at the same time
+            if not self._knows_inherited and time.monotonic() >= self._ask_again_at:
                 self._ask_again_at = time.monotonic() + _ASK_SECONDS
-                raise
-            if found is not None:
-                self._inherited = Inherited(found)
+                found = cluster.published(self.own_job())
+                self._inherited = Inherited(found) if found is not None else None
+                self._knows_inherited = True
         return self._inherited
 
     def own_job(self) -> str:

@@ -12,10 +12,14 @@ from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import arguments, outgoing
 from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.tasks import task_id_of
-from ray_tracing_hooks._ray.tracing import Called
+from ray_tracing_hooks._ray.tracing import ACTOR_ID, PRODUCER, Called, Tracing
 
 _CREATION_TASK = "ff" * 8
 """The task id of a creation is this and the actor's id (Ray ``src/ray/common/id.cc``, ``ForActorCreationTask``)."""
+
+
+_MOST_METHODS = 10_000
+"""More are not remembered: programs may make actors without end."""
 
 
 def patch(patches: Patches) -> bool:
@@ -32,7 +36,7 @@ def _create(original: Callable[..., Any]) -> Callable[..., Any]:
         if active is None or actor_options.get("get_if_exists"):
             call = None
         else:
-            call = active.submission(_describe_creation, self)
+            call = active.submission(_describe_creation, active, self)
         before = outgoing.carried
         try:
             if call is None:
@@ -47,7 +51,10 @@ def _create(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             outgoing.carried = before
         actor_id = _actor_id(handle)
-        call.submitted(bytes.fromhex(_CREATION_TASK + actor_id) if actor_id else b"", actor_id)
+        if actor_id:
+            call.submitted(bytes.fromhex(_CREATION_TASK + actor_id), ACTOR_ID + actor_id.encode())
+        else:
+            call.submitted(b"")
         return handle
 
     return _remote
@@ -56,7 +63,7 @@ def _create(original: Callable[..., Any]) -> Callable[..., Any]:
 def _call(original: Callable[..., Any]) -> Callable[..., Any]:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
         active = tracing.active
-        call = active.submission(_describe, self, rest, options, active.own_job) if active is not None else None
+        call = active.submission(_describe, active, self, rest, options) if active is not None else None
         before = outgoing.carried
         try:
             if call is None:
@@ -70,34 +77,49 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             outgoing.carried = before
-        call.submitted(task_id_of(result), _actor_id(_handle(self)))
+        call.submitted(task_id_of(result))
         return result
 
     return _remote
 
 
-def _describe_creation(actor_class: Any) -> Called | None:
+def _describe_creation(active: Tracing, actor_class: Any) -> Called | None:
     metadata = actor_class.__ray_metadata__
     if metadata.is_cross_language:
         return None
-    return Called(metadata.class_name, "__init__", inherits=False, creation=True)
+    return Called(active.template(PRODUCER, metadata.class_name, "__init__"), inherits=False, creation=True)
 
 
-def _describe(method: Any, rest: Any, options: dict[str, Any], own_job: Callable[[], str]) -> Called | None:
+def _describe(active: Tracing, method: Any, rest: Any, options: dict[str, Any]) -> Called | None:
     handle = _handle(method)
-    if handle is None or handle._ray_is_cross_language:  # noqa: SLF001  as Ray's own tracing
+    if handle is None:
         return None
-    num_returns = options.get("num_returns")
+    key = handle._ray_actor_id, method._method_name  # noqa: SLF001  as Ray's own tracing
+    try:
+        called = active.methods[key]
+    except KeyError:
+        if len(active.methods) >= _MOST_METHODS:
+            active.methods.clear()
+        called = active.methods[key] = _called(active, method, handle)
+    if called is not None and called.inherits and (rest or options.get("num_returns") == 0):
+        return called._replace(inherits=False)
+    return called
+
+
+def _called(active: Tracing, method: Any, handle: Any) -> Called | None:
+    if handle._ray_is_cross_language:  # noqa: SLF001  as Ray's own tracing
+        return None
+    class_name = handle._ray_actor_creation_function_descriptor.class_name  # noqa: SLF001
+    actor_id = _actor_id(handle)
     inherits = (
-        not rest
-        and (method._num_returns if num_returns is None else num_returns) != 0  # noqa: SLF001
+        method._num_returns != 0  # noqa: SLF001
         # What a decorator returns may be anything.
         and method._decorator is None  # noqa: SLF001
         # The id of an actor ends with that of its job.
-        and _actor_id(handle).endswith(own_job())
+        and actor_id.endswith(active.own_job())
     )
-    class_name = handle._ray_actor_creation_function_descriptor.class_name  # noqa: SLF001
-    return Called(class_name, method._method_name, inherits)  # noqa: SLF001
+    template = active.template(PRODUCER, class_name, method._method_name)  # noqa: SLF001
+    return Called(template, inherits, attributes=ACTOR_ID + actor_id.encode() if actor_id else b"")
 
 
 def _handle(method: Any) -> Any:

@@ -157,46 +157,32 @@ def _begin(
         return None
     try:
         if argument is not None:
-            return _context_and_span(active, decode(argument), active.process.current_task_id(), class_name, name)
+            return _carried(active, decode(argument), class_name, name)
         inherited = None if is_creation else active.inherited()
-        if inherited is None:
-            return None
-        if inherited.context is not None:
-            return inherited.context, None
-        task_id = active.process.current_task_id()
-        return _context_and_span(active, inherited.carried(task_id), task_id, class_name, name)
+        return inherited.begin(class_name, name) if inherited is not None else None
     except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
         failed("tracing a task", error)
         return None
 
 
-def _context_and_span(
-    active: tracing.Tracing, carried: Carried, task_id: bytes, class_name: str, name: str
+def _carried(
+    active: tracing.Tracing, carried: Carried, class_name: str, name: str
 ) -> tuple[context_api.Context, RecordedSpan | None]:
     context, parent = incoming(carried)
-    process = active.process
+    task_id = active.process.current_task_id()
     context = context_api.set_value(TASK_KEY, task_id, context)
     template = active.template(CONSUMER, class_name, name)
     trace_id, flags = active.recorder.decide(parent)
     if template is None or not flags & SAMPLED:
         return trace.set_span_in_context(unrecorded_span(parent), context), None
-    hex_task_id = task_id.hex()
-    varying: dict[str, Any] = {names.RAY_TASK_ID: hex_task_id}
-    first = TASK_ID + hex_task_id.encode()
+    hex_id = task_id.hex().encode()
+    first = TASK_ID + hex_id
     if carried.parent_task_id:
-        caller = varying[names.RAY_PARENT_TASK_ID] = carried.parent_task_id.hex()
-        first += PARENT_TASK_ID + caller.encode()
+        first += PARENT_TASK_ID + carried.parent_task_id.hex().encode()
     if class_name:
-        actor_id = varying[names.RAY_ACTOR_ID] = hex_task_id[16:]  # a task id names its actor, see ActorID in id.h
-        first += ACTOR_ID + actor_id.encode()
-    if carried.submit_time_ns:
-        varying[names.RAY_SUBMIT_TIME] = carried.submit_time_ns
-        first += wire.attribute(names.RAY_SUBMIT_TIME, carried.submit_time_ns)
-    attempt = process.worker.core_worker.get_current_task_attempt_number()
-    if attempt:
-        varying[names.RAY_ATTEMPT] = attempt
-        first += wire.attribute(names.RAY_ATTEMPT, attempt)
-    span = active.recorder.start(template, trace_id, flags, parent, first, varying)
+        first += ACTOR_ID + hex_id[16:]  # a task id names its actor, see ActorID in id.h
+    first += wire.attribute(names.RAY_SUBMIT_TIME, carried.submit_time_ns) + active.attempt()
+    span = active.recorder.start(template, trace_id, flags, parent, first)
     return trace.set_span_in_context(span, context), span
 
 

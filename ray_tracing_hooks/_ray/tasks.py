@@ -11,7 +11,7 @@ from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import arguments, outgoing
 from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.tracing import Called
+from ray_tracing_hooks._ray.tracing import PRODUCER, Called, Tracing
 
 
 def patch(patches: Patches) -> bool:
@@ -24,7 +24,7 @@ def patch(patches: Patches) -> bool:
 def _remote(original: Callable[..., Any]) -> Callable[..., Any]:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **task_options: Any) -> Any:
         active = tracing.active
-        call = active.submission(_describe, self, task_options) if active is not None else None
+        call = active.submission(_describe, active, self, task_options) if active is not None else None
         before = outgoing.carried
         try:
             if call is None:
@@ -44,12 +44,12 @@ def _remote(original: Callable[..., Any]) -> Callable[..., Any]:
     return _remote
 
 
-def _describe(task: Any, options: dict[str, Any]) -> Called | None:
+def _describe(active: Tracing, task: Any, options: dict[str, Any]) -> Called | None:
     if task._is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
     # What a decorator returns may be anything.
     inherits = options.get("num_returns") != 0 and task._decorator is None  # noqa: SLF001
-    return Called("", task._function_name, inherits)  # noqa: SLF001
+    return Called(active.template(PRODUCER, "", task._function_name), inherits)  # noqa: SLF001
 
 
 def task_id_of(result: Any) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from opentelemetry import context as context_api
 from opentelemetry import trace
@@ -13,7 +13,7 @@ from opentelemetry import trace
 from ray_tracing_hooks._record import ids, wire
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.sampling import Sampler
-from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -35,16 +35,6 @@ class Template:
         self.kind = kind
         self.attributes = attributes
         self.body = wire.name_and_kind(name, kind) + wire.attributes(attributes)
-
-
-class Parent(NamedTuple):
-    """The span that a new span belongs under."""
-
-    trace_id: bytes
-    span_id: bytes
-    flags: int
-    trace_state: trace.TraceState | None
-    remote: bool
 
 
 class Recorder:
@@ -87,7 +77,7 @@ class Recorder:
                     span_context.is_remote,
                 )
             return self.fallback
-        return Parent(span.trace_id, span.span_id, span.trace_flags, span.trace_state, remote=False)
+        return span.as_parent()
 
     def decide(self, parent: Parent | None) -> tuple[bytes, int]:
         """The trace id and W3C flags of a new span under ``parent``, or of a new trace."""
@@ -109,11 +99,10 @@ class Recorder:
     ) -> None:
         """Write a span that has ended and that no code ran inside of; ``additions`` are further encoded fields."""
         self.ended(
-            _ids(trace_id, span_id, parent)
-            + template.body
+            _identity(trace_id, span_id, parent)
             + _times(b"\x39", start_time, b"\x41", end_time)
+            + template.body
             + additions
-            + _flags(parent)
         )
 
     def start(
@@ -122,31 +111,18 @@ class Recorder:
         trace_id: bytes,
         trace_flags: int,
         parent: Parent | None,
-        first: bytes,
-        first_attributes: Mapping[str, Any],
+        first: bytes = b"",
         start_time: int | None = None,
     ) -> RecordedSpan:
         """Begin a span that code runs inside of, and write that it has begun.
 
-        ``first`` is the encoding of ``first_attributes``: what varies between spans of this template.
+        ``first`` are the encoded attributes that vary between spans of this template.
         """
         if start_time is None:
             start_time = time.time_ns()
         span_id = ids.new_span_id()
-        head = (
-            _ids(trace_id, span_id, parent) + template.body + _start_time(b"\x39", start_time) + first + _flags(parent)
-        )
-        span = RecordedSpan(
-            self,
-            template,
-            trace_id,
-            span_id,
-            parent,
-            trace_flags,
-            start_time,
-            head,
-            first_attributes,
-        )
+        head = _identity(trace_id, span_id, parent) + _start_time(b"\x39", start_time) + template.body + first
+        span = RecordedSpan(self, template, trace_id, span_id, parent, trace_flags, start_time, head)
         self._begin(self._prefix, head)
         return span
 
@@ -166,14 +142,11 @@ def _nothing(_prefix: bytes, _encoded: bytes) -> None:
     pass
 
 
-def _ids(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:
+def _identity(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:
+    """The ids of a span and of its parent, with what is known of that."""
     if parent is None:
-        return b"\x0a\x10" + trace_id + b"\x12\x08" + span_id
-    head = b"\x0a\x10" + trace_id + b"\x12\x08" + span_id + b"\x22\x08" + parent.span_id
-    if parent.trace_state:
-        head += wire.field(0x1A, parent.trace_state.to_header().encode())
-    return head
-
-
-def _flags(parent: Parent | None) -> bytes:
-    return wire.FLAGS_REMOTE_PARENT if parent is not None and parent.remote else wire.FLAGS_LOCAL_PARENT
+        return b"\x0a\x10" + trace_id + b"\x12\x08" + span_id + wire.FLAGS_LOCAL_PARENT
+    _, parent_id, _, trace_state, remote = parent
+    flags = wire.FLAGS_REMOTE_PARENT if remote else wire.FLAGS_LOCAL_PARENT
+    identity = b"\x0a\x10" + trace_id + b"\x12\x08" + span_id + b"\x22\x08" + parent_id + flags
+    return identity + wire.field(0x1A, trace_state.to_header().encode()) if trace_state else identity

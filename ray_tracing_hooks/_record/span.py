@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry import trace
 
@@ -16,12 +16,22 @@ from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.limits import put, put_all
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._record.recorder import Parent, Recorder, Template
+    from ray_tracing_hooks._record.recorder import Recorder, Template
 
 _MOST_TEXT = 64 * 1024
 """Of the text of an exception, and of its stack trace, that much is kept: half of it from the end."""
 
 _UNSET, _OK, _ERROR = (trace.StatusCode.UNSET, trace.StatusCode.OK, trace.StatusCode.ERROR)
+
+
+class Parent(NamedTuple):
+    """The span that a new span belongs under."""
+
+    trace_id: bytes
+    span_id: bytes
+    flags: int
+    trace_state: trace.TraceState | None
+    remote: bool
 
 
 class RecordedSpan(trace.Span):
@@ -31,6 +41,7 @@ class RecordedSpan(trace.Span):
     """
 
     __slots__ = (
+        "_as_parent",
         "_attributes",
         "_context",
         "_description",
@@ -46,7 +57,6 @@ class RecordedSpan(trace.Span):
         "_recorder",
         "_status",
         "end_time",
-        "first_attributes",
         "span_id",
         "start_time",
         "template",
@@ -65,7 +75,6 @@ class RecordedSpan(trace.Span):
         trace_flags: int,
         start_time: int,
         head: bytes,
-        first_attributes: Mapping[str, Any],
     ) -> None:
         self._recorder = recorder
         self.template = template
@@ -76,8 +85,8 @@ class RecordedSpan(trace.Span):
         self.trace_state = None if parent is None else parent.trace_state
         self.start_time = start_time
         self.end_time: int | None = None
-        self.first_attributes = first_attributes
         self._head = head
+        self._as_parent: Parent | None = None
         self._context: trace.SpanContext | None = None
         self._name: str | None = None
         self._attributes: dict[str, Any] = {}
@@ -116,7 +125,9 @@ class RecordedSpan(trace.Span):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        return {**self.template.attributes, **self.first_attributes, **self._attributes}
+        from ray_tracing_hooks._formats.span import decode_span  # noqa: PLC0415  few ask
+
+        return {**decode_span(self._head).attributes, **self._attributes}
 
     @property
     def status(self) -> trace.Status:
@@ -244,6 +255,14 @@ class RecordedSpan(trace.Span):
         return trace.NonRecordingSpan, (self.get_span_context(),)
 
     # For the instrumentation.
+
+    def as_parent(self) -> Parent:
+        """This span, for those that belong under it."""
+        parent = self._as_parent
+        if parent is None:
+            parent = Parent(self.trace_id, self.span_id, self.trace_flags, self.trace_state, remote=False)
+            self._as_parent = parent
+        return parent
 
     def fail(self, error: BaseException, traceback_: TracebackType | None, error_type: str | None = None) -> None:
         """Mark the span as failed by ``error``, unless user code has already recorded or decided otherwise."""

@@ -49,7 +49,7 @@ def ours(folder: str) -> dict[str, Callable[[int], None]]:
     def with_start_record(count: int) -> None:
         for _ in range(count):
             first = prefix + TASK_ID.encode() + parent_prefix + TASK_ID.encode()
-            recorder.start(template, trace_id, 3, None, first, {}).end()
+            recorder.start(template, trace_id, 3, None, first).end()
 
     def one_record(count: int) -> None:
         for _ in range(count):

@@ -113,7 +113,7 @@ def fill(spool: str) -> None:
         trace_id, span_id = number.to_bytes(16, "big"), number.to_bytes(8, "big")
         now = time.time_ns()
         recorder.record(template, trace_id, span_id, None, now, now + 1, additions)
-        recorder.start(template, trace_id, 3, None, additions, {}).end()
+        recorder.start(template, trace_id, 3, None, additions).end()
     writer.close()
 
 

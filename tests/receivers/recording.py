@@ -46,7 +46,7 @@ tracer = trace.get_tracer("program")
 
 def begin(name):
     trace_id, flags = recorder.decide(None)
-    return recorder.start(Template(name, 1, {}), trace_id, flags, None, b"", {})
+    return recorder.start(Template(name, 1, {}), trace_id, flags, None)
 
 def tell(result):
     print(json.dumps(result), flush=True)

@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.sampling import Decision
 
 from ray_tracing_hooks._record import sampling, wire
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Parent, Recorder, Template
-from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._record.recorder import Recorder, Template
+from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._sdk import encode, readable
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
@@ -60,9 +60,7 @@ def attributes(span: ProtoSpan) -> dict[str, Any]:
 
 def begin(of: Recorder, parent: Parent | None = PARENT) -> RecordedSpan:
     trace_id, flags = of.decide(parent)
-    return of.start(
-        Template("work", 5, {"constant": "c"}), trace_id, flags, parent, wire.attribute("first", 1), {"first": 1}
-    )
+    return of.start(Template("work", 5, {"constant": "c"}), trace_id, flags, parent, wire.attribute("first", 1))
 
 
 def test_a_span_is_written_when_it_starts_and_when_it_ends(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class Spans:
 
     def ray(self) -> RecordedSpan:
         trace_id, flags = self.recorder.decide(None)
-        return self.recorder.start(Template("work", 1, {}), trace_id, flags, None, b"", {})
+        return self.recorder.start(Template("work", 1, {}), trace_id, flags, None)
 
     def sdk(self, **options: Any) -> trace.Span:
         return self._tracer.start_span("work", **options)

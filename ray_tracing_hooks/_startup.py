@@ -267,7 +267,15 @@ class Connection:
         return None
 
     def _instrument(self, environ: Mapping[str, str]) -> None:
-        from ray_tracing_hooks._ray import actors, driver, errors, execution, tasks, tracing  # noqa: PLC0415
+        from ray_tracing_hooks._ray import (  # noqa: PLC0415
+            actors,
+            driver,
+            errors,
+            execution,
+            signatures,
+            tasks,
+            tracing,
+        )
         from ray_tracing_hooks._record import sampling, wire  # noqa: PLC0415
         from ray_tracing_hooks._record.limits import SpanLimits  # noqa: PLC0415
         from ray_tracing_hooks._record.recorder import Recorder  # noqa: PLC0415
@@ -312,6 +320,7 @@ class Connection:
         ):
             if not _in_place(patch, _connection_patches, *callbacks):
                 report(f"{lost}: Ray {self.process.ray_version} has changed the place where that is done")
+        _in_place(signatures.patch, _connection_patches)  # without it calls are slower, and nothing is lost
         if self._spool is not None:
             bridge.install(recorder, self._writer, known, _patches, self._targets)
             if self.settings.instrument:

@@ -1,0 +1,81 @@
+"""Checking the arguments of a call: most fit, and that can be told without building an ``inspect.Signature`` for each.
+
+Wraps ``validate_args`` (Ray 2.60 ``_common/signature.py``), which ``flatten_args`` calls for every call with arguments.
+It gives back to the program some of the time that tracing takes. Arguments that do not fit, or may not, are left to Ray,
+and so are the errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter
+from typing import Any
+
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray.arguments import signature_module
+from ray_tracing_hooks._ray.errors import hide_frame
+
+_MOST_SHAPES = 10_000
+"""More are not remembered: programs may make functions without end."""
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the check of arguments; False if this Ray has no such place."""
+    try:
+        signature = signature_module()
+    except ImportError:
+        return False
+    return patches.wrap(signature, "validate_args", _validate_args)
+
+
+class Shape:
+    """What fits the parameters of a function, by names and numbers."""
+
+    __slots__ = ("_by_name", "_most", "_names", "_required", "parameters")
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.parameters = parameters
+        positional = [each for each in parameters if each.kind in {each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD}]
+        self._names = [each.name for each in positional]
+        self._most = len(positional)
+        # Those without default, by position; one that can only be named is never reached, and so left to Ray.
+        self._required = [number for number, each in enumerate(positional) if each.default is each.empty]
+        if any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in parameters):
+            self._most = -1
+        self._by_name = frozenset(
+            each.name for each in parameters if each.kind in {each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY}
+        )
+
+    def fits(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether these arguments fit for certain."""
+        given = len(args)
+        if given > self._most:
+            return False
+        if not kwargs:
+            return not self._required or self._required[-1] < given
+        names = self._names
+        for name in kwargs:
+            if name not in self._by_name or name in names[:given]:
+                return False
+        return all(number < given or names[number] in kwargs for number in self._required)
+
+
+def _validate_args(original: Callable[..., None]) -> Callable[..., None]:
+    shapes: dict[int, Shape] = {}
+
+    def validate_args(signature_parameters: Any, args: Any, kwargs: Any) -> None:
+        # Ray keeps one list for each function.
+        shape = shapes.get(id(signature_parameters))
+        if shape is None or shape.parameters is not signature_parameters:
+            if len(shapes) >= _MOST_SHAPES:
+                shapes.clear()
+            shape = shapes[id(signature_parameters)] = Shape(signature_parameters)
+        if shape.fits(args, kwargs):
+            return
+        try:
+            original(signature_parameters, args, kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    return validate_args

@@ -66,9 +66,10 @@ matrix-%:
 	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) TESTS="$(MATRIX_TESTS)"
 
 .PHONY: bench
-bench: $(PACKAGE) ## Measure what recording and sending a span costs, beside the SDK
+bench: $(PACKAGE) ## Measure what tracing costs, beside other hooks: rates of calls, recording, sending; about 15 minutes
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/record_cost.py
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/shipper_throughput.py
+	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/calls $(ARGS)
 
 .PHONY: soak
 soak: $(PACKAGE) ## Record two million spans in half an hour while workers come and go, and look for losses and growth

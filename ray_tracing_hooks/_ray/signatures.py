@@ -1,7 +1,7 @@
 """Checking the arguments of a call: most fit, and that can be told without building an ``inspect.Signature`` for each.
 
-Wraps ``validate_args`` (Ray 2.60 ``_common/signature.py``), which ``flatten_args`` calls for every call with arguments.
-It gives back to the program some of the time that tracing takes. Arguments that do not fit, or may not, are left to Ray,
+Wraps ``validate_args`` (Ray 2.60 ``_common/signature.py``), which ``flatten_args`` asks about each call's arguments. It
+gives back to the program some of the time that tracing takes. Arguments that do not fit, or may not, are left to Ray,
 and so are the errors.
 """
 

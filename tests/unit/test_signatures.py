@@ -1,5 +1,7 @@
 """The check of a call's arguments says yes where Ray's own would, and leaves everything else to it."""
 
+# ruff: noqa: ARG005  it is the signatures of the functions that count
+
 from __future__ import annotations
 
 import inspect
@@ -37,10 +39,8 @@ def parameter_lists(draw: st.DrawFn) -> list[Parameter]:
                 continue
             made.append(Parameter(name, kind))
         else:
-            if kind == Parameter.KEYWORD_ONLY:
-                has_default = draw(st.booleans())
-            else:
-                has_default = has_default or draw(st.booleans())
+            # Behind one with a default all have one, unless they are named.
+            has_default = draw(st.booleans()) or (has_default and kind != Parameter.KEYWORD_ONLY)
             made.append(Parameter(name, kind, default=0 if has_default else Parameter.empty))
     return made
 

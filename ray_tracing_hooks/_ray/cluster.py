@@ -84,13 +84,14 @@ _JOB_TRACE = struct.Struct("<16s8sB24s")
 
 
 def publish(job_id: str, trace: JobTrace) -> bool:
-    """Tell the workers of a job its trace; whether that was possible."""
+    """Tell the workers of a job its trace, which they will not ask for again; whether that was possible."""
     try:
-        _worker().gcs_client.internal_kv_put(job_id.encode(), _JOB_TRACE.pack(*trace), True, JOB_TRACES, _TIMEOUT)
+        client = _worker().gcs_client
+        added: int = client.internal_kv_put(job_id.encode(), _JOB_TRACE.pack(*trace), False, JOB_TRACES, _TIMEOUT)
     except Exception as error:  # noqa: BLE001  calls carry their context then
         failed("telling the workers of this job its trace", error)
         return False
-    return True
+    return added == 1
 
 
 def published(job_id: str) -> JobTrace | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import struct
+import threading
 import time
 import traceback
 from collections.abc import Mapping
@@ -20,6 +23,18 @@ if TYPE_CHECKING:
 
 _MOST_TEXT = 64 * 1024
 """Of the text of an exception, and of its stack trace, that much is kept: half of it from the end."""
+
+_end_time = struct.Struct("<cQ").pack
+
+_adding = threading.RLock()
+
+
+def _renew_lock() -> None:
+    global _adding  # noqa: PLW0603 - another thread may have held the old one when this process was forked
+    _adding = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 _UNSET, _OK, _ERROR = (trace.StatusCode.UNSET, trace.StatusCode.OK, trace.StatusCode.ERROR)
 
@@ -41,21 +56,12 @@ class RecordedSpan(trace.Span):
     """
 
     __slots__ = (
+        "_added",
         "_as_parent",
-        "_attributes",
         "_context",
-        "_description",
-        "_dropped_attributes",
-        "_dropped_events",
-        "_dropped_links",
-        "_events",
-        "_flags",
         "_head",
-        "_links",
-        "_name",
         "_parent",
         "_recorder",
-        "_status",
         "end_time",
         "span_id",
         "start_time",
@@ -88,19 +94,14 @@ class RecordedSpan(trace.Span):
         self._head = head
         self._as_parent: Parent | None = None
         self._context: trace.SpanContext | None = None
-        self._name: str | None = None
-        self._attributes: dict[str, Any] = {}
-        self._events: list[bytes] = []
-        self._links: list[bytes] = []
-        self._dropped_attributes = self._dropped_events = self._dropped_links = 0
-        self._status = _UNSET
-        self._description: str | None = None
+        self._added: _Added | None = None
 
     # What the SDK's spans have beyond the API, for libraries that look.
 
     @property
     def name(self) -> str:
-        return self.template.name if self._name is None else self._name
+        added = self._added
+        return self.template.name if added is None or added.name is None else added.name
 
     @property
     def kind(self) -> trace.SpanKind:
@@ -127,11 +128,12 @@ class RecordedSpan(trace.Span):
     def attributes(self) -> Mapping[str, Any]:
         from ray_tracing_hooks._formats.span import decode_span  # noqa: PLC0415  few ask
 
-        return {**decode_span(self._head).attributes, **self._attributes}
+        return {**decode_span(self._head).attributes, **(self._added.attributes if self._added is not None else {})}
 
     @property
     def status(self) -> trace.Status:
-        return trace.Status(self._status, self._description)
+        added = self._added
+        return trace.Status(added.status, added.description) if added is not None else trace.Status()
 
     # The API.
 
@@ -155,7 +157,8 @@ class RecordedSpan(trace.Span):
             return
         limits = self._recorder.limits
         try:
-            self._dropped_attributes += put(self._attributes, key, value, limits.attributes, limits.value_length)
+            added = self._add()
+            added.dropped_attributes += put(added.attributes, key, value, limits.attributes, limits.value_length)
         except Exception as error:  # noqa: BLE001  a value of the user's may be anything, and without tracing nobody looks
             failed("setting an attribute", error)
 
@@ -164,7 +167,8 @@ class RecordedSpan(trace.Span):
             return
         limits = self._recorder.limits
         try:
-            self._dropped_attributes += put_all(self._attributes, attributes, limits.attributes, limits.value_length)
+            added = self._add()
+            added.dropped_attributes += put_all(added.attributes, attributes, limits.attributes, limits.value_length)
         except Exception as error:  # noqa: BLE001  as above
             failed("setting attributes", error)
 
@@ -180,7 +184,8 @@ class RecordedSpan(trace.Span):
         except Exception as error:  # noqa: BLE001  as above
             failed("adding an event", error)
             return
-        self._dropped_events += _append(self._events, encoded, limits.events)
+        added = self._add()
+        added.dropped_events += _append(added.events, encoded, limits.events)
 
     def add_link(self, context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
         if self.end_time is not None:
@@ -203,21 +208,24 @@ class RecordedSpan(trace.Span):
         except Exception as error:  # noqa: BLE001  as above
             failed("adding a link", error)
             return
-        self._dropped_links += _append(self._links, encoded, limits.links)
+        added = self._add()
+        added.dropped_links += _append(added.links, encoded, limits.links)
 
     def update_name(self, name: str) -> None:
         if self.end_time is None and isinstance(name, str):
-            self._name = name
+            self._add().name = name
 
     def set_status(self, status: trace.Status | trace.StatusCode, description: str | None = None) -> None:
         # The specification: OK is final, and nothing can be set back to UNSET.
         code = status.status_code if isinstance(status, trace.Status) else status
         if isinstance(status, trace.Status):
             description = status.description
-        if self.end_time is not None or self._status is _OK or code is _UNSET or not isinstance(code, trace.StatusCode):
+        if self.end_time is not None or code is _UNSET or not isinstance(code, trace.StatusCode):
             return
-        self._status = code
-        self._description = description if code is _ERROR and isinstance(description, str) else None
+        added = self._add()
+        if added.status is not _OK:
+            added.status = code
+            added.description = description if code is _ERROR and isinstance(description, str) else None
 
     def record_exception(
         self,
@@ -241,9 +249,10 @@ class RecordedSpan(trace.Span):
         if self.end_time is not None:
             return
         self.end_time = time.time_ns() if end_time is None else wire.nanoseconds(end_time)
-        encoded = self._head + wire.fixed64(0x41, self.end_time)
+        encoded = self._head + _end_time(b"\x41", self.end_time)
         try:
-            encoded += self._additions()
+            if self._added is not None:
+                encoded += self._added.encoded()
         except Exception as error:  # noqa: BLE001  what user code added may be anything
             failed(f"encoding what was added to the span {self.name[:100]!r}", error)
         finally:
@@ -269,27 +278,62 @@ class RecordedSpan(trace.Span):
         if self.end_time is not None:
             return
         name = error_type or qualified_name(type(error))
-        if self._status is _UNSET:
-            self._status, self._description = _ERROR, summary(error)
-        self._attributes.setdefault(names.ERROR_TYPE, name)
+        added = self._add()
+        if added.status is _UNSET:
+            added.status, added.description = _ERROR, summary(error)
+        added.attributes.setdefault(names.ERROR_TYPE, name)
         self.add_event("exception", {**exception_attributes(error, traceback_), "exception.escaped": "True"})
 
-    def _additions(self) -> bytes:
+    def _add(self) -> _Added:
+        added = self._added
+        if added is None:
+            with _adding:  # two threads may be the first to add something
+                added = self._added
+                if added is None:
+                    added = self._added = _Added()
+        return added
+
+
+class _Added:
+    """What has been added to a span since it began, which most have nothing of."""
+
+    __slots__ = (
+        "attributes",
+        "description",
+        "dropped_attributes",
+        "dropped_events",
+        "dropped_links",
+        "events",
+        "links",
+        "name",
+        "status",
+    )
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.attributes: dict[str, Any] = {}
+        self.events: list[bytes] = []
+        self.links: list[bytes] = []
+        self.dropped_attributes = self.dropped_events = self.dropped_links = 0
+        self.status = _UNSET
+        self.description: str | None = None
+
+    def encoded(self) -> bytes:
         # A copy: another thread may be setting one just now.
-        parts = [wire.attributes(self._attributes.copy())] if self._attributes else []
-        if self._name is not None:
+        parts = [wire.attributes(self.attributes.copy())] if self.attributes else []
+        if self.name is not None:
             # The last value of a singular field wins, in every protobuf reader.
-            parts.append(wire.field(0x2A, wire.utf8(self._name)))
-        if self._dropped_attributes:
-            parts.append(b"\x50" + wire.varint(self._dropped_attributes))
-        parts.extend(self._events)
-        if self._dropped_events:
-            parts.append(b"\x60" + wire.varint(self._dropped_events))
-        parts.extend(self._links)
-        if self._dropped_links:
-            parts.append(b"\x70" + wire.varint(self._dropped_links))
-        if self._status is not _UNSET:
-            parts.append(wire.status(self._status.value, self._description))
+            parts.append(wire.field(0x2A, wire.utf8(self.name)))
+        if self.dropped_attributes:
+            parts.append(b"\x50" + wire.varint(self.dropped_attributes))
+        parts.extend(self.events)
+        if self.dropped_events:
+            parts.append(b"\x60" + wire.varint(self.dropped_events))
+        parts.extend(self.links)
+        if self.dropped_links:
+            parts.append(b"\x70" + wire.varint(self.dropped_links))
+        if self.status is not _UNSET:
+            parts.append(wire.status(self.status.value, self.description))
         return b"".join(parts)
 
 

@@ -139,6 +139,8 @@ def _connect(mode: int | None, *, hook_runs: bool) -> None:
     # Callers are understood whatever fails below, since they send their context all the same.
     contexts_travel = _in_place(arguments.patch, _connection_patches)
     cluster.look(hook_runs=hook_runs)
+    if not contexts_travel:
+        cluster.all_traced = False  # what carries nothing need not be what may
     if mode in {process.DRIVER, process.WORKER}:
         _trace()
     if not contexts_travel:
@@ -320,6 +322,8 @@ class Connection:
         ):
             if not _in_place(patch, _connection_patches, *callbacks):
                 report(f"{lost}: Ray {self.process.ray_version} has changed the place where that is done")
+                if patch in {tasks.patch, actors.patch}:
+                    tracing.active.shares_job_trace = False
         _in_place(signatures.patch, _connection_patches)  # without it calls are slower, and nothing is lost
         if self._spool is not None:
             bridge.install(recorder, self._writer, known, _patches, self._targets)

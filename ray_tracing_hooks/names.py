@@ -76,7 +76,8 @@ RAY_PARENT_TASK_ID = "ray.parent_task_id"
 """The task that made the call, on both spans of a call. A driver has a task id too."""
 
 RAY_SUBMIT_TIME = "ray.submit_time_unix_nano"
-"""On an execution: when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch."""
+"""On an execution: when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch. Not
+there where the call carried nothing: most calls of drivers. Their submission's span has it as its start."""
 
 RAY_ATTEMPT = "ray.attempt"
 """On an execution that is a retry: its number, 1 for the first retry."""

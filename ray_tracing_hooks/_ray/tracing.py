@@ -56,6 +56,10 @@ class Tracing:
         parts: The parts of Ray that make spans: ``task``, ``actor``.
         include: Patterns on ``module.function`` or ``Class.method``; if there are any, nothing else makes spans.
         exclude: Patterns of what makes no span.
+
+    Attributes:
+        shares_job_trace: Whether all processes of this job know the trace of its driver's root span, so that calls in
+            it need not carry their context.
     """
 
     def __init__(
@@ -81,20 +85,24 @@ class Tracing:
         self._driver_attribute = PARENT_TASK_ID + self._driver_task_id.hex().encode() if process.is_driver else b""
         # With only the standard propagators a context without baggage has nothing to inject but the span itself.
         self._only_standard_headers = set(propagate.get_global_textmap().fields) <= _STANDARD_HEADERS
+        self.shares_job_trace = cluster.all_traced
         self._job_trace: JobTrace | None = None
+        self._is_unsampled = False
+        self._root_span: trace.Span | None = None
         self._inherited: Inherited | None = None
-        self._knows_inherited = not cluster.all_traced
+        self._knows_inherited = False
         self._ask_again_at = 0.0
         self._asking = threading.RLock()
 
     def publish_job_trace(self) -> None:
         """Tell the workers of this driver's job the trace of its root span, so that most calls need not carry it."""
         root = self.recorder.fallback
-        if root is None or root.trace_state or not self._only_standard_headers or not cluster.all_traced:
+        if root is None or root.trace_state or not self._only_standard_headers or not self.shares_job_trace:
             return
         trace_of_job = JobTrace(root.trace_id, root.span_id, root.flags, self._driver_task_id)
         if cluster.publish(self.process.job_id, trace_of_job):
             self._job_trace = trace_of_job
+            self._is_unsampled = not root.flags & SAMPLED
 
     def inherited(self) -> Inherited | None:
         """What calls of this worker's job belong to that carry nothing; None if there is no such thing.
@@ -106,7 +114,7 @@ class Tracing:
         with self._asking:  # the methods of a threaded actor may begin at the same time
             if time.monotonic() >= self._ask_again_at:
                 self._ask_again_at = time.monotonic() + _ASK_SECONDS
-                found = cluster.published(self.own_job())
+                found = cluster.published(self.own_job()) if self.shares_job_trace else None
                 self._inherited = Inherited(self, found) if found is not None else None
                 self._knows_inherited, self._ask_again_at = True, math.inf
         return self._inherited
@@ -188,7 +196,8 @@ class Tracing:
         if not flags & SAMPLED:
             # Not recorded, but known: what happens in this driver is not sampled either.
             recorder.fallback = Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
-            return unrecorded_span(recorder.fallback)
+            self._root_span = unrecorded_span(recorder.fallback)
+            return self._root_span
         attributes = {
             names.RAY_PID: str(os.getpid()),
             names.RAY_JOB_ID: process.job_id,
@@ -210,8 +219,10 @@ class Tracing:
             what = describe(*called)
             if what is None:
                 return None
-            template = what.template
             context = context_api.get_current()
+            if self._is_unsampled and what.inherits and what.template is not None and self._is_outermost(context):
+                return None
+            template = what.template
             recorder = self.recorder
             parent = recorder.parent(context)
             if template is None:
@@ -244,6 +255,10 @@ class Tracing:
         except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
             failed("tracing a call", error)
             return None
+
+    def _is_outermost(self, context: context_api.Context) -> bool:
+        """Whether there is nothing in a context but the root span of this driver, or nothing at all."""
+        return not context or (len(context) == 1 and context.get(SPAN_KEY) is self._root_span)
 
     def caller_attribute(self, caller: bytes) -> bytes:
         """The encoded ``ray.parent_task_id``."""

@@ -23,12 +23,8 @@ def new_span_id() -> bytes:
 def span_id_of_task(task_id: bytes, trace_id: bytes) -> bytes:
     """The id of the span of a task's submission where both sides make it, and it is not sent.
 
-    ``task_id`` has 24 bytes, and is another one for every task of a cluster. Clusters begin with the same: the random
-    ``trace_id`` makes the difference between runs.
+    A task's id begins with 8 bytes of a hash over its caller and a counter (Ray 2.60 ``src/ray/common/id.cc``,
+    ``GenerateUniqueBytes``), which are the same in each run of a program: ``trace_id`` makes the difference.
     """
-    number = int.from_bytes(task_id, "big")
-    mixed = number ^ number >> 64 ^ number >> 128 ^ int.from_bytes(trace_id[:8], "big")
-    return (mixed & _64_BITS or 1).to_bytes(8, "big")
-
-
-_64_BITS = (1 << 64) - 1
+    number = int.from_bytes(task_id[:8], "big") ^ int.from_bytes(trace_id[:8], "big")
+    return (number or 1).to_bytes(8, "big")

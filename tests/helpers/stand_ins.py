@@ -1,0 +1,99 @@
+"""Stand-ins for what Ray hands to the instrumentation in a task and at a call, where its speed or its faults are in
+question. That it works with Ray itself is for the tests in tests/ray.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from ray_tracing_hooks._ray.process import DRIVER, WORKER, RayProcess
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record import sampling, wire
+from ray_tracing_hooks._record.limits import SpanLimits
+from ray_tracing_hooks._record.recorder import Recorder
+from ray_tracing_hooks._spool.writer import SpoolWriter
+
+JOB_ID = "01000000"
+TASK_ID = bytes(range(20)) + bytes.fromhex(JOB_ID)
+DRIVER_TASK_ID = b"\xff" * 20 + bytes.fromhex(JOB_ID)
+
+
+class Id:
+    """An id of Ray's."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+
+    def binary(self) -> bytes:
+        return self._value
+
+    def hex(self) -> str:
+        return self._value.hex()
+
+    def task_id(self) -> Id:
+        """As a reference to the result of a task has it."""
+        return self
+
+
+class CoreWorker:
+    def __init__(self, task_id: bytes) -> None:
+        self._task_id = Id(task_id)
+
+    def get_current_task_id(self) -> Id:
+        return self._task_id
+
+    def get_current_job_id(self) -> Id:
+        return Id(bytes.fromhex(JOB_ID))
+
+    def get_current_task_attempt_number(self) -> int:
+        return 0
+
+
+class Method:
+    """``actor.method``, of an actor of this job."""
+
+    _num_returns = 1
+    _decorator = None
+    _method_name = "method"
+
+    def __init__(self) -> None:
+        self._actor = SimpleNamespace(
+            _ray_is_cross_language=False,
+            _ray_actor_id=Id(TASK_ID[8:]),
+            _ray_actor_creation_function_descriptor=SimpleNamespace(class_name="Actor"),
+        )
+
+
+def recorder(folder: Path) -> Recorder:
+    sampler = sampling.from_environment({})
+    assert sampler is not None
+    return Recorder(
+        SpoolWriter(str(folder)),
+        resource=wire.resource({"service.name": "test"}),
+        scope=wire.scope("test"),
+        sampler=sampler,
+        limits=SpanLimits(),
+    )
+
+
+def tracing_of(folder: Path, mode: int = WORKER) -> Tracing:
+    """Tracing of a worker, or of a driver, that records into ``folder``."""
+    core_worker: Any = CoreWorker(DRIVER_TASK_ID if mode == DRIVER else TASK_ID)
+    process = RayProcess(
+        mode=mode,
+        session_name="session",
+        session_dir=os.fspath(folder),
+        node_id="ab" * 28,
+        worker_id="cd" * 28,
+        job_id=JOB_ID if mode == DRIVER else "",
+        namespace="",
+        gcs_address="",
+        raylet_socket="",
+        owns_cluster=False,
+        ray_version="2.60.0",
+        worker=SimpleNamespace(core_worker=core_worker),
+    )
+    return Tracing(recorder(folder), process, parts=("task", "actor"))

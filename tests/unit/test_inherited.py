@@ -1,0 +1,135 @@
+"""What calls need not carry: both sides know the trace of the job, and make the id of the submission's span of the
+task's.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import stand_ins
+from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, tracing_of
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._ray import actors, cluster, execution, tracing
+from ray_tracing_hooks._ray.cluster import JobTrace
+from ray_tracing_hooks._ray.process import DRIVER
+from ray_tracing_hooks._record import ids
+from ray_tracing_hooks._record.span import Parent, RecordedSpan
+
+JOB = JobTrace(os.urandom(16), os.urandom(8), 0x03, DRIVER_TASK_ID)
+
+
+@pytest.fixture
+def in_traced_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "all_traced", True)
+
+
+def test_ids_of_tasks_spans() -> None:
+    """The same on both sides, others for another task or in another trace, and never all zero."""
+    first, second = (ids.span_id_of_task(TASK_ID, trace_id) for trace_id in (b"a" * 16, b"b" * 16))
+    assert first == ids.span_id_of_task(TASK_ID, b"a" * 16)
+    assert len({first, second, ids.span_id_of_task(TASK_ID[::-1], b"a" * 16)}) == 3
+    assert len(first) == 8
+    assert any(ids.span_id_of_task(bytes(24), bytes(16)))
+
+
+@pytest.mark.usefixtures("in_traced_cluster")
+def test_submission_and_execution_meet_without_anything_carried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, JobTrace] = {}
+    monkeypatch.setattr(cluster, "publish", lambda job_id, trace: told.setdefault(job_id, trace) is trace)
+    monkeypatch.setattr(cluster, "published", told.get)
+    driver = tracing_of(tmp_path / "driver", DRIVER)
+    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
+    driver.publish_job_trace()
+    call = driver.submission(actors._describe, driver, stand_ins.Method(), (), {})
+    assert call is not None
+    assert call.carried is None
+    call.submitted(TASK_ID)
+    monkeypatch.setattr(tracing, "active", tracing_of(tmp_path / "worker"))
+    begun = execution._begin(None, "Actor", "method", is_creation=False)
+    assert begun is not None
+    span = begun[1]
+    assert isinstance(span, RecordedSpan)
+    assert span.parent is not None
+    assert span.trace_id == JOB.trace_id
+    assert span.parent.span_id.to_bytes(8, "big") == call._span_id
+    assert span.attributes[names.RAY_PARENT_TASK_ID] == DRIVER_TASK_ID.hex()
+    span.end()
+
+
+@pytest.mark.usefixtures("in_traced_cluster")
+@pytest.mark.parametrize(
+    ("rest", "options"),
+    [(("unknown",), {}), ((), {"num_returns": 0})],
+    ids=["arguments of another Ray", "no result that tells the task"],
+)
+def test_a_call_whose_task_may_not_be_known_carries_its_context(
+    rest: tuple[str, ...], options: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "publish", lambda _job_id, _trace: True)
+    driver = tracing_of(tmp_path, DRIVER)
+    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
+    driver.publish_job_trace()
+    call = driver.submission(actors._describe, driver, stand_ins.Method(), rest, options)
+    assert call is not None
+    assert call.carried is not None
+
+
+@pytest.mark.usefixtures("in_traced_cluster")
+def test_what_is_not_sampled_carries_and_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unsampled = JOB._replace(flags=0x02)
+    monkeypatch.setattr(cluster, "publish", lambda _job_id, _trace: True)
+    monkeypatch.setattr(cluster, "published", lambda _job_id: unsampled)
+    driver = tracing_of(tmp_path / "driver", DRIVER)
+    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, 0x02, None, remote=False)
+    driver.publish_job_trace()
+    assert driver.submission(actors._describe, driver, stand_ins.Method(), (), {}) is None
+    monkeypatch.setattr(tracing, "active", tracing_of(tmp_path / "worker"))
+    begun = execution._begin(None, "Actor", "method", is_creation=False)
+    assert begun is not None
+    assert begun[1] is None, "and what the task does is known to be in a trace that is not sampled"
+    assert not list(tmp_path.rglob("*.spool"))
+
+
+@pytest.mark.usefixtures("in_traced_cluster")
+def test_a_cluster_that_does_not_answer_is_asked_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reports: list[str]
+) -> None:
+    """The task runs untraced meanwhile, and it is said once."""
+    asked: list[str] = []
+
+    def published(job_id: str) -> JobTrace | None:
+        asked.append(job_id)
+        if len(asked) == 1:
+            raise RuntimeError("no answer")
+        return JOB
+
+    monkeypatch.setattr(cluster, "published", published)
+    active = tracing_of(tmp_path)
+    monkeypatch.setattr(tracing, "active", active)
+    assert execution._begin(None, "Actor", "method", is_creation=False) is None
+    assert execution._begin(None, "Actor", "method", is_creation=False) is None
+    assert asked == [JOB_ID]
+    (report,) = reports
+    assert "no answer" in report
+    monkeypatch.setattr(tracing, "_ASK_SECONDS", 0.0)
+    active._ask_again_at = 0.0
+    begun = execution._begin(None, "Actor", "method", is_creation=False)
+    assert begun is not None
+    assert begun[1] is not None
+    begun[1].end()
+    assert len(asked) == 2
+
+
+def test_where_not_every_worker_has_the_hook_nothing_is_left_out(tmp_path: Path) -> None:
+    driver = tracing_of(tmp_path, DRIVER)
+    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
+    driver.publish_job_trace()
+    call = driver.submission(actors._describe, driver, stand_ins.Method(), (), {})
+    assert call is not None
+    assert call.carried is not None
+    assert tracing_of(tmp_path / "worker").inherited() is None

@@ -87,7 +87,7 @@ class Tracing:
         self._only_standard_headers = set(propagate.get_global_textmap().fields) <= _STANDARD_HEADERS
         self.shares_job_trace = cluster.all_traced
         self._job_trace: JobTrace | None = None
-        self._is_unsampled = False
+        self._job_unsampled: bytes | None = None
         self._root_span: trace.Span | None = None
         self._inherited: Inherited | None = None
         self._knows_inherited = False
@@ -102,7 +102,7 @@ class Tracing:
         trace_of_job = JobTrace(root.trace_id, root.span_id, root.flags, self._driver_task_id)
         if cluster.publish(self.process.job_id, trace_of_job):
             self._job_trace = trace_of_job
-            self._is_unsampled = not root.flags & SAMPLED
+            self._job_unsampled = None if root.flags & SAMPLED else root.trace_id
 
     def inherited(self) -> Inherited | None:
         """What calls of this worker's job belong to that carry nothing; None if there is no such thing.
@@ -220,7 +220,7 @@ class Tracing:
             if what is None:
                 return None
             context = context_api.get_current()
-            if self._is_unsampled and what.inherits and what.template is not None and self._is_outermost(context):
+            if self._job_unsampled is not None and self._is_left_out(what, context):
                 return None
             template = what.template
             recorder = self.recorder
@@ -256,9 +256,14 @@ class Tracing:
             failed("tracing a call", error)
             return None
 
-    def _is_outermost(self, context: context_api.Context) -> bool:
-        """Whether there is nothing in a context but the root span of this driver, or nothing at all."""
-        return not context or (len(context) == 1 and context.get(SPAN_KEY) is self._root_span)
+    def _is_left_out(self, called: Called, context: context_api.Context) -> bool:
+        """Whether a call is plainly one of a trace that is not sampled: the shortest way for what most are then."""
+        return (
+            called.inherits
+            and called.template is not None
+            and (not context or (len(context) == 1 and context.get(SPAN_KEY) is self._root_span))
+            and not self.recorder.sampler.child(False, self._job_unsampled or b"")
+        )
 
     def caller_attribute(self, caller: bytes) -> bytes:
         """The encoded ``ray.parent_task_id``."""
@@ -287,7 +292,7 @@ class Inherited:
     def __init__(self, active: Tracing, trace_of_job: JobTrace) -> None:
         self._active = active
         self._trace_id, root_span_id, self._flags, driver = trace_of_job
-        _, self._child_flags = active.recorder.decide(Parent(self._trace_id, root_span_id, self._flags, None, True))
+        self._sampled = bool(self._flags & SAMPLED)
         self._caller = PARENT_TASK_ID + driver.hex().encode()
         # What is not sampled need not know its parent.
         root = Parent(self._trace_id, root_span_id, self._flags, None, remote=True)
@@ -295,21 +300,22 @@ class Inherited:
 
     def begin(self, class_name: str, name: str) -> tuple[context_api.Context, RecordedSpan | None]:
         """The context that a task runs in, and its span, if it has one. Only to be called where it is running."""
-        if not self._child_flags & SAMPLED:
-            return self._unsampled, None
         active = self._active
+        trace_id, flags = self._trace_id, self._flags
+        sampled = active.recorder.sampler.child(self._sampled, trace_id)
+        if not sampled and not self._sampled:
+            return self._unsampled, None
         task_id = active.process.current_task_id()
-        span_id = ids.span_id_of_task(task_id, self._trace_id)
-        parent = Parent(self._trace_id, span_id, self._flags, None, True)
+        parent = Parent(trace_id, ids.span_id_of_task(task_id, trace_id), flags, None, True)
         template = active.template(CONSUMER, class_name, name)
-        if template is None:
+        if template is None or not sampled:
             return context_api.Context({SPAN_KEY: unrecorded_span(parent), TASK_KEY: task_id}), None
         hex_id = task_id.hex().encode()
         first = TASK_ID + hex_id + self._caller
         if class_name:
             first += ACTOR_ID + hex_id[16:]
         first += active.attempt()
-        span = active.recorder.start(template, self._trace_id, self._child_flags, parent, first)
+        span = active.recorder.start(template, trace_id, flags | SAMPLED, parent, first)
         return context_api.Context({SPAN_KEY: span, TASK_KEY: task_id}), span
 
 

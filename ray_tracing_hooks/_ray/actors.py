@@ -112,9 +112,9 @@ def _called(active: Tracing, method: Any, handle: Any) -> Called | None:
     class_name = handle._ray_actor_creation_function_descriptor.class_name  # noqa: SLF001
     actor_id = _actor_id(handle)
     inherits = (
-        method._num_returns != 0  # noqa: SLF001
+        getattr(method, "_num_returns", 0) != 0
         # What a decorator returns may be anything.
-        and method._decorator is None  # noqa: SLF001
+        and getattr(method, "_decorator", "unknown") is None
         # The id of an actor ends with that of its job.
         and actor_id.endswith(active.own_job())
     )

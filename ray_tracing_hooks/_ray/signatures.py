@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
+from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.arguments import signature_module
 from ray_tracing_hooks._ray.errors import hide_frame
@@ -63,15 +64,21 @@ class Shape:
 def _validate_args(original: Callable[..., None]) -> Callable[..., None]:
     shapes: dict[int, Shape] = {}
 
-    def validate_args(signature_parameters: Any, args: Any, kwargs: Any) -> None:
+    def fits(parameters: Any, args: Any, kwargs: Any) -> bool:
         # Ray keeps one list for each function.
-        shape = shapes.get(id(signature_parameters))
-        if shape is None or shape.parameters is not signature_parameters:
+        shape = shapes.get(id(parameters))
+        if shape is None or shape.parameters is not parameters:
             if len(shapes) >= _MOST_SHAPES:
                 shapes.clear()
-            shape = shapes[id(signature_parameters)] = Shape(signature_parameters)
-        if shape.fits(args, kwargs):
-            return
+            shape = shapes[id(parameters)] = Shape(parameters)
+        return shape.fits(args, kwargs)
+
+    def validate_args(signature_parameters: Any, args: Any, kwargs: Any) -> None:
+        try:
+            if fits(signature_parameters, args, kwargs):
+                return
+        except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
+            failed("checking the arguments of a call", error)
         try:
             original(signature_parameters, args, kwargs)
         except BaseException as error:

@@ -48,7 +48,7 @@ def _describe(active: Tracing, task: Any, options: dict[str, Any]) -> Called | N
     if task._is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
     # What a decorator returns may be anything.
-    inherits = options.get("num_returns") != 0 and task._decorator is None  # noqa: SLF001
+    inherits = options.get("num_returns") != 0 and getattr(task, "_decorator", "unknown") is None
     return Called(active.template(PRODUCER, "", task._function_name), inherits)  # noqa: SLF001
 
 

@@ -89,3 +89,11 @@ def test_the_check_is_wrapped_once_and_unwrapped_and_errors_are_rays() -> None:
     finally:
         patches.undo()
     assert ray.validate_args is original
+
+
+def test_parameters_of_another_kind_are_left_to_ray(reports: list[str]) -> None:
+    heard: list[object] = []
+    check = signatures._validate_args(lambda *arguments: heard.append(arguments))
+    check(["no parameter"], (1,), {})
+    assert heard == [(["no parameter"], (1,), {})]
+    assert len(reports) == 1

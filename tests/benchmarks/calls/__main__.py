@@ -157,6 +157,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sessions", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--plot", help="draw the ratios into this SVG file")
     parser.add_argument("--json", help="write every figure to this file")
     chosen = parser.parse_args()
     lanes = list(dict.fromkeys([UNTRACED, *chosen.lanes.split(",")]))
@@ -165,6 +166,10 @@ def main() -> None:
         progress(f"session {number + 1} of {chosen.sessions}")
         measure(lanes, chosen.loops.split(","), chosen.rounds, chosen.seconds, rates)
         print(table(rates, lanes), flush=True)
+    if chosen.plot:
+        from plot import plot
+
+        plot(rates, lanes, UNTRACED, chosen.plot)
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(rates))
 

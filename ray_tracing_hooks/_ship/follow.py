@@ -18,7 +18,7 @@ from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment, is_runnin
 from ray_tracing_hooks._ship.last_words import Death, last_words
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sinks import Batch, DeliveryError
-from ray_tracing_hooks._spool.layout import DROPPED, RESOURCE, SCOPE, SPAN, START, TWO_U16, U16, U64
+from ray_tracing_hooks._spool.layout import DROPPED, MAX_SEGMENT, RESOURCE, SCOPE, SPAN, START, TWO_U16, U16, U64
 from ray_tracing_hooks._spool.reader import Record, SegmentReader
 
 _READ_BYTES = 1024 * 1024
@@ -157,8 +157,9 @@ class Follower:
         reader = position.reader
         if reader is None:
             reader = position.reader = SegmentReader(segment.path)
-        if segment.size < reader.offset:
-            # Somebody has cut it, and what stands there now is something else.
+        if segment.size < reader.offset and _size_now(segment) < reader.offset:
+            # Somebody has cut it, and what stands there now is something else. A look that is older than the last
+            # reading is none of that: it was read to its end then, and it has grown.
             reader.offset = position.resume = 0
         damaged = reader.damaged
         try:
@@ -272,6 +273,13 @@ def _error(death: Death) -> bytes:
 
 def _attribute(key: str, value: bytes) -> bytes:
     return wire.field(0x4A, wire.field(0x0A, key.encode()) + wire.field(0x12, value))
+
+
+def _size_now(segment: Segment) -> int:
+    try:
+        return os.stat(segment.path).st_size
+    except OSError:  # gone, and not cut: its process may write it again as it was
+        return MAX_SEGMENT
 
 
 def _is_read(position: _Position, process: ProcessLook) -> bool:

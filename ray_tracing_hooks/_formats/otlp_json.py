@@ -7,6 +7,8 @@ replaced. The result is plain ASCII: no reader can take a line separator of Unic
 
 Each message is a table from the tag of a field to what writes its JSON member. The writers take all values of the
 field: of a repeated one each is an element, of any other the last counts, and sub-messages merge, as in protobuf.
+
+Spans of Ray's calls are many and alike, so they take a shorter way (:func:`_call`). It gives the same text.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ray_tracing_hooks._formats.wire import MAX_DEPTH, FormatError, fields
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.wire import MAX_DEPTH, FormatError, field, fields
 
 __all__ = ["FormatError", "resource_json", "scope_json", "span_json", "traces_line"]
 
@@ -45,7 +49,7 @@ def scope_json(scope: bytes) -> str:
 
 def span_json(span: bytes) -> str:
     """An encoded ``Span`` as a JSON object. Raises FormatError if it is none."""
-    return _object(span, _SPAN)
+    return _call(span) or _object(span, _SPAN)
 
 
 def traces_line(resource: str, scope: str, spans: Sequence[str]) -> str:
@@ -55,14 +59,22 @@ def traces_line(resource: str, scope: str, spans: Sequence[str]) -> str:
 
 
 def _object(message: bytes, members: _Message) -> str:
+    return "{" + _members(_values(message, members), members) + "}"
+
+
+def _values(message: bytes, members: _Message) -> dict[int, list[Any]]:
     values: dict[int, list[Any]] = {}
     for tag, value in fields(message):
         if tag in values:
             values[tag].append(value)
         elif tag in members:
             values[tag] = [value]
+    return values
+
+
+def _members(values: Mapping[int, list[Any]], members: _Message) -> str:
     written = [members[tag](found) for tag, found in values.items()]
-    return "{" + ",".join([member for member in written if member]) + "}"
+    return ",".join([member for member in written if member])
 
 
 def _one(name: str, write: Callable[[Any], str]) -> _Member:
@@ -232,3 +244,96 @@ _SPAN: _Message = {
     0x7A: _merged("status", lambda value: _object(value, _STATUS)),
     0x85: _one("flags", _fixed32),
 }
+
+
+_HEAD = re.compile(
+    rb"\x0a\x10(.{16})\x12\x08(.{8})(?:\x22\x08(.{8}))?\x85\x01(\x00[\x01\x03]\x00\x00)\x39(.{8})(?:\x41(.{8}))?",
+    re.DOTALL,
+)
+"""How the recorder begins a span: its ids, its parent's, flags, and its times, as far as they are known by then."""
+
+
+def _before(key: str, value: bytes, size: int) -> bytes:
+    """What stands before the last ``size`` bytes of an attribute of a span."""
+    return field(0x4A, field(0x0A, key.encode()) + field(0x12, value))[:-size]
+
+
+_ID_KEYS = {
+    _before(key, field(0x0A, bytes(size)), size): f'{{"key":"{key}","value":{{"stringValue":"'
+    for key, size in ((names.RAY_TASK_ID, 48), (names.RAY_PARENT_TASK_ID, 48), (names.RAY_ACTOR_ID, 32))
+}
+# How long the text is stands just before it.
+_ID = rb"(%b)((?<=\x30)[0-9a-f]{48}|(?<=\x20)[0-9a-f]{32})" % b"|".join(map(re.escape, _ID_KEYS))
+_SUBMITTED = rb"%b(\x18[\x80-\xff]{8}[\x01-\x7f])" % re.escape(_before(names.RAY_SUBMIT_TIME, bytes(10), 10))
+_VARYING = re.compile(rb"%b(?:%b)?(?:%b)?(?:%b)?(?:\x41(.{8}))?" % (_ID, _ID, _ID, _SUBMITTED), re.DOTALL)
+"""The attributes by which the calls of one call site differ, and the end of a span that code ran inside of."""
+
+_TEMPLATE_BYTES = 1024
+"""Templates up to this size are remembered."""
+
+_OF_TEMPLATE = frozenset({0x2A, 0x30, 0x4A})
+"""Name, kind and attributes."""
+
+_WRITTEN = frozenset({0x0A, 0x12, 0x22, 0x2A, 0x30, 0x39, 0x85})
+"""The plain fields that a call has before its own attributes."""
+
+
+def _call(span: bytes) -> str:
+    """The same for a span that the recorder has made of a call; nothing for one that is put together otherwise.
+
+    Between the fields that it begins with and its own attributes stands what all spans of its call site share, the
+    template, and that is remembered as text. A template is taken only if it is whole fields. So the attributes that
+    were found after it do begin there, and are not in the middle of something else.
+    """
+    head = _HEAD.match(span)
+    varying = head and _VARYING.search(span, head.end())
+    if not head or not varying:
+        return ""
+    template = span[head.end() : varying.start()]
+    if len(template) > _TEMPLATE_BYTES or not (shared := _template(template)):
+        return ""
+    trace_id, span_id, parent_id, flags, start, end = head.groups()
+    key, text, key_2, text_2, key_3, text_3, submitted, later_end = varying.groups()
+    more = others = ""
+    if varying.end() < len(span):
+        # What user code has added, or how it failed.
+        try:
+            values = _values(span[varying.end() :], _SPAN)
+        except FormatError:
+            return ""
+        if not _WRITTEN.isdisjoint(values):
+            return ""
+        more = "".join(["," + _attribute(value) for value in values.pop(0x4A, ())])
+        later_end = values.pop(0x41, [later_end])[-1]
+        others = _members(values, _SPAN)
+    start_time, end_time = int.from_bytes(start, "little"), int.from_bytes(later_end or end or b"", "little")
+    if not start_time or not end_time:
+        return ""
+    written = f'{{"traceId":"{trace_id.hex()}","spanId":"{span_id.hex()}",'
+    if parent_id is not None:
+        written += f'"parentSpanId":"{parent_id.hex()}",'
+    written += (
+        f'"flags":{int.from_bytes(flags, "little")},"startTimeUnixNano":"{start_time}","endTimeUnixNano":"{end_time}",'
+        f'{shared}{_ID_KEYS[key]}{text.decode()}"}}}}'
+    )
+    if key_2 is not None:
+        written += f',{_ID_KEYS[key_2]}{text_2.decode()}"}}}}'
+    if key_3 is not None:
+        written += f',{_ID_KEYS[key_3]}{text_3.decode()}"}}}}'
+    if submitted is not None:
+        written += f',{{"key":"{names.RAY_SUBMIT_TIME}","value":{{"intValue":"{fields(submitted)[0][1]}"}}}}'
+    return f"{written}{more}],{others}}}" if others else f"{written}{more}]}}"
+
+
+@lru_cache(maxsize=2048)
+def _template(message: bytes) -> str:
+    """The members that a template makes, the list of attributes left open for more; nothing if it is no template."""
+    try:
+        values = _values(message, _SPAN)
+        if not _OF_TEMPLATE.issuperset(values):
+            return ""
+        attributes = [_attribute(value) + "," for value in values.pop(0x4A, ())]
+    except FormatError:
+        return ""
+    described = _members(values, _SPAN)
+    return f'{described}{"," if described else ""}"attributes":[{"".join(attributes)}'

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 from typing import Any
 
 import pytest
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import (
@@ -21,22 +20,12 @@ from opentelemetry.proto.common.v1.common_pb2 import (
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
+from protobuf_json import by_protobuf
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json, span_json, traces_line
 
 TRACE_ID = bytes(range(16))
 SPAN_ID = bytes(range(16, 24))
-
-
-def by_protobuf(message: Message) -> Any:
-    """The message as protobuf's JSON, with the ids in hex and integer enums: an account independent of ours."""
-    described = MessageToDict(message, use_integers_for_enums=True)
-    links = described.get("links", [])
-    for holder in (described, *links):
-        for name in ("traceId", "spanId", "parentSpanId"):
-            if name in holder:
-                holder[name] = base64.b64decode(holder[name]).hex()
-    return described
 
 
 def test_every_field_of_a_span_is_written() -> None:

@@ -31,6 +31,7 @@ _CACHED_BYTES = 256
 """Attributes up to this size are remembered; most repeat from span to span."""
 
 _json_text = json.JSONEncoder().encode
+_unpack_u64 = struct.Struct("<Q").unpack
 _unpack_double = struct.Struct("<d").unpack
 
 _Member = Callable[[list[Any]], str]
@@ -268,6 +269,7 @@ _SUBMITTED = rb"%b(\x18[\x80-\xff]{8}[\x01-\x7f])" % re.escape(_before(names.RAY
 _VARYING = re.compile(rb"%b(?:%b)?(?:%b)?(?:%b)?(?:\x41(.{8}))?" % (_ID, _ID, _ID, _SUBMITTED), re.DOTALL)
 """The attributes by which the calls of one call site differ, and the end of a span that code ran inside of."""
 
+_FLAGS = {flags.to_bytes(4, "little"): flags for flags in (0x100, 0x300)}
 _TEMPLATE_BYTES = 1024
 """Templates up to this size are remembered."""
 
@@ -305,24 +307,23 @@ def _call(span: bytes) -> str:
             return ""
         more = "".join(["," + _attribute(value) for value in values.pop(0x4A, ())])
         later_end = values.pop(0x41, [later_end])[-1]
-        others = _members(values, _SPAN)
-    start_time, end_time = int.from_bytes(start, "little"), int.from_bytes(later_end or end or b"", "little")
+        if others := _members(values, _SPAN):
+            others = "," + others
+    (start_time,), (end_time,) = _unpack_u64(start), _unpack_u64(later_end or end or bytes(8))
     if not start_time or not end_time:
         return ""
-    written = f'{{"traceId":"{trace_id.hex()}","spanId":"{span_id.hex()}",'
-    if parent_id is not None:
-        written += f'"parentSpanId":"{parent_id.hex()}",'
-    written += (
-        f'"flags":{int.from_bytes(flags, "little")},"startTimeUnixNano":"{start_time}","endTimeUnixNano":"{end_time}",'
-        f'{shared}{_ID_KEYS[key]}{text.decode()}"}}}}'
-    )
+    parent = f'"parentSpanId":"{parent_id.hex()}",' if parent_id is not None else ""
+    own = f'{_ID_KEYS[key]}{text.decode()}"}}}}'
     if key_2 is not None:
-        written += f',{_ID_KEYS[key_2]}{text_2.decode()}"}}}}'
+        own += f',{_ID_KEYS[key_2]}{text_2.decode()}"}}}}'
     if key_3 is not None:
-        written += f',{_ID_KEYS[key_3]}{text_3.decode()}"}}}}'
+        own += f',{_ID_KEYS[key_3]}{text_3.decode()}"}}}}'
     if submitted is not None:
-        written += f',{{"key":"{names.RAY_SUBMIT_TIME}","value":{{"intValue":"{fields(submitted)[0][1]}"}}}}'
-    return f"{written}{more}],{others}}}" if others else f"{written}{more}]}}"
+        own += f',{{"key":"{names.RAY_SUBMIT_TIME}","value":{{"intValue":"{fields(submitted)[0][1]}"}}}}'
+    return (
+        f'{{"traceId":"{trace_id.hex()}","spanId":"{span_id.hex()}",{parent}"flags":{_FLAGS[flags]},'
+        f'"startTimeUnixNano":"{start_time}","endTimeUnixNano":"{end_time}",{shared}{own}{more}]{others}}}'
+    )
 
 
 @lru_cache(maxsize=2048)

@@ -113,6 +113,12 @@ def test_what_user_code_adds_and_how_a_call_fails_is_on_the_short_way_too() -> N
     assert described["status"] == {"code": 2, "message": "ValueError: bad row"}
 
 
+def test_an_unset_count_after_a_call_is_left_out() -> None:
+    """A field at its default leaves nothing behind, not even a comma."""
+    span = submitted(TEMPLATE, PARENT, TASK_ID + TASK + b"\x50\x00")
+    assert json.loads(_call(span)) == by_protobuf(Span.FromString(span))
+
+
 @pytest.mark.parametrize(
     "span",
     [

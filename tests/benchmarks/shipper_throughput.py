@@ -1,4 +1,4 @@
-"""How many spans a second of one core's time the shipper reads from a spool and sends by OTLP.
+"""How many spans a second of one core's time the shipper reads from a spool and sends by OTLP, or writes to files.
 
     python tests/benchmarks/shipper_throughput.py
 
@@ -40,7 +40,8 @@ from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.sinks import Surroundings
+from ray_tracing_hooks._ship.sinks import Sink, Surroundings
+from ray_tracing_hooks._ship.sinks.local import LocalSink
 from ray_tracing_hooks._ship.sinks.otlp import OtlpSink, make
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -127,12 +128,18 @@ def sink(protocol: str, port: int, compression: str) -> OtlpSink:
     return make(Surroundings(plan, {}, lambda _: None, complain, environ, print))
 
 
+def files(folder: str) -> LocalSink:
+    plan = ShipPlan(("local",), folder, 64 << 20, 256 << 20, 1)
+    # Its oldest files are removed on the way, and it says so.
+    return LocalSink(Surroundings(plan, {}, lambda _: None, lambda _text, _number: None, {}, print))
+
+
 def complain(text: str, number: int) -> None:
     if number:
         raise AssertionError(text.format(count=number))
 
 
-def ours(spool: str, to: OtlpSink | None) -> Contender:
+def ours(spool: str, to: Sink | None) -> Contender:
     def send() -> int:
         follower = Follower({}, Problems(), reports=True)
         count = 0
@@ -167,7 +174,7 @@ def readable_spans() -> Sequence[ReadableSpan]:
 
 
 def contenders(stack: ExitStack) -> tuple[dict[str, Contender], dict[str, Contender]]:
-    """Ours and the official ones, by what they do. Reading alone has no counterpart."""
+    """Ours and the official ones, by what they do. Reading alone and files have no counterpart."""
     spool = stack.enter_context(tempfile.TemporaryDirectory())
     fill(spool)
     spans = readable_spans()
@@ -175,7 +182,8 @@ def contenders(stack: ExitStack) -> tuple[dict[str, Contender], dict[str, Conten
     # An HTTP collector serves one connection.
     official_http = [stack.enter_context(collector("http/protobuf")) for _ in range(2)]
     gzip_http = stack.enter_context(collector("http/protobuf"))
-    sinks = {
+    sinks: dict[str, Sink] = {
+        "local files": files(stack.enter_context(tempfile.TemporaryDirectory())),
         "grpc": sink("grpc", ports["grpc"], "none"),
         "grpc, gzip": sink("grpc", ports["grpc"], "gzip"),
         "http/protobuf": sink("http/protobuf", ports["http/protobuf"], "none"),
@@ -233,7 +241,7 @@ def main() -> None:
         if sys.stderr.isatty():
             print(file=sys.stderr)
     print("Thousands of spans a second of one core: the median, and the lowest and highest of the rounds.\n")
-    print("| protocol | ours | official exporter | ours against it |\n| --- | --- | --- | --- |")
+    print("| where to | ours | official exporter | ours against it |\n| --- | --- | --- | --- |")
     for name, rates in ours_at.items():
         others = theirs_at.get(name)
         ratios = [mine / other for mine, other in zip(rates, others, strict=True)] if others else None

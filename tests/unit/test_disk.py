@@ -499,11 +499,11 @@ def test_spans_wait_while_the_output_disk_refuses(node: Node, faulty: Faulty, nu
     assert node.flush().done
     disk.fail = {"change": number}
     writer.do("span 1001 2000")
-    result = node.flush(1.0)
+    result = node.answer()
     assert result.problems == [f"cannot write spans to {str(node.out)!r}: {os.strerror(number)}"]
     disk.fail = {}
     disk.room = sum(path.stat().st_size for path in node.out.iterdir()) + 5000
-    result = node.flush(1.0)
+    result = node.answer()
     assert result.problems == [f"cannot write spans to {str(node.out)!r}: No space left on device"]
     assert len(result.waiting) == 1
     disk.room = 1 << 30
@@ -518,7 +518,7 @@ def test_an_output_folder_that_takes_no_file_is_told(node: Node, mount: Mount) -
     node.start()
     assert node.flush().done
     node.writer().do("span 1 100")
-    assert node.flush(1.0).problems == [f"cannot write spans to {str(node.out)!r}: No space left on device"]
+    assert node.answer().problems == [f"cannot write spans to {str(node.out)!r}: No space left on device"]
     (node.out / "in the way").unlink()
     assert node.flush() == FlushResult(done=True)
     assert node.numbers() == list(range(1, 101))
@@ -549,7 +549,7 @@ def test_a_slow_output_disk_holds_nobody_up(node: Node, faulty: Faulty) -> None:
     writer = node.writer()
     began = time.monotonic()
     writer.do("span 1 5000")
-    result = node.flush(1.0)
+    result = node.answer()
     assert time.monotonic() - began < 10
     assert not result.done
     assert "spans wait in" in result.waiting[0]

@@ -479,7 +479,7 @@ def test_what_cannot_be_delivered_waits_and_is_told(node: Node) -> None:
     node.start()
     writer = node.writer()
     writer.do("span 1 100")
-    result = node.flush(1.0)
+    result = node.answer()
     assert not result.done
     (problem,) = result.problems
     assert problem.startswith(f"cannot write spans to {str(node.out)!r}: it is not a folder")
@@ -499,7 +499,7 @@ def test_a_failing_sink_holds_no_other_one_back(node: Node) -> None:
     writer.do("span 1 100")
     writer.end()
     until(lambda: node.numbers() == list(range(1, 101)), "the local sink has delivered")
-    result = node.flush(1.0)
+    result = node.answer()
     assert result.problems == [f"cannot reach {nobody}: connection refused"]
     (waiting,) = result.waiting
     assert waiting.startswith(f"100 spans wait in {node.spool} for the exporter 'otlp'")
@@ -514,7 +514,7 @@ def test_a_full_disk_loses_and_doubles_nothing(node: Node) -> None:
     assert node.flush().done
     resource.prlimit(shipper.pid, resource.RLIMIT_FSIZE, (output_size(node) + 2000, resource.RLIM_INFINITY))
     writer.do("span 101 10000")
-    result = node.flush(1.0)
+    result = node.answer()
     assert not result.done
     assert result.problems == [f"cannot write spans to {str(node.out)!r}: File too large"]
     assert node.numbers() == list(range(1, 101))
@@ -534,7 +534,7 @@ def test_a_full_file_system_is_named(node: Node) -> None:
     try:
         node.start()
         node.writer().do("span 1 10000")
-        result = node.flush(1.0)
+        result = node.answer()
         assert result.problems == [f"cannot write spans to {str(node.out)!r}: No space left on device"]
         node.numbers()
         subprocess.run(["mount", "-o", "remount,size=64m", str(node.out)], check=True)

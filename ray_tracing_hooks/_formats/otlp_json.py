@@ -270,8 +270,10 @@ _VARYING = re.compile(rb"%b(?:%b)?(?:%b)?(?:%b)?(?:\x41(.{8}))?" % (_ID, _ID, _I
 """The attributes by which the calls of one call site differ, and the end of a span that code ran inside of."""
 
 _FLAGS = {flags.to_bytes(4, "little"): flags for flags in (0x100, 0x300)}
+"""The two that the recorder writes: the parent is local, or remote."""
+
 _TEMPLATE_BYTES = 1024
-"""Templates up to this size are remembered."""
+"""Templates up to this size are remembered: a usual one takes half of it, and its text twice as much."""
 
 _OF_TEMPLATE = frozenset({0x2A, 0x30, 0x4A})
 """Name, kind and attributes."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry import trace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -185,7 +185,7 @@ _parents = st.none() | st.builds(
     st.booleans(),
 )
 _own = st.permutations([PARENT_TASK_ID + OTHER_TASK, TASK_ID + TASK, ACTOR_ID + ACTOR, SUBMIT_TIME, b""]).flatmap(
-    lambda fields: st.integers(0, 5).map(lambda count: b"".join(fields[:count]))
+    lambda parts: st.integers(0, 5).map(lambda count: b"".join(parts[:count]))
 )
 
 
@@ -212,9 +212,7 @@ def calls(draw: st.DrawFn) -> bytes:
 def pieces(span: bytes) -> list[bytes]:
     """The encoded fields of a span."""
     return [
-        (fixed64(tag, 0)[:1] if tag < 0x80 else wire.varint(tag)) + (wire.varint(value) if tag & 7 == 0 else value)
-        if tag & 7 != 2
-        else wire.field(tag, value)
+        wire.varint(tag) + (wire.varint(value) if tag & 7 == 0 else value) if tag & 7 != 2 else wire.field(tag, value)
         for tag, value in fields(span)
     ]
 
@@ -254,7 +252,8 @@ def test_damaged_calls_become_the_same(span: bytes, data: st.DataObject) -> None
     del damaged[data.draw(st.integers(0, len(damaged))) | data.draw(st.sampled_from([0, 1 << 20])) :]
     short, long = both_ways(bytes(damaged))
     assert short == long
-    assume(not isinstance(short, str))
+    if isinstance(short, str):
+        return
     try:
         expected = by_protobuf(Span.FromString(bytes(damaged)))
     except (DecodeError, UnicodeDecodeError):

@@ -6,7 +6,6 @@ import json
 from typing import Any, cast
 
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry import trace
@@ -173,7 +172,12 @@ def test_the_memory_for_templates_is_bounded() -> None:
     assert before <= _template.cache_info().currsize <= 2048
 
 
-_texts = st.text(max_size=12) | st.just((TASK_ID + TASK).decode())
+def _mostly(usual: st.SearchStrategy[Any], rare: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Most spans are to take the short way, or nothing is compared."""
+    return st.integers(0, 19).flatmap(lambda number: rare if number == 19 else usual)
+
+
+_texts = _mostly(st.text(max_size=12), st.just((TASK_ID + TASK).decode()))
 _values = st.one_of(_texts, st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.binary(max_size=5))
 _attributes = st.dictionaries(_texts, _values | st.lists(_values, max_size=2), max_size=3)
 _parents = st.none() | st.builds(
@@ -181,11 +185,12 @@ _parents = st.none() | st.builds(
     st.just(TRACE_ID),
     st.binary(min_size=8, max_size=8),
     st.just(3),
-    st.none() | st.just(trace.TraceState([("vendor", "1")])),
+    _mostly(st.none(), st.just(trace.TraceState([("vendor", "1")]))),
     st.booleans(),
 )
+_times = _mostly(st.integers(1, 2**64 - 1), st.just(0))
 _own = st.permutations([PARENT_TASK_ID + OTHER_TASK, TASK_ID + TASK, ACTOR_ID + ACTOR, SUBMIT_TIME, b""]).flatmap(
-    lambda parts: st.integers(0, 5).map(lambda count: b"".join(parts[:count]))
+    lambda parts: st.integers(1, 5).map(lambda count: b"".join(parts[:count]))
 )
 
 
@@ -196,16 +201,16 @@ def calls(draw: st.DrawFn) -> bytes:
     parent, own = draw(_parents), draw(_own)
     if draw(st.booleans()):
         return submitted(template, parent, own)
-    span = recorder.start(template, TRACE_ID, 3, parent, own, draw(st.integers(0, 2)))
+    span = recorder.start(template, TRACE_ID, 3, parent, own, draw(_times))
     if draw(st.booleans()):
         span.set_attributes(draw(_attributes))
     if draw(st.booleans()):
         span.add_event(draw(_texts), draw(_attributes), 3)
     if draw(st.booleans()):
         span.fail(ValueError(draw(_texts)), None)
-    if draw(st.integers(0, 5)) == 0:
+    if draw(_mostly(st.just(False), st.just(True))):
         span.update_name(draw(_texts))
-    span.end(draw(st.integers(0, 2)))
+    span.end(draw(_times))
     return the_span()
 
 
@@ -245,17 +250,11 @@ def test_fields_in_any_order_and_number_become_the_same(span: bytes, other: byte
 
 @given(calls(), st.data())
 def test_damaged_calls_become_the_same(span: bytes, data: st.DataObject) -> None:
-    """Bytes changed or cut off: the same on both ways, and as protobuf has it where that takes the bytes at all."""
+    """Bytes changed or cut off. What protobuf makes of such is compared with the long way elsewhere."""
     damaged = bytearray(span)
     for _ in range(data.draw(st.integers(1, 2))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    del damaged[data.draw(st.integers(0, len(damaged))) | data.draw(st.sampled_from([0, 1 << 20])) :]
+    if data.draw(st.booleans()):
+        del damaged[data.draw(st.integers(0, len(damaged))) :]
     short, long = both_ways(bytes(damaged))
     assert short == long
-    if isinstance(short, str):
-        return
-    try:
-        expected = by_protobuf(Span.FromString(bytes(damaged)))
-    except (DecodeError, UnicodeDecodeError):
-        return
-    assert short == expected

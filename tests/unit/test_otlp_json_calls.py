@@ -156,9 +156,9 @@ def test_anything_else_takes_the_long_way(span: bytes) -> None:
 
 def test_the_last_end_counts() -> None:
     """A span that was ended twice has the later of the two in the bytes, as anywhere in protobuf."""
-    span = HEAD + START + fixed64(0x41, 1) + TEMPLATE.body + TASK_ID + TASK + fixed64(0x41, 3) + fixed64(0x41, 2)
+    span = HEAD + START + fixed64(0x41, 1) + TEMPLATE.body + TASK_ID + TASK + fixed64(0x41, 4) + fixed64(0x41, 3) + END
     assert json.loads(_call(span)) == by_protobuf(Span.FromString(span))
-    assert json.loads(_call(span))["endTimeUnixNano"] == "2"
+    assert json.loads(_call(span))["endTimeUnixNano"] == "1700000000000000002"
 
 
 def test_the_memory_for_templates_is_bounded() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import (
     AnyValue,
@@ -304,4 +304,5 @@ def test_damaged_spans_read_as_protobuf_reads_them(span: Span, data: st.DataObje
         expected = by_protobuf(Span.FromString(bytes(damaged)))
     except (DecodeError, UnicodeDecodeError):
         return
+    assume("Strindex" not in str(expected))  # fields of profiles, which newer classes of protobuf know
     assert json.loads(written) == expected

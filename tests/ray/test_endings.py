@@ -107,7 +107,7 @@ def test_what_the_memory_monitor_kills_says_so(tmp_path: Path) -> None:
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(spans),
         RAY_memory_usage_threshold="0.001",
-        RAY_memory_monitor_refresh_ms="200",
+        RAY_memory_monitor_refresh_ms="1000",  # time enough to record something
     )
     how, outcome = run.result
     way = Way("OutOfMemoryError", names.OUT_OF_MEMORY, "worker died: the node ran low on memory", cut_off=True)

@@ -343,7 +343,7 @@ def test_failures_are_on_the_span_where_they_happened(cluster: Cluster, tmp_path
     (killed,) = by_name(run.spans, "__main__.killed ray.remote_worker")
     assert killed.status_message == "worker died"
     assert killed.attributes[names.RAY_END_ESTIMATED] is True
-    assert killed.end_ns > killed.start_ns
+    assert killed.end_ns >= killed.start_ns
 
 
 FAILURES = """

@@ -397,15 +397,7 @@ def incoming(carried: Carried) -> tuple[context_api.Context, Parent]:
 
 def unrecorded_span(parent: Parent) -> trace.Span:
     """A span that is not recorded and stands for ``parent``."""
-    return trace.NonRecordingSpan(
-        trace.SpanContext(
-            int.from_bytes(parent.trace_id, "big"),
-            int.from_bytes(parent.span_id, "big"),
-            is_remote=parent.remote,
-            trace_flags=trace.TraceFlags(parent.flags),
-            trace_state=parent.trace_state,
-        )
-    )
+    return trace.NonRecordingSpan(parent.span_context())
 
 
 def _traceparent(carried: Carried) -> str:

@@ -48,6 +48,16 @@ class Parent(NamedTuple):
     trace_state: trace.TraceState | None
     remote: bool
 
+    def span_context(self) -> trace.SpanContext:
+        """The same as the API has it."""
+        return trace.SpanContext(
+            int.from_bytes(self.trace_id, "big"),
+            int.from_bytes(self.span_id, "big"),
+            is_remote=self.remote,
+            trace_flags=trace.TraceFlags(self.flags),
+            trace_state=self.trace_state,
+        )
+
 
 class RecordedSpan(trace.Span):
     """A span whose ids, name, kind, start and first attributes are already encoded.
@@ -113,16 +123,7 @@ class RecordedSpan(trace.Span):
 
     @property
     def parent(self) -> trace.SpanContext | None:
-        parent = self._parent
-        if parent is None:
-            return None
-        return trace.SpanContext(
-            int.from_bytes(parent.trace_id, "big"),
-            int.from_bytes(parent.span_id, "big"),
-            is_remote=parent.remote,
-            trace_flags=trace.TraceFlags(parent.flags),
-            trace_state=parent.trace_state,
-        )
+        return None if self._parent is None else self._parent.span_context()
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -140,13 +141,7 @@ class RecordedSpan(trace.Span):
     def get_span_context(self) -> trace.SpanContext:
         context = self._context
         if context is None:
-            context = self._context = trace.SpanContext(
-                int.from_bytes(self.trace_id, "big"),
-                int.from_bytes(self.span_id, "big"),
-                is_remote=False,
-                trace_flags=trace.TraceFlags(self.trace_flags),
-                trace_state=self.trace_state,
-            )
+            context = self._context = self.as_parent().span_context()
         return context
 
     def is_recording(self) -> bool:

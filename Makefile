@@ -66,7 +66,7 @@ matrix-%:
 	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) TESTS="$(MATRIX_TESTS)"
 
 .PHONY: bench
-bench: $(PACKAGE) ## Measure what tracing costs, beside other hooks: rates of calls, recording, sending; about 15 minutes
+bench: $(PACKAGE) ## Measure what tracing costs, beside other hooks: rates of calls, recording, sending
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/record_cost.py
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/shipper_throughput.py
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/calls $(ARGS)

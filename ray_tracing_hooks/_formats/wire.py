@@ -9,6 +9,7 @@ import struct
 from typing import Any
 
 _pack_fixed64 = struct.Struct("<Q").pack
+_pack_nine = struct.Struct("<QB").pack
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 MAX_DEPTH = 50
 """How deep arrays and maps in an attribute may nest, wherever it is read; protobuf's own parsers refuse more."""
@@ -20,6 +21,12 @@ def varint(number: int) -> bytes:
     """A non-negative number of up to 64 bits."""
     if number < 0x80:
         return bytes((number,))
+    if number >> 56 and not number >> 63:
+        # Nine bytes, such as a time: the groups of seven bits are moved apart all at once.
+        low = number & 0x0FFF_FFFF | (number & 0xFF_FFFF_F000_0000) << 4
+        low = low & 0x0000_3FFF_0000_3FFF | (low & 0x0FFF_C000_0FFF_C000) << 2
+        low = low & 0x007F_007F_007F_007F | (low & 0x3F80_3F80_3F80_3F80) << 1
+        return _pack_nine(low | 0x8080_8080_8080_8080, number >> 56)
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

@@ -9,10 +9,10 @@ from typing import Any
 
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.arguments import arguments, outgoing
+from ray_tracing_hooks._ray.arguments import outgoing
 from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.tasks import task_id_of
-from ray_tracing_hooks._ray.tracing import ACTOR_ID, PRODUCER, Called, Tracing
+from ray_tracing_hooks._ray.submission import Called, begin, traced
+from ray_tracing_hooks._ray.tracing import ACTOR_ID, PRODUCER, Tracing
 
 _CREATION_TASK = "ff" * 8
 """The task id of a creation is this and the actor's id (Ray ``src/ray/common/id.cc``, ``ForActorCreationTask``)."""
@@ -26,17 +26,15 @@ def patch(patches: Patches) -> bool:
     """Wrap the submission of creations and methods; False if this Ray has not both places."""
     from ray.actor import ActorClass, ActorMethod  # noqa: PLC0415
 
-    return patches.wrap(ActorClass, "_remote", _create) and patches.wrap(ActorMethod, "_remote", _call)
+    return patches.wrap(ActorClass, "_remote", _create) and patches.wrap(ActorMethod, "_remote", traced(_describe))
 
 
 def _create(original: Callable[..., Any]) -> Callable[..., Any]:
     def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **actor_options: Any) -> Any:
         active = tracing.active
         # With get_if_exists Ray calls this method again if, and only if, the actor has to be made.
-        if active is None or actor_options.get("get_if_exists"):
-            call = None
-        else:
-            call = active.submission(_describe_creation, active, self)
+        again = actor_options.get("get_if_exists")
+        call = begin(active, _describe_creation, self) if active is not None and not again else None
         before = outgoing.carried
         try:
             if call is None:
@@ -60,29 +58,6 @@ def _create(original: Callable[..., Any]) -> Callable[..., Any]:
     return _remote
 
 
-def _call(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
-        active = tracing.active
-        call = active.submission(_describe, active, self, rest, options) if active is not None else None
-        before = outgoing.carried
-        try:
-            if call is None:
-                return original(self, args, kwargs, *rest, **options)
-            outgoing.carried = call.carried
-            result = original(self, arguments(args, call.carried), kwargs, *rest, **options)
-        except BaseException as error:
-            hide_frame(error)
-            if call is not None:
-                call.refused(error)
-            raise
-        finally:
-            outgoing.carried = before
-        call.submitted(task_id_of(result))
-        return result
-
-    return _remote
-
-
 def _describe_creation(active: Tracing, actor_class: Any) -> Called | None:
     metadata = actor_class.__ray_metadata__
     if metadata.is_cross_language:
@@ -96,11 +71,11 @@ def _describe(active: Tracing, method: Any, rest: Any, options: dict[str, Any]) 
         return None
     key = handle._ray_actor_id, method._method_name  # noqa: SLF001  as Ray's own tracing
     try:
-        called = active.methods[key]
+        called = active.called[key]
     except KeyError:
-        if len(active.methods) >= _MOST_METHODS:
-            active.methods.clear()
-        called = active.methods[key] = _called(active, method, handle)
+        if len(active.called) >= _MOST_METHODS:
+            active.called.clear()
+        called = active.called[key] = _called(active, method, handle)
     if called is not None and called.inherits and (rest or options.get("num_returns") == 0):
         return called._replace(inherits=False)
     return called

@@ -64,9 +64,9 @@ _NO_ARGUMENTS = _NoArguments()
 _lasting = Patches()
 
 
-def arguments(args: Any, carried: bytes | None) -> Any:
+def with_place(args: Any) -> Any:
     """What to call Ray with for ``args``, so that it has a place for what is carried."""
-    return _NO_ARGUMENTS if carried is not None and not args and cluster.all_traced else args
+    return _NO_ARGUMENTS if not args and cluster.all_traced else args
 
 
 _creation: bytes | None = None

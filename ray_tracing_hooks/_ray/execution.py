@@ -15,8 +15,8 @@ from collections.abc import Callable
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
-from opentelemetry import context as context_api
 from opentelemetry import trace
+from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
@@ -24,19 +24,27 @@ from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import arguments, generators, tracing
 from ray_tracing_hooks._ray.arguments import KEY, take_creation
 from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray.inherited import Begun, Inherited
 from ray_tracing_hooks._ray.tracing import (
     ACTOR_ID,
     CONSUMER,
-    PARENT_TASK_ID,
+    SPAN_KEY,
     TASK_ID,
     TASK_KEY,
+    caller_attribute,
     incoming,
     unrecorded_span,
 )
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.carrier import Carried, decode
+from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.recorder import SAMPLED
 from ray_tracing_hooks._record.span import RecordedSpan
+
+_NOW_BYTES = 9
+"""What the nanoseconds since the epoch take as a varint, until the year 2262."""
+
+_SUBMIT_TIME = wire.attribute(names.RAY_SUBMIT_TIME, 1 << 62)[:-_NOW_BYTES]
 
 
 def patch(patches: Patches) -> bool:
@@ -92,14 +100,15 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
 def _function_executor(
     function: Callable[..., Any], class_name: str, name: str, *, is_creation: bool
 ) -> Callable[..., Any]:
+    begin = Beginning(class_name, name, is_creation=is_creation).begin
+
     @functools.wraps(function)
     def execute(*args: Any, **kwargs: Any) -> Any:
-        carried = take_creation() if is_creation else kwargs.pop(KEY, None)
-        begun = _begin(carried, class_name, name, is_creation)
+        begun = begin(kwargs.pop(KEY, None))
         if begun is None:
             return function(*args, **kwargs)
         context, span = begun
-        token = context_api.attach(context)
+        token = attach(context)
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
@@ -108,7 +117,7 @@ def _function_executor(
                 _fail(span, error)
             raise
         finally:
-            context_api.detach(token)
+            detach(token)
         # The body of a generator runs while Ray iterates it: its span stays open until then.
         if type(result) is GeneratorType:
             return generators.traced(result, context, span)
@@ -124,14 +133,15 @@ def _function_executor(
 def _coroutine_executor(
     function: Callable[..., Any], class_name: str, name: str, *, is_creation: bool
 ) -> Callable[..., Any]:
+    begin = Beginning(class_name, name, is_creation=is_creation).begin
+
     @functools.wraps(function)
     async def execute(*args: Any, **kwargs: Any) -> Any:
-        carried = take_creation() if is_creation else kwargs.pop(KEY, None)
-        begun = _begin(carried, class_name, name, is_creation)
+        begun = begin(kwargs.pop(KEY, None))
         if begun is None:
             return await function(*args, **kwargs)
         context, span = begun
-        token = context_api.attach(context)
+        token = attach(context)
         try:
             result = await function(*args, **kwargs)
         except BaseException as error:
@@ -140,7 +150,7 @@ def _coroutine_executor(
                 _fail(span, error)
             raise
         finally:
-            context_api.detach(token)
+            detach(token)
         if span is not None:
             span.end()
         return result
@@ -148,42 +158,63 @@ def _coroutine_executor(
     return execute
 
 
-def _begin(
-    argument: bytes | None, class_name: str, name: str, is_creation: bool
-) -> tuple[context_api.Context, RecordedSpan | None] | None:
-    """The context that the work runs in and its span, if it has one; None for work that is not traced."""
-    active = tracing.active
-    if active is None:
-        return None
-    try:
-        if argument is not None:
-            return _carried(active, decode(argument), class_name, name)
-        inherited = None if is_creation else active.inherited()
-        return inherited.begin(class_name, name) if inherited is not None else None
-    except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
-        failed("tracing a task", error)
-        return None
+class Beginning:
+    """How the tasks of one function or method begin in this worker."""
+
+    def __init__(self, class_name: str, name: str, *, is_creation: bool) -> None:
+        self._class_name = class_name
+        self._name = name
+        self._is_creation = is_creation
+        self._inherited: Inherited | None = None
+
+    def begin(self, carried: bytes | None) -> Begun | None:
+        """The context that the work runs in and its span, if it has one; None for work that is not traced.
+
+        ``carried`` is what its call took along.
+        """
+        active = tracing.active
+        if active is None:
+            return None
+        try:
+            if self._is_creation:
+                carried = take_creation()
+            elif carried is None:
+                inherited = self._inherited
+                if inherited is None or not inherited.is_of(active):
+                    job = active.inherited_trace()
+                    if job is None:
+                        return None
+                    inherited = self._inherited = Inherited(active, job, self._class_name, self._name)
+                return inherited.begin()
+            return None if carried is None else _carried(active, decode(carried), self._class_name, self._name)
+        except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
+            failed("tracing a task", error)
+            return None
 
 
-def _carried(
-    active: tracing.Tracing, carried: Carried, class_name: str, name: str
-) -> tuple[context_api.Context, RecordedSpan | None]:
+def _carried(active: tracing.Tracing, carried: Carried, class_name: str, name: str) -> Begun:
+    recorder, core_worker = active.recorder, active.process.worker.core_worker
     context, parent = incoming(carried)
-    task_id = active.process.current_task_id()
-    context = context_api.set_value(TASK_KEY, task_id, context)
+    trace_id, flags = recorder.decide(parent)
     template = active.template(CONSUMER, class_name, name)
-    trace_id, flags = active.recorder.decide(parent)
+    task_id = core_worker.get_current_task_id().binary()
     if template is None or not flags & SAMPLED:
-        return trace.set_span_in_context(unrecorded_span(parent), context), None
+        return Context({**context, SPAN_KEY: unrecorded_span(parent), TASK_KEY: task_id}), None
     hex_id = task_id.hex().encode()
-    first = TASK_ID + hex_id
-    if carried.parent_task_id:
-        first += PARENT_TASK_ID + carried.parent_task_id.hex().encode()
+    first = TASK_ID + hex_id + caller_attribute(carried.parent_task_id)
     if class_name:
         first += ACTOR_ID + hex_id[16:]  # a task id names its actor, see ActorID in id.h
-    first += wire.attribute(names.RAY_SUBMIT_TIME, carried.submit_time_ns) + active.attempt()
-    span = active.recorder.start(template, trace_id, flags, parent, first)
-    return trace.set_span_in_context(span, context), span
+    first += _submit_time(carried.submit_time_ns)
+    if attempt := core_worker.get_current_task_attempt_number():
+        first += wire.attribute(names.RAY_ATTEMPT, attempt)
+    span = recorder.start(template, trace_id, flags, parent, first)
+    return Context({**context, SPAN_KEY: span, TASK_KEY: task_id}), span
+
+
+def _submit_time(moment: int) -> bytes:
+    """The encoded ``ray.submit_time_unix_nano``."""
+    encoded = wire.varint(moment)
+    return _SUBMIT_TIME + encoded if len(encoded) == _NOW_BYTES else wire.attribute(names.RAY_SUBMIT_TIME, moment)
 
 
 def _fail(span: RecordedSpan, error: BaseException) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
-from opentelemetry import context as context_api
+from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
 
-def traced(
-    body: Generator[Any, Any, Any], context: context_api.Context, span: RecordedSpan | None
-) -> Generator[Any, Any, Any]:
+def traced(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan | None) -> Generator[Any, Any, Any]:
     """``body``, with ``context`` attached during each step; ends ``span`` when it is done.
 
     Values sent in, exceptions thrown in, closing and the return value are passed through. Context variables that the
@@ -25,31 +24,29 @@ def traced(
     return steps
 
 
-def _steps(
-    body: Generator[Any, Any, Any], context: context_api.Context, span: RecordedSpan | None
-) -> Generator[Any, Any, Any]:
+def _steps(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan | None) -> Generator[Any, Any, Any]:
     items = 0
     try:
         yield
         step: Callable[[Any], Any] = body.send
         value: Any = None
         while True:
-            token = context_api.attach(context)
+            token = attach(context)
             try:
                 item = step(value)
             finally:
                 # What the body attached and left attached across its yield comes back with the next step.
-                context = context_api.get_current()
-                context_api.detach(token)
+                context = get_current()
+                detach(token)
             items += 1
             try:
                 sent = yield item
             except GeneratorExit:
-                token = context_api.attach(context)
+                token = attach(context)
                 try:
                     body.close()
                 finally:
-                    context_api.detach(token)
+                    detach(token)
                 raise
             except BaseException as error:  # noqa: BLE001  thrown in by the consumer: it is the body's to handle
                 step, value = body.throw, error
@@ -65,28 +62,28 @@ def _steps(
 
 
 async def traced_async(
-    body: AsyncGenerator[Any, Any], context: context_api.Context, span: RecordedSpan | None
+    body: AsyncGenerator[Any, Any], context: Context, span: RecordedSpan | None
 ) -> AsyncGenerator[Any, Any]:
     """As :func:`traced`."""
     items = 0
     try:
         step = body.__anext__()
         while True:
-            token = context_api.attach(context)
+            token = attach(context)
             try:
                 item = await step
             finally:
-                context = context_api.get_current()  # as above
-                context_api.detach(token)
+                context = get_current()  # as above
+                detach(token)
             items += 1
             try:
                 sent = yield item
             except GeneratorExit:
-                token = context_api.attach(context)
+                token = attach(context)
                 try:
                     await body.aclose()
                 finally:
-                    context_api.detach(token)
+                    detach(token)
                 raise
             except BaseException as error:  # noqa: BLE001  as above
                 step = body.athrow(error)

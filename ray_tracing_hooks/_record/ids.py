@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import struct
+
+_number = struct.Struct("<Q").unpack_from
+_pack = struct.Struct("<Q").pack
 
 # A generator of our own: neither `random.seed()` in a user's program nor our drawing from it changes the other.
 _generator = random.Random(os.urandom(32))  # noqa: S311  ids must be unique, not secret
@@ -20,11 +24,16 @@ def new_span_id() -> bytes:
     return (_generator.getrandbits(64) or 1).to_bytes(8, "big")
 
 
-def span_id_of_task(task_id: bytes, trace_id: bytes) -> bytes:
+def mask_of_trace(trace_id: bytes) -> int:
+    """What makes the ids of :func:`span_id_of_task` those of one trace."""
+    (mask,) = _number(trace_id)
+    return int(mask)
+
+
+def span_id_of_task(task_id: bytes, mask: int) -> bytes:
     """The id of the span of a task's submission where both sides make it, and it is not sent.
 
     A task's id begins with 8 bytes of a hash over its caller and a counter (Ray 2.60 ``src/ray/common/id.cc``,
-    ``GenerateUniqueBytes``), which are the same in each run of a program: ``trace_id`` makes the difference.
+    ``GenerateUniqueBytes``), which are the same in each run of a program: the trace's ``mask`` makes the difference.
     """
-    number = int.from_bytes(task_id[:8], "big") ^ int.from_bytes(trace_id[:8], "big")
-    return (number or 1).to_bytes(8, "big")
+    return _pack((_number(task_id)[0] ^ mask) or 1)

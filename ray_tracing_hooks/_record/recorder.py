@@ -90,20 +90,16 @@ class Recorder:
     def record(
         self,
         template: Template,
-        trace_id: bytes,
-        span_id: bytes,
-        parent: Parent | None,
+        identity: bytes,
         start_time: int,
         end_time: int,
         additions: bytes,
     ) -> None:
-        """Write a span that has ended and that no code ran inside of; ``additions`` are further encoded fields."""
-        self.ended(
-            _identity(trace_id, span_id, parent)
-            + _times(b"\x39", start_time, b"\x41", end_time)
-            + template.body
-            + additions
-        )
+        """Write a span that has ended and that no code ran inside of.
+
+        ``identity`` is what :func:`identity_of` makes; ``additions`` are further encoded fields.
+        """
+        self.ended(identity + _times(b"\x39", start_time, b"\x41", end_time) + template.body + additions)
 
     def start(
         self,
@@ -120,9 +116,22 @@ class Recorder:
         """
         if start_time is None:
             start_time = time.time_ns()
-        span_id = ids.new_span_id()
-        head = _identity(trace_id, span_id, parent) + _start_time(b"\x39", start_time) + template.body + first
-        span = RecordedSpan(self, template, trace_id, span_id, parent, trace_flags, start_time, head)
+        head = (
+            identity_of(trace_id, ids.new_span_id(), parent) + _start_time(b"\x39", start_time) + template.body + first
+        )
+        trace_state = None if parent is None else parent.trace_state
+        return self.begin(template, trace_flags, trace_state, start_time, head)
+
+    def begin(
+        self,
+        template: Template,
+        trace_flags: int,
+        trace_state: trace.TraceState | None,
+        start_time: int,
+        head: bytes,
+    ) -> RecordedSpan:
+        """The same with all that is known by now encoded in ``head``: identity, start, template and attributes."""
+        span = RecordedSpan(self, template, trace_flags, trace_state, start_time, head)
         self._begin(self._prefix, head)
         return span
 
@@ -142,11 +151,21 @@ def _nothing(_prefix: bytes, _encoded: bytes) -> None:
     pass
 
 
-def _identity(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:
-    """The ids of a span and of its parent, with what is known of that."""
+def identity_of(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:
+    """The ids of a span and of its parent, with what is known of that: what each encoded span begins with."""
+    return before_id(trace_id) + span_id + after_id(parent)
+
+
+def before_id(trace_id: bytes) -> bytes:
+    """What stands before the id of a span of this trace."""
+    return b"\x0a\x10" + trace_id + b"\x12\x08"
+
+
+def after_id(parent: Parent | None) -> bytes:
+    """What stands after the id of a span below ``parent``."""
     if parent is None:
-        return b"\x0a\x10" + trace_id + b"\x12\x08" + span_id + wire.FLAGS_LOCAL_PARENT
-    _, parent_id, _, trace_state, remote = parent
-    flags = wire.FLAGS_REMOTE_PARENT if remote else wire.FLAGS_LOCAL_PARENT
-    identity = b"\x0a\x10" + trace_id + b"\x12\x08" + span_id + b"\x22\x08" + parent_id + flags
-    return identity + wire.field(0x1A, trace_state.to_header().encode()) if trace_state else identity
+        return wire.FLAGS_LOCAL_PARENT
+    flags = wire.FLAGS_REMOTE_PARENT if parent.remote else wire.FLAGS_LOCAL_PARENT
+    encoded = b"\x22\x08" + parent.span_id + flags
+    state = parent.trace_state
+    return encoded + wire.field(0x1A, state.to_header().encode()) if state else encoded

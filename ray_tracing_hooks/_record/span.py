@@ -17,12 +17,17 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.limits import put, put_all
+from ray_tracing_hooks._spool.layout import SPAN_ID, TRACE_ID
 
 if TYPE_CHECKING:
+    from ray_tracing_hooks._formats.span import Span as DecodedSpan
     from ray_tracing_hooks._record.recorder import Recorder, Template
 
 _MOST_TEXT = 64 * 1024
 """Of the text of an exception, and of its stack trace, that much is kept: half of it from the end."""
+
+_REMOTE_PARENT = 0x200
+"""Of the flags of an encoded span."""
 
 _end_time = struct.Struct("<cQ").pack
 
@@ -67,17 +72,13 @@ class RecordedSpan(trace.Span):
 
     __slots__ = (
         "_added",
-        "_as_parent",
         "_context",
         "_head",
-        "_parent",
         "_recorder",
         "end_time",
-        "span_id",
         "start_time",
         "template",
         "trace_flags",
-        "trace_id",
         "trace_state",
     )
 
@@ -85,26 +86,28 @@ class RecordedSpan(trace.Span):
         self,
         recorder: Recorder,
         template: Template,
-        trace_id: bytes,
-        span_id: bytes,
-        parent: Parent | None,
         trace_flags: int,
+        trace_state: trace.TraceState | None,
         start_time: int,
         head: bytes,
     ) -> None:
         self._recorder = recorder
         self.template = template
-        self.trace_id = trace_id
-        self.span_id = span_id
-        self._parent = parent
         self.trace_flags = trace_flags
-        self.trace_state = None if parent is None else parent.trace_state
+        self.trace_state = trace_state
         self.start_time = start_time
         self.end_time: int | None = None
         self._head = head
-        self._as_parent: Parent | None = None
         self._context: trace.SpanContext | None = None
         self._added: _Added | None = None
+
+    @property
+    def trace_id(self) -> bytes:
+        return self._head[TRACE_ID]
+
+    @property
+    def span_id(self) -> bytes:
+        return self._head[SPAN_ID]
 
     # What the SDK's spans have beyond the API, for libraries that look.
 
@@ -123,13 +126,15 @@ class RecordedSpan(trace.Span):
 
     @property
     def parent(self) -> trace.SpanContext | None:
-        return None if self._parent is None else self._parent.span_context()
+        begun = self._begun()
+        if not begun.parent_span_id:
+            return None
+        remote = bool(begun.flags & _REMOTE_PARENT)
+        return Parent(self.trace_id, begun.parent_span_id, self.trace_flags, self.trace_state, remote).span_context()
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        from ray_tracing_hooks._formats.span import decode_span  # noqa: PLC0415  few ask
-
-        return {**decode_span(self._head).attributes, **(self._added.attributes if self._added is not None else {})}
+        return {**self._begun().attributes, **(self._added.attributes if self._added is not None else {})}
 
     @property
     def status(self) -> trace.Status:
@@ -258,15 +263,17 @@ class RecordedSpan(trace.Span):
         # A span that user code has put into something that Ray pickles is elsewhere a reference to it.
         return trace.NonRecordingSpan, (self.get_span_context(),)
 
+    def _begun(self) -> DecodedSpan:
+        """What was known when it began."""
+        from ray_tracing_hooks._formats.span import decode_span  # noqa: PLC0415  few ask
+
+        return decode_span(self._head)
+
     # For the instrumentation.
 
     def as_parent(self) -> Parent:
         """This span, for those that belong under it."""
-        parent = self._as_parent
-        if parent is None:
-            parent = Parent(self.trace_id, self.span_id, self.trace_flags, self.trace_state, remote=False)
-            self._as_parent = parent
-        return parent
+        return Parent(self.trace_id, self.span_id, self.trace_flags, self.trace_state, remote=False)
 
     def fail(self, error: BaseException, traceback_: TracebackType | None, error_type: str | None = None) -> None:
         """Mark the span as failed by ``error``, unless user code has already recorded or decided otherwise."""

@@ -200,34 +200,36 @@ class SpoolWriter:
     def _append(self, record: bytes, spans: int) -> None:
         # One write on an O_APPEND descriptor is atomic among the threads of this process, so the lock is taken only
         # where the descriptor may change. `_written` may lose a racing update: it only decides when to roll over.
-        descriptor = self._descriptor
-        if self._written > self._segment_bytes:
-            descriptor = self._open()
-        if descriptor < 0:
+        if self._written <= self._segment_bytes:
+            descriptor = self._descriptor
+        elif (descriptor := self._open()) < 0:
             if descriptor == _HELD:
                 self._held.append((record, spans))
             else:
                 self._drop(spans, self._refusal)
             return
-        size = len(record)
         try:
-            if _write(descriptor, record) != size:
+            written = _write(descriptor, record)
+            if written != len(record):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301  `_write_whole` would cost a call
         except OSError as error:
-            if error.errno == errno.EBADF and not self._is_open:
-                # Closed in another thread, just now.
-                self._written = _FULL
-                self._append(record, spans)
-            else:
-                # A full disk may take part of a record. The part fails its checksum and is skipped by the reader.
-                problem = f"writing to the spool {self.directory!r} failed: {error.strerror}"
-                self._drop(spans, f"spans of this process are being dropped: {problem}")
-                if error.errno in _NO_ROOM:
-                    self._make_room()
+            self._failed(error, record, spans)
             return
-        self._written += size
+        self._written += written
         if self._failing:
             self._recovered()
+
+    def _failed(self, error: OSError, record: bytes, spans: int) -> None:
+        if error.errno == errno.EBADF and not self._is_open:
+            # Closed in another thread, just now.
+            self._written = _FULL
+            self._append(record, spans)
+            return
+        # A full disk may take part of a record. The part fails its checksum and is skipped by the reader.
+        problem = f"writing to the spool {self.directory!r} failed: {error.strerror}"
+        self._drop(spans, f"spans of this process are being dropped: {problem}")
+        if error.errno in _NO_ROOM:
+            self._make_room()
 
     def _make_room(self) -> None:
         """Leave a segment for which the disk is too full: it can be removed once it is delivered."""

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder, Template
+from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
 from ray_tracing_hooks._record.sampling import from_environment
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -55,7 +55,7 @@ def ours(folder: str) -> dict[str, Callable[[int], None]]:
         for _ in range(count):
             start = time.time_ns()
             additions = prefix + TASK_ID.encode() + parent_prefix + TASK_ID.encode()
-            recorder.record(template, trace_id, span_id, None, start, time.time_ns(), additions)
+            recorder.record(template, identity_of(trace_id, span_id, None), start, time.time_ns(), additions)
 
     return {
         "ours, execution (a start record and an end record)": with_start_record,

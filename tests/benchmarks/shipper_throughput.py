@@ -34,7 +34,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder, Template
+from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
 from ray_tracing_hooks._record.sampling import from_environment
 from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower
@@ -113,7 +113,7 @@ def fill(spool: str) -> None:
     for number in range(1, SPANS // 2 + 1):
         trace_id, span_id = number.to_bytes(16, "big"), number.to_bytes(8, "big")
         now = time.time_ns()
-        recorder.record(template, trace_id, span_id, None, now, now + 1, additions)
+        recorder.record(template, identity_of(trace_id, span_id, None), now, now + 1, additions)
         recorder.start(template, trace_id, 3, None, additions).end()
     writer.close()
 

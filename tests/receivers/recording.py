@@ -27,7 +27,7 @@ from ray_tracing_hooks import _guard, names
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._record import ids, sampling, wire
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder, Template
+from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
 from ray_tracing_hooks._sdk import bridge, resource
 from ray_tracing_hooks._spool.writer import SpoolWriter
 

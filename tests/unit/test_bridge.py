@@ -155,12 +155,12 @@ def test_processors_of_others_see_rays_spans(tmp_path: Path) -> None:
         """
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record.recorder import Template, identity_of
 install()
-recorder.record(Template("unseen", 4, {}), bytes(range(16)), bytes(range(8)), None, 1, 2, b"")
+recorder.record(Template("unseen", 4, {}), identity_of(bytes(range(16)), bytes(range(8)), None), 1, 2, b"")
 exporter = InMemorySpanExporter()
 trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
-recorder.record(Template("seen", 4, {"a": 1}), bytes(range(16)), bytes(range(8)), None, 1, 2, b"")
+recorder.record(Template("seen", 4, {"a": 1}), identity_of(bytes(range(16)), bytes(range(8)), None), 1, 2, b"")
 (span,) = exporter.get_finished_spans()
 service = span.resource.attributes["service.name"]
 print(json.dumps([span.name, span.kind.name, dict(span.attributes), span.start_time, service]))
@@ -256,7 +256,7 @@ def test_spans_do_not_arrive_twice_where_the_program_sends_to_the_same_collector
         + """
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as Grpc
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as Http
-from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record.recorder import Template, identity_of
 from ray_tracing_hooks._ship.destinations import otlp_targets
 from ray_tracing_hooks._ship.plan import ShipPlan
 import os
@@ -285,7 +285,7 @@ joined = kinds()
 provider.add_span_processor(Redacting(Grpc(endpoint="http://collector:4317")))
 provider.add_span_processor(SimpleSpanProcessor(Grpc(endpoint="http://collector:4317")))
 added = kinds()
-recorder.record(Template("of Ray", 4, {}), bytes(range(16)), bytes(range(8)), None, 1, 2, b"")
+recorder.record(Template("of Ray", 4, {}), identity_of(bytes(range(16)), bytes(range(8)), None), 1, 2, b"")
 seen = exported()
 bridge.uninstall()
 print(json.dumps([before, joined, added, seen, sorted(kinds())]))

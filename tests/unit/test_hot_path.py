@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -13,7 +14,7 @@ import pytest
 import stand_ins
 from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of
 
-from ray_tracing_hooks._ray import actors, cluster, execution, tracing
+from ray_tracing_hooks._ray import actors, cluster, execution, submission, tracing
 from ray_tracing_hooks._ray.arguments import KEY
 from ray_tracing_hooks._ray.cluster import JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
@@ -66,7 +67,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Callable[[JobTrace], None]:
 
 @pytest.mark.parametrize(
     ("trace", "carried", "most"),
-    [(JOB, False, 700), (JOB, True, 960), (UNSAMPLED, False, 175)],
+    [(JOB, False, 520), (JOB, True, 800), (UNSAMPLED, False, 125)],
     ids=["nothing carried", "context carried", "not sampled"],
 )
 def test_an_execution(
@@ -79,13 +80,13 @@ def test_an_execution(
 ) -> None:
     job(trace)
     monkeypatch.setattr(tracing, "active", tracing_of(tmp_path))
-    context = carrier.encode(JOB.trace_id, JOB.root_span_id, JOB.flags, 1, DRIVER_TASK_ID, None)
+    context = carrier.encode(JOB.trace_id, JOB.root_span_id, JOB.flags, time.time_ns(), DRIVER_TASK_ID, None)
     arguments = {KEY: context} if carried else {}
     execute = execution._function_executor(method, "Actor", "method", is_creation=False)
     assert instructions(lambda: execute(**arguments)) - instructions(method) < most
 
 
-@pytest.mark.parametrize(("trace", "most"), [(JOB, 700), (UNSAMPLED, 165)], ids=["sampled", "not sampled"])
+@pytest.mark.parametrize(("trace", "most"), [(JOB, 475), (UNSAMPLED, 170)], ids=["sampled", "not sampled"])
 def test_a_submission(
     trace: JobTrace,
     most: int,
@@ -99,5 +100,5 @@ def test_a_submission(
     driver.publish_job_trace()
     monkeypatch.setattr(tracing, "active", driver)
     result, called = stand_ins.Id(TASK_ID), stand_ins.Method()
-    call = actors._call(lambda *_arguments, **_options: result)
+    call = submission.traced(actors._describe)(lambda *_arguments, **_options: result)
     assert instructions(lambda: call(called, (), {})) < most

@@ -12,7 +12,7 @@ import stand_ins
 from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, tracing_of
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._ray import actors, cluster, execution, tracing
+from ray_tracing_hooks._ray import actors, cluster, execution, submission, tracing
 from ray_tracing_hooks._ray.cluster import JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._record import ids
@@ -28,11 +28,12 @@ def in_traced_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ids_of_tasks_spans() -> None:
     """The same on both sides, others for another task or in another trace, and never all zero."""
-    first, second = (ids.span_id_of_task(TASK_ID, trace_id) for trace_id in (b"a" * 16, b"b" * 16))
-    assert first == ids.span_id_of_task(TASK_ID, b"a" * 16)
-    assert len({first, second, ids.span_id_of_task(TASK_ID[::-1], b"a" * 16)}) == 3
+    mask = ids.mask_of_trace(b"a" * 16)
+    first, second = (ids.span_id_of_task(TASK_ID, ids.mask_of_trace(trace_id)) for trace_id in (b"a" * 16, b"b" * 16))
+    assert first == ids.span_id_of_task(TASK_ID, mask)
+    assert len({first, second, ids.span_id_of_task(TASK_ID[::-1], mask)}) == 3
     assert len(first) == 8
-    assert any(ids.span_id_of_task(bytes(24), bytes(16)))
+    assert any(ids.span_id_of_task(bytes(24), ids.mask_of_trace(bytes(16))))
 
 
 @pytest.mark.usefixtures("in_traced_cluster")
@@ -45,12 +46,12 @@ def test_submission_and_execution_meet_without_anything_carried(
     driver = tracing_of(tmp_path / "driver", DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
     driver.publish_job_trace()
-    call = driver.submission(actors._describe, driver, stand_ins.Method(), (), {})
+    call = submission.begin(driver, actors._describe, stand_ins.Method(), (), {})
     assert call is not None
     assert call.carried is None
     call.submitted(TASK_ID)
     monkeypatch.setattr(tracing, "active", tracing_of(tmp_path / "worker"))
-    begun = execution._begin(None, "Actor", "method", is_creation=False)
+    begun = execution.Beginning("Actor", "method", is_creation=False).begin(None)
     assert begun is not None
     span = begun[1]
     assert isinstance(span, RecordedSpan)
@@ -74,7 +75,7 @@ def test_a_call_whose_task_may_not_be_known_carries_its_context(
     driver = tracing_of(tmp_path, DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
     driver.publish_job_trace()
-    call = driver.submission(actors._describe, driver, stand_ins.Method(), rest, options)
+    call = submission.begin(driver, actors._describe, stand_ins.Method(), rest, options)
     assert call is not None
     assert call.carried is not None
 
@@ -87,9 +88,9 @@ def test_what_is_not_sampled_carries_and_records_nothing(tmp_path: Path, monkeyp
     driver = tracing_of(tmp_path / "driver", DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, 0x02, None, remote=False)
     driver.publish_job_trace()
-    assert driver.submission(actors._describe, driver, stand_ins.Method(), (), {}) is None
+    assert submission.begin(driver, actors._describe, stand_ins.Method(), (), {}) is None
     monkeypatch.setattr(tracing, "active", tracing_of(tmp_path / "worker"))
-    begun = execution._begin(None, "Actor", "method", is_creation=False)
+    begun = execution.Beginning("Actor", "method", is_creation=False).begin(None)
     assert begun is not None
     assert begun[1] is None, "and what the task does is known to be in a trace that is not sampled"
     assert not list(tmp_path.rglob("*.spool"))
@@ -111,14 +112,14 @@ def test_a_cluster_that_does_not_answer_is_asked_again_later(
     monkeypatch.setattr(cluster, "published", published)
     active = tracing_of(tmp_path)
     monkeypatch.setattr(tracing, "active", active)
-    assert execution._begin(None, "Actor", "method", is_creation=False) is None
-    assert execution._begin(None, "Actor", "method", is_creation=False) is None
+    assert execution.Beginning("Actor", "method", is_creation=False).begin(None) is None
+    assert execution.Beginning("Actor", "method", is_creation=False).begin(None) is None
     assert asked == [JOB_ID]
     (report,) = reports
     assert "no answer" in report
     monkeypatch.setattr(tracing, "_ASK_SECONDS", 0.0)
     active._ask_again_at = 0.0
-    begun = execution._begin(None, "Actor", "method", is_creation=False)
+    begun = execution.Beginning("Actor", "method", is_creation=False).begin(None)
     assert begun is not None
     assert begun[1] is not None
     begun[1].end()
@@ -129,7 +130,7 @@ def test_where_not_every_worker_has_the_hook_nothing_is_left_out(tmp_path: Path)
     driver = tracing_of(tmp_path, DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
     driver.publish_job_trace()
-    call = driver.submission(actors._describe, driver, stand_ins.Method(), (), {})
+    call = submission.begin(driver, actors._describe, stand_ins.Method(), (), {})
     assert call is not None
     assert call.carried is not None
-    assert tracing_of(tmp_path / "worker").inherited() is None
+    assert tracing_of(tmp_path / "worker").inherited_trace() is None

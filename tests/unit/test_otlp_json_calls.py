@@ -18,7 +18,7 @@ from ray_tracing_hooks._formats.wire import fields, fixed64
 from ray_tracing_hooks._ray.tracing import ACTOR_ID, PARENT_TASK_ID, TASK_ID
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder, Template
+from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
 from ray_tracing_hooks._record.sampling import Sampler
 from ray_tracing_hooks._record.span import Parent
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -59,7 +59,7 @@ def the_span() -> bytes:
 
 
 def submitted(template: Template, parent: Parent | None, additions: bytes) -> bytes:
-    recorder.record(template, TRACE_ID, SPAN_ID, parent, 5, 7, additions)
+    recorder.record(template, identity_of(TRACE_ID, SPAN_ID, parent), 5, 7, additions)
     return the_span()
 
 

@@ -243,7 +243,7 @@ def work(thread):
     trace_id = thread.to_bytes(16, "big")
     for index in range(1, SPANS + 1):
         number = thread * SPANS + index
-        recorder.record(template, trace_id, number.to_bytes(8, "big"), None, number, number + 1,
+        recorder.record(template, identity_of(trace_id, number.to_bytes(8, "big"), None), number, number + 1,
                         numbers + b"%08d" % number)
 
 threads = [threading.Thread(target=work, args=(thread,)) for thread in range(1, THREADS + 1)]

@@ -1,0 +1,251 @@
+"""Submission of calls: the context that a call carries, and its PRODUCER span, written when Ray has taken the call."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from opentelemetry import context as context_api
+from opentelemetry import propagate
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.arguments import outgoing, with_place
+from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray.tracing import SPAN_KEY, TASK_ID, TASK_KEY, Tracing, caller_attribute
+from ray_tracing_hooks._record import carrier, ids, wire
+from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._record.recorder import SAMPLED, Template, after_id, before_id
+from ray_tracing_hooks._record.span import Parent, exception_attributes, qualified_name, summary
+
+_SPAN_AND_TASK = frozenset({SPAN_KEY, TASK_KEY})
+
+_times = struct.Struct("<cQcQ").pack
+_time_ns = time.time_ns
+
+
+class Called(NamedTuple):
+    """What a submission calls."""
+
+    template: Template | None
+    """None where the call makes no span."""
+    inherits: bool
+    """Whether the submission returns its task's id, and the task runs in a worker of this process's own job: both sides
+    can then tell the submission's span, and nothing has to travel."""
+    creation: bool = False
+    """Whether it makes an actor."""
+    attributes: bytes = b""
+    """What the span says of it besides the template, encoded."""
+
+
+class Around:
+    """What the calls have in common that are made in one context."""
+
+    __slots__ = (
+        "after",
+        "before",
+        "caller",
+        "context",
+        "fallback",
+        "flags",
+        "headers",
+        "inherits",
+        "mask",
+        "of_caller",
+        "parent",
+        "sampled",
+        "sampler",
+        "trace_id",
+    )
+
+    def __init__(self, active: Tracing, context: context_api.Context) -> None:
+        recorder = active.recorder
+        self.context, self.sampler, self.fallback = context, recorder.sampler, recorder.fallback
+        self.parent = parent = recorder.parent(context)
+        self.trace_id, self.flags = recorder.decide(parent)
+        self.sampled = bool(self.flags & SAMPLED)
+        self.headers = _headers(active, context, parent)
+        self.caller = active.caller(context)
+        job = active.job_trace
+        self.inherits = (
+            job is not None and self.headers is None and (self.trace_id, self.flags) == (job.trace_id, job.flags)
+        )
+        # What is the same in the encoded spans of all these calls.
+        self.mask = ids.mask_of_trace(self.trace_id)
+        self.before = before_id(self.trace_id)
+        self.after = after_id(parent)
+        self.of_caller = caller_attribute(self.caller)
+
+
+def _look_around(active: Tracing, context: context_api.Context) -> Around:
+    """What calls have around them that are made in ``context``, kept for the next one where that is possible."""
+    around = Around(active, context)
+    # Not where each call begins a trace of its own, where propagators may say something else next time, and where the
+    # context holds what should not live longer because of us.
+    if around.parent is not None and active.only_standard_headers and _SPAN_AND_TASK.issuperset(context):
+        active.around = around
+    return around
+
+
+def _headers(active: Tracing, context: context_api.Context, parent: Parent | None) -> dict[str, str] | None:
+    """What the global propagators say of a context besides the span itself; None if that is nothing."""
+    if active.only_standard_headers and _SPAN_AND_TASK.issuperset(context) and not (parent and parent.trace_state):
+        return None
+    headers: dict[str, str] = {}
+    propagate.inject(headers, context)
+    headers.pop("traceparent", None)
+    return headers
+
+
+def begin(active: Tracing, describe: Callable[..., Called | None], *called: Any) -> Submission | None:
+    """The span and carried context of a call that is about to be submitted; None if it has neither, or that failed.
+
+    ``describe(active, *called)`` may return None, and fail: it reads what another version of Ray may have changed.
+    """
+    try:
+        what = describe(active, *called)
+        if what is None:
+            return None
+        context, recorder, around = get_current(), active.recorder, active.around
+        if (
+            around is None
+            or around.context is not context
+            or around.fallback is not recorder.fallback
+            or around.sampler is not recorder.sampler
+        ):
+            around = _look_around(active, context)
+        template = what.template
+        if around.inherits and what.inherits and template is not None:
+            return Submission(active, what, template, around, _time_ns(), b"", None) if around.sampled else None
+        return _carrying(active, what, around)
+    except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
+        failed("tracing a call", error)
+        return None
+
+
+def _carrying(active: Tracing, what: Called, around: Around) -> Submission | None:
+    template, parent, flags = what.template, around.parent, around.flags
+    if template is not None:
+        span_id = ids.new_span_id()
+        if not around.sampled:
+            template = None
+    elif parent is not None:
+        # No span here: the work continues the trace of the span around the call.
+        span_id, flags = parent.span_id, parent.flags
+    else:
+        return None
+    start = _time_ns()
+    carried = carrier.encode(
+        around.trace_id, span_id, flags, start, around.caller, around.headers, creation=what.creation
+    )
+    return Submission(active, what, template, around, start, span_id, carried)
+
+
+class Submission:
+    """One call on its way out.
+
+    Attributes:
+        carried: The argument that the call takes along, or None if its worker knows the context.
+    """
+
+    __slots__ = ("_active", "_around", "_called", "_span_id", "_start", "_template", "carried")
+
+    def __init__(
+        self,
+        active: Tracing,
+        called: Called,
+        template: Template | None,
+        around: Around,
+        start: int,
+        span_id: bytes,
+        carried: bytes | None,
+    ) -> None:
+        self._active = active
+        self._called = called
+        # None where there is no span.
+        self._template = template
+        self._around = around
+        self._start = start
+        # Empty where it is that of the task.
+        self._span_id = span_id
+        self.carried = carried
+
+    def submitted(self, task_id: bytes, attributes: bytes = b"") -> None:
+        """Write the span. ``task_id`` is empty if the call returned nothing that tells it."""
+        if self._template is None:
+            return
+        attributes += self._called.attributes + self._around.of_caller
+        if task_id:
+            attributes += TASK_ID + task_id.hex().encode()
+            if not self._span_id:
+                self._span_id = ids.span_id_of_task(task_id, self._around.mask)
+        self._write(attributes)
+
+    def refused(self, error: BaseException) -> None:
+        """Write the span of a call that Ray did not take."""
+        if self._template is None:
+            return
+        now = _time_ns()
+        self._write(
+            wire.attribute(names.ERROR_TYPE, qualified_name(type(error)))
+            + wire.event("exception", now, exception_attributes(error, error.__traceback__))
+            + wire.status(wire.STATUS_ERROR, summary(error)),
+        )
+
+    def _write(self, additions: bytes) -> None:
+        around, template = self._around, self._template
+        assert template is not None
+        try:
+            identity = around.before + (self._span_id or ids.new_span_id()) + around.after
+            self._active.recorder.record(template, identity, self._start, _time_ns(), additions)
+        except Exception as error:  # noqa: BLE001  as in `begin`
+            failed("recording a call", error)
+
+
+def traced(describe: Callable[..., Called | None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What wraps a ``_remote(self, args, kwargs, ..., **options)`` of Ray's, which submits a task and returns what
+    refers to its result. ``describe(active, self, rest, options)`` tells what is called.
+    """
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
+            active = tracing.active
+            call = begin(active, describe, self, rest, options) if active is not None else None
+            carried = call.carried if call is not None else None
+            # Not None where Ray is just submitting another call, whose arguments make this one while they are pickled.
+            before = outgoing.carried
+            try:
+                if carried is not before:
+                    outgoing.carried = carried
+                if carried is not None:
+                    args = with_place(args)
+                result = original(self, args, kwargs, *rest, **options)
+            except BaseException as error:
+                hide_frame(error)
+                if call is not None:
+                    call.refused(error)
+                raise
+            finally:
+                if carried is not before:
+                    outgoing.carried = before
+            if call is not None:
+                call.submitted(task_id_of(result))
+            return result
+
+        return _remote
+
+    return wrap
+
+
+def task_id_of(result: Any) -> bytes:
+    """The id of the task whose submission returned ``result``, or nothing if it returned nothing that tells it."""
+    if isinstance(result, list):
+        if not result:
+            return b""
+        result = result[0]
+    ref = getattr(result, "_generator_ref", result)
+    task_id = getattr(ref, "task_id", None)
+    return bytes(task_id().binary()) if task_id is not None else b""

@@ -1,0 +1,36 @@
+"""The context that is current, as ``opentelemetry.context`` has it, for code that runs at every call.
+
+The API's functions call those of a runtime context, which call those of a context variable. Where that is the one of
+the API itself, as nearly everywhere, the variable is asked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from opentelemetry import context as context_api
+from opentelemetry.context import Context
+
+
+def _variable() -> ContextVar[Context] | None:
+    runtime = getattr(context_api, "_RUNTIME_CONTEXT", None)
+    if type(runtime).__module__ != "opentelemetry.context.contextvars_context":
+        return None
+    variable = getattr(runtime, "_current_context", None)
+    return variable if isinstance(variable, ContextVar) else None
+
+
+def _detach(token: Any) -> None:
+    try:
+        _reset(token)
+    except ValueError:  # of another thread or coroutine: the API says so in the log
+        context_api.detach(token)
+
+
+_current = _variable()
+get_current: Callable[[], Context] = context_api.get_current if _current is None else _current.get
+attach: Callable[[Context], Any] = context_api.attach if _current is None else _current.set
+detach: Callable[[Any], None] = context_api.detach if _current is None else _detach
+_reset: Callable[[Any], None] = context_api.detach if _current is None else _current.reset

@@ -274,6 +274,7 @@ class Connection:
             driver,
             errors,
             execution,
+            shortcuts,
             signatures,
             tasks,
             tracing,
@@ -324,7 +325,8 @@ class Connection:
                 report(f"{lost}: Ray {self.process.ray_version} has changed the place where that is done")
                 if patch in {tasks.patch, actors.patch}:
                     tracing.active.shares_job_trace = False
-        _in_place(signatures.patch, _connection_patches)  # without it calls are slower, and nothing is lost
+        for patch in (signatures.patch, shortcuts.patch):  # without them calls are slower, and nothing is lost
+            _in_place(patch, _connection_patches)
         if self._spool is not None:
             bridge.install(recorder, self._writer, known, _patches, self._targets)
             if self.settings.instrument:

@@ -1,0 +1,139 @@
+"""Work that Ray does at every call and that can be done with less: it gives back some of the time that tracing takes.
+
+Each part is left as it is where this Ray has it not, or has it otherwise (:mod:`ray_tracing_hooks._ray.signatures` is
+of the same kind):
+
+- A submission pickles the list of the exceptions to retry at, which is None nearly always (Ray 2.60 ``_raylet.pyx``,
+  ``serialize_retry_exception_allowlist``).
+- An execution enters two context managers that are generators (``_private/client_mode_hook.py``,
+  ``disable_client_hook``; ``_private/worker.py``, ``_changeproctitle``).
+- Deserializing arguments, it sets the handler of SIGINT and puts it back (``_private/utils.py``, ``DeferSigint``)
+  through the ``signal`` module, which each time fails, by an exception, to make a constant of a handler.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # what the signal module is made of
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from ray_tracing_hooks._patching import Patches
+
+_set_handler = signal.signal
+"""The one of the standard library: while Ray defers SIGINT another stands in its place."""
+
+_ENTERS = (
+    "signal",
+    "getsignal",
+    "SIGINT",
+    "overridden_sigint_handler",
+    "_set_signal_received",
+    "orig_signal",
+    "_signal_monkey_patch",
+)
+"""What the code of ``DeferSigint.__enter__`` names where it is the one that we know."""
+
+
+def patch(patches: Patches) -> bool:
+    """Put every shortcut in place that this Ray has the place for; whether there is any."""
+    import ray.cloudpickle  # noqa: PLC0415  the hook's module must be importable without Ray
+    from ray import _raylet  # noqa: PLC0415
+    from ray._private import client_mode_hook, utils, worker  # noqa: PLC0415
+
+    made = []
+    if vars(_raylet).get("ray_pickle") is ray.cloudpickle:
+        made.append(patches.wrap(_raylet, "ray_pickle", Pickle))
+    if vars(_raylet).get("disable_client_hook") is client_mode_hook.disable_client_hook and hasattr(
+        client_mode_hook, "_client_hook_status_on_thread"
+    ):
+        made.append(patches.wrap(_raylet, "disable_client_hook", _disable_client_hook))
+    if vars(worker).get("_changeproctitle") is not None and callable(getattr(_raylet, "setproctitle", None)):
+        made.append(patches.wrap(worker, "_changeproctitle", _changeproctitle))
+    defer = getattr(utils, "DeferSigint", None)
+    code = getattr(getattr(defer, "__enter__", None), "__code__", None)
+    if defer is not None and code is not None and set(code.co_names) == set(_ENTERS):
+        made += [patches.wrap(defer, "__enter__", _enter), patches.wrap(defer, "__exit__", _exit)]
+    return any(made)
+
+
+class Pickle:
+    """``ray.cloudpickle`` to those that call it through its module, with what None is pickled to at hand."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._none = module.dumps(None)
+
+    def dumps(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._none if value is None and not args and not kwargs else self._module.dumps(value, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def _disable_client_hook(_original: Callable[[], Any]) -> type:
+    from ray._private import client_mode_hook  # noqa: PLC0415
+
+    class DisabledClientHook:
+        """``ray.*`` functions are those of this process, not those of a Ray Client, in this thread."""
+
+        __slots__ = ("_before",)
+
+        def __enter__(self) -> None:
+            status = client_mode_hook._client_hook_status_on_thread  # noqa: SLF001
+            self._before = getattr(status, "status", True)
+            status.status = False
+
+        def __exit__(self, *_error: object) -> None:
+            client_mode_hook._client_hook_status_on_thread.status = self._before  # noqa: SLF001
+
+    return DisabledClientHook
+
+
+def _changeproctitle(_original: Callable[..., Any]) -> type:
+    from ray import _raylet  # noqa: PLC0415
+
+    class ChangedTitle:
+        """The title of this process is ``title``, and then ``next_title``."""
+
+        __slots__ = ("_next_title", "_title")
+
+        def __init__(self, title: str, next_title: str) -> None:
+            self._title, self._next_title = title, next_title
+
+        def __enter__(self) -> None:
+            _raylet.setproctitle(self._title)  # type: ignore[attr-defined]  # not in its stub
+
+        def __exit__(self, *_error: object) -> None:
+            _raylet.setproctitle(self._next_title)  # type: ignore[attr-defined]  # not in its stub
+
+    return ChangedTitle
+
+
+def _enter(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def enter(self: Any) -> Any:
+        handler = _signal.getsignal(signal.SIGINT)
+        if signal.signal is not _set_handler or not callable(handler):
+            return original(self)
+        self.overridden_sigint_handler = handler
+        _signal.signal(signal.SIGINT, self._set_signal_received)
+        self.orig_signal = _set_handler
+        signal.signal = self._signal_monkey_patch
+        return self
+
+    return enter
+
+
+def _exit(original: Callable[..., Any]) -> Callable[..., Any]:
+    def leave(self: Any, exc_type: Any, exc: Any, exc_tb: Any) -> Any:
+        handler = self.overridden_sigint_handler
+        if self.orig_signal is not _set_handler or not callable(handler):
+            return original(self, exc_type, exc, exc_tb)
+        signal.signal = _set_handler
+        _signal.signal(signal.SIGINT, handler)
+        if exc_type is None and self.signal_received:
+            handler(signal.SIGINT, None)
+            return None
+        return False
+
+    return leave

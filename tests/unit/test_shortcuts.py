@@ -109,12 +109,6 @@ class TestSigint:
             work()
         assert not handler
 
-    def test_one_within_another_leaves_the_handler_as_it_was(self, handler: list[int]) -> None:
-        with utils.DeferSigint(), utils.DeferSigint():
-            pass
-        os.kill(os.getpid(), signal.SIGINT)
-        assert handler == [signal.SIGINT]
-
     def test_a_handler_that_is_set_within_is_there_behind(self, handler: list[int]) -> None:
         new: list[int] = []
         before = signal.getsignal(signal.SIGINT)

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks import names
@@ -111,7 +110,7 @@ class Connection:
 
     def _make_spool(self) -> str | None:
         """The spool folder of this node and plan: processes with other settings have another, and another shipper."""
-        plan = json.dumps(asdict(self._plan), sort_keys=True, default=list)
+        plan = json.dumps(self._plan._asdict(), sort_keys=True, default=list)
         name = f"{self.process.node_id[:12]}-{hashlib.sha256(plan.encode()).hexdigest()[:8]}"
         ours = _folders(self.process.session_dir)
         folders = [self.settings.spool_dir, *ours] if self.settings.spool_dir else [*ours]

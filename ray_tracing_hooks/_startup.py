@@ -138,7 +138,8 @@ def _trace() -> None:
     process = describe()
     _guard.set_reporter(reporter(process))
     settings = _settings.load(os.environ, report)
-    if any(name.startswith("OTEL_") for name in os.environ):
+    # Those of exporters are looked at where spans are sent.
+    if any(name.startswith("OTEL_") and not name.startswith("OTEL_EXPORTER_") for name in os.environ):
         from ray_tracing_hooks import _standard  # noqa: PLC0415  most processes have none of them
 
         _standard.check(os.environ, report)

@@ -26,13 +26,15 @@ HOOKS = {
     "batch, OTLP": "usual_hook:setup",
 }
 
+RESULT = "RESULT "
+
 
 def setup() -> None:
     """A hook that does nothing."""
 
 
 def drive(script: str, lane: str, collector: str, *arguments: object, **variables: str) -> Any:
-    """What ``script`` prints as its last line, in JSON, when it is the driver of a lane."""
+    """What ``script`` prints after :data:`RESULT`, in JSON, when it is the driver of a lane."""
     with tempfile.TemporaryDirectory(prefix="rth-", ignore_cleanup_errors=True) as folder:
         environment = {
             **os.environ,
@@ -52,7 +54,8 @@ def drive(script: str, lane: str, collector: str, *arguments: object, **variable
             if done.returncode:
                 log.seek(0)
                 raise SystemExit(f"the driver of {lane!r} failed:\n{log.read()}")
-    return json.loads(done.stdout.splitlines()[-1])
+    # Ray prints there too.
+    return json.JSONDecoder().raw_decode(done.stdout.rpartition(RESULT)[2])[0]
 
 
 @contextmanager
@@ -63,8 +66,10 @@ def cluster(hook: str) -> Iterator[None]:
     ray.init(
         "local", num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=80_000_000, **options
     )
-    yield
-    ray.shutdown()
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 @contextmanager
@@ -73,8 +78,10 @@ def collector() -> Iterator[str]:
     command = [sys.executable, str(HERE / "shipper_throughput.py"), "--collect", "grpc"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        process.terminate()
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        finally:
+            process.terminate()
 
 
 def progress(text: str) -> None:

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from worker_lanes import HOOKS, LOCAL, UNTRACED, cluster, collector, drive, progress
+from worker_lanes import HOOKS, LOCAL, RESULT, UNTRACED, cluster, collector, drive, progress
 
 GROUP = 5
 """So many workers start at once: few, since they share the processors."""
@@ -70,7 +70,7 @@ def run(lane: str, count: int) -> None:
         for row in found:
             (log,) = logs.glob(f"worker-*-{row['pid']}.err")
             row["imports"] = imports(log.read_text(encoding="utf-8", errors="replace"), row.get("modules", []))
-    print(json.dumps(found))
+    print(RESULT + json.dumps(found))
 
 
 def imports(log: str, modules: list[str]) -> dict[str, int]:

@@ -66,9 +66,11 @@ matrix-%:
 	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) TESTS="$(MATRIX_TESTS)"
 
 .PHONY: bench
-bench: $(PACKAGE) ## Measure what tracing costs, beside other hooks: rates of calls, recording, sending
+bench: $(PACKAGE) ## Measure what tracing costs, beside other hooks: rates of calls, recording, sending, workers
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/record_cost.py
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/shipper_throughput.py
+	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/worker_start.py
+	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/worker_memory.py
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/calls $(ARGS)
 
 .PHONY: soak
@@ -129,7 +131,9 @@ $(DEPENDENCIES): pyproject.toml | $(BIN)/python
 	@$(call install,'.[dev]' 'ray==$(RAY)')
 	@touch $@
 
+# To bytecode, as pip does and uv does not: otherwise every process compiles it, where PYTHONDONTWRITEBYTECODE is set.
 $(PACKAGE): $(SOURCES) $(DEPENDENCIES)
 	@echo "==> Building and installing the package"
 	@$(call install,--no-deps --no-build-isolation --force-reinstall .)
+	@$(BIN)/python -m compileall -q $(VENV)/lib/python3.*/site-packages/ray_tracing_hooks
 	@touch $@

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-_UNSAFE = re.compile(r"[^\x20-\x7e]")
+_UNSAFE = r"[^\x20-\x7e]"
 _UNSAFE_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Control and formatting characters (ESC, bidirectional overrides, zero-width), lone surrogates, line separators."""
 
 
 def safe(text: str, *, ascii_only: bool = False) -> str:
     """The text with everything escaped that could command a terminal, begin a line or hide what it says."""
-    return _UNSAFE.sub(lambda found: _escape(found[0], ascii_only), text)
+    return re.sub(_UNSAFE, lambda found: _escape(found[0], ascii_only), text)
 
 
 def _escape(character: str, ascii_only: bool) -> str:

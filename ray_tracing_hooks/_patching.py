@@ -54,3 +54,11 @@ class Patches:
                 vars(owner).pop(name, None)
             else:
                 setattr(owner, name, original)
+
+
+def in_place(patch: Callable[..., bool], patches: Patches, *callbacks: Callable[[], None]) -> bool:
+    """Whether this Ray has every place that ``patch`` wraps. One in a module or class that has moved is not there."""
+    try:
+        return patch(patches, *callbacks)
+    except (ImportError, AttributeError):
+        return False

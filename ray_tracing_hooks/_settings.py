@@ -7,16 +7,10 @@ default. An empty value counts as unset. Nothing is read when this module is imp
 
 from __future__ import annotations
 
-import errno
-import io
-import os
 import re
-import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._values import (
     BOOLEAN,
     NAMES,
@@ -36,28 +30,33 @@ from ray_tracing_hooks._values import (
 
 PREFIX = "RAY_TRACING_"
 _CONFIG = "config"
-_LARGEST_FILE = 64 << 10
-_QUOTED = re.compile(r"'[^']{3,}'")
-_NAME = re.compile(r"[\w.-]{1,50}")
+_NAME = r"[\w.-]{1,50}"
 
 T = TypeVar("T")
 D = TypeVar("D")
 
 
-class Setting(NamedTuple):
+class Setting:
     """One row of the table. A ``default`` of None means unset, and then ``unset`` says what happens.
 
     ``standard`` is the OTEL_* variable that counts where neither ours nor the file says anything.
     """
 
-    name: str
-    variable: str
-    kind: Kind[Any]
-    default: Any
-    meaning: str
-    unset: str = ""
-    standard: str = ""
-    secret: bool = False
+    __slots__ = ("default", "kind", "meaning", "name", "secret", "standard", "unset", "variable")
+
+    def __init__(
+        self, kind: Kind[Any], default: Any, meaning: str, unset: str = "", *, standard: str = "", secret: bool = False
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.meaning = meaning
+        self.unset = unset
+        self.standard = standard
+        self.secret = secret
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        self.variable = PREFIX + name.upper()
 
     def text(self, value: object) -> str:
         """The value as a user would write it; for None, what being unset means."""
@@ -67,14 +66,16 @@ class Setting(NamedTuple):
 def _setting(
     kind: Kind[T], default: D, meaning: str, unset: str = "", *, standard: str = "", secret: bool = False
 ) -> T | D:
-    metadata = {"kind": kind, "meaning": meaning, "unset": unset, "standard": standard, "secret": secret}
-    found: T | D = field(default=default, metadata=metadata, repr=not secret)
-    return found
+    """A row, for mypy the value that a process has there."""
+    row: Any = Setting(kind, default, meaning, unset, standard=standard, secret=secret)
+    value: T | D = row
+    return value
 
 
-@dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings of a process. Sizes are in bytes, times in seconds, paths absolute; what stands here is right."""
+
+    # No dataclass: one of this size takes more than a millisecond to make, in every worker.
 
     exporters: tuple[str, ...] = _setting(
         NAMES,
@@ -125,11 +126,25 @@ class Settings:
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of going on without it")
 
+    def __init__(self, **values: Any) -> None:
+        """These by their names, and the defaults of all others."""
+        vars(self).update({row.name: row.default for row in SETTINGS} | values)
 
-SETTINGS: tuple[Setting, ...] = tuple(
-    Setting(name=row.name, variable=PREFIX + row.name.upper(), default=row.default, **row.metadata)
-    for row in fields(Settings)
-)
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"settings cannot be changed: {name}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Settings) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        told = [f"{row.name}={getattr(self, row.name)!r}" for row in SETTINGS if not row.secret]
+        return f"Settings({', '.join(told)})"
+
+
+SETTINGS: tuple[Setting, ...] = tuple(row for row in vars(Settings).values() if isinstance(row, Setting))
 
 
 def load(environ: Mapping[str, str], problem: Callable[[str], None]) -> Settings:
@@ -149,10 +164,14 @@ def load_with_sources(environ: Mapping[str, str], problem: Callable[[str], None]
     values, sources = {_CONFIG: file}, {_CONFIG: source}
     in_file: Mapping[object, object] = {}
     if file is not None:
+        # Only who names a file pays for this.
+        from ray_tracing_hooks._errors import SettingError  # noqa: PLC0415
+        from ray_tracing_hooks._settings_file import contents  # noqa: PLC0415
+
         try:
-            in_file = _contents(file)
+            in_file = contents(file)
         except SettingError as error:
-            problem(str(error))
+            problem(f"{config.variable}={shown(file)} is ignored: {error}; using the variables and defaults.")
     for name, setting in others.items():
         given = _from_variable(setting, environ)
         if not empty(in_file.get(name)):
@@ -187,55 +206,6 @@ def _choose(setting: Setting, given: list[Given], problem: Callable[[str], None]
     return value, source or "default"
 
 
-def _contents(file: str) -> Mapping[object, object]:
-    """The mapping in a YAML file; an empty file holds an empty one. Raises SettingError."""
-    import yaml  # noqa: PLC0415 - only who names a file pays for it
-
-    class Loader(yaml.SafeLoader):
-        def flatten_mapping(self, node: yaml.MappingNode) -> None:
-            # A few lines of merges within merges take years and any memory.
-            if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
-                raise yaml.constructor.ConstructorError(None, None, "'<<' is not read", node.start_mark)
-            super().flatten_mapping(node)
-
-    ignored = f"{PREFIX}{_CONFIG.upper()}={shown(file)} is ignored"
-    instead = "using the variables and defaults."
-    try:
-        # As a stream: of text YAML's errors quote the line, and there may be a password in it.
-        loader = Loader(io.BytesIO(_bytes(file)))
-        loader.name = file
-        try:
-            contents = loader.get_single_data()
-        finally:
-            loader.dispose()
-    except OSError as error:
-        raise SettingError(f"{ignored}: the file cannot be read ({error.strerror}); {instead}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = _QUOTED.sub("'...'", " ".join(str(error).split()))
-        if not isinstance(error, yaml.YAMLError):
-            reason = (
-                "it nests too deep" if isinstance(error, RecursionError) else "a date or number that does not exist"
-            )
-        raise SettingError(f"{ignored}: the file is not YAML that can be read ({reason}); {instead}") from None
-    if contents is None:
-        return {}
-    if not isinstance(contents, dict):
-        expected = "expected settings and their values, such as 'local_dir: /data/spans'"
-        raise SettingError(f"{ignored}: {expected}, but the file holds a {type(contents).__name__}; {instead}")
-    return contents
-
-
-def _bytes(file: str) -> bytes:
-    """The contents of a settings file. Never waits, as reading a FIFO would. Raises OSError."""
-    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is not a file", file)
-        found = stream.read(_LARGEST_FILE + 1)
-    if len(found) > _LARGEST_FILE:
-        raise OSError(errno.EFBIG, f"it is larger than {_LARGEST_FILE >> 10} KiB", file)
-    return found
-
-
 def _report_unknown(
     environ: Mapping[str, str], in_file: Mapping[object, object], file: str | None, problem: Callable[[str], None]
 ) -> None:
@@ -249,7 +219,7 @@ def _report_unknown(
     for key in in_file:
         if key not in keys:
             # What is no name may be a whole line, with its value.
-            name = str(key) if isinstance(key, int) or (isinstance(key, str) and _NAME.fullmatch(key)) else ""
+            name = str(key) if isinstance(key, int) or (isinstance(key, str) and re.fullmatch(_NAME, key)) else ""
             what = f"unknown setting {shown(key)}" if name else "a setting that is no name"
             problem(f"{file}: {what} is ignored; {_closest(name.lower(), keys)}")
 

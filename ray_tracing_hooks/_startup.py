@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import hashlib
-import json
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ray_tracing_hooks import _guard, names
-from ray_tracing_hooks._guard import guarded, logger, report
-from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._private import open_file, open_folder
+from ray_tracing_hooks import _guard
+from ray_tracing_hooks._guard import guarded, report
+from ray_tracing_hooks._patching import Patches, in_place
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import Span
-
-    from ray_tracing_hooks._ray.process import RayProcess
-    from ray_tracing_hooks._record.recorder import Recorder
-    from ray_tracing_hooks._settings import Settings
-    from ray_tracing_hooks._ship.plan import ShipPlan
-    from ray_tracing_hooks._spool.writer import SpoolWriter
-
-_FOLDER = "ray_tracing_hooks"
+    from ray_tracing_hooks._connection import Connection
 
 _lock = threading.RLock()
 """Threads may call hooks at the same time."""
@@ -83,7 +66,11 @@ def stop() -> None:
 
 def _start(exporters: tuple[str, ...] | None) -> None:
     global _exporters  # noqa: PLW0603  the hook is one for the process
-    from ray_tracing_hooks._ray import cluster, native, process  # noqa: PLC0415  nothing of Ray before the guard
+    from ray_tracing_hooks._ray import process  # noqa: PLC0415  nothing of Ray before the guard
+
+    if process.moves_objects():
+        return  # nothing runs there that has a span
+    from ray_tracing_hooks._ray import cluster, native  # noqa: PLC0415  no more than is needed in such a process
 
     mode = process.mode()
     if mode is None:
@@ -104,19 +91,11 @@ def _start(exporters: tuple[str, ...] | None) -> None:
         return
     _exporters = exporters
     # First what keeps a process in working order whatever fails below: Ray's own tracing off, since it breaks programs.
-    connections_are_seen = _in_place(native.patch, _patches, _reconnected)
+    connections_are_seen = in_place(native.patch, _patches, _reconnected)
     _connect(mode, hook_runs=cluster.is_connecting())
     # Only now, since a connected worker says nothing that another has said.
     if not connections_are_seen:
         report("this version of Ray connects in another way than those known: a second ray.init() is not traced")
-
-
-def _in_place(patch: Callable[..., bool], patches: Patches, *callbacks: Callable[[], None]) -> bool:
-    """Whether this Ray has every place that ``patch`` wraps. One in a module or class that has moved is not there."""
-    try:
-        return patch(patches, *callbacks)
-    except (ImportError, AttributeError):
-        return False
 
 
 def _reconnected() -> None:
@@ -137,7 +116,7 @@ def _connect(mode: int | None, *, hook_runs: bool) -> None:
     from ray_tracing_hooks._ray import arguments, cluster, process  # noqa: PLC0415
 
     # Callers are understood whatever fails below, since they send their context all the same.
-    contexts_travel = _in_place(arguments.patch, _connection_patches)
+    contexts_travel = in_place(arguments.patch, _connection_patches)
     cluster.look(hook_runs=hook_runs)
     if not contexts_travel:
         cluster.all_traced = False  # what carries nothing need not be what may
@@ -153,17 +132,28 @@ def _connect(mode: int | None, *, hook_runs: bool) -> None:
 def _trace() -> None:
     global _connection  # noqa: PLW0603  a process is connected to one cluster at a time
     from ray_tracing_hooks import _settings  # noqa: PLC0415
+    from ray_tracing_hooks._connection import Connection, reporter  # noqa: PLC0415
     from ray_tracing_hooks._ray.process import describe  # noqa: PLC0415
 
     process = describe()
-    _guard.set_reporter(_reporter(process))
+    _guard.set_reporter(reporter(process))
     settings = _settings.load(os.environ, report)
-    if any(name.startswith("OTEL_") for name in os.environ):
+    # Those of exporters are looked at where spans are sent.
+    if any(name.startswith("OTEL_") and not name.startswith("OTEL_EXPORTER_") for name in os.environ):
         from ray_tracing_hooks import _standard  # noqa: PLC0415  most processes have none of them
 
         _standard.check(os.environ, report)
     _guard.set_strict(settings.strict)
-    _connection = Connection(process, settings, os.environ)
+    _connection = Connection(
+        process,
+        settings,
+        os.environ,
+        exporters=_exporters,
+        patches=_connection_patches,
+        lasting_patches=_patches,
+        on_disconnecting=_disconnecting,
+        on_disconnected=_disconnected,
+    )
 
 
 def _disconnecting() -> None:
@@ -193,348 +183,3 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-
-
-class Connection:
-    """Tracing of this process from ``ray.init`` to ``ray.shutdown``."""
-
-    def __init__(self, process: RayProcess, settings: Settings, environ: Mapping[str, str]) -> None:
-        self.process = process
-        self.settings = settings
-        self._root: Span | None = None
-        self._before_root: Context | None = None
-        self._is_terminated = False
-        self._put_sigterm_back: Callable[[], None] = lambda: None
-        from ray_tracing_hooks._ship.environment import of_delivery  # noqa: PLC0415
-        from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
-
-        self._disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-        exporters = settings.exporters if _exporters is None else _exporters
-        if self._disabled:
-            exporters = ()
-        self._environ = of_delivery(environ)
-        if settings.jaeger_endpoint is not None:
-            self._environ["RAY_TRACING_JAEGER_ENDPOINT"] = settings.jaeger_endpoint
-        self._flush_left = settings.flush_timeout
-        self._plan = self._make_plan(exporters)
-        self._spool = self._make_spool() if exporters else None
-        self._writer: SpoolWriter | None = None
-        self._recorder: Recorder | None = None
-        self._instrument(environ)
-        # What fails from here on leaves a connection that records, and delivers at its end.
-        if self._spool is not None:
-            with guarded("starting delivery"):
-                ensure_running(self._spool, self._plan, self._environ)
-        if process.is_driver and not process.is_internal:
-            with guarded("finding out where spans go"):
-                self._say()
-
-    def _make_plan(self, exporters: tuple[str, ...]) -> ShipPlan:
-        from ray_tracing_hooks._ship.environment import digest  # noqa: PLC0415
-        from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415
-
-        process, settings = self.process, self.settings
-        log = os.path.join(process.session_dir, "logs", f"{_FOLDER}-{process.node_id[:8]}")
-        session = process.session_name.removeprefix("session_")
-        return ShipPlan(
-            exporters=exporters,
-            local_dir=settings.local_dir,
-            local_file_max_bytes=settings.local_file_max_bytes,
-            local_max_bytes=settings.local_max_bytes,
-            spool_max_bytes=settings.spool_max_bytes,
-            raylet_socket=process.raylet_socket.removeprefix("unix://") or None,
-            log_file=f"{log}.log",
-            label=f"{session}-{process.node_id[:8]}",
-            jaeger_protocol=settings.jaeger_protocol,
-            console_file=f"{log}-console.out",
-            environment=digest(self._environ, exporters),
-        )
-
-    def _make_spool(self) -> str | None:
-        """The spool folder of this node and plan: processes with other settings have another, and another shipper."""
-        plan = json.dumps(asdict(self._plan), sort_keys=True, default=list)
-        name = f"{self.process.node_id[:12]}-{hashlib.sha256(plan.encode()).hexdigest()[:8]}"
-        ours = _folders(self.process.session_dir)
-        folders = [self.settings.spool_dir, *ours] if self.settings.spool_dir else [*ours]
-        for folder, following in zip(folders, [*folders[1:], None], strict=True):
-            spool = os.path.join(folder, name)
-            # What is ours alone is so from our own folder on. The one that a user names may be shared.
-            problem = (make_private_folder(folder) if folder in ours else None) or make_private_folder(spool)
-            if problem is None:
-                return spool
-            report(
-                f"the spool folder cannot be used: {problem}; "
-                + (f"using {following!r}" if following else "nothing is recorded")
-            )
-        return None
-
-    def _instrument(self, environ: Mapping[str, str]) -> None:
-        from ray_tracing_hooks._ray import (  # noqa: PLC0415
-            actors,
-            driver,
-            errors,
-            execution,
-            shortcuts,
-            signatures,
-            tasks,
-            tracing,
-        )
-        from ray_tracing_hooks._record import sampling, wire  # noqa: PLC0415
-        from ray_tracing_hooks._record.limits import SpanLimits  # noqa: PLC0415
-        from ray_tracing_hooks._record.recorder import Recorder  # noqa: PLC0415
-        from ray_tracing_hooks._sdk import bridge, resource  # noqa: PLC0415
-        from ray_tracing_hooks._spool.writer import SpoolWriter, segment_bytes  # noqa: PLC0415
-
-        limits = SpanLimits.from_environment(environ)
-        sampler = sampling.from_environment(environ)
-        if sampler is None:
-            from ray_tracing_hooks._sdk.sampling import from_sdk  # noqa: PLC0415
-
-            sampler = from_sdk()
-        parts = self.settings.ray if self._spool is not None else frozenset()
-        known = resource.attributes(self.process.resource_attributes(), environ)
-        self._writer = SpoolWriter(
-            self._spool or os.devnull,
-            segment_bytes=segment_bytes(self.settings.spool_max_bytes),
-            on_problem=report,
-            watch=self._keep_shipped,
-            of_child=resource.of_child(known),
-        )
-        self._recorder = recorder = Recorder(
-            self._writer,
-            resource=wire.resource(known),
-            scope=wire.scope(names.SCOPE, known[names.DISTRO_VERSION]),
-            sampler=sampler,
-            limits=limits,
-        )
-        tracing.active = tracing.Tracing(
-            recorder,
-            self.process,
-            parts=parts,
-            include=self.settings.include,
-            exclude=self.settings.exclude,
-        )
-        for lost, patch, *callbacks in (
-            ("the end of a driver is not noticed", driver.patch, _disconnecting, _disconnected),
-            ("calls of tasks are not traced", tasks.patch),
-            ("calls of actors are not traced", actors.patch),
-            ("tasks and actors are not traced where they run", execution.patch),
-            ("tracebacks from tasks have lines of this package", errors.patch),
-        ):
-            if not _in_place(patch, _connection_patches, *callbacks):
-                report(f"{lost}: Ray {self.process.ray_version} has changed the place where that is done")
-                if patch in {tasks.patch, actors.patch}:
-                    tracing.active.shares_job_trace = False
-        for patch in (signatures.patch, shortcuts.patch):  # without them calls are slower, and nothing is lost
-            _in_place(patch, _connection_patches)
-        if self._spool is not None:
-            bridge.install(recorder, self._writer, known, _patches, self._targets)
-            if self.settings.instrument:
-                from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
-
-                instrumentors.instrument(self.settings.instrument, environ, report)
-        is_users = self.process.is_driver and not self.process.is_internal
-        if is_users and self.settings.root_span and self._spool is not None:
-            self._begin_root_span()
-
-    def _targets(self) -> frozenset[str]:
-        from ray_tracing_hooks._ship.destinations import otlp_targets  # noqa: PLC0415  needed by few programs
-
-        return otlp_targets(self._plan, self._environ)
-
-    def _begin_root_span(self) -> None:
-        from opentelemetry import context, trace  # noqa: PLC0415
-
-        from ray_tracing_hooks._ray import driver, tracing  # noqa: PLC0415
-
-        assert tracing.active is not None
-        self._put_sigterm_back = driver.notice_sigterm(self._sigterm)
-        current = context.get_current()
-        self._root = tracing.active.start_root_span(os.path.basename(sys.argv[0]) or "python", current)
-        tracing.active.publish_job_trace()
-        # In this thread for the spans of the API; Ray's calls find it from every thread.
-        self._before_root = current
-        context.attach(trace.set_span_in_context(self._root, current))
-
-    def end_root_span(self) -> None:
-        """End the span of this driver; its error is an uncaught exception or SIGTERM, if that ends the interpreter."""
-        from opentelemetry import context, trace  # noqa: PLC0415
-
-        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
-        from ray_tracing_hooks._record.span import RecordedSpan  # noqa: PLC0415
-
-        root, self._root = self._root, None
-        if root is None:
-            return
-        error = getattr(sys, "last_value", None)
-        if isinstance(error, (Exception, KeyboardInterrupt)) and isinstance(root, RecordedSpan):
-            root.fail(error, error.__traceback__)
-        elif self._is_terminated:
-            root.set_status(trace.StatusCode.ERROR, "driver died: SIGTERM")
-            root.set_attribute(names.ERROR_TYPE, names.DRIVER_DIED)
-        root.end()
-        if tracing.active is not None:
-            tracing.active.recorder.fallback = None
-        if trace.get_current_span() is root and self._before_root is not None:
-            context.attach(self._before_root)
-
-    def _sigterm(self) -> None:
-        self._is_terminated = True
-
-    def _keep_shipped(self) -> None:
-        """Replace a shipper that was killed, and tell the user what it has to say."""
-        from ray_tracing_hooks._ship.flush import news  # noqa: PLC0415
-        from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
-
-        if self._spool is not None:
-            with guarded("looking after the shipper"):
-                ensure_running(self._spool, self._plan, self._environ, patient=True)
-                for text in news(self._spool):
-                    report(text)
-
-    def _say(self) -> None:
-        """Tell the user where spans go, and what is wrong with that."""
-        if self._disabled:
-            logger.info("ray_tracing_hooks: tracing is off (OTEL_SDK_DISABLED)")
-        if self._spool is None:
-            return
-        from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  workers need not know
-
-        places, problems = destinations(self._plan, self._environ)
-        for problem in problems:
-            report(problem)
-        if places:
-            logger.info("ray_tracing_hooks: tracing is on, spans go to %s", ", ".join(places))
-        else:
-            logger.info("ray_tracing_hooks: tracing is on, spans wait in %s until they can be delivered", self._spool)
-
-    def check_exporters(self, exporters: tuple[str, ...] | None) -> None:
-        """Say that another hook than the one that traces this process changes nothing."""
-        wanted = self.settings.exporters if exporters is None else exporters
-        if wanted != self._plan.exporters and not self._disabled:
-            report(
-                f"this process is traced already, with the exporters {', '.join(self._plan.exporters) or 'none'}; "
-                f"a second hook, with {', '.join(wanted) or 'none'}, changes nothing: name several exporters in "
-                "RAY_TRACING_EXPORTERS for ray_tracing_hooks:setup"
-            )
-
-    def stop(self) -> None:
-        """Stop recording, and in a driver wait until what has been recorded is delivered."""
-        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
-
-        tracing.active = None
-        self._put_sigterm_back()
-        if self._writer is None or self._spool is None:
-            return
-        self._writer.close()
-        if self.process.is_driver:
-            self._flush(until_writers_end=False)
-
-    def leave_to_parent(self) -> None:
-        """For a forked child, which has none of this connection but the place where its own spans go."""
-        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
-
-        tracing.active = None
-        if self._recorder is not None:
-            self._recorder.leave_to_parent()
-
-    def close(self) -> None:
-        """Stop tracing Ray, and in a driver wait until this node's spans have been delivered.
-
-        Spans of the API go on being recorded: a user's span may end after ``ray.shutdown()``.
-        """
-        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
-
-        tracing.active = None
-        self._put_sigterm_back()
-        if self._writer is None or self._spool is None:
-            return
-        self._writer.close()
-        if self.process.is_driver:
-            self._flush(until_writers_end=self.process.owns_cluster)
-            atexit.register(self._flush_late_spans)
-
-    def _flush_late_spans(self) -> None:
-        assert self._writer is not None
-        assert self._spool is not None
-        if self._writer.is_open:
-            self._writer.close()
-            with guarded("delivering the last spans of this driver"):
-                self._flush(until_writers_end=False)
-        # The shipper leaves the folder to a process that may still write into it.
-        with contextlib.suppress(OSError):
-            os.rmdir(self._spool)
-
-    def _flush(self, *, until_writers_end: bool) -> None:
-        """Wait for delivery. All flushes of a connection together take no longer than the setting allows."""
-        from ray_tracing_hooks._ship.flush import flush  # noqa: PLC0415
-        from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
-        from ray_tracing_hooks._spool.reader import segments  # noqa: PLC0415
-
-        assert self._spool is not None
-        deadline = time.monotonic() + self._flush_left
-        if self._flush_left <= 0 or not segments(self._spool):
-            return
-        ensure_running(self._spool, self._plan, self._environ)
-        result = flush(self._spool, self._flush_left, until_writers_end=until_writers_end)
-        if not result.running and segments(self._spool):
-            # The one that ran was about to end; another takes its place.
-            ensure_running(self._spool, self._plan, self._environ)
-            result = flush(self._spool, max(0.0, deadline - time.monotonic()), until_writers_end=until_writers_end)
-        self._flush_left = deadline - time.monotonic()
-        if not result.running and not segments(self._spool):
-            return
-        for text in (*result.problems, *result.waiting):
-            report(text)
-        if not result.done and not result.problems and not result.waiting:
-            timeout = self.settings.flush_timeout
-            report(f"not all spans were delivered within {timeout:g} s (RAY_TRACING_FLUSH_TIMEOUT); delivery goes on")
-
-
-def _reporter(process: RayProcess) -> Callable[[str], None]:
-    """In a driver: a warning. In a worker: a warning that no other process of the node has given, since Ray shows the
-    log of every worker in the driver.
-    """
-
-    def tell(message: str) -> None:
-        mark = "said-" + hashlib.sha256(message.encode("utf-8", "replace")).hexdigest()[:16]
-        if _is_first(mark, process.session_dir) or process.is_driver:
-            logger.warning("ray_tracing_hooks: %s", message)
-
-    return tell
-
-
-def _is_first(mark: str, session_dir: str) -> bool:
-    """Make a file of this name, unless there is one. Where that cannot be known: better said twice than not at all."""
-    for path in _folders(session_dir):
-        with contextlib.suppress(OSError):
-            folder = open_folder(path)
-            try:
-                os.close(open_file(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder))
-            except FileExistsError:
-                return False
-            finally:
-                os.close(folder)
-            return True
-    return True
-
-
-def _folders(session_dir: str) -> tuple[str, str]:
-    """The folder of this user's files in a Ray session, and the one to use where that is somebody else's.
-
-    Ray lets every user write to its session, and join the cluster of another one.
-    """
-    folder = os.path.join(session_dir, _FOLDER)
-    return folder, f"{folder}-{os.geteuid()}"
-
-
-def make_private_folder(path: str) -> str | None:
-    """Make a folder that only this user can enter; what is wrong with it, or None.
-
-    Spool files are read and sent on, so nobody else may be able to put one there.
-    """
-    try:
-        os.close(open_folder(path))
-    except OSError as error:
-        return f"{path!r}: {error.strerror}"
-    return None

@@ -135,12 +135,12 @@ def _read_boolean(value: object) -> bool:
     raise ValueError
 
 
-_SIZE = re.compile(r"(\d{1,20})(\.\d{1,20})?\s*(?:([kmgt])(i?))?b?", re.ASCII | re.IGNORECASE)
+_SIZE = r"(\d{1,20})(\.\d{1,20})?\s*(?:([kmgt])(i?))?b?"
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def _read_size(value: object) -> int:
-    match = _SIZE.fullmatch(_scalar(value))
+    match = re.fullmatch(_SIZE, _scalar(value), re.ASCII | re.IGNORECASE)
     if match is None:
         raise ValueError
     whole, fraction, letter, binary = match.groups()

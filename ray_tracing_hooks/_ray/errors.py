@@ -15,7 +15,7 @@ from ray_tracing_hooks._patching import Patches
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 # A frame is its "File" line and the indented source and caret lines below it.
-_FRAME = re.compile(rf'^  File "{re.escape(_FOLDER + os.sep)}[^"\n]*", line \d+, in .*\n(?:    .*\n)*', re.MULTILINE)
+_FRAME = rf'^  File "{re.escape(_FOLDER + os.sep)}[^"\n]*", line \d+, in .*\n(?:    .*\n)*'
 
 
 def patch(patches: Patches) -> bool:
@@ -44,4 +44,4 @@ def hide_frame(error: BaseException) -> None:
 
 def without_our_frames(text: str) -> str:
     """A formatted traceback without the frames of this folder."""
-    return _FRAME.sub("", text) if _FOLDER in text else text
+    return re.sub(_FRAME, "", text, flags=re.MULTILINE) if _FOLDER in text else text

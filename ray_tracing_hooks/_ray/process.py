@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ray_tracing_hooks import names
 
 DRIVER, WORKER = 0, 1
-"""``ray._private.worker.SCRIPT_MODE`` and ``WORKER_MODE``; spill and restore workers are 2 and 3."""
+"""``ray._private.worker.SCRIPT_MODE`` and ``WORKER_MODE``."""
 
 
 class RayProcess(NamedTuple):
@@ -71,6 +71,13 @@ def mode() -> int | None:
     worker = sys.modules.get("ray._private.worker")
     value: int | None = worker.global_worker.mode if worker is not None else None
     return value
+
+
+def moves_objects() -> bool:
+    """Whether this process is a worker that only moves objects to the disk and back, and never runs a task."""
+    worker = sys.modules.get("ray._private.worker")
+    # By name: older versions of Ray have other numbers for these.
+    return mode() in {getattr(worker, name, "unknown") for name in ("SPILL_WORKER_MODE", "RESTORE_WORKER_MODE")}
 
 
 def describe() -> RayProcess:

@@ -98,7 +98,7 @@ def _host() -> dict[str, str]:
     machine = os.uname().machine
     found = {"host.arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)}
     try:
-        with open("/etc/machine-id", encoding="ascii") as file:
+        with open("/etc/machine-id", encoding="utf-8") as file:
             host_id = file.read().strip()
     except (OSError, ValueError):
         host_id = ""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 
 _PREFIXES = ("OTEL_EXPORTER_", "OTEL_BSP_", "OTEL_PYTHON_EXPORTER_", "RAY_TRACING_JAEGER_ENDPOINT")
-_OTHER_SIGNALS = re.compile("OTEL_EXPORTER_OTLP_(METRICS|LOGS|PROFILES)_")
+_OTHER_SIGNALS = tuple(f"OTEL_EXPORTER_OTLP_{signal}_" for signal in ("METRICS", "LOGS", "PROFILES"))
 _NAMES = frozenset(
     {
         "http_proxy",
@@ -32,7 +31,7 @@ def of_delivery(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_of_delivery(name: str) -> bool:
-    return (name.startswith(_PREFIXES) and not _OTHER_SIGNALS.match(name)) or name.lower() in _NAMES
+    return (name.startswith(_PREFIXES) and not name.startswith(_OTHER_SIGNALS)) or name.lower() in _NAMES
 
 
 def digest(environ: Mapping[str, str], exporters: Sequence[str]) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields
+from typing import NamedTuple
 
 from ray_tracing_hooks._private import read_file
 from ray_tracing_hooks._ship.files import PLAN, write_atomically
 
 
-@dataclass(frozen=True)
-class ShipPlan:
+class ShipPlan(NamedTuple):
     """The plan of one spool folder, in its ``plan.json``.
 
     Attributes:
@@ -41,9 +40,13 @@ class ShipPlan:
     log_file: str | None = None
     label: str = "spans"
     jaeger_protocol: str = "otlp-grpc"
-    jaeger_endpoint: str | None = field(default=None, repr=False)
+    jaeger_endpoint: str | None = None
     console_file: str | None = None
     environment: str = ""
+
+    def __repr__(self) -> str:
+        # Without what may be a secret.
+        return f"ShipPlan({self.label}, {', '.join(self.exporters)})"
 
     @property
     def logs(self) -> str | None:
@@ -52,15 +55,14 @@ class ShipPlan:
 
     def store(self, spool_dir: str) -> None:
         """Write the plan for the shipper of this spool folder. Raises OSError."""
-        write_atomically(os.path.join(spool_dir, PLAN), json.dumps(asdict(self)))
+        write_atomically(os.path.join(spool_dir, PLAN), json.dumps(self._asdict()))
 
     @classmethod
     def load(cls, spool_dir: str) -> ShipPlan:
         """The plan in this spool folder. Raises OSError, or ValueError for what is no plan."""
         found = json.loads(read_file(os.path.join(spool_dir, PLAN)))
-        known = {row.name for row in fields(cls)}
         try:
-            values = {name: value for name, value in found.items() if name in known}
+            values = {name: value for name, value in found.items() if name in cls._fields}
             return cls(**{**values, "exporters": tuple(found["exporters"])})
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"{os.path.join(spool_dir, PLAN)!r} is no plan of a shipper: {error!r}") from error

@@ -55,7 +55,7 @@ FORKED = "-fork"
 SUFFIX = ".spool"
 ASIDE = "aside"
 
-_HEADER = re.compile(rb"RTHSPL([0-9A-Z])\n")
+_HEADER = rb"RTHSPL([0-9A-Z])\n"
 
 FRAME = struct.Struct("<IIB")
 U16 = struct.Struct("<H")
@@ -86,7 +86,7 @@ def segment_name(process: str, sequence: int) -> str:
 
 def version(head: bytes) -> str | None:
     """The version of the format, by the first bytes of a file; None for a file that has no such header."""
-    found = _HEADER.match(head)
+    found = re.match(_HEADER, head)
     return found[1].decode() if found else None
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
-from support import HOOK, await_spans, by_name, run_program
+from support import HOOK, await_spans, by_name, run_program, spans_in
 
 
 def test_every_process_thread_and_handler_of_a_program_records(tmp_path: Path) -> None:
@@ -74,3 +75,20 @@ def test_every_process_thread_and_handler_of_a_program_records(tmp_path: Path) -
             assert span.resource["ray.worker.process_type"] == above.resource["ray.worker.process_type"]
     (outlived,) = by_name(spans, "of a coroutine that outlives its call")
     assert outlived.end_ns > by_id[outlived.parent_id].end_ns
+
+
+def test_workers_that_spill_and_restore_objects_are_left_alone(tmp_path: Path) -> None:
+    """Ray calls the hook in them too, and there is nothing to trace."""
+    said = tmp_path / "said"
+    said.mkdir()
+    run = run_program("spilling", RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), SPILLING_FOLDER=str(said))
+    is_right, modes = run.result
+    assert is_right
+    found = [json.loads(path.read_text()) for path in said.iterdir()]
+    assert {row["mode"] for row in found} == {0, 1, *modes}, "there was no such worker"
+    for row in found:
+        if row["mode"] in modes:
+            assert row["same"]
+            assert len(row["modules"]) <= 10
+            assert "ray_tracing_hooks._connection" not in row["modules"]
+    assert len(by_name(spans_in(tmp_path / "spans"), "__main__.length ray.remote_worker")) == 10

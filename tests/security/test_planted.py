@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ray_tracing_hooks import _startup
+from ray_tracing_hooks import _connection
 from ray_tracing_hooks._private import NO_OTHER_WRITER, inside, open_file, open_folder
 from ray_tracing_hooks._settings import Settings
 from ray_tracing_hooks._ship.files import LOCK, PLAN, take_lock
@@ -424,7 +424,7 @@ def test_what_is_no_plan_is_replaced(tmp_path: Path, victim: Path) -> None:
 
 
 def spool_in(session: Path) -> str | None:
-    connection = object.__new__(_startup.Connection)
+    connection = object.__new__(_connection.Connection)
     connection.process = SimpleNamespace(session_dir=str(session), node_id="f" * 56)  # type: ignore[assignment]
     connection.settings = Settings()
     connection._plan = ShipPlan(("local",), "/out", 1, 1, 1)
@@ -470,8 +470,8 @@ def test_a_session_folder_of_another_user_is_said_and_another_one_used(everybody
 def test_marks_of_what_was_said_go_nowhere_else(tmp_path: Path, victim: Path, plant: Plant) -> None:
     """And what is planted silences nobody."""
     plant(tmp_path / "ray_tracing_hooks", victim)
-    assert _startup._is_first("said-1", str(tmp_path))
-    assert not _startup._is_first("said-1", str(tmp_path))
+    assert _connection._is_first("said-1", str(tmp_path))
+    assert not _connection._is_first("said-1", str(tmp_path))
     if plant is not plant_folder:
         assert (tmp_path / f"ray_tracing_hooks-{os.geteuid()}" / "said-1").exists()
 

@@ -1,0 +1,96 @@
+"""What the hook costs every worker of a cluster. Times vary with the machine: `tests/benchmarks/worker_start.py` has
+them. What makes them, and what must not creep in, does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+MOST_MODULES = 54
+"""Each takes 0.1 to 0.5 ms to import, and six times that where it has to be compiled; a worker's start may take 30 ms
+longer. There are 50 of ours and the version of the API, and room for three more.
+"""
+
+HEAVY = {
+    *("opentelemetry.sdk", "opentelemetry.exporter", "opentelemetry.proto", "google.protobuf", "grpc"),
+    *("requests", "urllib3", "http.client", "ssl", "yaml", "click", "rich", "importlib.metadata"),
+    *("ray_tracing_hooks._standard", "ray_tracing_hooks._ship.flush", "ray_tracing_hooks._ship.sinks"),
+}
+
+PROGRAM = """
+import json, os, subprocess, sys
+# What a worker has imported and done when Ray calls the hook; no cluster is there, and no shipper is to be started.
+import ray._private.workers.default_worker
+from ray.util.tracing import tracing_helper
+
+class Node:
+    session_name, gcs_address, raylet_socket_name = "session_1", "127.0.0.1:1", "/nowhere"
+    def get_session_dir_path(self):
+        return sys.argv[1]
+
+class CoreWorker:
+    def get_current_node_id(self):
+        return ray.NodeID.from_random()
+    def get_worker_id(self):
+        return ray.WorkerID.from_random()
+
+class NoProcess:
+    def __init__(self, *arguments, **options):
+        pass
+    def wait(self):
+        pass
+
+class GcsClient:
+    def internal_kv_multi_get(self, keys, namespace):
+        return {b"tracing_startup_hook": b"ray_tracing_hooks.local:setup"}
+
+worker = ray._private.worker.global_worker
+worker.mode = getattr(ray._private.worker, sys.argv[2])
+worker.node, worker.core_worker, worker.gcs_client = Node(), CoreWorker(), GcsClient()
+subprocess.Popen = NoProcess
+tracing_helper._enable_tracing()
+
+def held():
+    return {"threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd"))}
+
+modules, before = set(sys.modules), held()
+from ray_tracing_hooks.local import setup
+setup()
+found = {name: count - before[name] for name, count in held().items()}
+print(json.dumps({"modules": sorted(set(sys.modules) - modules), **found}))
+os._exit(0)
+"""
+
+
+def hooked(session: Path, mode: str) -> dict[str, Any]:
+    """What the hook adds to a fresh process that looks like a worker of this mode."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAY_TRACING_"))}
+    command = [sys.executable, "-c", PROGRAM, str(session), mode]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_worker_imports_little_and_holds_nothing(tmp_path: Path) -> None:
+    """Until its first span there is no file; the SDK comes when somebody asks for it."""
+    found = hooked(tmp_path, "WORKER_MODE")
+    modules = set(found["modules"])
+    print(*found["modules"])
+    assert "ray_tracing_hooks._ray.execution" in modules, "the hook did nothing"
+    assert not {name for name in modules if any(f"{name}.".startswith(f"{heavy}.") for heavy in HEAVY)}
+    assert len(modules) <= MOST_MODULES
+    assert (found["threads"], found["descriptors"]) == (0, 0)
+
+
+def test_a_worker_that_only_moves_objects_is_left_alone(tmp_path: Path) -> None:
+    """The hook is called in it too."""
+    found = hooked(tmp_path, "SPILL_WORKER_MODE")
+    print(*found["modules"])
+    assert len(found["modules"]) <= 10
+    assert (found["threads"], found["descriptors"]) == (0, 0)
+    assert list(tmp_path.iterdir()) == []

@@ -199,27 +199,34 @@ class Connection:
 
                 instrumentors.instrument(self.settings.instrument, environ, report)
         is_users = self.process.is_driver and not self.process.is_internal
-        if is_users and self.settings.root_span and self._spool is not None:
-            self._begin_root_span()
+        if is_users and self._spool is not None:
+            self._begin_trace(environ)
 
     def _targets(self) -> frozenset[str]:
         from ray_tracing_hooks._ship.destinations import otlp_targets  # noqa: PLC0415  needed by few programs
 
         return otlp_targets(self._plan, self._environ)
 
-    def _begin_root_span(self) -> None:
+    def _begin_trace(self, environ: Mapping[str, str]) -> None:
+        """Begin the span of this driver, below the one that its environment tells of."""
         from opentelemetry import context, trace  # noqa: PLC0415
 
         from ray_tracing_hooks._ray import driver, tracing  # noqa: PLC0415
+        from ray_tracing_hooks._ray.environment import incoming  # noqa: PLC0415
 
         assert tracing.active is not None
-        self._put_sigterm_back = driver.notice_sigterm(self._sigterm)
-        current = context.get_current()
-        self._root = tracing.active.start_root_span(os.path.basename(sys.argv[0]) or "python", current)
-        tracing.active.publish_job_trace()
+        self._before_root = current = context.get_current()
+        around = incoming(environ, current)
+        if self.settings.root_span:
+            self._put_sigterm_back = driver.notice_sigterm(self._sigterm)
+            self._root = tracing.active.start_root_span(os.path.basename(sys.argv[0]) or "python", around)
+            tracing.active.publish_job_trace()
+            around = trace.set_span_in_context(self._root, around)
+        elif around is not current:
+            tracing.active.recorder.fallback = tracing.active.recorder.parent(around)
         # In this thread for the spans of the API; Ray's calls find it from every thread.
-        self._before_root = current
-        context.attach(trace.set_span_in_context(self._root, current))
+        if around is not current:
+            context.attach(around)
 
     def end_root_span(self) -> None:
         """End the span of this driver; its error is an uncaught exception or SIGTERM, if that ends the interpreter."""

@@ -182,7 +182,8 @@ class Tracing:
         trace_id, flags = recorder.decide(parent)
         if not flags & SAMPLED:
             # Not recorded, but known: what happens in this driver is not sampled either.
-            recorder.fallback = Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
+            state = parent.trace_state if parent is not None else None
+            recorder.fallback = Parent(trace_id, ids.new_span_id(), flags, state, remote=False)
             return unrecorded_span(recorder.fallback)
         attributes = {
             names.RAY_PID: str(os.getpid()),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from conftest import Cluster
-from support import HOOK, run_program, spans_in, tree
+from support import HOOK, Run, run_program, spans_in, tree
 
 BAGGAGE = {"user": "zoë=1"}
 
@@ -39,6 +40,50 @@ def test_a_sampler_that_says_no_leaves_no_span_and_the_same_results(tmp_path: Pa
     assert run.result == [2, 3]
     assert spans_in(tmp_path / "spans") == []
     assert "WARNING" not in run.stderr, "nothing was recorded, so nothing is missing at the end"
+
+
+TRACE, SPAN = f"{21:032x}", f"{22:016x}"
+
+
+@pytest.mark.parametrize("root", ["0", "1"], ids=["without a root span", "with a root span"])
+def test_a_driver_that_is_started_within_a_trace_continues_it(root: str, tmp_path: Path) -> None:
+    """By variables of its environment; what its calls see is the same as if it had begun the trace."""
+    run = started_within(tmp_path, f"00-{TRACE}-{SPAN}-01", root_span=root)
+    assert run.result == [[TRACE, True, "vendor=value", BAGGAGE], TRACE]
+    spans = spans_in(tmp_path / "spans")
+    top = "started_within.py ray.driver" if root == "1" else "__main__.inside ray.remote"
+    assert {span.name for span in spans if span.parent_id == SPAN} == {top}
+    assert {span.trace_id for span in spans} == {TRACE}
+    workers = [span for span in spans if span.name.endswith("ray.remote_worker")]
+    assert len(workers) == 2
+    assert not [span for span in workers if span.parent_id == SPAN], "each task brings the context of its call"
+
+
+def test_a_driver_within_a_trace_that_is_not_sampled_leaves_no_span(tmp_path: Path) -> None:
+    run = started_within(tmp_path, f"00-{TRACE}-{SPAN}-00")
+    assert run.result == [[TRACE, False, "vendor=value", BAGGAGE], TRACE]
+    assert spans_in(tmp_path / "spans") == []
+
+
+def test_what_is_no_traceparent_is_as_if_it_were_not_there(tmp_path: Path) -> None:
+    run = started_within(tmp_path, "what is this")
+    (seen, other) = run.result
+    assert seen[1:] == [True, "", BAGGAGE]
+    assert seen[0] == other != TRACE
+    (root,) = [span for span in spans_in(tmp_path / "spans") if not span.parent_id]
+    assert root.name == "started_within.py ray.driver"
+
+
+def started_within(folder: Path, traceparent: str, root_span: str = "1") -> Run:
+    return run_program(
+        "started_within",
+        RAY_TRACING_ROOT_SPAN=root_span,
+        RTH_HOOK=HOOK,
+        RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
+        TRACEPARENT=traceparent,
+        TRACESTATE="vendor=value",
+        BAGGAGE="user=zo%C3%AB%3D1",
+    )
 
 
 def test_calls_can_be_left_out_by_name_and_what_they_call_stays_in_the_trace(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ Each loop makes one round of calls and says how many. The names are those of ``r
 
 from __future__ import annotations
 
+import functools
+import http.client
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +15,11 @@ from typing import Any
 import ray
 
 BATCH = 300
+"""Calls of actors in flight at once."""
+
+TASKS = 100
+"""The same of tasks, which take longer."""
+
 Loop = Callable[[], int]
 
 
@@ -44,6 +52,11 @@ class Client:
 
     def call(self, count: int) -> None:
         ray.get([actor.small.remote() for actor in self.actors for _ in range(count)])
+
+    def call_one_by_one(self, count: int) -> None:
+        for _ in range(count):
+            for actor in self.actors:
+                ray.get(actor.small.remote())
 
 
 @ray.remote
@@ -85,10 +98,10 @@ def _one(call: Callable[[], Any]) -> Loop:
     return loop
 
 
-def _many(call: Callable[[], Any]) -> Loop:
+def _many(call: Callable[[], Any], count: int = BATCH) -> Loop:
     def loop() -> int:
-        ray.get([call() for _ in range(BATCH)])
-        return BATCH
+        ray.get([call() for _ in range(count)])
+        return count
 
     return loop
 
@@ -98,15 +111,24 @@ def tasks_sync() -> Loop:
 
 
 def tasks_async() -> Loop:
-    return _many(small.remote)
+    return _many(small.remote, TASKS)
+
+
+def tasks_batched() -> Loop:
+    """Few at a time: neither the driver nor a worker is always busy."""
+    return _many(small.remote, 10)
+
+
+def tasks_with_argument() -> Loop:
+    return _many(lambda: take.remote(1), TASKS)
 
 
 def tasks_from_actors() -> Loop:
     actors = [ray.remote(num_cpus=0)(Actor).remote() for _ in range(2)]
 
     def loop() -> int:
-        ray.get([actor.call_task.remote(BATCH) for actor in actors])
-        return BATCH * len(actors)
+        ray.get([actor.call_task.remote(TASKS) for actor in actors])
+        return TASKS * len(actors)
 
     return loop
 
@@ -123,8 +145,22 @@ def actor_calls_concurrent() -> Loop:
     return _many(_actor(Actor, max_concurrency=16).small.remote)
 
 
+def _clients() -> list[Any]:
+    return [ray.remote(num_cpus=0)(Client).remote([_actor(Actor)]) for _ in range(2)]
+
+
+def n_to_n_actor_calls_sync() -> Loop:
+    clients = _clients()
+
+    def loop() -> int:
+        ray.get([client.call_one_by_one.remote(30) for client in clients])
+        return 30 * len(clients)
+
+    return loop
+
+
 def n_to_n_actor_calls_async() -> Loop:
-    clients = [ray.remote(num_cpus=0)(Client).remote([_actor(Actor)]) for _ in range(2)]
+    clients = _clients()
 
     def loop() -> int:
         ray.get([client.call.remote(BATCH) for client in clients])
@@ -158,35 +194,54 @@ def actor_calls_with_keyword() -> Loop:
 
 def tasks_with_ref() -> Loop:
     value = ray.put(0)
-    return _many(lambda: take.remote(value))
+    return _many(lambda: take.remote(value), TASKS)
 
 
 def tasks_with_nested_refs() -> Loop:
     value = [ray.put(0) for _ in range(3)]
-    return _many(lambda: take.remote(value))
+    return _many(lambda: take.remote(value), TASKS)
+
+
+def actor_calls_with_nested_refs() -> Loop:
+    method = _actor(Actor).take
+    value = [ray.put(0) for _ in range(3)]
+    return _many(lambda: method.remote(value))
+
+
+def _array() -> Any:
+    """1 MiB."""
+    import numpy as np
+
+    return np.zeros(2**17)
 
 
 def tasks_with_array() -> Loop:
-    import numpy as np
+    value = _array()
+    return _many(lambda: take.remote(value), 20)
 
-    value = np.zeros(2**17)
 
+def actor_calls_with_array() -> Loop:
+    method = _actor(Actor).take
+    value = _array()
+    return _many(lambda: method.remote(value), 20)
+
+
+def _items(call: Callable[[int], Any]) -> Loop:
     def loop() -> int:
-        ray.get([take.remote(value) for _ in range(20)])
-        return 20
+        for ref in call(BATCH):
+            ray.get(ref)
+        return BATCH
 
     return loop
 
 
 def streaming_generator() -> Loop:
     """Items a second."""
+    return _items(stream.remote)
 
-    def loop() -> int:
-        for ref in stream.remote(BATCH):
-            ray.get(ref)
-        return BATCH
 
-    return loop
+def actor_streaming_generator() -> Loop:
+    return _items(_actor(Actor).stream.remote)
 
 
 def _job(seconds: float, count: int) -> Loop:
@@ -198,15 +253,58 @@ def _job(seconds: float, count: int) -> Loop:
 
 
 def tasks_of_1_ms() -> Loop:
-    return _job(0.001, 200)
+    return _job(0.001, 100)
 
 
 def tasks_of_10_ms() -> Loop:
-    return _job(0.01, 40)
+    return _job(0.01, 20)
 
 
 def tasks_of_100_ms() -> Loop:
-    return _job(0.1, 8)
+    return _job(0.1, 4)
+
+
+@functools.cache
+def _served() -> tuple[Any, int]:
+    """A deployment that does nothing: a handle, and its port. Serve stays up, and its controller is never idle."""
+    from ray import serve
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+
+    class Nothing:
+        def __call__(self, *_: Any) -> str:
+            return "ok"
+
+    deployment = serve.deployment(Nothing, ray_actor_options={"num_cpus": 0})
+    return serve.run(deployment.bind(), route_prefix="/"), port
+
+
+def serve_requests_by_http() -> Loop:
+    _, port = _served()
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+
+    def loop() -> int:
+        connection.request("GET", "/")
+        answer = connection.getresponse()
+        body = answer.read()
+        if body != b"ok":
+            raise RuntimeError(f"{answer.status}: {body[:200]!r}")
+        return 1
+
+    return loop
+
+
+def serve_requests_by_handle() -> Loop:
+    handle, _ = _served()
+
+    def loop() -> int:
+        handle.remote().result(timeout_s=30)
+        return 1
+
+    return loop
 
 
 LOOPS: dict[str, Callable[[], Loop]] = {
@@ -214,22 +312,34 @@ LOOPS: dict[str, Callable[[], Loop]] = {
     for function in (
         tasks_sync,
         tasks_async,
+        tasks_batched,
         tasks_from_actors,
         actor_calls_sync,
         actor_calls_async,
         actor_calls_concurrent,
+        n_to_n_actor_calls_sync,
         n_to_n_actor_calls_async,
         async_actor_calls_sync,
         async_actor_calls_async,
         async_actor_calls_with_argument,
         actor_calls_with_argument,
         actor_calls_with_keyword,
+        actor_calls_with_nested_refs,
+        actor_calls_with_array,
+        tasks_with_argument,
         tasks_with_ref,
         tasks_with_nested_refs,
         tasks_with_array,
         streaming_generator,
+        actor_streaming_generator,
         tasks_of_1_ms,
         tasks_of_10_ms,
         tasks_of_100_ms,
+        # The last, see `_served`.
+        serve_requests_by_http,
+        serve_requests_by_handle,
     )
 }
+
+SERVE = [name for name in LOOPS if name.startswith("serve ")]
+"""Those that need more of Ray than its core."""

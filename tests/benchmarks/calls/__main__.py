@@ -1,177 +1,167 @@
-"""The rate of calls with tracing relative to the rate without, for Ray's own loops.
+"""The rate of calls, and the processor time of a call, with tracing relative to the same without: Ray's own loops.
 
-    python tests/benchmarks/calls [--loops NAME,...] [--lanes NAME,...] [--rounds 5] [--sessions 1] [--seconds 0.5]
+    python tests/benchmarks/calls [--loops NAME,...] [--lanes NAME,...] [--rounds 3] [--sessions 2] [--seconds 0.3]
+                                  [--plot FILE.svg] [--json FILE]
 
-Every contender has a driver and a cluster of its own, all of them up at once, and they take turns: half a second each,
-round after round, the order reversed each time, so that a slow moment of the machine hits all of them alike. Figures
-are medians, over the rounds of all sessions, of the ratio to the untraced rate of the same round; a session starts
-every cluster anew. The collector is a process that answers at once.
+Every contender has a driver and a cluster of its own. All of them are up at once, and stand still (``SIGSTOP``) but in
+their turn. Turns are short, round after round, the order reversed each time, so that a slow moment of the machine hits
+all of them alike. A turn is over when its spans are delivered and its processes are idle. What delivers later by a
+timer, as batch processors do, does it in a later turn of its own. Two tables come of it:
+
+- calls a second, relative to the untraced ones of the same round;
+- processor time a call, relative likewise: of the driver, the workers and all of Ray, and of what delivers the spans.
+  It is the steadier one, since others on the machine hardly change it, and nothing that is done later is missing.
+
+Figures are medians over the rounds of all sessions, with their quartiles; a session starts every cluster anew. The lane
+``again`` is one without tracing like the first: how far it is from 1 says how far the others may be off. The collector
+and the agent of ddtrace are processes that answer at once; their own time counts for nobody.
+
+``pip install 'ray-tracing-hooks[bench]'`` has ddtrace, without which its lane is left out, and Ray Serve, without which
+its loops are.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, TextIO
 
-from loops import LOOPS
+from contenders import LANES, UNTRACED, Contenders, Turn, missing
+from loops import LOOPS, SERVE
 
-HERE = Path(__file__).parent
+WARM_SHARE = 0.25
+"""How long a turn runs before it counts, as a share of the time that counts."""
 
+Turns = dict[str, dict[str, list[Turn | None]]]
+"""By loop and lane, one a round; None where the lane cannot run the loop."""
 
-class Lane(NamedTuple):
-    hook: str
-    variables: dict[str, str] = {}  # noqa: RUF012  a NamedTuple's default is not changed
-
-
-UNTRACED = "untraced"
-OURS = "ray_tracing_hooks."
-LANES = {
-    UNTRACED: Lane(""),
-    "ray": Lane("ray.util.tracing.setup_local_tmp_tracing:setup_tracing"),
-    "batch": Lane("usual_hook:setup"),
-    "local": Lane(f"{OURS}local:setup"),
-    "otlp": Lane(f"{OURS}otlp:setup"),
-    "unsampled": Lane(f"{OURS}local:setup", {"OTEL_TRACES_SAMPLER": "always_off"}),
-}
+Figures = dict[str, dict[str, list[float | None]]]
+"""One figure of each."""
 
 
-class Driver:
-    """A lane's process, which runs a loop when told."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self.process, self._in, self._out = process, process.stdin, process.stdout
-
-    def rate(self, loop: str, seconds: float) -> float:
-        self._in.write(f"{loop}\t{seconds}\n")
-        self._in.flush()
-        return float(self._answer("RATE "))
-
-    def wait_until_ready(self) -> None:
-        self._answer("READY")
-
-    def _answer(self, mark: str) -> str:
-        for line in self._out:
-            if line.startswith(mark):
-                return line.removeprefix(mark)
-        raise RuntimeError("the driver has ended; see its output above")
-
-    def end(self) -> None:
-        self._in.close()
-        self.process.wait(60)
-
-
-@contextmanager
-def driver(lane: Lane, folder: str, collector: str, log: TextIO) -> Iterator[Driver]:
-    environment = {
-        **os.environ,
-        "RAY_AUTH_MODE": "disabled",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_TMPDIR": folder,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
-        "RAY_TRACING_LOCAL_DIR": os.path.join(folder, "spans"),
-        "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
-        **lane.variables,
-    }
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "lane.py"), lane.hook],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        text=True,
-    )
-    found = Driver(process)
-    try:
-        yield found
-    finally:
-        found.end()
-
-
-@contextmanager
-def collector() -> Iterator[str]:
-    command = [sys.executable, str(HERE.parent / "shipper_throughput.py"), "--collect", "grpc"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        process.terminate()
-
-
-Rates = dict[str, dict[str, list[float]]]
-"""By loop and lane, one figure a round."""
-
-
-def measure(lanes: list[str], loops: list[str], rounds: int, seconds: float, rates: Rates) -> None:
+def measure(lanes: list[str], loops: list[str], rounds: int, seconds: float, turns: Turns) -> None:
     with ExitStack() as stack:
-        address = stack.enter_context(collector())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rth-", ignore_cleanup_errors=True))
-        drivers: dict[str, Driver] = {}
-        for name in lanes:
-            path = os.path.join(folder, name)
-            os.mkdir(path)
-            log = stack.enter_context(open(os.path.join(path, "log"), "w"))
-            drivers[name] = stack.enter_context(driver(LANES[name], path, address, log))
-            drivers[name].wait_until_ready()
-        for number in range(rounds):
-            for loop in loops:
-                for name in lanes if number % 2 == 0 else reversed(lanes):
-                    rate = drivers[name].rate(loop, seconds)
-                    rates.setdefault(loop, {}).setdefault(name, []).append(rate)
-            progress(f"round {number + 1} of {rounds}")
+        contenders = Contenders(stack, folder, lanes)
+        for number, loop in enumerate(loops):
+            progress(f"{loop} ({number + 1} of {len(loops)})")
+            found = turns.setdefault(loop, {lane: [] for lane in lanes})
+            able = [lane for lane in lanes if contenders.prepare(lane, loop)]
+            for lane in able:
+                contenders.turn(lane, 0, 0)  # to get warm
+            for round_ in range(rounds):
+                order = able if round_ % 2 == 0 else able[::-1]
+                came = {lane: contenders.turn(lane, seconds * WARM_SHARE, seconds) for lane in order}
+                for lane in lanes:
+                    found[lane].append(came.get(lane))
+                able = [lane for lane in able if came[lane] is not None]
+            for lane in able:
+                contenders.drop(lane)
 
 
 def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def table(rates: Rates, lanes: list[str]) -> str:
-    """Untraced calls a second, then each lane's ratio to it: median, and the quartiles."""
-    lines = [f"{'':32}{'untraced':>11}" + "".join(f"{name:>20}" for name in lanes if name != UNTRACED)]
-    for loop, found in rates.items():
-        base = found[UNTRACED]
-        line = f"{loop:32}{statistics.median(base):>9,.0f}/s"
-        for name in lanes:
-            if name == UNTRACED:
-                continue
-            ratios = sorted(rate / untraced for rate, untraced in zip(found[name], base, strict=True))
-            low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
-            line += f"{statistics.median(ratios):>8.2f} ({low:.2f}-{high:.2f})"
+def ratios(found: dict[str, list[float | None]], lane: str) -> list[float]:
+    """Of the rounds that both have, sorted."""
+    pairs = zip(found[lane], found[UNTRACED], strict=True)
+    return sorted(figure / base for figure, base in pairs if figure is not None and base is not None)
+
+
+def table(figures: Figures, lanes: list[str], unit: str, scale: float) -> str:
+    """The untraced figure, then each lane's ratio to it: median, and the quartiles."""
+    shown = [lane for lane in lanes if lane != UNTRACED]
+    lines = [f"{'':30}{UNTRACED + ', ' + unit:>20}" + "".join(f"{lane:>18}" for lane in shown)]
+    for loop, found in figures.items():
+        base = [figure for figure in found[UNTRACED] if figure is not None]
+        if not base:
+            continue
+        line = f"{loop:30}{statistics.median(base) * scale:>20,.0f}"
+        for lane in shown:
+            if values := ratios(found, lane):
+                low, high = values[len(values) // 4], values[-1 - len(values) // 4]
+                line += f"{statistics.median(values):>6.2f} {f'({low:.2f}-{high:.2f})':>11}"
+            else:
+                line += f"{'fails':>18}"
         lines.append(line)
     return "\n".join(lines)
 
 
+def rates(turns: Turns) -> Figures:
+    return {
+        loop: {lane: [turn and turn.rate for turn in row] for lane, row in found.items()}
+        for loop, found in turns.items()
+    }
+
+
+def processor_times(turns: Turns) -> Figures:
+    return {
+        loop: {lane: [turn and turn.processor_time for turn in row] for lane, row in found.items()}
+        for loop, found in turns.items()
+    }
+
+
+def usable_lanes(names: list[str]) -> list[str]:
+    found = []
+    for name in dict.fromkeys([UNTRACED, *names]):
+        if needed := missing(name):
+            progress(f"The lane {name} is left out: pip install {needed}")
+        else:
+            found.append(name)
+    return found
+
+
+def usable_loops(chosen: list[str]) -> list[str]:
+    names = [name for name in LOOPS if name in chosen]
+    if not set(names) & set(SERVE):
+        return names
+    try:
+        importlib.import_module("ray.serve")
+    except ImportError:
+        progress("The loops of Ray Serve are left out: pip install 'ray[serve]'")
+        return [name for name in names if name not in SERVE]
+    return names
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loops", default=",".join(LOOPS), help="comma list; default: all")
-    parser.add_argument("--lanes", default=",".join(LANES), help="comma list")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sessions", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--lanes", default=",".join(LANES), help="comma list; default: all")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sessions", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--plot", help="draw the ratios into this SVG file")
     parser.add_argument("--json", help="write every figure to this file")
     chosen = parser.parse_args()
-    lanes = list(dict.fromkeys([UNTRACED, *chosen.lanes.split(",")]))
-    rates: Rates = {}
+    lanes = usable_lanes(chosen.lanes.split(","))
+    loops = usable_loops(chosen.loops.split(","))
+    turns: Turns = {}
     for number in range(chosen.sessions):
         progress(f"session {number + 1} of {chosen.sessions}")
-        measure(lanes, chosen.loops.split(","), chosen.rounds, chosen.seconds, rates)
-        print(table(rates, lanes), flush=True)
+        measure(lanes, loops, chosen.rounds, chosen.seconds, turns)
+        print("Calls a second, relative to untraced: more is better")
+        print(table(rates(turns), lanes, "1/s", 1))
+        print("Processor time a call, relative to untraced: less is better")
+        print(table(processor_times(turns), lanes, "us", 1e6), flush=True)
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps(turns))
     if chosen.plot:
         from plot import plot
 
-        plot(rates, lanes, UNTRACED, chosen.plot)
-    if chosen.json:
-        Path(chosen.json).write_text(json.dumps(rates))
+        by_rate, by_time = rates(turns), processor_times(turns)
+        plot(
+            loops,
+            lanes[1:],
+            lambda loop, lane: ratios(by_rate[loop], lane),
+            lambda loop, lane: ratios(by_time[loop], lane),
+            chosen.plot,
+        )
 
 
 if __name__ == "__main__":

@@ -1,45 +1,78 @@
-"""One contender: a driver with a cluster of its own, which runs the loops that it is told to, one line each.
+"""One contender: a driver with a cluster of its own, which does what it is told, one line each.
 
     python lane.py HOOK
 
-Reads ``loop name<TAB>seconds`` from standard input and prints ``RATE <calls a second>``.
+Reads from standard input, and answers each with one line, or with ``FAILED`` and why:
+
+    prepare NAME        make a loop and what it calls, and run it once
+    run WARM SECONDS    run it for so long, and then for so long: calls in both, and calls a second in the latter
+    drop                let go of it
+
+The driver is a child of this program, which sees to it that nothing of the cluster stays behind.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 
-import ray
-from loops import LOOPS, Loop
+from family import be_ancestor, reap
 
-WARM_SECONDS = 0.3
+MOST_SECONDS_TO_END = 30
 
 
-def main(hook: str) -> None:
+def keep(hook: str) -> int:
+    be_ancestor()
+    with subprocess.Popen([sys.executable, __file__, "--driver", hook]) as driver:
+        code = driver.wait()
+    reap(MOST_SECONDS_TO_END)
+    return code
+
+
+def drive(hook: str) -> None:
+    import ray
+    from loops import LOOPS, Loop
+
     options = {"_tracing_startup_hook": hook} if hook else {}
     ray.init(
         "local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=300_000_000, **options
     )
-    ready: dict[str, Loop] = {}
+    loop: Loop | None = None
     print("READY", flush=True)
     for line in sys.stdin:
-        name, _, seconds = line.rstrip("\n").partition("\t")
-        if name not in ready:
-            ready[name] = LOOPS[name]()
-        run(ready[name], WARM_SECONDS)
-        print("RATE", run(ready[name], float(seconds)), flush=True)
+        command, _, arguments = line.strip().partition(" ")
+        try:
+            answer = "DONE"
+            if command == "prepare":
+                loop = LOOPS[arguments]()
+                loop()
+            elif command == "run":
+                assert loop is not None
+                warm, seconds = map(float, arguments.split())
+                before, _ = run(loop, warm)
+                count, rate = run(loop, seconds)
+                answer = f"RAN {before + count} {rate}"
+            else:
+                loop = None
+        except Exception as error:  # noqa: BLE001  what a hook breaks is told, and the others go on
+            answer = f"FAILED {type(error).__name__}: {' '.join(str(error).split())[-300:]}"
+        print(answer, flush=True)
     ray.shutdown()
 
 
-def run(loop: Loop, seconds: float) -> float:
-    begun = now = time.perf_counter()
-    count = 0
-    while now - begun < seconds:
+def run(loop: Callable[[], int], seconds: float) -> tuple[int, float]:
+    """At least once: how many calls, and how many a second."""
+    begun = time.perf_counter()
+    count = loop()
+    while (passed := time.perf_counter() - begun) < seconds:
         count += loop()
-        now = time.perf_counter()
-    return count / (now - begun)
+    return count, count / passed
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1] == "--driver":
+        drive(sys.argv[2])
+    else:
+        sys.exit(keep(sys.argv[1]))

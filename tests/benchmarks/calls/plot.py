@@ -1,51 +1,65 @@
-"""The rates of calls as a picture: a row for each loop, in it a bar for each hook."""
+"""What tracing costs as a picture: a row for each loop, in it a bar for each hook."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import matplotlib as mpl
 
 mpl.use("svg")
 
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 
 COLOURS = {
+    "again": "#888888",
     "local": "#1b6ac9",
     "otlp": "#57a0ee",
     "unsampled": "#a9d0f7",
     "ray": "#d9822b",
     "batch": "#f0b878",
+    "ddtrace": "#8a63b8",
 }
 
+Ratios = Callable[[str, str], Sequence[float]]
+"""The ratios of a loop and a lane to what is not traced, sorted; none if the lane cannot run the loop."""
 
-def plot(rates: Mapping[str, Mapping[str, Sequence[float]]], lanes: Sequence[str], base: str, path: str) -> None:
-    """Draw the median ratio of each lane to the lane ``base``, with quartiles, into the SVG file ``path``."""
+
+def plot(loops: Sequence[str], lanes: Sequence[str], rates: Ratios, processor_times: Ratios, path: str) -> None:
+    """Draw the medians, with their quartiles, into the SVG file ``path``."""
     plt.rcParams.update({"font.size": 9, "svg.hashsalt": "calls", "svg.fonttype": "none"})
-    shown = [lane for lane in lanes if lane != base]
-    height = 0.8 / len(shown)
-    figure, axes = plt.subplots(figsize=(9, 1 + 0.2 * len(rates) * len(shown)), layout="constrained")
-    for index, lane in enumerate(shown):
-        for row, found in enumerate(rates.values()):
-            ratios = sorted(rate / untraced for rate, untraced in zip(found[lane], found[base], strict=True))
-            middle = statistics.median(ratios)
-            low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
-            axes.barh(
-                row - 0.4 + (index + 0.5) * height,
-                middle,
-                height * 0.9,
-                xerr=[[middle - low], [high - middle]],
-                error_kw={"elinewidth": 0.7, "ecolor": "#555555"},
-                color=COLOURS.get(lane, "#999999"),
-                label=lane if row == 0 else None,
-            )
+    height = 1 + 0.13 * len(loops) * len(lanes)
+    figure, (left, right) = plt.subplots(1, 2, sharey=True, figsize=(11, height), layout="constrained")
+    _bars(left, loops, lanes, rates)
+    _bars(right, loops, lanes, processor_times)
+    left.set_xlabel("calls a second, relative to the same without tracing")
+    right.set_xlabel("processor time a call, relative likewise")
+    left.set_yticks(range(len(loops)), loops)
+    left.invert_yaxis()
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=len(lanes), frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def _bars(axes: Axes, loops: Sequence[str], lanes: Sequence[str], ratios: Ratios) -> None:
+    height = 0.8 / len(lanes)
+    for index, lane in enumerate(lanes):
+        found = [(row, values) for row, loop in enumerate(loops) if (values := ratios(loop, lane))]
+        middles = [statistics.median(values) for _, values in found]
+        axes.barh(
+            [row - 0.4 + (index + 0.5) * height for row, _ in found],
+            middles,
+            height * 0.9,
+            xerr=[
+                [middle - values[len(values) // 4] for middle, (_, values) in zip(middles, found, strict=True)],
+                [values[-1 - len(values) // 4] - middle for middle, (_, values) in zip(middles, found, strict=True)],
+            ],
+            error_kw={"elinewidth": 0.6, "ecolor": "#555555"},
+            color=COLOURS.get(lane, "#999999"),
+            label=lane,
+        )
     axes.axvline(1, color="#333333", linewidth=0.8)
-    axes.set_yticks(range(len(rates)), list(rates))
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.15)
-    axes.set_xlabel("calls a second, relative to the same program without tracing")
+    axes.set_xlim(left=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    figure.legend(loc="outside upper left", ncols=len(shown), frameon=False)
-    figure.savefig(path, metadata={"Date": None})

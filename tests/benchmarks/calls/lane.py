@@ -33,7 +33,7 @@ def keep(hook: str) -> int:
 
 def drive(hook: str) -> None:
     import ray
-    from loops import LOOPS, Loop
+    from loops import LOOPS, SCALE, Loop
 
     options = {"_tracing_startup_hook": hook} if hook else {}
     ray.init(
@@ -46,7 +46,7 @@ def drive(hook: str) -> None:
         try:
             answer = "DONE"
             if command == "prepare":
-                loop = LOOPS[arguments]()
+                loop = (LOOPS | SCALE)[arguments]()
                 loop()
             elif command == "run":
                 assert loop is not None

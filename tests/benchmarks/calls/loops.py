@@ -169,6 +169,23 @@ def n_to_n_actor_calls_async() -> Loop:
     return loop
 
 
+def calls_of_workers(count: int) -> Loop:
+    """To each of so many actors in turn."""
+    cls = ray.remote(num_cpus=0)(Actor)
+    actors: list[Any] = []
+    # In groups: Ray gives up on workers that take long to start.
+    for begin in range(0, count, 10):
+        group = [cls.remote() for _ in range(min(10, count - begin))]
+        ray.get([actor.small.remote() for actor in group])
+        actors += group
+
+    def loop() -> int:
+        ray.get([actors[number % count].small.remote() for number in range(BATCH)])
+        return BATCH
+
+    return loop
+
+
 def async_actor_calls_sync() -> Loop:
     return _one(_actor(AsyncActor).small.remote)
 
@@ -343,3 +360,8 @@ LOOPS: dict[str, Callable[[], Loop]] = {
 
 SERVE = [name for name in LOOPS if name.startswith("serve ")]
 """Those that need more of Ray than its core."""
+
+SCALE: dict[str, Callable[[], Loop]] = {
+    f"{count} workers": functools.partial(calls_of_workers, count) for count in (1, 2, 5, 10, 20, 50, 100, 200)
+}
+"""Those of ``scale.py``."""

@@ -1,9 +1,9 @@
-"""What tracing costs as a picture: a row for each loop, in it a bar for each hook."""
+"""What tracing costs as pictures: a row for each loop, in it a bar for each hook; and curves of what grows."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib as mpl
 
@@ -63,3 +63,29 @@ def _bars(axes: Axes, loops: Sequence[str], lanes: Sequence[str], ratios: Ratios
     axes.set_xlim(left=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
+
+
+def plot_curves(curves: Mapping[str, Mapping[int, float]], path: str) -> None:
+    """Draw each curve relative to its first point into the SVG file ``path``."""
+    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "scale", "svg.fonttype": "none"})
+    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+    for name, figures in curves.items():
+        first = next(iter(figures.values()))
+        axes.plot(
+            list(figures),
+            [each / first for each in figures.values()],
+            marker="o",
+            markersize=3,
+            linewidth=1.2,
+            linestyle="--" if "delivery" in name else "-",
+            label=name,
+        )
+    axes.axhline(1, color="#333333", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("how many")
+    axes.set_ylabel("cost of each, relative to the fewest")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)

@@ -7,6 +7,7 @@ RAYS ?= 2.40.0 2.44.1 2.46.0 2.49.2 2.52.1 2.55.1 2.58.1
 TESTS ?= tests
 WORKERS ?= 2
 ARGS ?=
+EXTRA ?= dev
 UV ?= $(shell command -v uv 2>/dev/null)
 
 SHELL := bash
@@ -65,13 +66,24 @@ matrix-%:
 	@echo "==> Ray $*"
 	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) TESTS="$(MATRIX_TESTS)"
 
+# In an environment of its own: ddtrace, which is among what is compared, does things to pytest.
 .PHONY: bench
-bench: $(PACKAGE) ## Measure what tracing costs, beside other hooks: rates of calls, recording, sending, workers
-	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/record_cost.py
-	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/shipper_throughput.py
-	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/worker_start.py
-	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/worker_memory.py
-	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/calls $(ARGS)
+bench: ## Measure what tracing costs, beside other hooks: calls, workers, sending; PLOTS=folder draws it
+	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench EXTRA=bench
+
+PLOTS ?=
+BENCHMARKS := $(ROOT)/tests/benchmarks
+plot = $(if $(PLOTS),--plot $(abspath $(PLOTS))/$(1).svg)
+
+.PHONY: measure
+measure: $(PACKAGE)
+	@$(if $(PLOTS),mkdir -p $(PLOTS))
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/record_cost.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/shipper_throughput.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_start.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_memory.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/scale.py $(call plot,scale)
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/calls $(call plot,calls) $(ARGS)
 
 .PHONY: soak
 soak: $(PACKAGE) ## Record two million spans in half an hour while workers come and go, and look for losses and growth
@@ -105,7 +117,7 @@ lint: $(DEPENDENCIES) ## Check the style, the format and the types
 
 .PHONY: clean
 clean: ## Remove everything that make and the tools made
-	rm -rf $(VENV) .venv-ray-* $(DEMO) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-bench .venv-ray-* $(DEMO) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find ray_tracing_hooks tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -128,7 +140,7 @@ $(PEERS_READY): Makefile | $(BIN)/python
 $(DEPENDENCIES): pyproject.toml | $(BIN)/python
 	@echo "==> Installing the dependencies and Ray $(RAY); this takes a minute or two the first time"
 	@rm -f $(VENV)/.dependencies-* $(PACKAGE)
-	@$(call install,'.[dev]' 'ray==$(RAY)')
+	@$(call install,'.[$(EXTRA)]' 'ray==$(RAY)')
 	@touch $@
 
 # To bytecode, as pip does and uv does not: otherwise every process compiles it, where PYTHONDONTWRITEBYTECODE is set.

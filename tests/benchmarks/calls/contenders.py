@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -167,6 +168,8 @@ class Contenders:
             self._addresses["DD_TRACE_AGENT_URL"] = stack.enter_context(_receiver(AGENT))
         self._started = 0
         self._drivers: dict[str, Driver] = {}
+        # What is told to end ends its clusters too.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         stack.callback(self._end)
         # One by one: two clusters that start at once may take the same port.
         for name in lanes:

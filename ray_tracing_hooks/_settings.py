@@ -113,9 +113,9 @@ class Settings:
         "libraries to instrument in drivers and workers: comma list, as `requests,httpx`; or `all`, or `none`",
     )
     ray: frozenset[str] = _setting(
-        any_of("task", "actor"),
+        any_of("task", "actor", "get", "wait", "put"),
         frozenset({"task", "actor"}),
-        "parts of Ray that make spans: comma list of `task`, `actor`; or `none`",
+        "parts of Ray that make spans: comma list of `task`, `actor`, `get`, `wait`, `put`; or `none`",
     )
     include: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns on `module.function` and `Class.method`: nothing else makes spans"
@@ -128,13 +128,16 @@ class Settings:
 
     def __init__(self, **values: Any) -> None:
         """These by their names, and the defaults of all others."""
-        vars(self).update({row.name: row.default for row in SETTINGS} | values)
+        known = {row.name: row.default for row in SETTINGS}
+        if unknown := values.keys() - known:
+            raise TypeError(f"no settings: {', '.join(sorted(unknown))}")
+        vars(self).update(known | values)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"settings cannot be changed: {name}")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Settings) and vars(self) == vars(other)
+        return vars(self) == vars(other) if isinstance(other, Settings) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(tuple(vars(self).values()))

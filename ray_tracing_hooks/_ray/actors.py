@@ -4,14 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.arguments import outgoing
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.submission import Called, begin, traced
+from ray_tracing_hooks._ray.submission import Called, traced
 from ray_tracing_hooks._ray.tracing import ACTOR_ID, PRODUCER, Tracing
 
 _CREATION_TASK = "ff" * 8
@@ -26,43 +22,26 @@ def patch(patches: Patches) -> bool:
     """Wrap the submission of creations and methods; False if this Ray has not both places."""
     from ray.actor import ActorClass, ActorMethod  # noqa: PLC0415
 
-    return patches.wrap(ActorClass, "_remote", _create) and patches.wrap(ActorMethod, "_remote", traced(_describe))
+    creating = traced(_describe_creation, _task_of_creation, _as_they_are)
+    return patches.wrap(ActorClass, "_remote", creating) and patches.wrap(ActorMethod, "_remote", traced(_describe))
 
 
-def _create(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **actor_options: Any) -> Any:
-        active = tracing.active
-        # With get_if_exists Ray calls this method again if, and only if, the actor has to be made.
-        again = actor_options.get("get_if_exists")
-        call = begin(active, _describe_creation, self) if active is not None and not again else None
-        before = outgoing.carried
-        try:
-            if call is None:
-                return original(self, args, kwargs, *rest, **actor_options)
-            outgoing.carried = call.carried
-            handle = original(self, args, kwargs, *rest, **actor_options)
-        except BaseException as error:
-            hide_frame(error)
-            if call is not None:
-                call.refused(error)
-            raise
-        finally:
-            outgoing.carried = before
-        actor_id = _actor_id(handle)
-        if actor_id:
-            call.submitted(bytes.fromhex(_CREATION_TASK + actor_id), ACTOR_ID + actor_id.encode())
-        else:
-            call.submitted(b"")
-        return handle
-
-    return _remote
-
-
-def _describe_creation(active: Tracing, actor_class: Any) -> Called | None:
+def _describe_creation(active: Tracing, actor_class: Any, _rest: Any, options: dict[str, Any]) -> Called | None:
     metadata = actor_class.__ray_metadata__
-    if metadata.is_cross_language:
+    # With get_if_exists Ray calls the method again if, and only if, the actor has to be made.
+    if metadata.is_cross_language or options.get("get_if_exists"):
         return None
     return Called(active.template(PRODUCER, metadata.class_name, "__init__"), inherits=False, creation=True)
+
+
+def _task_of_creation(handle: Any) -> bytes:
+    actor_id = _actor_id(handle)
+    return bytes.fromhex(_CREATION_TASK + actor_id) if actor_id else b""
+
+
+def _as_they_are(args: Any) -> Any:
+    """Ray flattens the arguments of a creation even if there are none."""
+    return args
 
 
 def _describe(active: Tracing, method: Any, rest: Any, options: dict[str, Any]) -> Called | None:

@@ -75,7 +75,8 @@ class Inherited:
 
     def is_of(self, active: Tracing) -> bool:
         """Whether this still holds."""
-        return self._active is active and self._sampler is active.recorder.sampler
+        sampler = self._sampler
+        return self._active is active and sampler is active.recorder.sampler and sampler.is_constant
 
     def begin(self) -> Begun:
         """Begin the task that is running in this thread or coroutine."""

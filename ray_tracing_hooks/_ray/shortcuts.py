@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray.errors import hide_frame
 
 _set_handler = signal.signal
 """The one of the standard library: while Ray defers SIGINT another stands in its place."""
@@ -32,7 +33,8 @@ _ENTERS = (
     "orig_signal",
     "_signal_monkey_patch",
 )
-"""What the code of ``DeferSigint.__enter__`` names where it is the one that we know."""
+_LEAVES = ("overridden_sigint_handler", "orig_signal", "signal", "SIGINT", "signal_received")
+"""What the code of ``DeferSigint.__enter__`` and ``__exit__`` names where it is the one that we know."""
 
 
 def patch(patches: Patches) -> bool:
@@ -51,10 +53,14 @@ def patch(patches: Patches) -> bool:
     if vars(worker).get("_changeproctitle") is not None and callable(getattr(_raylet, "setproctitle", None)):
         made.append(patches.wrap(worker, "_changeproctitle", _changeproctitle))
     defer = getattr(utils, "DeferSigint", None)
-    code = getattr(getattr(defer, "__enter__", None), "__code__", None)
-    if defer is not None and code is not None and set(code.co_names) == set(_ENTERS):
+    if defer is not None and (_names(defer, "__enter__"), _names(defer, "__exit__")) == (_ENTERS, _LEAVES):
         made += [patches.wrap(defer, "__enter__", _enter), patches.wrap(defer, "__exit__", _exit)]
     return any(made)
+
+
+def _names(owner: Any, method: str) -> tuple[str, ...]:
+    code = getattr(getattr(owner, method, None), "__code__", None)
+    return code.co_names if code is not None else ()
 
 
 class Pickle:
@@ -65,7 +71,13 @@ class Pickle:
         self._none = module.dumps(None)
 
     def dumps(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._none if value is None and not args and not kwargs else self._module.dumps(value, *args, **kwargs)
+        if value is None and not args and not kwargs:
+            return self._none
+        try:
+            return self._module.dumps(value, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)

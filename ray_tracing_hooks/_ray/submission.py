@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import outgoing, with_place
 from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.tracing import SPAN_KEY, TASK_ID, TASK_KEY, Tracing, caller_attribute
+from ray_tracing_hooks._ray.tracing import ACTOR_ID, SPAN_KEY, TASK_ID, TASK_KEY, Tracing, caller_attribute
 from ray_tracing_hooks._record import carrier, ids, wire
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import SAMPLED, Template, after_id, before_id
@@ -23,7 +22,6 @@ from ray_tracing_hooks._record.span import Parent, exception_attributes, qualifi
 
 _SPAN_AND_TASK = frozenset({SPAN_KEY, TASK_KEY})
 
-_times = struct.Struct("<cQcQ").pack
 _time_ns = time.time_ns
 
 
@@ -83,15 +81,20 @@ class Around:
 def _look_around(active: Tracing, context: context_api.Context) -> Around:
     """What calls have around them that are made in ``context``, kept for the next one where that is possible."""
     around = Around(active, context)
-    # Not where each call begins a trace of its own, where propagators may say something else next time, and where the
-    # context holds what should not live longer because of us.
-    if around.parent is not None and active.only_standard_headers and _SPAN_AND_TASK.issuperset(context):
+    # Not where each call begins a trace of its own, where the sampler or propagators may say something else next time,
+    # and where the context holds more than a span, which would live longer because of us.
+    if (
+        around.parent is not None
+        and around.sampler.is_constant
+        and active.only_standard_headers
+        and _SPAN_AND_TASK.issuperset(context)
+    ):
         active.around = around
     return around
 
 
 def _headers(active: Tracing, context: context_api.Context, parent: Parent | None) -> dict[str, str] | None:
-    """What the global propagators say of a context besides the span itself; None if that is nothing."""
+    """What the global propagators say of a context besides the span itself; None where they need not be asked."""
     if active.only_standard_headers and _SPAN_AND_TASK.issuperset(context) and not (parent and parent.trace_state):
         return None
     headers: dict[str, str] = {}
@@ -173,41 +176,67 @@ class Submission:
         self._span_id = span_id
         self.carried = carried
 
-    def submitted(self, task_id: bytes, attributes: bytes = b"") -> None:
-        """Write the span. ``task_id`` is empty if the call returned nothing that tells it."""
-        if self._template is None:
+    def submitted(self, result: Any, identify: Callable[[Any], bytes]) -> None:
+        """Write the span. ``identify`` gives the id of the task by what the call returned, or nothing."""
+        template, called, around = self._template, self._called, self._around
+        if template is None:
             return
-        attributes += self._called.attributes + self._around.of_caller
-        if task_id:
-            attributes += TASK_ID + task_id.hex().encode()
-            if not self._span_id:
-                self._span_id = ids.span_id_of_task(task_id, self._around.mask)
-        self._write(attributes)
+        try:
+            task_id = identify(result)
+            attributes = called.attributes + around.of_caller
+            if task_id:
+                hex_id = task_id.hex().encode()
+                attributes += TASK_ID + hex_id
+                if called.creation:
+                    attributes += ACTOR_ID + hex_id[16:]
+                if not self._span_id:
+                    self._span_id = ids.span_id_of_task(task_id, around.mask)
+            self._write(template, attributes)
+        except Exception as error:  # noqa: BLE001  as in `begin`; what a decorated call returns may be anything
+            failed("recording a call", error)
 
     def refused(self, error: BaseException) -> None:
         """Write the span of a call that Ray did not take."""
-        if self._template is None:
+        template = self._template
+        if template is None:
             return
-        now = _time_ns()
-        self._write(
-            wire.attribute(names.ERROR_TYPE, qualified_name(type(error)))
-            + wire.event("exception", now, exception_attributes(error, error.__traceback__))
-            + wire.status(wire.STATUS_ERROR, summary(error)),
-        )
-
-    def _write(self, additions: bytes) -> None:
-        around, template = self._around, self._template
-        assert template is not None
         try:
-            identity = around.before + (self._span_id or ids.new_span_id()) + around.after
-            self._active.recorder.record(template, identity, self._start, _time_ns(), additions)
-        except Exception as error:  # noqa: BLE001  as in `begin`
-            failed("recording a call", error)
+            now = _time_ns()
+            self._write(
+                template,
+                wire.attribute(names.ERROR_TYPE, qualified_name(type(error)))
+                + wire.event("exception", now, exception_attributes(error, error.__traceback__))
+                + wire.status(wire.STATUS_ERROR, summary(error)),
+            )
+        except Exception as fault:  # noqa: BLE001  as above
+            failed("recording a call", fault)
+
+    def _write(self, template: Template, additions: bytes) -> None:
+        around = self._around
+        identity = around.before + (self._span_id or ids.new_span_id()) + around.after
+        self._active.recorder.record(template, identity, self._start, _time_ns(), additions)
 
 
-def traced(describe: Callable[..., Called | None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What wraps a ``_remote(self, args, kwargs, ..., **options)`` of Ray's, which submits a task and returns what
-    refers to its result. ``describe(active, self, rest, options)`` tells what is called.
+def task_of(result: Any) -> bytes:
+    """The id of the task whose submission returned ``result``, or nothing if it returned nothing that tells it."""
+    if isinstance(result, list):
+        if not result:
+            return b""
+        result = result[0]
+    ref = getattr(result, "_generator_ref", result)
+    task_id = getattr(ref, "task_id", None)
+    return bytes(task_id().binary()) if task_id is not None else b""
+
+
+def traced(
+    describe: Callable[..., Called | None],
+    identify: Callable[[Any], bytes] = task_of,
+    with_place: Callable[[Any], Any] = with_place,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What wraps a ``_remote(self, args, kwargs, ..., **options)`` of Ray's, which submits a call.
+
+    ``describe(active, self, rest, options)`` tells what is called, ``identify`` by what the call returned which task it
+    is, and ``with_place`` what to call Ray with so that there is a place for what is carried.
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -232,20 +261,9 @@ def traced(describe: Callable[..., Called | None]) -> Callable[[Callable[..., An
                 if carried is not before:
                     outgoing.carried = before
             if call is not None:
-                call.submitted(task_id_of(result))
+                call.submitted(result, identify)
             return result
 
         return _remote
 
     return wrap
-
-
-def task_id_of(result: Any) -> bytes:
-    """The id of the task whose submission returned ``result``, or nothing if it returned nothing that tells it."""
-    if isinstance(result, list):
-        if not result:
-            return b""
-        result = result[0]
-    ref = getattr(result, "_generator_ref", result)
-    task_id = getattr(ref, "task_id", None)
-    return bytes(task_id().binary()) if task_id is not None else b""

@@ -65,6 +65,7 @@ class Tracing:
         shares_job_trace: Whether all processes of this job know the trace of its driver's root span, so that calls in
             it need not carry their context.
         job_trace: In a driver that trace, once its workers can know it.
+        only_standard_headers: Whether the propagators are those of the W3C, which say nothing but what they are given.
     """
 
     def __init__(
@@ -82,8 +83,11 @@ class Tracing:
         self._include = tuple(include)
         self._exclude = tuple(exclude)
         self._templates: dict[tuple[int, str, str], Template | None] = {}
+        self.others: dict[str, Template] = {}
+        """The templates of spans of this process that are no calls, by name."""
         self.called: dict[tuple[Any, Any], Called | None] = {}
-        """What is known of what this process has called, by what each kind of call tells it by."""
+        """What is known of what this process has called: of tasks by the function's name and whether they inherit, of
+        methods by the actor's id and their name."""
         self.around: Around | None = None
         """What calls have around them in the context in which the last one was made."""
         self._job_id = process.job_id
@@ -157,18 +161,16 @@ class Tracing:
         else:
             what = {names.RAY_REMOTE: "function"}
         name = names.submission_name(full_name) if kind == PRODUCER else names.execution_name(full_name)
-        return Template(
-            name,
-            kind,
-            {
-                **what,
-                names.RAY_FUNCTION: full_name,
-                names.RAY_PID: str(os.getpid()),
-                names.RAY_JOB_ID: self.own_job(),
-                names.RAY_NODE_ID: self.process.node_id,
-                names.RAY_WORKER_ID: self.process.worker_id,
-            },
-        )
+        return Template(name, kind, {**what, names.RAY_FUNCTION: full_name, **self.whereabouts()})
+
+    def whereabouts(self) -> dict[str, str]:
+        """Where spans of this process are made. In a worker only to be asked where a task is running."""
+        return {
+            names.RAY_PID: str(os.getpid()),
+            names.RAY_JOB_ID: self.own_job(),
+            names.RAY_NODE_ID: self.process.node_id,
+            names.RAY_WORKER_ID: self.process.worker_id,
+        }
 
     def caller(self, context: context_api.Context) -> bytes:
         """The 24 bytes of the task that ``context`` belongs to, or empty if that is not known."""
@@ -177,7 +179,7 @@ class Tracing:
 
     def start_root_span(self, script: str, context: context_api.Context) -> trace.Span:
         """Begin the span of this driver, which becomes the parent of all that has none."""
-        recorder, process = self.recorder, self.process
+        recorder = self.recorder
         parent = recorder.parent(context)
         trace_id, flags = recorder.decide(parent)
         if not flags & SAMPLED:
@@ -185,13 +187,7 @@ class Tracing:
             state = parent.trace_state if parent is not None else None
             recorder.fallback = Parent(trace_id, ids.new_span_id(), flags, state, remote=False)
             return unrecorded_span(recorder.fallback)
-        attributes = {
-            names.RAY_PID: str(os.getpid()),
-            names.RAY_JOB_ID: process.job_id,
-            names.RAY_NODE_ID: process.node_id,
-            names.RAY_WORKER_ID: process.worker_id,
-            names.RAY_TASK_ID: self._driver_task_id.hex(),
-        }
+        attributes = {**self.whereabouts(), names.RAY_TASK_ID: self._driver_task_id.hex()}
         template = Template(names.driver_name(script), INTERNAL, attributes)
         span = recorder.start(template, trace_id, flags, parent)
         recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)

@@ -1,7 +1,7 @@
 """The context that is current, as ``opentelemetry.context`` has it, for code that runs at every call.
 
 The API's functions call those of a runtime context, which call those of a context variable. Where that is the one of
-the API itself, as nearly everywhere, the variable is asked at once.
+the API itself, as nearly everywhere, the variable is asked at once: the one that is there when this is imported.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ def _variable() -> ContextVar[Context] | None:
 
 
 def _detach(token: Any) -> None:
-    try:
+    try:  # noqa: SIM105  a context manager would cost more than what it is for
         _reset(token)
-    except ValueError:  # of another thread or coroutine: the API says so in the log
-        context_api.detach(token)
+    except ValueError:
+        # A coroutine that is ended elsewhere, such as one that is destroyed: there is nothing to put back.
+        pass
 
 
 _current = _variable()

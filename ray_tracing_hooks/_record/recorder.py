@@ -130,7 +130,7 @@ class Recorder:
         start_time: int,
         head: bytes,
     ) -> RecordedSpan:
-        """The same with all that is known by now encoded in ``head``: identity, start, template and attributes."""
+        """Begin a span of which ``head`` holds all that is known by now: identity, start, template and attributes."""
         span = RecordedSpan(self, template, trace_flags, trace_state, start_time, head)
         self._begin(self._prefix, head)
         return span

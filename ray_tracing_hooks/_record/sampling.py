@@ -21,6 +21,9 @@ class Sampler(NamedTuple):
     child: Callable[[bool, bytes], bool]
     """Whether a span is recorded whose parent is (True) or is not (False) sampled, in the trace with this id."""
 
+    is_constant: bool = True
+    """Whether the same question always has the same answer, so that it need not be asked again."""
+
 
 def from_environment(environ: Mapping[str, str]) -> Sampler | None:
     """The sampler that ``OTEL_TRACES_SAMPLER`` names, or None for one that only the SDK knows.

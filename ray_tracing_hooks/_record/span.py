@@ -129,6 +129,7 @@ class RecordedSpan(trace.Span):
         begun = self._begun()
         if not begun.parent_span_id:
             return None
+        # With the flags of this span, which are those of its parent unless a sampler has decided otherwise.
         remote = bool(begun.flags & _REMOTE_PARENT)
         return Parent(self.trace_id, begun.parent_span_id, self.trace_flags, self.trace_state, remote).span_context()
 

@@ -33,7 +33,7 @@ def of_program(sampler: Any, environ: Mapping[str, str]) -> Sampler | None:
 
 
 def of_sdk(sampler: Any) -> Sampler:
-    """A sampler of the SDK's kind. One that raises has said yes."""
+    """A sampler of the SDK's kind. It is asked each time, since it may limit a rate. One that raises has said yes."""
     from opentelemetry import trace  # noqa: PLC0415
     from opentelemetry.sdk.trace.sampling import Decision  # noqa: PLC0415
 
@@ -59,7 +59,7 @@ def of_sdk(sampler: Any) -> Sampler:
             return True
         return bool(result.decision is Decision.RECORD_AND_SAMPLE)
 
-    return Sampler(root, child)
+    return Sampler(root, child, is_constant=False)
 
 
 def sampler_for_sdk(environ: Mapping[str, str]) -> Any:

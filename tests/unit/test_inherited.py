@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import stand_ins
+from opentelemetry.sdk.trace.sampling import Decision, SamplingResult
 from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, tracing_of
 
 from ray_tracing_hooks import names
@@ -17,6 +19,13 @@ from ray_tracing_hooks._ray.cluster import JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._sdk.sampling import of_sdk
+
+
+class Raises:
+    def __getattr__(self, name: str) -> object:
+        raise ValueError(name)
+
 
 JOB = JobTrace(os.urandom(16), os.urandom(8), 0x03, DRIVER_TASK_ID)
 
@@ -49,7 +58,7 @@ def test_submission_and_execution_meet_without_anything_carried(
     call = submission.begin(driver, actors._describe, stand_ins.Method(), (), {})
     assert call is not None
     assert call.carried is None
-    call.submitted(TASK_ID)
+    call.submitted(stand_ins.Id(TASK_ID), submission.task_of)
     monkeypatch.setattr(tracing, "active", tracing_of(tmp_path / "worker"))
     begun = execution.Beginning("Actor", "method", is_creation=False).begin(None)
     assert begun is not None
@@ -134,3 +143,43 @@ def test_where_not_every_worker_has_the_hook_nothing_is_left_out(tmp_path: Path)
     assert call is not None
     assert call.carried is not None
     assert tracing_of(tmp_path / "worker").inherited_trace() is None
+
+
+@pytest.mark.usefixtures("in_traced_cluster")
+def test_a_sampler_that_may_change_its_mind_is_asked_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the program's, such as a limit of the rate: for each submission, and for each execution."""
+
+    class Limiter:
+        left = 3
+
+        def should_sample(self, *_question: object) -> SamplingResult:
+            self.left -= 1
+            return SamplingResult(Decision.RECORD_AND_SAMPLE if self.left >= 0 else Decision.DROP)
+
+    monkeypatch.setattr(cluster, "publish", lambda _job_id, _trace: True)
+    monkeypatch.setattr(cluster, "published", lambda _job_id: JOB)
+    driver = tracing_of(tmp_path / "driver", DRIVER)
+    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
+    driver.publish_job_trace()
+    driver.recorder.sampler = of_sdk(Limiter())
+    calls = [submission.begin(driver, actors._describe, stand_ins.Method(), (), {}) for _ in range(5)]
+    assert [call is not None and call.carried is None for call in calls] == [True] * 3 + [False] * 2
+    worker = tracing_of(tmp_path / "worker")
+    worker.recorder.sampler = of_sdk(Limiter())
+    monkeypatch.setattr(tracing, "active", worker)
+    beginning = execution.Beginning("Actor", "method", is_creation=False)
+    begun = [beginning.begin(None) for _ in range(5)]
+    assert [each is not None and each[1] is not None for each in begun] == [True] * 3 + [False] * 2
+
+
+@pytest.mark.parametrize("strange", [SimpleNamespace(task_id="mine"), Raises()], ids=["no method", "raises"])
+def test_what_a_decorated_call_returns_may_be_anything(
+    strange: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reports: list[str]
+) -> None:
+    """The program gets it, and it is said once that the call could not be recorded."""
+    driver = tracing_of(tmp_path, DRIVER)
+    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
+    monkeypatch.setattr(tracing, "active", driver)
+    call = submission.traced(actors._describe)(lambda *_arguments, **_options: strange)
+    assert call(stand_ins.Method(), (), {}) is strange
+    assert len(reports) == 1

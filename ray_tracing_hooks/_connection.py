@@ -190,6 +190,13 @@ class Connection:
                 report(f"{lost}: Ray {self.process.ray_version} has changed the place where that is done")
                 if patch in {tasks.patch, actors.patch}:
                     tracing.active.shares_job_trace = False
+        if waiting := parts - {"task", "actor"}:
+            from ray_tracing_hooks._ray import objects  # noqa: PLC0415  asked for by few
+
+            if not objects.patch(patches, waiting):
+                report(
+                    f"not all of {', '.join(sorted(waiting))} make spans: Ray {self.process.ray_version} changed them"
+                )
         for patch in (signatures.patch, shortcuts.patch):  # without them calls are slower, and nothing is lost
             in_place(patch, patches)
         if self._spool is not None:

@@ -24,11 +24,16 @@ __all__ = [
     "RAY_GENERATOR_ITEMS",
     "RAY_JOB_ID",
     "RAY_NODE_ID",
+    "RAY_NUM_RETURNS",
+    "RAY_OBJECT_COUNT",
+    "RAY_OBJECT_IDS",
     "RAY_PARENT_TASK_ID",
     "RAY_PID",
+    "RAY_READY_OBJECT_IDS",
     "RAY_REMOTE",
     "RAY_SUBMIT_TIME",
     "RAY_TASK_ID",
+    "RAY_TIMEOUT",
     "RAY_WORKER_ID",
     "RESOURCE_GCS_ADDRESS",
     "RESOURCE_NODE_ID",
@@ -84,6 +89,22 @@ RAY_ATTEMPT = "ray.attempt"
 
 RAY_GENERATOR_ITEMS = "ray.generator_items"
 """On the execution of a generator: how many items it yielded."""
+
+RAY_OBJECT_IDS = "ray.object_ids"
+"""On ``ray.get`` and ``ray.wait``: the first 64 objects that are waited for; on ``ray.put`` the one that is stored.
+The id of a task's result begins with the id of the task."""
+
+RAY_OBJECT_COUNT = "ray.object_count"
+"""On ``ray.get`` and ``ray.wait``: how many objects are waited for."""
+
+RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
+"""On ``ray.wait``: those that were ready, the first 64."""
+
+RAY_NUM_RETURNS = "ray.num_returns"
+"""On ``ray.wait``: how many had to be ready."""
+
+RAY_TIMEOUT = "ray.timeout"
+"""On ``ray.get`` and ``ray.wait``: how long they wait at most, in seconds; absent where that is for ever."""
 
 RAY_END_ESTIMATED = "ray.end_estimated"
 """True on a span whose process died before the span ended; its end time is an estimate."""

@@ -297,6 +297,12 @@ class Connection:
                 "RAY_TRACING_EXPORTERS for ray_tracing_hooks:setup"
             )
 
+    def places(self) -> tuple[str, str | None] | None:
+        """The folder of all spools of this node, and that of the local files if there are any; None without a spool."""
+        if self._spool is None:
+            return None
+        return os.path.dirname(self._spool), self._plan.local_dir if "local" in self._plan.exporters else None
+
     def stop(self) -> None:
         """Stop recording, and in a driver wait until what has been recorded is delivered."""
         from ray_tracing_hooks._ray import tracing  # noqa: PLC0415

@@ -64,6 +64,14 @@ def stop() -> None:
                 connection.stop()
 
 
+def places() -> tuple[str, str | None] | None:
+    """The folders where the spans of this process's node are: the spool, and that of the local files if there are any.
+
+    None where nothing is recorded.
+    """
+    return _connection.places() if _connection is not None else None
+
+
 def _start(exporters: tuple[str, ...] | None) -> None:
     global _exporters  # noqa: PLW0603  the hook is one for the process
     from ray_tracing_hooks._ray import process  # noqa: PLC0415  nothing of Ray before the guard

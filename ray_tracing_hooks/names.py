@@ -6,7 +6,10 @@ Where Ray's meaning is ambiguous ours is stated here.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 __all__ = [
+    "ATTRIBUTES",
     "DISTRO_NAME",
     "DISTRO_VERSION",
     "DRIVER_DIED",
@@ -44,8 +47,10 @@ __all__ = [
     "SCOPE",
     "TASK_CANCELLED",
     "WORKER_DIED",
+    "Attribute",
     "driver_name",
     "execution_name",
+    "markdown_table",
     "submission_name",
 ]
 
@@ -53,65 +58,27 @@ SCOPE = "ray_tracing_hooks"
 """Instrumentation scope of the spans that this package makes."""
 
 RAY_REMOTE = "ray.remote"
-"""``function`` for tasks, ``actor`` for actor creation and methods."""
-
 RAY_FUNCTION = "ray.function"
-"""``module.function`` of a task, ``Class.method`` of an actor."""
-
 RAY_ACTOR_CLASS = "ray.actor_class"
 RAY_ACTOR_METHOD = "ray.actor_method"
-
 RAY_PID = "ray.pid"
-"""Process id of the process that recorded the span, as text."""
-
 RAY_JOB_ID = "ray.job_id"
 RAY_NODE_ID = "ray.node_id"
-"""Node of the process that recorded the span."""
-
 RAY_WORKER_ID = "ray.worker_id"
-"""Worker id of the process that recorded the span."""
-
 RAY_ACTOR_ID = "ray.actor_id"
-"""The actor that is called or created, on both spans of a call."""
-
 RAY_TASK_ID = "ray.task_id"
-"""The task that the call makes, on both spans of a call."""
-
 RAY_PARENT_TASK_ID = "ray.parent_task_id"
-"""The task that made the call, on both spans of a call. A driver has a task id too."""
-
 RAY_SUBMIT_TIME = "ray.submit_time_unix_nano"
-"""On an execution: when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch. Not
-there where the call carried nothing: most calls of drivers. Their submission's span has it as its start."""
-
 RAY_ATTEMPT = "ray.attempt"
-"""On an execution that is a retry: its number, 1 for the first retry."""
-
 RAY_GENERATOR_ITEMS = "ray.generator_items"
-"""On the execution of a generator: how many items it yielded."""
-
 RAY_OBJECT_IDS = "ray.object_ids"
-"""On ``ray.get`` and ``ray.wait``: the first 64 objects that are waited for; on ``ray.put`` the one that is stored.
-The id of a task's result begins with the id of the task."""
-
 RAY_OBJECT_COUNT = "ray.object_count"
-"""On ``ray.get`` and ``ray.wait``: how many objects are waited for."""
-
 RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
-"""On ``ray.wait``: those that were ready, the first 64."""
-
 RAY_NUM_RETURNS = "ray.num_returns"
-"""On ``ray.wait``: how many had to be ready."""
-
 RAY_TIMEOUT = "ray.timeout"
-"""On ``ray.get`` and ``ray.wait``: how long they wait at most, in seconds; absent where that is for ever."""
-
 RAY_END_ESTIMATED = "ray.end_estimated"
-"""True on a span whose process died before the span ended; its end time is an estimate."""
 
 ERROR_TYPE = "error.type"
-"""Qualified class of the exception that ended the span (the cause, not Ray's wrapper); absent on success."""
-
 WORKER_DIED = "worker_died"
 DRIVER_DIED = "driver_died"
 """The ``error.type`` of a span that was cut off by the end of its process, of which the status tells what is known."""
@@ -129,11 +96,78 @@ DISTRO_VERSION = "telemetry.distro.version"
 RESOURCE_NODE_ID = "ray.node.id"
 RESOURCE_WORKER_ID = "ray.worker.id"
 RESOURCE_PROCESS_TYPE = "ray.worker.process_type"
-"""``driver`` or ``worker``."""
-
 RESOURCE_RAY_VERSION = "ray.version"
 RESOURCE_SESSION_NAME = "ray.cluster.session_name"
 RESOURCE_GCS_ADDRESS = "ray.cluster.gcs_address"
+
+_CALL, _EXECUTION, _WAITING, _RESOURCE = "calls", "executions", "`ray.get`, `ray.wait`, `ray.put`", "Resource"
+
+
+class Attribute(NamedTuple):
+    """What is said under one key."""
+
+    key: str
+    kind: str
+    """Its type in OpenTelemetry: ``string``, ``int``, ``double``, ``boolean``, ``string[]``."""
+    where: str
+    """The spans that have it, or the Resource. ``calls`` are submissions and executions."""
+    meaning: str
+    """With its unit, where it has one."""
+
+
+ATTRIBUTES = (
+    Attribute(RAY_REMOTE, "string", _CALL, "`function` for tasks, `actor` for actor creations and methods"),
+    Attribute(RAY_FUNCTION, "string", _CALL, "`module.function` of a task, `Class.method` of an actor"),
+    Attribute(RAY_ACTOR_CLASS, "string", _CALL, "the class of an actor"),
+    Attribute(RAY_ACTOR_METHOD, "string", _CALL, "its method; `__init__` for the creation"),
+    Attribute(RAY_ACTOR_ID, "string", _CALL, "the actor that is called or created, in hexadecimal as all ids of Ray"),
+    Attribute(RAY_TASK_ID, "string", "calls, drivers", "the task that the call makes; that of the driver itself"),
+    Attribute(RAY_PARENT_TASK_ID, "string", "calls, waiting", "the task that made the call, or the driver"),
+    Attribute(RAY_JOB_ID, "string", "all of this package", "the job"),
+    Attribute(RAY_NODE_ID, "string", "all of this package", "the node of the process that recorded the span"),
+    Attribute(RAY_WORKER_ID, "string", "all of this package", "the worker that recorded the span"),
+    Attribute(RAY_PID, "string", "all of this package", "the process that recorded the span"),
+    Attribute(
+        RAY_SUBMIT_TIME,
+        "int",
+        _EXECUTION,
+        "when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch; not on most "
+        "calls of drivers, which carry nothing: there it is the start of the submission",
+    ),
+    Attribute(RAY_ATTEMPT, "int", _EXECUTION, "the number of a retry, from 1"),
+    Attribute(RAY_GENERATOR_ITEMS, "int", _EXECUTION, "how many items a generator yielded"),
+    Attribute(
+        RAY_OBJECT_IDS,
+        "string[]",
+        _WAITING,
+        "the first 64 objects that are waited for, or the one that is stored; a result's id begins with its task's",
+    ),
+    Attribute(RAY_OBJECT_COUNT, "int", "`ray.get`, `ray.wait`", "how many objects are waited for"),
+    Attribute(RAY_TIMEOUT, "double", "`ray.get`, `ray.wait`", "how long it waits at most, in seconds, if not for ever"),
+    Attribute(RAY_NUM_RETURNS, "int", "`ray.wait`", "how many had to be ready"),
+    Attribute(RAY_READY_OBJECT_IDS, "string[]", "`ray.wait`", "the first 64 that were ready"),
+    Attribute(
+        ERROR_TYPE,
+        "string",
+        "what failed",
+        "the class of the exception, not of Ray's wrapper around it; `worker_died` or `driver_died` where cut off",
+    ),
+    Attribute(RAY_END_ESTIMATED, "boolean", "what was cut off", "true: its process died, and the end is estimated"),
+    Attribute(RESOURCE_PROCESS_TYPE, "string", _RESOURCE, "`driver` or `worker`"),
+    Attribute(RESOURCE_NODE_ID, "string", _RESOURCE, "the node of the process"),
+    Attribute(RESOURCE_WORKER_ID, "string", _RESOURCE, "the worker, or driver, as Ray names it"),
+    Attribute(RESOURCE_SESSION_NAME, "string", _RESOURCE, "the session of the cluster, as in `/tmp/ray`"),
+    Attribute(RESOURCE_GCS_ADDRESS, "string", _RESOURCE, "the address of the cluster's head"),
+    Attribute(RESOURCE_RAY_VERSION, "string", _RESOURCE, "the version of Ray"),
+)
+"""Every key of ours. Events, exceptions and the rest of the Resource follow OpenTelemetry's conventions."""
+
+
+def markdown_table() -> str:
+    """The attributes as the table of the README."""
+    rows = ["| attribute | type | on | meaning |", "| --- | --- | --- | --- |"]
+    rows += [f"| `{each.key}` | {each.kind} | {each.where} | {each.meaning} |" for each in ATTRIBUTES]
+    return "\n".join(rows) + "\n"
 
 
 def submission_name(function: str) -> str:

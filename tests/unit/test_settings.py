@@ -103,8 +103,8 @@ def test_a_variable_is_understood(name: str, text: str, value: object) -> None:
             "expected a size above 0, such as 64 MiB, 500 kB or a number of bytes; using 10 GiB.",
         ),
         ("ROOT_SPAN", "maybe", "expected 1 or 0 (or true, false, yes, no, on, off); using 1."),
-        ("RAY", "task,serve", "expected a comma list of task, actor, or none alone; using task,actor."),
-        ("RAY", "task,none", "expected a comma list of task, actor, or none alone; using task,actor."),
+        ("RAY", "task,serve", "expected a comma list of task, actor, get, wait, put, or none alone; using task,actor."),
+        ("RAY", "task,none", "expected a comma list of task, actor, get, wait, put, or none alone; using task,actor."),
         ("EXPORTERS", ",", "expected a comma list of names, such as local, or none alone; using local."),
         ("EXPORTERS", "local,none", "expected a comma list of names, such as local, or none alone; using local."),
         ("INCLUDE", " , ", "expected a comma list of patterns, such as mymodule.*,Trainer.step; using none."),
@@ -202,7 +202,7 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
         (
             "ray: {task: 1}",
             (
-                "{file}: ray={{'task': 1}} is ignored: expected a comma list of task, actor, or none alone; "
+                "{file}: ray={{'task': 1}} is ignored: expected a comma list of task, actor, get, wait, put, or none alone; "
                 "using task,actor."
             ),
         ),

@@ -1,0 +1,136 @@
+"""Look at the spans of a block of code, in tests of your own.
+
+    import ray
+    from ray_tracing_hooks.testing import capture
+
+    ray.init(_tracing_startup_hook="ray_tracing_hooks.local:setup")
+
+    def test_double():
+        with capture() as captured:
+            assert ray.get(double.remote(21)) == 42
+        assert captured.tree().splitlines() == [
+            "module.double ray.remote",
+            "  module.double ray.remote_worker",
+        ]
+
+The hook must write local files, alone or beside other exporters. Spans of other machines of the cluster are not seen.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from opentelemetry import trace
+
+from ray_tracing_hooks import _startup, names
+from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._insight import read
+from ray_tracing_hooks._insight.model import Event, Link, Node, Span, traces, walk
+
+__all__ = ["Captured", "Event", "Link", "Node", "Span", "capture"]
+
+_POLL_SECONDS = 0.02
+
+
+@dataclass
+class Captured:
+    """The spans of a block, when it has ended."""
+
+    roots: list[Node] = field(default_factory=list)
+    """What the block has begun itself, by start, with what is below."""
+
+    @property
+    def spans(self) -> list[Span]:
+        """All of them, parents before their children."""
+        return [node.span for node in walk(self.roots)]
+
+    def named(self, name: str) -> list[Span]:
+        """The spans with this name."""
+        return [span for span in self.spans if span.name == name]
+
+    def tree(self) -> str:
+        """The names, a line each, indented by two spaces below their parents.
+
+        Siblings are in the order in which they began. A span that failed has `` ERROR`` behind its name and its
+        ``error.type`` behind that, one that still runs `` RUNNING``.
+        """
+        lines: list[str] = []
+        pending = [(0, node) for node in reversed(self.roots)]
+        while pending:
+            depth, node = pending.pop()
+            lines.append("  " * depth + node.span.name + _how_it_ended(node.span))
+            pending += [(depth + 1, child) for child in reversed(node.children)]
+        return "\n".join(lines)
+
+
+@contextmanager
+def capture(timeout: float = 10.0) -> Iterator[Captured]:
+    """The spans that the block makes, in this process and in the tasks and actors that it calls: there at its end.
+
+    Waits at the end for spans that are still running, ``timeout`` seconds at most. A call whose result the block has
+    not waited for may not have begun by then.
+
+    Raises:
+        TracingError: This process is not traced, does not write local files, or the block is not sampled.
+    """
+    folders = _folders()
+    captured = Captured()
+    with trace.get_tracer(__name__).start_as_current_span("capture") as span:
+        context = span.get_span_context()
+        if not context.trace_flags.sampled:
+            raise TracingError("nothing can be captured: the sampler has decided that this trace is not recorded")
+        yield captured
+    trace_id, span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
+    until = time.monotonic() + timeout
+    while True:
+        captured.roots = _below(span_id, _read(folders, trace_id))
+        if all(found.state != "running" for found in captured.spans) or time.monotonic() > until:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _folders() -> tuple[str, str]:
+    """Where spans are: first the spool, from which they go to the second one, that of the local files."""
+    places = _startup.places()
+    if places is None:
+        raise TracingError(
+            "nothing can be captured: this process is not traced; connect to Ray with "
+            'ray.init(_tracing_startup_hook="ray_tracing_hooks.local:setup") first'
+        )
+    spool, local = places
+    if local is None:
+        raise TracingError(
+            "nothing can be captured: this process writes no local files; use the hook ray_tracing_hooks.local:setup, "
+            "or name local among RAY_TRACING_EXPORTERS"
+        )
+    return spool, local
+
+
+def _read(folders: tuple[str, str], trace_id: str) -> list[Span]:
+    """The spans of a trace. What is delivered while the first folder is read is in the second one by then."""
+    found: dict[str, Span] = {}
+    for folder in folders:
+        if not os.path.isdir(folder):
+            continue
+        for span in read.read(read.files([folder]))[0]:
+            if span.trace_id == trace_id and (span.end_ns or span.span_id not in found):
+                found[span.span_id] = span
+    return list(found.values())
+
+
+def _below(span_id: str, spans: list[Span]) -> list[Node]:
+    for found in traces(spans):
+        for node in found.nodes():
+            if node.span.span_id == span_id:
+                return node.children
+    return []
+
+
+def _how_it_ended(span: Span) -> str:
+    if span.state == "running":
+        return " RUNNING"
+    return f" ERROR {span.attributes.get(names.ERROR_TYPE, '')}".rstrip() if span.failed else ""

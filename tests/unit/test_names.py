@@ -1,0 +1,41 @@
+"""The names of spans and attributes are told in one place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ray_tracing_hooks import names
+
+ROOT = Path(__file__).parents[2]
+KEYS = {value for name, value in vars(names).items() if name.startswith(("RAY_", "RESOURCE_"))}
+
+
+def test_the_readme_holds_the_table_of_attributes() -> None:
+    """Between its two `<!-- names -->` markers."""
+    _, table, _ = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- names -->")
+    assert table.strip() == names.markdown_table().strip()
+
+
+def test_every_key_of_ours_is_in_the_table_once() -> None:
+    told = [each.key for each in names.ATTRIBUTES]
+    assert len(told) == len(set(told))
+    assert set(told) == KEYS | {names.ERROR_TYPE}
+    assert {each.kind for each in names.ATTRIBUTES} <= {"string", "int", "double", "boolean", "string[]"}
+
+
+def test_no_other_module_spells_a_key_out() -> None:
+    """They take it from this one, so that it is the same everywhere."""
+    spelt = {
+        f"{path.name}: {key}"
+        for path in (ROOT / "ray_tracing_hooks").rglob("*.py")
+        if path.name != "names.py"
+        for key in re.findall(r"\"(ray\.[a-z_.]+)\"", path.read_text(encoding="utf-8"))
+        if key in KEYS
+    }
+    assert spelt == set()
+
+
+def test_what_can_be_imported_is_listed() -> None:
+    public = {name for name in vars(names) if not name.startswith("_")} - {"annotations", "NamedTuple"}
+    assert set(names.__all__) == public

@@ -202,8 +202,8 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
         (
             "ray: {task: 1}",
             (
-                "{file}: ray={{'task': 1}} is ignored: expected a comma list of task, actor, get, wait, put, or none alone; "
-                "using task,actor."
+                "{file}: ray={{'task': 1}} is ignored: "
+                "expected a comma list of task, actor, get, wait, put, or none alone; using task,actor."
             ),
         ),
         (

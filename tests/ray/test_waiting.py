@@ -10,7 +10,7 @@ from support import HOOK, by_name, check_links, run_program, spans_in
 from ray_tracing_hooks import names
 
 ERRORS = ["RayTaskError(KeyError)", "GetTimeoutError"]
-RESULT = [0, [0, 1, 2], *ERRORS, [1, 1], [1, 2], 2, "ValueError", "ValueError", True]
+RESULT = [0, [0, 1, 2], *ERRORS, [1, 1], [1, 2], 2, "ValueError", "TypeError", True]
 
 
 def test_what_is_waited_for_and_stored_is_told(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_what_is_waited_for_and_stored_is_told(tmp_path: Path) -> None:
     ready, refused = by_name(spans, "ray.wait")
     assert ready.attributes[names.RAY_READY_OBJECT_IDS] == ready.attributes[names.RAY_OBJECT_IDS][:1]
     assert ready.attributes[names.RAY_NUM_RETURNS] == 1
-    assert refused.attributes[names.ERROR_TYPE] == "ValueError"
+    assert refused.attributes[names.ERROR_TYPE] == "TypeError"
     (put,) = by_name(spans, "ray.put")
     assert len(put.attributes[names.RAY_OBJECT_IDS]) == 1
 

@@ -178,6 +178,7 @@ class Connection:
             parts=parts,
             include=self.settings.include,
             exclude=self.settings.exclude,
+            internal=self.settings.internal,
         )
         for lost, patch, *callbacks in (
             ("the end of a driver is not noticed", driver.patch, on_disconnecting, on_disconnected),

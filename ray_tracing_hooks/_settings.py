@@ -123,6 +123,9 @@ class Settings:
     exclude: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns on `module.function` and `Class.method`: these make no spans"
     )
+    internal: bool = _setting(
+        BOOLEAN, False, "spans for Ray's own tasks and actors too: of Ray Data, Serve, dashboards"
+    )
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of going on without it")
 

@@ -31,7 +31,8 @@ def _describe_creation(active: Tracing, actor_class: Any, _rest: Any, options: d
     # With get_if_exists Ray calls the method again if, and only if, the actor has to be made.
     if metadata.is_cross_language or options.get("get_if_exists"):
         return None
-    return Called(active.template(PRODUCER, metadata.class_name, "__init__"), inherits=False, creation=True)
+    module = getattr(metadata.modified_class, "__module__", "")
+    return Called(active.template(PRODUCER, metadata.class_name, "__init__", module), inherits=False, creation=True)
 
 
 def _task_of_creation(handle: Any) -> bytes:
@@ -63,7 +64,7 @@ def _describe(active: Tracing, method: Any, rest: Any, options: dict[str, Any]) 
 def _called(active: Tracing, method: Any, handle: Any) -> Called | None:
     if handle._ray_is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
-    class_name = handle._ray_actor_creation_function_descriptor.class_name  # noqa: SLF001
+    descriptor = handle._ray_actor_creation_function_descriptor  # noqa: SLF001
     actor_id = _actor_id(handle)
     inherits = (
         getattr(method, "_num_returns", 0) != 0
@@ -72,7 +73,8 @@ def _called(active: Tracing, method: Any, handle: Any) -> Called | None:
         # The id of an actor ends with that of its job.
         and actor_id.endswith(active.own_job())
     )
-    template = active.template(PRODUCER, class_name, method._method_name)  # noqa: SLF001
+    name = method._method_name  # noqa: SLF001
+    template = active.template(PRODUCER, descriptor.class_name, name, descriptor.module_name)
     return Called(template, inherits, attributes=ACTOR_ID + actor_id.encode() if actor_id else b"")
 
 

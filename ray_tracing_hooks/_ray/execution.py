@@ -89,7 +89,7 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
         name = f"{module}.{getattr(function, '__name__', descriptor.function_name)}"
     is_creation = bool(class_name) and name == "__init__"
     wrap = _coroutine_executor if inspect.iscoroutinefunction(method) else _function_executor
-    executor = wrap(function, class_name, name, is_creation=is_creation)
+    executor = wrap(function, Beginning(class_name, name, descriptor.module_name, is_creation=is_creation))
     for attribute in ("method", "name"):
         if hasattr(function, attribute):
             setattr(executor, attribute, getattr(function, attribute))
@@ -97,10 +97,8 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
     return executor
 
 
-def _function_executor(
-    function: Callable[..., Any], class_name: str, name: str, *, is_creation: bool
-) -> Callable[..., Any]:
-    begin = Beginning(class_name, name, is_creation=is_creation).begin
+def _function_executor(function: Callable[..., Any], beginning: Beginning) -> Callable[..., Any]:
+    begin = beginning.begin
 
     @functools.wraps(function)
     def execute(*args: Any, **kwargs: Any) -> Any:
@@ -130,10 +128,8 @@ def _function_executor(
     return execute
 
 
-def _coroutine_executor(
-    function: Callable[..., Any], class_name: str, name: str, *, is_creation: bool
-) -> Callable[..., Any]:
-    begin = Beginning(class_name, name, is_creation=is_creation).begin
+def _coroutine_executor(function: Callable[..., Any], beginning: Beginning) -> Callable[..., Any]:
+    begin = beginning.begin
 
     @functools.wraps(function)
     async def execute(*args: Any, **kwargs: Any) -> Any:
@@ -159,11 +155,10 @@ def _coroutine_executor(
 
 
 class Beginning:
-    """How the tasks of one function or method begin in this worker."""
+    """How the tasks of one function or method begin in this worker. ``module`` is that of a method's class."""
 
-    def __init__(self, class_name: str, name: str, *, is_creation: bool) -> None:
-        self._class_name = class_name
-        self._name = name
+    def __init__(self, class_name: str, name: str, module: str = "", *, is_creation: bool = False) -> None:
+        self._named = (class_name, name, module)
         self._is_creation = is_creation
         self._inherited: Inherited | None = None
 
@@ -184,19 +179,19 @@ class Beginning:
                     job = active.inherited_trace()
                     if job is None:
                         return None
-                    inherited = self._inherited = Inherited(active, job, self._class_name, self._name)
+                    inherited = self._inherited = Inherited(active, job, *self._named)
                 return inherited.begin()
-            return None if carried is None else _carried(active, decode(carried), self._class_name, self._name)
+            return None if carried is None else _carried(active, decode(carried), *self._named)
         except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
             failed("tracing a task", error)
             return None
 
 
-def _carried(active: tracing.Tracing, carried: Carried, class_name: str, name: str) -> Begun:
+def _carried(active: tracing.Tracing, carried: Carried, class_name: str, name: str, module: str) -> Begun:
     recorder, core_worker = active.recorder, active.process.worker.core_worker
     context, parent = incoming(carried)
     trace_id, flags = recorder.decide(parent)
-    template = active.template(CONSUMER, class_name, name)
+    template = active.template(CONSUMER, class_name, name, module)
     task_id = core_worker.get_current_task_id().binary()
     if template is None or not flags & SAMPLED:
         return Context({**context, SPAN_KEY: unrecorded_span(parent), TASK_KEY: task_id}), None

@@ -52,14 +52,14 @@ class Inherited:
         "_unsampled",
     )
 
-    def __init__(self, active: Tracing, job: JobTrace, class_name: str, name: str) -> None:
+    def __init__(self, active: Tracing, job: JobTrace, class_name: str, name: str, module: str) -> None:
         recorder = active.recorder
         core_worker = active.process.worker.core_worker
         self._active, self._sampler = active, recorder.sampler
         self._task_id = core_worker.get_current_task_id
         self._attempt = core_worker.get_current_task_attempt_number
         self._trace_id, root_span_id, self._flags, driver = job
-        self._template = active.template(CONSUMER, class_name, name)
+        self._template = active.template(CONSUMER, class_name, name, module)
         self._sampled = self._sampler.child(bool(self._flags & SAMPLED), self._trace_id)
         self._mask = ids.mask_of_trace(self._trace_id)
         self._is_method = bool(class_name)

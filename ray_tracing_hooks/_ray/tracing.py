@@ -45,6 +45,15 @@ ACTOR_ID = wire.text_attribute_prefix(names.RAY_ACTOR_ID, 32)
 
 _NOTHING = context_api.Context()
 
+_INTERNAL_MODULES = tuple(
+    f"ray.{name}."
+    for name in ("_private", "autoscaler", "dashboard", "data._internal", "serve._private", "util.client")
+)
+"""Where tasks and actors are Ray's own, and no user's code runs in them but by further calls, or through Ray Data."""
+
+_RUNS_CODE_OF_THE_USER = "__ray_call__"
+"""Of the methods that Ray gives to each actor."""
+
 _ASK_SECONDS = 10.0
 """How long after a failure to ask for the trace of a job it is tried again."""
 
@@ -60,6 +69,7 @@ class Tracing:
         parts: The parts of Ray that make spans: ``task``, ``actor``.
         include: Patterns on ``module.function`` or ``Class.method``; if there are any, nothing else makes spans.
         exclude: Patterns of what makes no span.
+        internal: Whether tasks and actors of Ray's own make spans, those that ``include`` does not name.
 
     Attributes:
         shares_job_trace: Whether all processes of this job know the trace of its driver's root span, so that calls in
@@ -76,13 +86,15 @@ class Tracing:
         parts: Iterable[str],
         include: Iterable[str] = (),
         exclude: Iterable[str] = (),
+        internal: bool = False,
     ) -> None:
         self.recorder = recorder
         self.process = process
         self._parts = frozenset(parts)
         self._include = tuple(include)
         self._exclude = tuple(exclude)
-        self._templates: dict[tuple[int, str, str], Template | None] = {}
+        self._internal = internal
+        self._templates: dict[tuple[int, str, str, str], Template | None] = {}
         self.others: dict[str, Template] = {}
         """The templates of spans of this process that are no calls, by name."""
         self.called: dict[tuple[Any, Any], Called | None] = {}
@@ -132,29 +144,36 @@ class Tracing:
             self._job_id = self.process.current_job_id()
         return self._job_id
 
-    def selects(self, function: str, part: str) -> bool:
-        """Whether calls of ``function`` make spans."""
+    def selects(self, function: str, part: str, *, is_internal: bool = False) -> bool:
+        """Whether calls of ``function`` make spans; ``is_internal`` says that it is one of Ray's own."""
         if part not in self._parts:
             return False
-        if self._include and not any(fnmatchcase(function, pattern) for pattern in self._include):
+        if self._include:
+            if not any(fnmatchcase(function, pattern) for pattern in self._include):
+                return False
+        elif is_internal and not self._internal:
             return False
         return not any(fnmatchcase(function, pattern) for pattern in self._exclude)
 
-    def template(self, kind: int, class_name: str, function: str) -> Template | None:
+    def template(self, kind: int, class_name: str, function: str, module: str = "") -> Template | None:
         """The template of one call site, or None where its calls make no spans.
 
-        ``class_name`` is empty for a task; ``function`` is then ``module.function``, else the method's name.
+        ``class_name`` is empty for a task; ``function`` is then ``module.function``, else the method's name, and
+        ``module`` that of the class.
         """
-        key = (kind, class_name, function)
+        key = (kind, class_name, function, module)
         try:
             return self._templates[key]
         except KeyError:
-            made = self._templates[key] = self._make_template(kind, class_name, function)
+            made = self._templates[key] = self._make_template(*key)
             return made
 
-    def _make_template(self, kind: int, class_name: str, function: str) -> Template | None:
+    def _make_template(self, kind: int, class_name: str, function: str, module: str) -> Template | None:
         full_name = f"{class_name}.{function}" if class_name else function
-        if not self.selects(full_name, "actor" if class_name else "task"):
+        is_internal = (f"{module}." if class_name else function).startswith(_INTERNAL_MODULES) or (
+            function.startswith("__ray_") and function != _RUNS_CODE_OF_THE_USER
+        )
+        if not self.selects(full_name, "actor" if class_name else "task", is_internal=is_internal):
             return None
         if class_name:
             what = {names.RAY_REMOTE: "actor", names.RAY_ACTOR_CLASS: class_name, names.RAY_ACTOR_METHOD: function}

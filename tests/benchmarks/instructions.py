@@ -51,7 +51,7 @@ def call(part: str, flags: int, carried: bool, folder: Path) -> Callable[[], Any
         tracing.active = tracing_of(folder)
         context = carrier.encode(job.trace_id, job.root_span_id, flags, time.time_ns(), DRIVER_TASK_ID, None)
         arguments = {KEY: context} if carried else {}
-        execute = execution._function_executor(lambda: b"ok", "Actor", "method", is_creation=False)
+        execute = execution._function_executor(lambda: b"ok", execution.Beginning("Actor", "method"))
         return lambda: execute(**arguments)
     tracing.active = driver = tracing_of(folder, DRIVER)
     driver.recorder.fallback = Parent(job.trace_id, job.root_span_id, flags, None, remote=False)

@@ -96,12 +96,14 @@ class Program:
                 method = stand_ins.Method()
                 method._method_name = f"method_{number}"
                 self._submit.append(partial(call, method, (), {}))
-                self._execute.append(execution._function_executor(body, "Actor", f"method_{number}", is_creation=False))
+                self._execute.append(
+                    execution._function_executor(body, execution.Beginning("Actor", f"method_{number}"))
+                )
             else:
                 name = f"module.function_{number}"
                 function = SimpleNamespace(_is_cross_language=False, _function_name=name, _decorator=None)
                 self._submit.append(partial(run, function, (), {}))
-                self._execute.append(execution._function_executor(body, "", name, is_creation=False))
+                self._execute.append(execution._function_executor(body, execution.Beginning("", name)))
         self._next = 0
         self.burst(sites)  # call sites are seen for the first time once
 
@@ -132,7 +134,7 @@ class Program:
         async def wait() -> None:
             await asyncio.sleep(0)
 
-        executor = execution._coroutine_executor(wait, "Actor", "wait", is_creation=False)
+        executor = execution._coroutine_executor(wait, execution.Beginning("Actor", "wait"))
         tracing.active = self.worker
         found: list[Callable[[], None]] = []
         for _ in range(count):

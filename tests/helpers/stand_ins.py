@@ -63,7 +63,7 @@ class Method:
         self._actor = SimpleNamespace(
             _ray_is_cross_language=False,
             _ray_actor_id=Id(TASK_ID[8:]),
-            _ray_actor_creation_function_descriptor=SimpleNamespace(class_name="Actor"),
+            _ray_actor_creation_function_descriptor=SimpleNamespace(class_name="Actor", module_name="__main__"),
         )
 
 
@@ -79,7 +79,7 @@ def recorder(folder: Path) -> Recorder:
     )
 
 
-def tracing_of(folder: Path, mode: int = WORKER) -> Tracing:
+def tracing_of(folder: Path, mode: int = WORKER, **options: Any) -> Tracing:
     """Tracing of a worker, or of a driver, that records into ``folder``."""
     core_worker: Any = CoreWorker(DRIVER_TASK_ID if mode == DRIVER else TASK_ID)
     process = RayProcess(
@@ -96,4 +96,4 @@ def tracing_of(folder: Path, mode: int = WORKER) -> Tracing:
         ray_version="2.60.0",
         worker=SimpleNamespace(core_worker=core_worker),
     )
-    return Tracing(recorder(folder), process, parts=("task", "actor"))
+    return Tracing(recorder(folder), process, parts=("task", "actor"), **options)

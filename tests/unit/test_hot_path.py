@@ -82,7 +82,7 @@ def test_an_execution(
     monkeypatch.setattr(tracing, "active", tracing_of(tmp_path))
     context = carrier.encode(JOB.trace_id, JOB.root_span_id, JOB.flags, time.time_ns(), DRIVER_TASK_ID, None)
     arguments = {KEY: context} if carried else {}
-    execute = execution._function_executor(method, "Actor", "method", is_creation=False)
+    execute = execution._function_executor(method, execution.Beginning("Actor", "method"))
     assert instructions(lambda: execute(**arguments)) - instructions(method) < most
 
 

@@ -60,7 +60,7 @@ def test_submission_and_execution_meet_without_anything_carried(
     assert call.carried is None
     call.submitted(stand_ins.Id(TASK_ID), submission.task_of)
     monkeypatch.setattr(tracing, "active", tracing_of(tmp_path / "worker"))
-    begun = execution.Beginning("Actor", "method", is_creation=False).begin(None)
+    begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None
     span = begun[1]
     assert isinstance(span, RecordedSpan)
@@ -99,7 +99,7 @@ def test_what_is_not_sampled_carries_and_records_nothing(tmp_path: Path, monkeyp
     driver.publish_job_trace()
     assert submission.begin(driver, actors._describe, stand_ins.Method(), (), {}) is None
     monkeypatch.setattr(tracing, "active", tracing_of(tmp_path / "worker"))
-    begun = execution.Beginning("Actor", "method", is_creation=False).begin(None)
+    begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None
     assert begun[1] is None, "and what the task does is known to be in a trace that is not sampled"
     assert not list(tmp_path.rglob("*.spool"))
@@ -121,14 +121,14 @@ def test_a_cluster_that_does_not_answer_is_asked_again_later(
     monkeypatch.setattr(cluster, "published", published)
     active = tracing_of(tmp_path)
     monkeypatch.setattr(tracing, "active", active)
-    assert execution.Beginning("Actor", "method", is_creation=False).begin(None) is None
-    assert execution.Beginning("Actor", "method", is_creation=False).begin(None) is None
+    assert execution.Beginning("Actor", "method").begin(None) is None
+    assert execution.Beginning("Actor", "method").begin(None) is None
     assert asked == [JOB_ID]
     (report,) = reports
     assert "no answer" in report
     monkeypatch.setattr(tracing, "_ASK_SECONDS", 0.0)
     active._ask_again_at = 0.0
-    begun = execution.Beginning("Actor", "method", is_creation=False).begin(None)
+    begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None
     assert begun[1] is not None
     begun[1].end()
@@ -167,7 +167,7 @@ def test_a_sampler_that_may_change_its_mind_is_asked_each_time(tmp_path: Path, m
     worker = tracing_of(tmp_path / "worker")
     worker.recorder.sampler = of_sdk(Limiter())
     monkeypatch.setattr(tracing, "active", worker)
-    beginning = execution.Beginning("Actor", "method", is_creation=False)
+    beginning = execution.Beginning("Actor", "method")
     begun = [beginning.begin(None) for _ in range(5)]
     assert [each is not None and each[1] is not None for each in begun] == [True] * 3 + [False] * 2
 

@@ -220,14 +220,16 @@ class Connection:
         from opentelemetry import context, trace  # noqa: PLC0415
 
         from ray_tracing_hooks._ray import driver, tracing  # noqa: PLC0415
-        from ray_tracing_hooks._ray.environment import incoming  # noqa: PLC0415
+        from ray_tracing_hooks._ray.environment import describe, incoming  # noqa: PLC0415
 
         assert tracing.active is not None
         self._before_root = current = context.get_current()
         around = incoming(environ, current)
         if self.settings.root_span:
             self._put_sigterm_back = driver.notice_sigterm(self._sigterm)
-            self._root = tracing.active.start_root_span(os.path.basename(sys.argv[0]) or "python", around)
+            program = sys.argv[0]
+            told = describe(environ, program, self.process.namespace)
+            self._root = tracing.active.start_root_span(os.path.basename(program) or "python", around, told)
             tracing.active.publish_job_trace()
             around = trace.set_span_in_context(self._root, around)
         elif around is not current:

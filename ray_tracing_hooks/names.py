@@ -23,9 +23,11 @@ __all__ = [
     "RAY_ACTOR_METHOD",
     "RAY_ATTEMPT",
     "RAY_END_ESTIMATED",
+    "RAY_ENTRYPOINT",
     "RAY_FUNCTION",
     "RAY_GENERATOR_ITEMS",
     "RAY_JOB_ID",
+    "RAY_NAMESPACE",
     "RAY_NODE_ID",
     "RAY_NUM_RETURNS",
     "RAY_OBJECT_COUNT",
@@ -34,6 +36,7 @@ __all__ = [
     "RAY_PID",
     "RAY_READY_OBJECT_IDS",
     "RAY_REMOTE",
+    "RAY_SUBMISSION_ID",
     "RAY_SUBMIT_TIME",
     "RAY_TASK_ID",
     "RAY_TIMEOUT",
@@ -76,6 +79,9 @@ RAY_OBJECT_COUNT = "ray.object_count"
 RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
 RAY_NUM_RETURNS = "ray.num_returns"
 RAY_TIMEOUT = "ray.timeout"
+RAY_ENTRYPOINT = "ray.entrypoint"
+RAY_NAMESPACE = "ray.namespace"
+RAY_SUBMISSION_ID = "ray.submission_id"
 RAY_END_ESTIMATED = "ray.end_estimated"
 
 ERROR_TYPE = "error.type"
@@ -153,6 +159,9 @@ ATTRIBUTES = (
         "the class of the exception, not of Ray's wrapper around it; `worker_died` or `driver_died` where cut off",
     ),
     Attribute(RAY_END_ESTIMATED, "boolean", "what was cut off", "true: its process died, and the end is estimated"),
+    Attribute(RAY_ENTRYPOINT, "string", "drivers", "the program that runs, without its arguments"),
+    Attribute(RAY_NAMESPACE, "string", "drivers", "the namespace of its named actors"),
+    Attribute(RAY_SUBMISSION_ID, "string", "drivers", "the id of the job where it was submitted to the Jobs API"),
     Attribute(RESOURCE_PROCESS_TYPE, "string", _RESOURCE, "`driver` or `worker`"),
     Attribute(RESOURCE_NODE_ID, "string", _RESOURCE, "the node of the process"),
     Attribute(RESOURCE_WORKER_ID, "string", _RESOURCE, "the worker, or driver, as Ray names it"),

@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -196,7 +196,9 @@ class Tracing:
         task_id = context.get(TASK_KEY)
         return task_id if isinstance(task_id, bytes) else self._driver_task_id
 
-    def start_root_span(self, script: str, context: context_api.Context) -> trace.Span:
+    def start_root_span(
+        self, script: str, context: context_api.Context, attributes: Mapping[str, str] | None = None
+    ) -> trace.Span:
         """Begin the span of this driver, which becomes the parent of all that has none."""
         recorder = self.recorder
         parent = recorder.parent(context)
@@ -206,7 +208,7 @@ class Tracing:
             state = parent.trace_state if parent is not None else None
             recorder.fallback = Parent(trace_id, ids.new_span_id(), flags, state, remote=False)
             return unrecorded_span(recorder.fallback)
-        attributes = {**self.whereabouts(), names.RAY_TASK_ID: self._driver_task_id.hex()}
+        attributes = {**self.whereabouts(), names.RAY_TASK_ID: self._driver_task_id.hex(), **(attributes or {})}
         template = Template(names.driver_name(script), INTERNAL, attributes)
         span = recorder.start(template, trace_id, flags, parent)
         recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)

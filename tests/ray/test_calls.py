@@ -99,6 +99,9 @@ def test_both_spans_of_a_call_have_the_attributes_of_rays_own_tracing(cluster: C
         assert span.attributes[names.RAY_TASK_ID] == submission.attributes[names.RAY_TASK_ID]
         assert span.attributes[names.RAY_PARENT_TASK_ID] == driver.attributes[names.RAY_TASK_ID]
         assert not any(key.startswith("_") for key in span.attributes)
+    assert driver.attributes[names.RAY_ENTRYPOINT].endswith("/programs/tasks.py")
+    assert driver.attributes[names.RAY_NAMESPACE]
+    assert names.RAY_SUBMISSION_ID not in driver.attributes
     assert submission.resource[names.RESOURCE_PROCESS_TYPE] == "driver"
     assert execution.resource[names.RESOURCE_PROCESS_TYPE] == "worker"
     assert submission.start_ns <= execution.start_ns <= execution.end_ns

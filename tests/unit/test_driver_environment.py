@@ -1,0 +1,27 @@
+"""What a driver's environment tells of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._ray.environment import describe
+
+
+def of_job(config: object) -> dict[str, str]:
+    return {"RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(config)}
+
+
+def test_the_driver_of_a_submitted_job_knows_its_submission() -> None:
+    told = describe(of_job({"runtime_env": {}, "metadata": {"job_submission_id": "raysubmit_1"}}), "-c", "space")
+    assert told == {names.RAY_ENTRYPOINT: "-c", names.RAY_NAMESPACE: "space", names.RAY_SUBMISSION_ID: "raysubmit_1"}
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{}, of_job({}), of_job([]), of_job({"metadata": {"job_submission_id": 1}}), {"RAY_JOB_CONFIG_JSON_ENV_VAR": "{"}],
+)
+def test_any_other_driver_has_none(environ: dict[str, str]) -> None:
+    assert describe(environ, __file__, "") == {names.RAY_ENTRYPOINT: __file__}

@@ -18,9 +18,12 @@ __all__ = [
     "EXCEPTION_STACKTRACE",
     "EXCEPTION_TYPE",
     "OUT_OF_MEMORY",
+    "RAY_ACCELERATOR_IDS",
     "RAY_ACTOR_CLASS",
     "RAY_ACTOR_ID",
     "RAY_ACTOR_METHOD",
+    "RAY_ACTOR_NAME",
+    "RAY_ASSIGNED_RESOURCES",
     "RAY_ATTEMPT",
     "RAY_END_ESTIMATED",
     "RAY_ENTRYPOINT",
@@ -34,6 +37,7 @@ __all__ = [
     "RAY_OBJECT_IDS",
     "RAY_PARENT_TASK_ID",
     "RAY_PID",
+    "RAY_PLACEMENT_GROUP_ID",
     "RAY_READY_OBJECT_IDS",
     "RAY_REMOTE",
     "RAY_SUBMISSION_ID",
@@ -79,6 +83,10 @@ RAY_OBJECT_COUNT = "ray.object_count"
 RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
 RAY_NUM_RETURNS = "ray.num_returns"
 RAY_TIMEOUT = "ray.timeout"
+RAY_ACTOR_NAME = "ray.actor_name"
+RAY_PLACEMENT_GROUP_ID = "ray.placement_group_id"
+RAY_ASSIGNED_RESOURCES = "ray.assigned_resources"
+RAY_ACCELERATOR_IDS = "ray.accelerator_ids"
 RAY_ENTRYPOINT = "ray.entrypoint"
 RAY_NAMESPACE = "ray.namespace"
 RAY_SUBMISSION_ID = "ray.submission_id"
@@ -107,6 +115,8 @@ RESOURCE_SESSION_NAME = "ray.cluster.session_name"
 RESOURCE_GCS_ADDRESS = "ray.cluster.gcs_address"
 
 _CALL, _EXECUTION, _WAITING, _RESOURCE = "calls", "executions", "`ray.get`, `ray.wait`, `ray.put`", "Resource"
+
+_OF_ACTORS = "executions of actors"
 
 
 class Attribute(NamedTuple):
@@ -159,6 +169,10 @@ ATTRIBUTES = (
         "the class of the exception, not of Ray's wrapper around it; `worker_died` or `driver_died` where cut off",
     ),
     Attribute(RAY_END_ESTIMATED, "boolean", "what was cut off", "true: its process died, and the end is estimated"),
+    Attribute(RAY_ACTOR_NAME, "string", _OF_ACTORS, "the name of the actor, if it has one"),
+    Attribute(RAY_PLACEMENT_GROUP_ID, "string", _OF_ACTORS, "the placement group that it is in, if it is in one"),
+    Attribute(RAY_ASSIGNED_RESOURCES, "string", _OF_ACTORS, 'what it holds, as JSON: `{"CPU": 1.0}`, if anything'),
+    Attribute(RAY_ACCELERATOR_IDS, "string[]", _OF_ACTORS, "its accelerators, as `GPU:0`; absent if it has none"),
     Attribute(RAY_ENTRYPOINT, "string", "drivers", "the program that runs, without its arguments"),
     Attribute(RAY_NAMESPACE, "string", "drivers", "the namespace of its named actors"),
     Attribute(RAY_SUBMISSION_ID, "string", "drivers", "the id of the job where it was submitted to the Jobs API"),

@@ -6,6 +6,7 @@ Only what is safe inside a tracing hook is asked. Public functions of ``ray`` ar
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any, NamedTuple
@@ -64,6 +65,20 @@ class RayProcess(NamedTuple):
         """The job that this worker works for. Only to be asked where a task is running."""
         job_id: str = self.worker.core_worker.get_current_job_id().hex()
         return job_id
+
+    def of_actor(self) -> dict[str, Any]:
+        """What does not change while the actor of this worker lives. Only to be asked where one of its methods runs."""
+        from ray.runtime_context import RuntimeContext  # noqa: PLC0415  the hook's module must be importable without Ray
+
+        context = RuntimeContext(self.worker)
+        resources, accelerators = context.get_assigned_resources(), context.get_accelerator_ids()
+        told = {
+            names.RAY_ACTOR_NAME: context.get_actor_name(),
+            names.RAY_PLACEMENT_GROUP_ID: context.get_placement_group_id(),
+            names.RAY_ASSIGNED_RESOURCES: json.dumps(resources, sort_keys=True) if resources else "",
+            names.RAY_ACCELERATOR_IDS: [f"{kind}:{each}" for kind, ids in accelerators.items() for each in ids],
+        }
+        return {key: value for key, value in told.items() if value}
 
 
 def mode() -> int | None:

@@ -18,6 +18,7 @@ from opentelemetry import context as context_api
 from opentelemetry import propagate, trace
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import cluster
 from ray_tracing_hooks._ray.cluster import JobTrace
 from ray_tracing_hooks._ray.process import RayProcess
@@ -179,8 +180,15 @@ class Tracing:
             what = {names.RAY_REMOTE: "actor", names.RAY_ACTOR_CLASS: class_name, names.RAY_ACTOR_METHOD: function}
         else:
             what = {names.RAY_REMOTE: "function"}
-        name = names.submission_name(full_name) if kind == PRODUCER else names.execution_name(full_name)
-        return Template(name, kind, {**what, names.RAY_FUNCTION: full_name, **self.whereabouts()})
+        attributes: dict[str, Any] = {**what, names.RAY_FUNCTION: full_name, **self.whereabouts()}
+        if kind == PRODUCER:
+            return Template(names.submission_name(full_name), kind, attributes)
+        if class_name:
+            try:
+                attributes |= self.process.of_actor()
+            except Exception as error:  # noqa: BLE001  another Ray may tell it otherwise
+                failed("asking Ray about this actor", error)
+        return Template(names.execution_name(full_name), kind, attributes)
 
     def whereabouts(self) -> dict[str, str]:
         """Where spans of this process are made. In a worker only to be asked where a task is running."""

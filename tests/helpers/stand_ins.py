@@ -67,6 +67,11 @@ class Method:
         )
 
 
+class Process(RayProcess):
+    def of_actor(self) -> dict[str, Any]:
+        return {}
+
+
 def recorder(folder: Path) -> Recorder:
     sampler = sampling.from_environment({})
     assert sampler is not None
@@ -82,7 +87,7 @@ def recorder(folder: Path) -> Recorder:
 def tracing_of(folder: Path, mode: int = WORKER, **options: Any) -> Tracing:
     """Tracing of a worker, or of a driver, that records into ``folder``."""
     core_worker: Any = CoreWorker(DRIVER_TASK_ID if mode == DRIVER else TASK_ID)
-    process = RayProcess(
+    process = Process(
         mode=mode,
         session_name="session",
         session_dir=os.fspath(folder),

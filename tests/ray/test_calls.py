@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from conftest import Cluster
-from support import CONSUMER, PRODUCER, by_name, check_links, tree
+from support import CONSUMER, HOOK, PRODUCER, by_name, check_links, run_program, spans_in, tree
 
 from ray_tracing_hooks import names
 
@@ -404,3 +404,27 @@ __main__.retried ray.remote
 __main__.terminated ray.remote
   __main__.terminated ray.remote_worker !worker_died
 """
+
+
+def test_the_execution_of_an_actor_says_what_it_holds(tmp_path: Path) -> None:
+    """Its name, resources, accelerators and placement group, as far as it has them."""
+    run = run_program("placed", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path))
+    results, group = run.result
+    assert results == [1, 2]
+    spans = spans_in(tmp_path)
+    keys = {
+        names.RAY_ACTOR_NAME,
+        names.RAY_ASSIGNED_RESOURCES,
+        names.RAY_ACCELERATOR_IDS,
+        names.RAY_PLACEMENT_GROUP_ID,
+    }
+    for method in ("__init__", "work"):
+        (plain,) = by_name(spans, f"Plain.{method} ray.remote_worker")
+        assert not keys & plain.attributes.keys()
+        (placed,) = by_name(spans, f"Placed.{method} ray.remote_worker")
+        assert {key: placed.attributes[key] for key in keys} == {
+            names.RAY_ACTOR_NAME: "the placed one",
+            names.RAY_ASSIGNED_RESOURCES: '{"CPU": 0.5, "GPU": 1.0}',
+            names.RAY_ACCELERATOR_IDS: ["GPU:0"],
+            names.RAY_PLACEMENT_GROUP_ID: group,
+        }

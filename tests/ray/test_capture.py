@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from conftest import Cluster
-from support import HOOK, run_program
+from support import run_program
 
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks.testing import capture
@@ -28,25 +26,22 @@ def test_the_spans_of_a_block_and_of_what_it_calls(cluster: Cluster) -> None:
     assert run.result == [TREE.strip().splitlines(), 1, "", [3, 9], "done"]
 
 
-@pytest.mark.parametrize(
-    ("hook", "sampler", "said"),
-    [
-        ("ray_tracing_hooks.otlp:setup", "", "this process writes no local files"),
-        (HOOK, "always_off", "the sampler has decided"),
-    ],
-    ids=["no local files", "not sampled"],
-)
-def test_what_cannot_be_captured_is_said(hook: str, sampler: str, said: str, tmp_path: Path) -> None:
+def test_without_local_files_it_says_so() -> None:
+    run = run_program("capturing", check=False, RTH_HOOK="ray_tracing_hooks.otlp:setup", RAY_TRACING_FLUSH_TIMEOUT="0")
+    assert run.returncode
+    assert "TracingError: nothing can be captured: this process writes no local files" in run.stderr
+
+
+def test_where_nothing_is_sampled_it_says_so(cluster: Cluster) -> None:
     run = run_program(
         "capturing",
         check=False,
-        RTH_HOOK=hook,
-        OTEL_TRACES_SAMPLER=sampler,
-        RAY_TRACING_LOCAL_DIR=str(tmp_path),
-        RAY_TRACING_FLUSH_TIMEOUT="0",
+        RTH_ADDRESS=cluster.address,
+        RAY_TRACING_LOCAL_DIR=str(cluster.spans),
+        OTEL_TRACES_SAMPLER="always_off",
     )
     assert run.returncode
-    assert f"TracingError: nothing can be captured: {said}" in run.stderr
+    assert "TracingError: nothing can be captured: the sampler has decided" in run.stderr
 
 
 def test_a_process_that_is_not_traced_is_told_how_to_be() -> None:

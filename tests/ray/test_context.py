@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from conftest import Cluster
 from support import HOOK, Run, run_program, spans_in, tree
 
@@ -42,48 +41,55 @@ def test_a_sampler_that_says_no_leaves_no_span_and_the_same_results(tmp_path: Pa
     assert "WARNING" not in run.stderr, "nothing was recorded, so nothing is missing at the end"
 
 
-TRACE, SPAN = f"{21:032x}", f"{22:016x}"
+SPAN = f"{22:016x}"
 
 
-@pytest.mark.parametrize("root", ["0", "1"], ids=["without a root span", "with a root span"])
-def test_a_driver_that_is_started_within_a_trace_continues_it(root: str, tmp_path: Path) -> None:
-    """By variables of its environment; what its calls see is the same as if it had begun the trace."""
-    run = started_within(tmp_path, f"00-{TRACE}-{SPAN}-01", root_span=root)
-    assert run.result == [[TRACE, True, "vendor=value", BAGGAGE], TRACE]
-    spans = spans_in(tmp_path / "spans")
-    top = "started_within.py ray.driver" if root == "1" else "__main__.inside ray.remote"
-    assert {span.name for span in spans if span.parent_id == SPAN} == {top}
-    assert {span.trace_id for span in spans} == {TRACE}
-    workers = [span for span in spans if span.name.endswith("ray.remote_worker")]
-    assert len(workers) == 2
-    assert not [span for span in workers if span.parent_id == SPAN], "each task brings the context of its call"
+def test_a_driver_that_is_started_within_a_trace_continues_it(tmp_path: Path) -> None:
+    """By variables of its environment. What its calls see is the same as if it had begun the trace, and its workers,
+    which have the same variables, are not within it but by their calls.
+    """
+    trace = f"{21:032x}"
+    run = started_within(f"00-{trace}-{SPAN}-01", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path))
+    assert run.result == [[trace, True, "vendor=value", BAGGAGE], trace]
+    spans = spans_in(tmp_path)
+    assert {span.trace_id for span in spans} == {trace}
+    assert [span.name for span in spans if span.parent_id == SPAN] == ["started_within.py ray.driver"]
+    assert len([span for span in spans if span.name.endswith("ray.remote_worker")]) == 2
 
 
-def test_a_driver_within_a_trace_that_is_not_sampled_leaves_no_span(tmp_path: Path) -> None:
-    run = started_within(tmp_path, f"00-{TRACE}-{SPAN}-00")
-    assert run.result == [[TRACE, False, "vendor=value", BAGGAGE], TRACE]
-    assert spans_in(tmp_path / "spans") == []
+def test_a_driver_without_a_root_span_continues_it_with_each_call(cluster: Cluster) -> None:
+    trace = f"{31:032x}"
+    run = started_within(f"00-{trace}-{SPAN}-01", **on(cluster), RAY_TRACING_ROOT_SPAN="0")
+    assert run.result == [[trace, True, "vendor=value", BAGGAGE], trace]
+    spans = [span for span in spans_in(cluster.spans) if span.trace_id == trace]
+    assert len(spans) == 4
+    assert [span.name for span in spans if span.parent_id == SPAN] == ["__main__.inside ray.remote"] * 2
 
 
-def test_what_is_no_traceparent_is_as_if_it_were_not_there(tmp_path: Path) -> None:
-    run = started_within(tmp_path, "what is this")
+def test_a_driver_within_a_trace_that_is_not_sampled_leaves_no_span(cluster: Cluster) -> None:
+    trace = f"{41:032x}"
+    run = started_within(f"00-{trace}-{SPAN}-00", **on(cluster))
+    assert run.result == [[trace, False, "vendor=value", BAGGAGE], trace]
+    assert not [span for span in spans_in(cluster.spans) if span.trace_id == trace]
+
+
+def test_what_is_no_traceparent_is_as_if_it_were_not_there(cluster: Cluster) -> None:
+    run = started_within("what is this", **on(cluster))
     (seen, other) = run.result
     assert seen[1:] == [True, "", BAGGAGE]
-    assert seen[0] == other != TRACE
-    (root,) = [span for span in spans_in(tmp_path / "spans") if not span.parent_id]
+    (root,) = [span for span in spans_in(cluster.spans) if span.trace_id == seen[0] and not span.parent_id]
     assert root.name == "started_within.py ray.driver"
+    assert other == seen[0]
 
 
-def started_within(folder: Path, traceparent: str, root_span: str = "1") -> Run:
-    return run_program(
-        "started_within",
-        RAY_TRACING_ROOT_SPAN=root_span,
-        RTH_HOOK=HOOK,
-        RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
-        TRACEPARENT=traceparent,
-        TRACESTATE="vendor=value",
-        BAGGAGE="user=zo%C3%AB%3D1",
-    )
+def on(cluster: Cluster) -> dict[str, str]:
+    """The variables of a driver that joins this cluster."""
+    return {"RTH_ADDRESS": cluster.address, "RAY_TRACING_LOCAL_DIR": str(cluster.spans)}
+
+
+def started_within(traceparent: str, **variables: str) -> Run:
+    around = {"TRACEPARENT": traceparent, "TRACESTATE": "vendor=value", "BAGGAGE": "user=zo%C3%AB%3D1"}
+    return run_program("started_within", timeout=90, check=True, **around, **variables)
 
 
 def test_calls_can_be_left_out_by_name_and_what_they_call_stays_in_the_trace(tmp_path: Path) -> None:

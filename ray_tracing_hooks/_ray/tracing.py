@@ -75,7 +75,8 @@ class Tracing:
     Attributes:
         shares_job_trace: Whether all processes of this job know the trace of its driver's root span, so that calls in
             it need not carry their context.
-        job_trace: In a driver that trace, once its workers can know it.
+        job_trace: In a driver that trace, once its workers can know it. In a worker the same if it is not sampled:
+            else what it calls has to be told who the caller is.
         only_standard_headers: Whether the propagators are those of the W3C, which say nothing but what they are given.
     """
 
@@ -135,6 +136,8 @@ class Tracing:
                 if time.monotonic() >= self._ask_again_at:
                     self._ask_again_at = time.monotonic() + _ASK_SECONDS
                     self._inherited = cluster.published(self.own_job()) if self.shares_job_trace else None
+                    if self._inherited is not None and not self._inherited.flags & SAMPLED:
+                        self.job_trace = self._inherited
                     self._knows_inherited, self._ask_again_at = True, math.inf
         return self._inherited
 

@@ -18,6 +18,7 @@ from ray_tracing_hooks._ray import actors, cluster, execution, submission, traci
 from ray_tracing_hooks._ray.cluster import JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._record import ids
+from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._sdk.sampling import of_sdk
 
@@ -103,6 +104,25 @@ def test_what_is_not_sampled_carries_and_records_nothing(tmp_path: Path, monkeyp
     assert begun is not None
     assert begun[1] is None, "and what the task does is known to be in a trace that is not sampled"
     assert not list(tmp_path.rglob("*.spool"))
+
+
+@pytest.mark.usefixtures("in_traced_cluster")
+@pytest.mark.parametrize(("flags", "carries"), [(0x02, None), (0x03, True)], ids=["not sampled", "sampled"])
+def test_calls_of_a_task_carry_who_made_them_where_that_is_recorded(
+    flags: int, carries: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a trace that is not sampled a call within a task carries and records nothing either."""
+    monkeypatch.setattr(cluster, "published", lambda _job_id: JOB._replace(flags=flags))
+    worker = tracing_of(tmp_path)
+    monkeypatch.setattr(tracing, "active", worker)
+    begun = execution.Beginning("Actor", "method").begin(None)
+    assert begun is not None
+    token = attach(begun[0])
+    try:
+        call = submission.begin(worker, actors._describe, stand_ins.Method(), (), {})
+    finally:
+        detach(token)
+    assert (call and call.carried is not None) is carries
 
 
 @pytest.mark.usefixtures("in_traced_cluster")

@@ -29,10 +29,10 @@ Ratios = Callable[[str, str], Sequence[float]]
 def plot(loops: Sequence[str], lanes: Sequence[str], rates: Ratios, processor_times: Ratios, path: str) -> None:
     """Draw the medians, with their quartiles, into the SVG file ``path``."""
     plt.rcParams.update({"font.size": 9, "svg.hashsalt": "calls", "svg.fonttype": "none"})
-    height = 1 + 0.13 * len(loops) * len(lanes)
+    height = 1 + 0.08 * len(loops) * len(lanes)
     figure, (left, right) = plt.subplots(1, 2, sharey=True, figsize=(11, height), layout="constrained")
-    _bars(left, loops, lanes, rates)
-    _bars(right, loops, lanes, processor_times)
+    _bars(left, loops, lanes, rates, 1.6)
+    _bars(right, loops, lanes, processor_times, 4)
     left.set_xlabel("calls a second, relative to the same without tracing")
     right.set_xlabel("processor time a call, relative likewise")
     left.set_yticks(range(len(loops)), loops)
@@ -42,7 +42,8 @@ def plot(loops: Sequence[str], lanes: Sequence[str], rates: Ratios, processor_ti
     plt.close(figure)
 
 
-def _bars(axes: Axes, loops: Sequence[str], lanes: Sequence[str], ratios: Ratios) -> None:
+def _bars(axes: Axes, loops: Sequence[str], lanes: Sequence[str], ratios: Ratios, most: float) -> None:
+    # Up to a ratio of `most`: one outlier among the quartiles must not make everything else small.
     height = 0.8 / len(lanes)
     for index, lane in enumerate(lanes):
         found = [(row, values) for row, loop in enumerate(loops) if (values := ratios(loop, lane))]
@@ -60,7 +61,8 @@ def _bars(axes: Axes, loops: Sequence[str], lanes: Sequence[str], ratios: Ratios
             label=lane,
         )
     axes.axvline(1, color="#333333", linewidth=0.8)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, most)
+    axes.margins(y=0.01)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
 

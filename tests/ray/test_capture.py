@@ -9,6 +9,7 @@ from support import run_program
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks.testing import capture
 
+PROGRAM = "../inside/capturing"
 TREE = """
 __main__.outer ray.remote
   __main__.outer ray.remote_worker
@@ -22,19 +23,19 @@ __main__.fails ray.remote
 
 def test_the_spans_of_a_block_and_of_what_it_calls(cluster: Cluster) -> None:
     """Those and no others, in the order in which they began, whether they are delivered by then or not."""
-    run = cluster.once("capturing")
+    run = run_program(PROGRAM, RTH_ADDRESS=cluster.address, RAY_TRACING_LOCAL_DIR=str(cluster.spans))
     assert run.result == [TREE.strip().splitlines(), 1, "", [3, 9], "done"]
 
 
 def test_without_local_files_it_says_so() -> None:
-    run = run_program("capturing", check=False, RTH_HOOK="ray_tracing_hooks.otlp:setup", RAY_TRACING_FLUSH_TIMEOUT="0")
+    run = run_program(PROGRAM, check=False, RTH_HOOK="ray_tracing_hooks.otlp:setup", RAY_TRACING_FLUSH_TIMEOUT="0")
     assert run.returncode
     assert "TracingError: nothing can be captured: this process writes no local files" in run.stderr
 
 
 def test_where_nothing_is_sampled_it_says_so(cluster: Cluster) -> None:
     run = run_program(
-        "capturing",
+        PROGRAM,
         check=False,
         RTH_ADDRESS=cluster.address,
         RAY_TRACING_LOCAL_DIR=str(cluster.spans),

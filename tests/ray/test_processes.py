@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
-from support import HOOK, await_spans, by_name, run_program, spans_in
+from support import HOOK, PROGRAMS, await_spans, by_name, run_program, spans_in
 
 
 def test_every_process_thread_and_handler_of_a_program_records(tmp_path: Path) -> None:
@@ -81,7 +82,12 @@ def test_workers_that_spill_and_restore_objects_are_left_alone(tmp_path: Path) -
     """Ray calls the hook in them too, and there is nothing to trace."""
     said = tmp_path / "said"
     said.mkdir()
-    run = run_program("spilling", RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), SPILLING_FOLDER=str(said))
+    run = run_program(
+        "../inside/spilling",
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        SPILLING_FOLDER=str(said),
+        PYTHONPATH=os.pathsep.join(filter(None, [str(PROGRAMS.parent / "inside"), os.environ.get("PYTHONPATH")])),
+    )
     is_right, modes = run.result
     assert is_right
     found = [json.loads(path.read_text()) for path in said.iterdir()]

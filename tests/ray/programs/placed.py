@@ -27,7 +27,8 @@ def main():
         num_gpus=1,
         scheduling_strategy=PlacementGroupSchedulingStrategy(placement_group=group),
     ).remote()
-    results = ray.get([Plain.remote().work.remote(), placed.work.remote()])
+    plain = Plain.remote()
+    results = ray.get([plain.work.remote(), placed.work.remote()])
     remove_placement_group(group)
     return [results, group.id.hex()]
 

@@ -17,10 +17,10 @@ from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.execution import cause
-from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing, caller_attribute
+from ray_tracing_hooks._ray.tracing import Tracing, caller_attribute
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.current import get_current
-from ray_tracing_hooks._record.recorder import SAMPLED, Template
+from ray_tracing_hooks._record.recorder import SAMPLED
 from ray_tracing_hooks._record.span import RecordedSpan
 
 _MOST_IDS = 64
@@ -81,11 +81,8 @@ def _begin(
         trace_id, flags = recorder.decide(parent)
         if not flags & SAMPLED:
             return None
-        template = active.others.get(name)
-        if template is None:
-            template = active.others[name] = Template(name, INTERNAL, active.whereabouts())
         first = caller_attribute(active.caller(context)) + describe(*args, **kwargs)
-        return recorder.start(template, trace_id, flags, parent, first)
+        return recorder.start(active.template_of_waiting(name), trace_id, flags, parent, first)
     except Exception as error:  # noqa: BLE001  as above
         failed(f"tracing {name}", error)
         return None

@@ -97,8 +97,6 @@ class Tracing:
         self._exclude = tuple(exclude)
         self._internal = internal
         self._templates: dict[tuple[int, str, str, str], Template | None] = {}
-        self.others: dict[str, Template] = {}
-        """The templates of spans of this process that are no calls, by name."""
         self.called: dict[tuple[Any, Any], Called | None] = {}
         """What is known of what this process has called: of tasks by the function's name and whether they inherit, of
         methods by the actor's id and their name."""
@@ -171,6 +169,14 @@ class Tracing:
         except KeyError:
             made = self._templates[key] = self._make_template(*key)
             return made
+
+    def template_of_waiting(self, name: str) -> Template:
+        """The template of a span around one of Ray's own functions, such as ``ray.get``."""
+        key = (INTERNAL, "", name, "")
+        found = self._templates.get(key)
+        if found is None:
+            found = self._templates[key] = Template(name, INTERNAL, self.whereabouts())
+        return found
 
     def _make_template(self, kind: int, class_name: str, function: str, module: str) -> Template | None:
         full_name = f"{class_name}.{function}" if class_name else function

@@ -184,7 +184,8 @@ def test_spans_of_a_trace_function_that_looks_at_the_recorder(tmp_path: Path) ->
     assert said == []
     assert recorded.count("in the program") == 40
     assert recorded.count("looked at") == seen > 1000
-    assert recorded.count("between two lines") == lines > 500
+    # How many lines there are depends on the Python, and on how often a segment is full.
+    assert recorded.count("between two lines") == lines > 200
     assert Counter(span.scope for span in spans if span.name == "between two lines") == {
         f"scope {index}": len(range(index, lines, 3)) for index in range(3)
     }

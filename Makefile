@@ -138,10 +138,11 @@ $(PEERS_READY): Makefile | $(BIN)/python
 	  { apt-get update -qq && apt-get install -qq -y $$library > /dev/null; } || { echo "$$rotel does not run: install $$library"; exit 1; }; }
 	@touch $@
 
+# With what the dashboard needs, which takes submitted jobs.
 $(DEPENDENCIES): pyproject.toml | $(BIN)/python
 	@echo "==> Installing the dependencies and Ray $(RAY); this takes a minute or two the first time"
 	@rm -f $(VENV)/.dependencies-* $(PACKAGE)
-	@$(call install,'.[$(EXTRA)]' 'ray==$(RAY)')
+	@$(call install,'.[$(EXTRA)]' 'ray[default]==$(RAY)')
 	@touch $@
 
 # To bytecode, as pip does and uv does not: otherwise every process compiles it, where PYTHONDONTWRITEBYTECODE is set.

@@ -139,6 +139,7 @@ class Connection:
             driver,
             errors,
             execution,
+            resources,
             shortcuts,
             signatures,
             tasks,
@@ -191,14 +192,15 @@ class Connection:
                 report(f"{lost}: Ray {self.process.ray_version} has changed the place where that is done")
                 if patch in {tasks.patch, actors.patch}:
                     tracing.active.shares_job_trace = False
-        if waiting := parts - {"task", "actor"}:
+        if waiting := parts - {"task", "actor", "job"}:
             from ray_tracing_hooks._ray import objects  # noqa: PLC0415  asked for by few
 
             if not objects.patch(patches, waiting):
                 report(
                     f"not all of {', '.join(sorted(waiting))} make spans: Ray {self.process.ray_version} changed them"
                 )
-        for patch in (signatures.patch, shortcuts.patch):  # without them calls are slower, and nothing is lost
+        # Without them calls are slower, and tell less of what tasks hold; no span is lost.
+        for patch in (signatures.patch, shortcuts.patch, resources.patch):
             in_place(patch, patches)
         if self._spool is not None:
             bridge.install(recorder, self._writer, known, lasting_patches, self._targets)

@@ -113,9 +113,9 @@ class Settings:
         "libraries to instrument in drivers and workers: comma list, as `requests,httpx`; or `all`, or `none`",
     )
     ray: frozenset[str] = _setting(
-        any_of("task", "actor", "get", "wait", "put"),
-        frozenset({"task", "actor"}),
-        "parts of Ray that make spans: comma list of `task`, `actor`, `get`, `wait`, `put`; or `none`",
+        any_of("task", "actor", "job", "get", "wait", "put"),
+        frozenset({"task", "actor", "job"}),
+        "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `get`, `wait`, `put`; or `none`",
     )
     include: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns on `module.function` and `Class.method`: nothing else makes spans"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 __all__ = [
+    "ACTOR_RESTARTED",
     "ATTRIBUTES",
     "DISTRO_NAME",
     "DISTRO_VERSION",
@@ -17,19 +18,27 @@ __all__ = [
     "EXCEPTION_MESSAGE",
     "EXCEPTION_STACKTRACE",
     "EXCEPTION_TYPE",
+    "EXIT_CODE",
+    "JOB",
+    "JOB_FAILED",
     "OUT_OF_MEMORY",
     "RAY_ACCELERATOR_IDS",
     "RAY_ACTOR_CLASS",
     "RAY_ACTOR_ID",
     "RAY_ACTOR_METHOD",
     "RAY_ACTOR_NAME",
+    "RAY_ARGUMENT_COUNT",
+    "RAY_ARGUMENT_IDS",
     "RAY_ASSIGNED_RESOURCES",
     "RAY_ATTEMPT",
+    "RAY_CONCURRENCY_GROUP",
     "RAY_END_ESTIMATED",
     "RAY_ENTRYPOINT",
     "RAY_FUNCTION",
     "RAY_GENERATOR_ITEMS",
     "RAY_JOB_ID",
+    "RAY_JOB_STATUS",
+    "RAY_MAX_CONCURRENCY",
     "RAY_NAMESPACE",
     "RAY_NODE_ID",
     "RAY_NUM_RETURNS",
@@ -61,6 +70,9 @@ __all__ = [
     "submission_name",
 ]
 
+JOB = "ray.job"
+"""The name of the span of a submitted job."""
+
 SCOPE = "ray_tracing_hooks"
 """Instrumentation scope of the spans that this package makes."""
 
@@ -77,6 +89,8 @@ RAY_TASK_ID = "ray.task_id"
 RAY_PARENT_TASK_ID = "ray.parent_task_id"
 RAY_SUBMIT_TIME = "ray.submit_time_unix_nano"
 RAY_ATTEMPT = "ray.attempt"
+RAY_ARGUMENT_IDS = "ray.arg_object_ids"
+RAY_ARGUMENT_COUNT = "ray.arg_object_count"
 RAY_GENERATOR_ITEMS = "ray.generator_items"
 RAY_OBJECT_IDS = "ray.object_ids"
 RAY_OBJECT_COUNT = "ray.object_count"
@@ -84,15 +98,25 @@ RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
 RAY_NUM_RETURNS = "ray.num_returns"
 RAY_TIMEOUT = "ray.timeout"
 RAY_ACTOR_NAME = "ray.actor_name"
+RAY_MAX_CONCURRENCY = "ray.max_concurrency"
+RAY_CONCURRENCY_GROUP = "ray.concurrency_group"
 RAY_PLACEMENT_GROUP_ID = "ray.placement_group_id"
 RAY_ASSIGNED_RESOURCES = "ray.assigned_resources"
 RAY_ACCELERATOR_IDS = "ray.accelerator_ids"
 RAY_ENTRYPOINT = "ray.entrypoint"
 RAY_NAMESPACE = "ray.namespace"
 RAY_SUBMISSION_ID = "ray.submission_id"
+RAY_JOB_STATUS = "ray.job_status"
 RAY_END_ESTIMATED = "ray.end_estimated"
 
+ACTOR_RESTARTED = "ray.actor.restarted"
+"""The event on the creation of an actor that Ray has made anew, with ``ray.attempt``."""
+
 ERROR_TYPE = "error.type"
+EXIT_CODE = "process.exit.code"
+JOB_FAILED = "job_failed"
+"""The ``error.type`` of a submitted job whose program ended with another exit code than 0, or could not be started."""
+
 WORKER_DIED = "worker_died"
 DRIVER_DIED = "driver_died"
 """The ``error.type`` of a span that was cut off by the end of its process, of which the status tells what is known."""
@@ -150,7 +174,15 @@ ATTRIBUTES = (
         "when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch; not on most "
         "calls of drivers, which carry nothing: there it is the start of the submission",
     ),
-    Attribute(RAY_ATTEMPT, "int", _EXECUTION, "the number of a retry, from 1"),
+    Attribute(RAY_ATTEMPT, "int", _EXECUTION, "the number of a retry, or of an actor's restart, from 1"),
+    Attribute(
+        RAY_ARGUMENT_IDS,
+        "string[]",
+        "submissions",
+        "the first 64 objects among the arguments, which the task waits for before it begins; the id of a result "
+        "begins with that of its task",
+    ),
+    Attribute(RAY_ARGUMENT_COUNT, "int", "submissions", "how many there are, if there are any"),
     Attribute(RAY_GENERATOR_ITEMS, "int", _EXECUTION, "how many items a generator yielded"),
     Attribute(
         RAY_OBJECT_IDS,
@@ -170,12 +202,18 @@ ATTRIBUTES = (
     ),
     Attribute(RAY_END_ESTIMATED, "boolean", "what was cut off", "true: its process died, and the end is estimated"),
     Attribute(RAY_ACTOR_NAME, "string", _OF_ACTORS, "the name of the actor, if it has one"),
-    Attribute(RAY_PLACEMENT_GROUP_ID, "string", _OF_ACTORS, "the placement group that it is in, if it is in one"),
-    Attribute(RAY_ASSIGNED_RESOURCES, "string", _OF_ACTORS, 'what it holds, as JSON: `{"CPU": 1.0}`, if anything'),
-    Attribute(RAY_ACCELERATOR_IDS, "string[]", _OF_ACTORS, "its accelerators, as `GPU:0`; absent if it has none"),
+    Attribute(RAY_MAX_CONCURRENCY, "int", _OF_ACTORS, "how many of its methods may run at once, if more than one"),
+    Attribute(RAY_CONCURRENCY_GROUP, "string", _OF_ACTORS, "the group of threads that its class gives the method"),
+    Attribute(RAY_PLACEMENT_GROUP_ID, "string", _EXECUTION, "the placement group that it is in, if it is in one"),
+    Attribute(RAY_ASSIGNED_RESOURCES, "string", _EXECUTION, 'what it holds, as JSON: `{"CPU": 1.0}`, if anything'),
+    Attribute(RAY_ACCELERATOR_IDS, "string[]", _EXECUTION, "its accelerators, as `GPU:0`; absent if it has none"),
     Attribute(RAY_ENTRYPOINT, "string", "drivers", "the program that runs, without its arguments"),
     Attribute(RAY_NAMESPACE, "string", "drivers", "the namespace of its named actors"),
-    Attribute(RAY_SUBMISSION_ID, "string", "drivers", "the id of the job where it was submitted to the Jobs API"),
+    Attribute(
+        RAY_SUBMISSION_ID, "string", "drivers, submitted jobs", "the id of a job that was submitted to the Jobs API"
+    ),
+    Attribute(RAY_JOB_STATUS, "string", "submitted jobs", "`SUCCEEDED`, `FAILED` or `STOPPED`"),
+    Attribute(EXIT_CODE, "int", "submitted jobs", "the exit code of the job's program, if it ended by itself"),
     Attribute(RESOURCE_PROCESS_TYPE, "string", _RESOURCE, "`driver` or `worker`"),
     Attribute(RESOURCE_NODE_ID, "string", _RESOURCE, "the node of the process"),
     Attribute(RESOURCE_WORKER_ID, "string", _RESOURCE, "the worker, or driver, as Ray names it"),

@@ -2,7 +2,8 @@
 
 The context is in ``TRACEPARENT``, ``TRACESTATE``, ``BAGGAGE`` and what else propagators read (OpenTelemetry's
 specification "Environment Variables as Context Propagation Carriers"). It is the driver's alone: Ray hands a job's
-variables on to its workers, but each of their tasks brings the context of its call.
+variables on to its workers, but each of their tasks brings the context of its call. A submitted job may also have the
+context in its metadata, where :mod:`ray_tracing_hooks.jobs` puts it.
 """
 
 from __future__ import annotations
@@ -29,15 +30,31 @@ def incoming(environ: Mapping[str, str], current: Context) -> Context:
     """
     if trace.get_current_span(current).get_span_context().is_valid:
         return current
-    carrier = {
-        name: value
-        for name in propagate.get_global_textmap().fields
-        if (value := environ.get(re.sub(r"[^A-Za-z0-9_]", "_", name).upper()))
-    }
-    if carrier:
-        with guarded("reading the context in the environment"):
-            return propagate.extract(carrier, current)
+    with guarded("reading the context in the environment"):
+        found = from_environment(environ, current)
+        if found is current:
+            # Where the process that started this program of a job is not traced.
+            found = propagate.extract(_job_metadata(environ), current)
+        return found
     return current
+
+
+def from_environment(environ: Mapping[str, str], current: Context) -> Context:
+    """``current`` with what the environment brings along."""
+    names_of = {name: _variable(name) for name in propagate.get_global_textmap().fields}
+    carrier = {name: environ[variable] for name, variable in names_of.items() if environ.get(variable)}
+    return propagate.extract(carrier, current) if carrier else current
+
+
+def to_environment(context: Context) -> dict[str, str]:
+    """The variables that tell a process of ``context``."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier, context)
+    return {_variable(name): value for name, value in carrier.items()}
+
+
+def _variable(header: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "_", header).upper()
 
 
 def describe(environ: Mapping[str, str], program: str, namespace: str) -> dict[str, str]:
@@ -48,8 +65,12 @@ def describe(environ: Mapping[str, str], program: str, namespace: str) -> dict[s
 
 
 def _submission_id(environ: Mapping[str, str]) -> str:
+    return _job_metadata(environ).get("job_submission_id", "")
+
+
+def _job_metadata(environ: Mapping[str, str]) -> dict[str, str]:
     try:
-        found = json.loads(environ.get(_JOB_CONFIG, "{}"))["metadata"]["job_submission_id"]
-    except (ValueError, KeyError, TypeError):  # not a submitted job, or another Ray
-        return ""
-    return found if isinstance(found, str) else ""
+        found = json.loads(environ.get(_JOB_CONFIG, "{}"))["metadata"].items()
+    except (ValueError, KeyError, TypeError, AttributeError):  # not a submitted job, or another Ray
+        return {}
+    return {key: value for key, value in found if isinstance(value, str)}

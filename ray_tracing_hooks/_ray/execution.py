@@ -21,7 +21,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import arguments, generators, tracing
+from ray_tracing_hooks._ray import arguments, generators, jobs, resources, tracing
 from ray_tracing_hooks._ray.arguments import KEY, take_creation
 from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.inherited import Begun, Inherited
@@ -89,7 +89,11 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
         name = f"{module}.{getattr(function, '__name__', descriptor.function_name)}"
     is_creation = bool(class_name) and name == "__init__"
     wrap = _coroutine_executor if inspect.iscoroutinefunction(method) else _function_executor
-    executor = wrap(function, Beginning(class_name, name, descriptor.module_name, is_creation=is_creation))
+    group = getattr(method, "__ray_concurrency_group__", None)
+    named = class_name, name, descriptor.module_name, group if isinstance(group, str) else ""
+    executor = wrap(function, Beginning(*named, is_creation=is_creation))
+    if class_name and jobs.runs_job(descriptor.module_name, class_name, name):
+        executor = jobs.executor(executor)
     for attribute in ("method", "name"):
         if hasattr(function, attribute):
             setattr(executor, attribute, getattr(function, attribute))
@@ -155,10 +159,15 @@ def _coroutine_executor(function: Callable[..., Any], beginning: Beginning) -> C
 
 
 class Beginning:
-    """How the tasks of one function or method begin in this worker. ``module`` is that of a method's class."""
+    """How the tasks of one function or method begin in this worker.
 
-    def __init__(self, class_name: str, name: str, module: str = "", *, is_creation: bool = False) -> None:
-        self._named = (class_name, name, module)
+    ``module`` is that of a method's class, and ``group`` the concurrency group that the class gives the method.
+    """
+
+    def __init__(
+        self, class_name: str, name: str, module: str = "", group: str = "", *, is_creation: bool = False
+    ) -> None:
+        self._named = (class_name, name, module, group)
         self._is_creation = is_creation
         self._inherited: Inherited | None = None
 
@@ -187,11 +196,11 @@ class Beginning:
             return None
 
 
-def _carried(active: tracing.Tracing, carried: Carried, class_name: str, name: str, module: str) -> Begun:
+def _carried(active: tracing.Tracing, carried: Carried, class_name: str, name: str, module: str, group: str) -> Begun:
     recorder, core_worker = active.recorder, active.process.worker.core_worker
     context, parent = incoming(carried)
     trace_id, flags = recorder.decide(parent)
-    template = active.template(CONSUMER, class_name, name, module)
+    template = active.template(CONSUMER, class_name, name, module, group)
     task_id = core_worker.get_current_task_id().binary()
     if template is None or not flags & SAMPLED:
         return Context({**context, SPAN_KEY: unrecorded_span(parent), TASK_KEY: task_id}), None
@@ -199,10 +208,14 @@ def _carried(active: tracing.Tracing, carried: Carried, class_name: str, name: s
     first = TASK_ID + hex_id + caller_attribute(carried.parent_task_id)
     if class_name:
         first += ACTOR_ID + hex_id[16:]  # a task id names its actor, see ActorID in id.h
+    else:
+        first += resources.held
     first += _submit_time(carried.submit_time_ns)
     if attempt := core_worker.get_current_task_attempt_number():
         first += wire.attribute(names.RAY_ATTEMPT, attempt)
     span = recorder.start(template, trace_id, flags, parent, first)
+    if attempt and name == "__init__" and class_name:
+        span.add_event(names.ACTOR_RESTARTED, {names.RAY_ATTEMPT: attempt})
     return Context({**context, SPAN_KEY: span, TASK_KEY: task_id}), span
 
 

@@ -8,6 +8,7 @@ import time
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._ray import resources
 from ray_tracing_hooks._ray.cluster import JobTrace
 from ray_tracing_hooks._ray.tracing import (
     ACTOR_ID,
@@ -52,14 +53,16 @@ class Inherited:
         "_unsampled",
     )
 
-    def __init__(self, active: Tracing, job: JobTrace, class_name: str, name: str, module: str) -> None:
+    def __init__(
+        self, active: Tracing, job: JobTrace, class_name: str, name: str, module: str, group: str = ""
+    ) -> None:
         recorder = active.recorder
         core_worker = active.process.worker.core_worker
         self._active, self._sampler = active, recorder.sampler
         self._task_id = core_worker.get_current_task_id
         self._attempt = core_worker.get_current_task_attempt_number
         self._trace_id, root_span_id, self._flags, driver = job
-        self._template = active.template(CONSUMER, class_name, name, module)
+        self._template = active.template(CONSUMER, class_name, name, module, group)
         self._sampled = self._sampler.child(bool(self._flags & SAMPLED), self._trace_id)
         self._mask = ids.mask_of_trace(self._trace_id)
         self._is_method = bool(class_name)
@@ -105,6 +108,8 @@ class Inherited:
         )
         if self._is_method:
             head += ACTOR_ID + hex_id[16:]  # a task id names its actor, see ActorID in id.h
+        else:
+            head += resources.held
         if attempt := self._attempt():
             head += wire.attribute(names.RAY_ATTEMPT, attempt)
         span = self._active.recorder.begin(template, self._flags | SAMPLED, None, start, head)

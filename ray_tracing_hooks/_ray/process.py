@@ -28,6 +28,7 @@ class RayProcess(NamedTuple):
     job_id: str
     """Empty in a worker that has no job yet."""
     namespace: str
+    node_ip: str
     gcs_address: str
     raylet_socket: str
     owns_cluster: bool
@@ -45,9 +46,10 @@ class RayProcess(NamedTuple):
         """Whether this is a driver of Ray's own, such as the dashboard."""
         return self.is_driver and self.namespace.startswith("_ray_internal")
 
-    def resource_attributes(self) -> dict[str, str]:
+    def resource_attributes(self) -> dict[str, Any]:
         """What the Resource of this process says of Ray. Nothing that changes while the process lives."""
         return {
+            **({"host.ip": [self.node_ip]} if self.node_ip else {}),
             names.RESOURCE_RAY_VERSION: self.ray_version,
             names.RESOURCE_PROCESS_TYPE: "driver" if self.is_driver else "worker",
             names.RESOURCE_NODE_ID: self.node_id,
@@ -55,6 +57,12 @@ class RayProcess(NamedTuple):
             names.RESOURCE_SESSION_NAME: self.session_name,
             names.RESOURCE_GCS_ADDRESS: self.gcs_address,
         }
+
+    def object_ref(self) -> type[Any]:
+        """The class of references to objects."""
+        from ray import ObjectRef  # noqa: PLC0415  the hook's module must be importable without Ray
+
+        return ObjectRef  # type: ignore[no-any-return]  # Ray's stub does not know it
 
     def current_task_id(self) -> bytes:
         """The 24 bytes of the task that this thread or coroutine runs. Only to be asked where a task is running."""
@@ -70,10 +78,21 @@ class RayProcess(NamedTuple):
         """What does not change while the actor of this worker lives. Only to be asked where one of its methods runs."""
         from ray.runtime_context import RuntimeContext  # noqa: PLC0415  the hook's module must be importable without Ray
 
+        concurrency = getattr(self.worker.core_worker, "current_actor_max_concurrency", lambda: 1)()
+        told = {
+            names.RAY_ACTOR_NAME: RuntimeContext(self.worker).get_actor_name(),
+            names.RAY_MAX_CONCURRENCY: concurrency if concurrency != 1 else None,
+            **self.of_task(),
+        }
+        return {key: value for key, value in told.items() if value}
+
+    def of_task(self) -> dict[str, Any]:
+        """What the task or actor of this worker holds. Only to be asked where it is running."""
+        from ray.runtime_context import RuntimeContext  # noqa: PLC0415  as above
+
         context = RuntimeContext(self.worker)
         resources, accelerators = context.get_assigned_resources(), context.get_accelerator_ids()
         told = {
-            names.RAY_ACTOR_NAME: context.get_actor_name(),
             names.RAY_PLACEMENT_GROUP_ID: context.get_placement_group_id(),
             names.RAY_ASSIGNED_RESOURCES: json.dumps(resources, sort_keys=True) if resources else "",
             names.RAY_ACCELERATOR_IDS: [f"{kind}:{each}" for kind, ids in accelerators.items() for each in ids],
@@ -111,6 +130,7 @@ def describe() -> RayProcess:
         worker_id=_hex(worker.worker_id),
         job_id=worker.core_worker.get_current_job_id().hex() if is_driver else "",
         namespace=_text(getattr(worker, "namespace", "")) if is_driver else "",
+        node_ip=_text(getattr(node, "node_ip_address", "")),
         gcs_address=_text(getattr(node, "gcs_address", "")),
         raylet_socket=_text(getattr(node, "raylet_socket_name", "")),
         owns_cluster=bool(is_driver and node.is_head()),

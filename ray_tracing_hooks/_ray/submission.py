@@ -20,6 +20,9 @@ from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import SAMPLED, Template, after_id, before_id
 from ray_tracing_hooks._record.span import Parent, exception_attributes, qualified_name, summary
 
+_MOST_IDS = 64
+"""Of more objects than these the ids are not named, only counted."""
+
 _SPAN_AND_TASK = frozenset({SPAN_KEY, TASK_KEY})
 
 _time_ns = time.time_ns
@@ -176,7 +179,7 @@ class Submission:
         self._span_id = span_id
         self.carried = carried
 
-    def submitted(self, result: Any, identify: Callable[[Any], bytes]) -> None:
+    def submitted(self, result: Any, identify: Callable[[Any], bytes], args: Any, kwargs: Any) -> None:
         """Write the span. ``identify`` gives the id of the task by what the call returned, or nothing."""
         template, called, around = self._template, self._called, self._around
         if template is None:
@@ -191,6 +194,8 @@ class Submission:
                     attributes += ACTOR_ID + hex_id[16:]
                 if not self._span_id:
                     self._span_id = ids.span_id_of_task(task_id, around.mask)
+            if args or kwargs:
+                attributes += _of_arguments(self._active.object_ref, args, kwargs)
             self._write(template, attributes)
         except Exception as error:  # noqa: BLE001  as in `begin`; what a decorated call returns may be anything
             failed("recording a call", error)
@@ -215,6 +220,20 @@ class Submission:
         around = self._around
         identity = around.before + (self._span_id or ids.new_span_id()) + around.after
         self._active.recorder.record(template, identity, self._start, _time_ns(), additions)
+
+
+def _of_arguments(object_ref: type[Any], args: Any, kwargs: Any) -> bytes:
+    """What tells the objects among the arguments, encoded: Ray waits for them before it begins the task.
+
+    It does not for those that are within other objects, which nobody looks for.
+    """
+    refs = [each for each in args or () if type(each) is object_ref]
+    if kwargs:
+        refs += [each for each in kwargs.values() if type(each) is object_ref]
+    if not refs:
+        return b""
+    named = wire.attribute(names.RAY_ARGUMENT_IDS, [ref.hex() for ref in refs[:_MOST_IDS]])
+    return named + wire.attribute(names.RAY_ARGUMENT_COUNT, len(refs))
 
 
 def task_of(result: Any) -> bytes:
@@ -261,7 +280,7 @@ def traced(
                 if carried is not before:
                     outgoing.carried = before
             if call is not None:
-                call.submitted(result, identify)
+                call.submitted(result, identify, args, kwargs)
             return result
 
         return _remote

@@ -67,7 +67,7 @@ class Tracing:
     Args:
         recorder: Where spans go.
         process: This process.
-        parts: The parts of Ray that make spans: ``task``, ``actor``.
+        parts: The parts of Ray that make spans: ``task``, ``actor``, ``job``.
         include: Patterns on ``module.function`` or ``Class.method``; if there are any, nothing else makes spans.
         exclude: Patterns of what makes no span.
         internal: Whether tasks and actors of Ray's own make spans, those that ``include`` does not name.
@@ -92,16 +92,17 @@ class Tracing:
     ) -> None:
         self.recorder = recorder
         self.process = process
-        self._parts = frozenset(parts)
+        self.parts = frozenset(parts)
         self._include = tuple(include)
         self._exclude = tuple(exclude)
         self._internal = internal
-        self._templates: dict[tuple[int, str, str, str], Template | None] = {}
+        self._templates: dict[tuple[int, str, str, str, str], Template | None] = {}
         self.called: dict[tuple[Any, Any], Called | None] = {}
         """What is known of what this process has called: of tasks by the function's name and whether they inherit, of
         methods by the actor's id and their name."""
         self.around: Around | None = None
         """What calls have around them in the context in which the last one was made."""
+        self.object_ref = process.object_ref()
         self._job_id = process.job_id
         # A driver has a task id, the same for its whole life.
         self._driver_task_id = process.current_task_id() if process.is_driver else b""
@@ -148,7 +149,7 @@ class Tracing:
 
     def selects(self, function: str, part: str, *, is_internal: bool = False) -> bool:
         """Whether calls of ``function`` make spans; ``is_internal`` says that it is one of Ray's own."""
-        if part not in self._parts:
+        if part not in self.parts:
             return False
         if self._include:
             if not any(fnmatchcase(function, pattern) for pattern in self._include):
@@ -157,13 +158,13 @@ class Tracing:
             return False
         return not any(fnmatchcase(function, pattern) for pattern in self._exclude)
 
-    def template(self, kind: int, class_name: str, function: str, module: str = "") -> Template | None:
+    def template(self, kind: int, class_name: str, function: str, module: str = "", group: str = "") -> Template | None:
         """The template of one call site, or None where its calls make no spans.
 
-        ``class_name`` is empty for a task; ``function`` is then ``module.function``, else the method's name, and
-        ``module`` that of the class.
+        ``class_name`` is empty for a task; ``function`` is then ``module.function``, else the method's name,
+        ``module`` that of the class, and ``group`` the concurrency group in which the method is run.
         """
-        key = (kind, class_name, function, module)
+        key = (kind, class_name, function, module, group)
         try:
             return self._templates[key]
         except KeyError:
@@ -172,13 +173,13 @@ class Tracing:
 
     def template_of_waiting(self, name: str) -> Template:
         """The template of a span around one of Ray's own functions, such as ``ray.get``."""
-        key = (INTERNAL, "", name, "")
+        key = (INTERNAL, "", name, "", "")
         found = self._templates.get(key)
         if found is None:
             found = self._templates[key] = Template(name, INTERNAL, self.whereabouts())
         return found
 
-    def _make_template(self, kind: int, class_name: str, function: str, module: str) -> Template | None:
+    def _make_template(self, kind: int, class_name: str, function: str, module: str, group: str) -> Template | None:
         full_name = f"{class_name}.{function}" if class_name else function
         is_internal = (f"{module}." if class_name else function).startswith(_INTERNAL_MODULES) or (
             function.startswith("__ray_") and function != _RUNS_CODE_OF_THE_USER
@@ -197,6 +198,8 @@ class Tracing:
                 attributes |= self.process.of_actor()
             except Exception as error:  # noqa: BLE001  another Ray may tell it otherwise
                 failed("asking Ray about this actor", error)
+            if group:
+                attributes[names.RAY_CONCURRENCY_GROUP] = group
         return Template(names.execution_name(full_name), kind, attributes)
 
     def whereabouts(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
 """The namespace for ids made of something stable, by the semantic conventions for ``service.instance.id``."""
 
 
-def attributes(of_ray: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
+def attributes(of_ray: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """The attributes of this process; ``of_ray`` is what Ray knows of it.
 
     The user's own (``OTEL_RESOURCE_ATTRIBUTES``, ``OTEL_SERVICE_NAME``) win over what is found out here, as the

@@ -67,9 +67,22 @@ class Method:
         )
 
 
+class ObjectRef:
+    """A reference to an object."""
+
+    def __init__(self, task_id: bytes) -> None:
+        self._id = task_id + bytes(4)
+
+    def hex(self) -> str:
+        return self._id.hex()
+
+
 class Process(RayProcess):
     def of_actor(self) -> dict[str, Any]:
         return {}
+
+    def object_ref(self) -> type[Any]:
+        return ObjectRef
 
 
 def recorder(folder: Path) -> Recorder:
@@ -95,6 +108,7 @@ def tracing_of(folder: Path, mode: int = WORKER, **options: Any) -> Tracing:
         worker_id="cd" * 28,
         job_id=JOB_ID if mode == DRIVER else "",
         namespace="",
+        node_ip="",
         gcs_address="",
         raylet_socket="",
         owns_cluster=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from conftest import Cluster
 from support import CONSUMER, HOOK, PRODUCER, by_name, check_links, run_program, spans_in, tree
@@ -406,25 +407,56 @@ __main__.terminated ray.remote
 """
 
 
-def test_the_execution_of_an_actor_says_what_it_holds(tmp_path: Path) -> None:
-    """Its name, resources, accelerators and placement group, as far as it has them."""
+PLACED_KEYS = {
+    names.RAY_ACTOR_NAME,
+    names.RAY_MAX_CONCURRENCY,
+    names.RAY_CONCURRENCY_GROUP,
+    names.RAY_ASSIGNED_RESOURCES,
+    names.RAY_ACCELERATOR_IDS,
+    names.RAY_PLACEMENT_GROUP_ID,
+    names.RAY_ARGUMENT_IDS,
+    names.RAY_ARGUMENT_COUNT,
+}
+
+
+def test_executions_say_what_they_hold_and_submissions_what_they_are_given(tmp_path: Path) -> None:
+    """Of actors and of tasks alike: resources, accelerators, placement group; of actors their name and concurrency; of
+    submissions the objects among the arguments. Each as far as there is any.
+    """
     run = run_program("placed", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path))
-    results, group = run.result
-    assert results == [1, 2]
+    results, group, first, second = run.result
+    assert results == [1, 2, 3, [2, 0], [3, 1], 1, 16, 11]
     spans = spans_in(tmp_path)
-    keys = {
-        names.RAY_ACTOR_NAME,
-        names.RAY_ASSIGNED_RESOURCES,
-        names.RAY_ACCELERATOR_IDS,
-        names.RAY_PLACEMENT_GROUP_ID,
+    said: dict[str, list[dict[str, Any]]] = {}
+    for span in sorted(spans, key=lambda span: span.start_ns):
+        said.setdefault(span.name, []).append(
+            {key: value for key, value in span.attributes.items() if key in PLACED_KEYS}
+        )
+    of_actor = {
+        names.RAY_ACTOR_NAME: "the placed one",
+        names.RAY_MAX_CONCURRENCY: 3,
+        names.RAY_ASSIGNED_RESOURCES: '{"CPU": 0.5, "GPU": 0.5}',
+        names.RAY_PLACEMENT_GROUP_ID: group,
     }
+    for method, more in (("__init__", {}), ("work", {}), ("read", {names.RAY_CONCURRENCY_GROUP: "io"})):
+        (placed,) = said[f"Placed.{method} ray.remote_worker"]
+        (accelerator,) = placed.pop(names.RAY_ACCELERATOR_IDS)
+        assert accelerator in {"GPU:0", "GPU:1"}
+        assert placed == {**of_actor, **more}
     for method in ("__init__", "work"):
-        (plain,) = by_name(spans, f"Plain.{method} ray.remote_worker")
-        assert not keys & plain.attributes.keys()
-        (placed,) = by_name(spans, f"Placed.{method} ray.remote_worker")
-        assert {key: placed.attributes[key] for key in keys} == {
-            names.RAY_ACTOR_NAME: "the placed one",
-            names.RAY_ASSIGNED_RESOURCES: '{"CPU": 0.5, "GPU": 1.0}',
-            names.RAY_ACCELERATOR_IDS: ["GPU:0"],
-            names.RAY_PLACEMENT_GROUP_ID: group,
-        }
+        assert said[f"Plain.{method} ray.remote_worker"] == [{}]
+    assert said["__main__.held ray.remote_worker"][0] == {names.RAY_ASSIGNED_RESOURCES: '{"CPU": 1.0}'}
+    with_gpu = said["__main__.held ray.remote_worker"][1]
+    assert with_gpu.pop(names.RAY_ACCELERATOR_IDS)[0].startswith("GPU:")
+    assert with_gpu == {names.RAY_ASSIGNED_RESOURCES: '{"CPU": 1.0, "GPU": 1.0}'}
+    quarter = {names.RAY_ASSIGNED_RESOURCES: '{"CPU": 0.25}'}
+    # By drivers, which carry nothing, and by tasks, which do.
+    assert said["__main__.one ray.remote_worker"].count(quarter) == 3
+    assert {**quarter, names.RAY_PLACEMENT_GROUP_ID: group} in said["__main__.one ray.remote_worker"]
+    assert said["__main__.add ray.remote_worker"] == [{}, {}]
+    assert said["__main__.add ray.remote"] == [
+        {names.RAY_ARGUMENT_IDS: [first, second], names.RAY_ARGUMENT_COUNT: 2},
+        {},
+    ]
+    (root,) = by_name(spans, "placed.py ray.driver")
+    assert root.resource["host.ip"] == [root.resource[names.RESOURCE_GCS_ADDRESS].rpartition(":")[0]]

@@ -59,7 +59,7 @@ def test_submission_and_execution_meet_without_anything_carried(
     call = submission.begin(driver, actors._describe, stand_ins.Method(), (), {})
     assert call is not None
     assert call.carried is None
-    call.submitted(stand_ins.Id(TASK_ID), submission.task_of)
+    call.submitted(stand_ins.Id(TASK_ID), submission.task_of, (), {})
     monkeypatch.setattr(tracing, "active", tracing_of(tmp_path / "worker"))
     begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None

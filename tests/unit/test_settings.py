@@ -49,7 +49,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert settings.local_file_max_bytes == 64 * 1024**2
     assert settings.local_max_bytes == 10 * 1024**3
     assert settings.flush_timeout == 5
-    assert settings.ray == {"task", "actor"}
+    assert settings.ray == {"task", "actor", "job"}
     assert (settings.root_span, settings.strict) == (True, False)
 
 
@@ -103,8 +103,16 @@ def test_a_variable_is_understood(name: str, text: str, value: object) -> None:
             "expected a size above 0, such as 64 MiB, 500 kB or a number of bytes; using 10 GiB.",
         ),
         ("ROOT_SPAN", "maybe", "expected 1 or 0 (or true, false, yes, no, on, off); using 1."),
-        ("RAY", "task,serve", "expected a comma list of task, actor, get, wait, put, or none alone; using task,actor."),
-        ("RAY", "task,none", "expected a comma list of task, actor, get, wait, put, or none alone; using task,actor."),
+        (
+            "RAY",
+            "task,serve",
+            "expected a comma list of task, actor, job, get, wait, put, or none alone; using task,actor,job.",
+        ),
+        (
+            "RAY",
+            "task,none",
+            "expected a comma list of task, actor, job, get, wait, put, or none alone; using task,actor,job.",
+        ),
         ("EXPORTERS", ",", "expected a comma list of names, such as local, or none alone; using local."),
         ("EXPORTERS", "local,none", "expected a comma list of names, such as local, or none alone; using local."),
         ("INCLUDE", " , ", "expected a comma list of patterns, such as mymodule.*,Trainer.step; using none."),
@@ -203,7 +211,7 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
             "ray: {task: 1}",
             (
                 "{file}: ray={{'task': 1}} is ignored: "
-                "expected a comma list of task, actor, get, wait, put, or none alone; using task,actor."
+                "expected a comma list of task, actor, job, get, wait, put, or none alone; using task,actor,job."
             ),
         ),
         (

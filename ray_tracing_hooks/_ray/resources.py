@@ -1,0 +1,91 @@
+"""What the task that this worker runs holds: wraps ``set_visible_accelerator_ids`` (Ray 2.60 ``_private/utils.py``),
+which the worker calls before each task (``_raylet.pyx``, ``execute_task``), but not before the methods of actors.
+
+Ray's own looks at all resources anew for every kind of accelerator that there is, at 60 to 100 us a task. Nothing comes
+of it where the task holds none, so it is left out there: tracing gives that time back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._record import wire
+
+_NAMES = (
+    "ray._private.ray_constants",
+    "env_bool",
+    "ray",
+    "_private",
+    "accelerators",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO_ENV_VAR",
+    "get_runtime_context",
+    "get_accelerator_ids",
+    "items",
+    "len",
+    "get_accelerator_manager_for_resource",
+    "get_visible_accelerator_ids_env_var",
+    "os",
+    "environ",
+    "get",
+    "set_current_process_visible_accelerator_ids",
+)
+"""What the code of that function names where it is one that we know."""
+
+held = b""
+"""The encoded attributes of the task that this process runs; of actors the templates tell the same."""
+
+
+def patch(patches: Patches) -> bool:
+    """Look at what tasks hold; False if this Ray has no such place."""
+    from ray._private import utils  # noqa: PLC0415  the hook's module must be importable without Ray
+
+    return patches.wrap(utils, "set_visible_accelerator_ids", _set_visible_accelerator_ids)
+
+
+def _set_visible_accelerator_ids(original: Callable[[], Any]) -> Callable[[], Any]:
+    from ray._private import accelerators  # noqa: PLC0415
+    from ray._private.ray_constants import env_bool  # noqa: PLC0415
+
+    kinds = accelerators.get_all_accelerator_resource_names()
+    groups = tuple(f"{kind}_group_" for kind in kinds)
+    variable = getattr(accelerators, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO_ENV_VAR", None)
+    can_skip = variable is not None and _is_known(original)
+    before: Mapping[str, Any] | None = None
+    none_held = False
+
+    def look(active: tracing.Tracing) -> None:
+        nonlocal before, none_held
+        global held  # noqa: PLW0603  a worker runs one task at a time
+        resources = active.process.worker.core_worker.resource_ids()
+        if resources != before:
+            none_held = not any(name in kinds or name.startswith(groups) for name in resources)
+            before, held = resources, b""
+            held = wire.attributes(active.process.of_task())
+
+    def set_visible_accelerator_ids() -> Any:
+        active = tracing.active
+        if active is not None:
+            try:
+                look(active)
+                if none_held and can_skip and not env_bool(variable, False):
+                    return {}
+            except Exception as error:  # noqa: BLE001  the task is the user's, the fault would be ours
+                failed("asking Ray what a task holds", error)
+        try:
+            return original()
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    return set_visible_accelerator_ids
+
+
+def _is_known(function: Callable[[], Any]) -> bool:
+    """Whether it does nothing where no accelerator is held, unless a variable says otherwise: Ray 2.58 and later."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_names == _NAMES and any(constant is False for constant in code.co_consts)

@@ -1,0 +1,66 @@
+"""Submitted jobs are spans of the trace that they are submitted in, and say how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import free_port, start_head, stop_head
+from support import HOOK, PROGRAMS, await_spans, by_name, run_program, tree
+
+from ray_tracing_hooks import names
+
+
+@pytest.fixture
+def dashboard(short_tmp: Callable[[], Path], tmp_path: Path) -> Iterator[str]:
+    """A cluster that jobs can be submitted to; the address of its dashboard."""
+    port = free_port()
+    head, _ = start_head(
+        short_tmp(),
+        *("--include-dashboard=true", f"--dashboard-port={port}", f"--tracing-startup-hook={HOOK}"),
+        RAY_TRACING_LOCAL_DIR=str(tmp_path),
+    )
+    yield f"http://127.0.0.1:{port}"
+    stop_head(head)
+
+
+def test_jobs_belong_to_the_trace_that_they_are_submitted_in(dashboard: str, tmp_path: Path) -> None:
+    """Submitted in Python and on the command line; each has a span with its status, above that of its driver."""
+    run = run_program("../inside/submitting", dashboard, str(PROGRAMS / "submitted.py"), timeout=120)
+    trace_id, span_id, metadata = run.result
+    assert metadata == {"traceparent": f"00-{trace_id}-{span_id}-01", "of": "the user"}, "what the user says stays"
+    spans = await_spans(tmp_path, lambda spans: len(by_name(spans, names.JOB)) == 4)
+    assert {span.trace_id for span in spans} == {trace_id}
+    jobs = sorted(by_name(spans, names.JOB), key=lambda span: span.start_ns)
+    assert {span.parent_id for span in jobs} == {span_id}
+    assert sorted(
+        (span.attributes[names.RAY_JOB_STATUS], span.attributes.get(names.EXIT_CODE), span.status_message)
+        for span in jobs
+    ) == [
+        ("FAILED", 3, "the job failed: exit code 3"),
+        ("STOPPED", None, ""),
+        ("SUCCEEDED", 0, ""),
+        ("SUCCEEDED", 0, ""),
+    ]
+    of_job = {span.span_id: span.attributes[names.RAY_SUBMISSION_ID] for span in jobs}
+    roots = by_name(spans, "submitted.py ray.driver")
+    assert [of_job[span.parent_id] for span in roots] == [span.attributes[names.RAY_SUBMISSION_ID] for span in roots]
+    assert tree(spans) == TREE.strip()
+
+
+TREE = """
+ray.job
+ray.job
+  submitted.py ray.driver
+    __main__.double ray.remote
+      __main__.double ray.remote_worker
+ray.job
+  submitted.py ray.driver
+    __main__.double ray.remote
+      __main__.double ray.remote_worker
+ray.job !job_failed
+  submitted.py ray.driver
+    __main__.double ray.remote
+      __main__.double ray.remote_worker
+"""

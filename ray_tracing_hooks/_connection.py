@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from ray_tracing_hooks._ray.process import RayProcess
+    from ray_tracing_hooks._record.arguments import Redactor
     from ray_tracing_hooks._record.recorder import Recorder
     from ray_tracing_hooks._settings import Settings
     from ray_tracing_hooks._ship.plan import ShipPlan
@@ -180,6 +181,7 @@ class Connection:
             include=self.settings.include,
             exclude=self.settings.exclude,
             internal=self.settings.internal,
+            redactor=_redactor(self.settings),
         )
         for lost, patch, *callbacks in (
             ("the end of a driver is not noticed", driver.patch, on_disconnecting, on_disconnected),
@@ -407,6 +409,14 @@ def _is_first(mark: str, session_dir: str) -> bool:
                 os.close(folder)
             return True
     return True
+
+
+def _redactor(settings: Settings) -> Redactor | None:
+    if not settings.arguments:
+        return None
+    from ray_tracing_hooks._record.arguments import Redactor  # noqa: PLC0415  asked for by few
+
+    return Redactor(settings.redact)
 
 
 def _folders(session_dir: str) -> tuple[str, str]:

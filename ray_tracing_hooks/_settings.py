@@ -126,6 +126,12 @@ class Settings:
     internal: bool = _setting(
         BOOLEAN, False, "spans for Ray's own tasks and actors too: of Ray Data, Serve, dashboards"
     )
+    arguments: bool = _setting(
+        BOOLEAN, False, "short texts of arguments and results on executions, without what looks like a secret"
+    )
+    redact: tuple[str, ...] = _setting(
+        PATTERNS, (), "patterns on names of arguments and keys, and on texts: these are not shown either"
+    )
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of going on without it")
 

@@ -27,6 +27,7 @@ __all__ = [
     "RAY_ACTOR_ID",
     "RAY_ACTOR_METHOD",
     "RAY_ACTOR_NAME",
+    "RAY_ARGUMENTS",
     "RAY_ARGUMENT_COUNT",
     "RAY_ARGUMENT_IDS",
     "RAY_ASSIGNED_RESOURCES",
@@ -49,6 +50,7 @@ __all__ = [
     "RAY_PLACEMENT_GROUP_ID",
     "RAY_READY_OBJECT_IDS",
     "RAY_REMOTE",
+    "RAY_RESULT",
     "RAY_SUBMISSION_ID",
     "RAY_SUBMIT_TIME",
     "RAY_TASK_ID",
@@ -91,6 +93,8 @@ RAY_SUBMIT_TIME = "ray.submit_time_unix_nano"
 RAY_ATTEMPT = "ray.attempt"
 RAY_ARGUMENT_IDS = "ray.arg_object_ids"
 RAY_ARGUMENT_COUNT = "ray.arg_object_count"
+RAY_ARGUMENTS = "ray.arguments"
+RAY_RESULT = "ray.result"
 RAY_GENERATOR_ITEMS = "ray.generator_items"
 RAY_OBJECT_IDS = "ray.object_ids"
 RAY_OBJECT_COUNT = "ray.object_count"
@@ -183,6 +187,10 @@ ATTRIBUTES = (
         "begins with that of its task",
     ),
     Attribute(RAY_ARGUMENT_COUNT, "int", "submissions", "how many there are, if there are any"),
+    Attribute(
+        RAY_ARGUMENTS, "string", _EXECUTION, "the arguments, in short, where `RAY_TRACING_ARGUMENTS` asks for them"
+    ),
+    Attribute(RAY_RESULT, "string", _EXECUTION, "the result, likewise; not of generators"),
     Attribute(RAY_GENERATOR_ITEMS, "int", _EXECUTION, "how many items a generator yielded"),
     Attribute(
         RAY_OBJECT_IDS,

@@ -13,7 +13,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -21,7 +21,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import arguments, generators, jobs, resources, tracing
+from ray_tracing_hooks._ray import arguments, generators, resources, tracing
 from ray_tracing_hooks._ray.arguments import KEY, take_creation
 from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.inherited import Begun, Inherited
@@ -40,6 +40,9 @@ from ray_tracing_hooks._record.carrier import Carried, decode
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.recorder import SAMPLED
 from ray_tracing_hooks._record.span import RecordedSpan
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._ray.shown import Shown
 
 _NOW_BYTES = 9
 """What the nanoseconds since the epoch take as a varint, until the year 2262."""
@@ -89,10 +92,13 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
         name = f"{module}.{getattr(function, '__name__', descriptor.function_name)}"
     is_creation = bool(class_name) and name == "__init__"
     wrap = _coroutine_executor if inspect.iscoroutinefunction(method) else _function_executor
+    shown = _shown(method or function, descriptor.function_name, class_name)
     group = getattr(method, "__ray_concurrency_group__", None)
     named = class_name, name, descriptor.module_name, group if isinstance(group, str) else ""
-    executor = wrap(function, Beginning(*named, is_creation=is_creation))
-    if class_name and jobs.runs_job(descriptor.module_name, class_name, name):
+    executor = wrap(function, Beginning(*named, is_creation=is_creation), shown)
+    if (class_name, name) == ("JobSupervisor", "run") and descriptor.module_name.startswith("ray.dashboard."):
+        from ray_tracing_hooks._ray import jobs  # noqa: PLC0415  few workers are one
+
         executor = jobs.executor(executor)
     for attribute in ("method", "name"):
         if hasattr(function, attribute):
@@ -101,12 +107,28 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
     return executor
 
 
-def _function_executor(function: Callable[..., Any], beginning: Beginning) -> Callable[..., Any]:
+def _shown(function: Any, name: str, class_name: str) -> Shown | None:
+    """What shows the arguments of a function; None where they are not asked for, or that failed."""
+    active = tracing.active
+    if active is None or active.redactor is None:
+        return None
+    try:
+        from ray_tracing_hooks._ray.shown import Shown  # noqa: PLC0415  asked for by few
+
+        return Shown(active.redactor, function, name, is_method=bool(class_name))
+    except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
+        failed("looking at the parameters of a function", error)
+        return None
+
+
+def _function_executor(
+    function: Callable[..., Any], beginning: Beginning, shown: Shown | None = None
+) -> Callable[..., Any]:
     begin = beginning.begin
 
     @functools.wraps(function)
     def execute(*args: Any, **kwargs: Any) -> Any:
-        begun = begin(kwargs.pop(KEY, None))
+        begun = begin(kwargs.pop(KEY, None)) if shown is None else begin(kwargs.pop(KEY, None), shown.of(args, kwargs))
         if begun is None:
             return function(*args, **kwargs)
         context, span = begun
@@ -126,18 +148,22 @@ def _function_executor(function: Callable[..., Any], beginning: Beginning) -> Ca
         if type(result) is AsyncGeneratorType:
             return generators.traced_async(result, context, span)
         if span is not None:
+            if shown is not None:
+                shown.result(span, result)
             span.end()
         return result
 
     return execute
 
 
-def _coroutine_executor(function: Callable[..., Any], beginning: Beginning) -> Callable[..., Any]:
+def _coroutine_executor(
+    function: Callable[..., Any], beginning: Beginning, shown: Shown | None = None
+) -> Callable[..., Any]:
     begin = beginning.begin
 
     @functools.wraps(function)
     async def execute(*args: Any, **kwargs: Any) -> Any:
-        begun = begin(kwargs.pop(KEY, None))
+        begun = begin(kwargs.pop(KEY, None)) if shown is None else begin(kwargs.pop(KEY, None), shown.of(args, kwargs))
         if begun is None:
             return await function(*args, **kwargs)
         context, span = begun
@@ -152,6 +178,8 @@ def _coroutine_executor(function: Callable[..., Any], beginning: Beginning) -> C
         finally:
             detach(token)
         if span is not None:
+            if shown is not None:
+                shown.result(span, result)
             span.end()
         return result
 
@@ -171,10 +199,10 @@ class Beginning:
         self._is_creation = is_creation
         self._inherited: Inherited | None = None
 
-    def begin(self, carried: bytes | None) -> Begun | None:
+    def begin(self, carried: bytes | None, more: Callable[[], bytes] | None = None) -> Begun | None:
         """The context that the work runs in and its span, if it has one; None for work that is not traced.
 
-        ``carried`` is what its call took along.
+        ``carried`` is what its call took along, and ``more`` makes further encoded attributes of the span.
         """
         active = tracing.active
         if active is None:
@@ -189,14 +217,23 @@ class Beginning:
                     if job is None:
                         return None
                     inherited = self._inherited = Inherited(active, job, *self._named)
-                return inherited.begin()
-            return None if carried is None else _carried(active, decode(carried), *self._named)
+                return inherited.begin(more)
+            return None if carried is None else _carried(active, decode(carried), *self._named, more=more)
         except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
             failed("tracing a task", error)
             return None
 
 
-def _carried(active: tracing.Tracing, carried: Carried, class_name: str, name: str, module: str, group: str) -> Begun:
+def _carried(
+    active: tracing.Tracing,
+    carried: Carried,
+    class_name: str,
+    name: str,
+    module: str,
+    group: str,
+    *,
+    more: Callable[[], bytes] | None,
+) -> Begun:
     recorder, core_worker = active.recorder, active.process.worker.core_worker
     context, parent = incoming(carried)
     trace_id, flags = recorder.decide(parent)
@@ -213,6 +250,8 @@ def _carried(active: tracing.Tracing, carried: Carried, class_name: str, name: s
     first += _submit_time(carried.submit_time_ns)
     if attempt := core_worker.get_current_task_attempt_number():
         first += wire.attribute(names.RAY_ATTEMPT, attempt)
+    if more is not None:
+        first += more()
     span = recorder.start(template, trace_id, flags, parent, first)
     if attempt and name == "__init__" and class_name:
         span.add_event(names.ACTOR_RESTARTED, {names.RAY_ATTEMPT: attempt})

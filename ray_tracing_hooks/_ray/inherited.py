@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Callable
 
 from opentelemetry.context import Context
 
@@ -81,8 +82,8 @@ class Inherited:
         sampler = self._sampler
         return self._active is active and sampler is active.recorder.sampler and sampler.is_constant
 
-    def begin(self) -> Begun:
-        """Begin the task that is running in this thread or coroutine."""
+    def begin(self, more: Callable[[], bytes] | None = None) -> Begun:
+        """Begin the task that is running in this thread or coroutine; ``more`` makes further encoded attributes."""
         if self._unsampled is not None:
             return self._unsampled
         task_id = self._task_id().binary()
@@ -112,6 +113,8 @@ class Inherited:
             head += resources.held
         if attempt := self._attempt():
             head += wire.attribute(names.RAY_ATTEMPT, attempt)
+        if more is not None:
+            head += more()
         span = self._active.recorder.begin(template, self._flags | SAMPLED, None, start, head)
         return Context({SPAN_KEY: span, TASK_KEY: task_id}), span
 

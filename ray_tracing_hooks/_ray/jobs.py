@@ -31,13 +31,8 @@ _FAILED, _ENDED = "FAILED", {"SUCCEEDED", "FAILED", "STOPPED"}
 """Values of ``JobStatus`` (Ray 2.60 ``dashboard/modules/job/common.py``)."""
 
 
-def runs_job(module: str, class_name: str, method: str) -> bool:
-    """Whether this is the method that runs a submitted job."""
-    return (class_name, method) == ("JobSupervisor", "run") and module.startswith("ray.dashboard.modules.job.")
-
-
 def executor(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The executor of that method: it begins the job's span, and has its end noticed."""
+    """The executor of that method, around the one that there is: it begins the job's span, and has its end noticed."""
 
     @functools.wraps(function)
     async def run(supervisor: Any, *args: Any, **kwargs: Any) -> Any:

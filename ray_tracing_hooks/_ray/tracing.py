@@ -29,6 +29,7 @@ from ray_tracing_hooks._record.span import Parent
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.submission import Around, Called
+    from ray_tracing_hooks._record.arguments import Redactor
 
 INTERNAL, PRODUCER, CONSUMER = 1, 4, 5
 """Span kinds, by OTLP's numbers."""
@@ -71,6 +72,7 @@ class Tracing:
         include: Patterns on ``module.function`` or ``Class.method``; if there are any, nothing else makes spans.
         exclude: Patterns of what makes no span.
         internal: Whether tasks and actors of Ray's own make spans, those that ``include`` does not name.
+        redactor: What shows the arguments and results of executions, or None.
 
     Attributes:
         shares_job_trace: Whether all processes of this job know the trace of its driver's root span, so that calls in
@@ -89,6 +91,7 @@ class Tracing:
         include: Iterable[str] = (),
         exclude: Iterable[str] = (),
         internal: bool = False,
+        redactor: Redactor | None = None,
     ) -> None:
         self.recorder = recorder
         self.process = process
@@ -96,6 +99,7 @@ class Tracing:
         self._include = tuple(include)
         self._exclude = tuple(exclude)
         self._internal = internal
+        self.redactor = redactor
         self._templates: dict[tuple[int, str, str, str, str], Template | None] = {}
         self.called: dict[tuple[Any, Any], Called | None] = {}
         """What is known of what this process has called: of tasks by the function's name and whether they inherit, of

@@ -67,7 +67,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Callable[[JobTrace], None]:
 
 @pytest.mark.parametrize(
     ("trace", "carried", "most"),
-    [(JOB, False, 520), (JOB, True, 800), (UNSAMPLED, False, 125)],
+    [(JOB, False, 535), (JOB, True, 815), (UNSAMPLED, False, 130)],
     ids=["nothing carried", "context carried", "not sampled"],
 )
 def test_an_execution(

@@ -20,7 +20,7 @@ def test_the_readme_holds_the_table_of_attributes() -> None:
 def test_every_key_of_ours_is_in_the_table_once() -> None:
     told = [each.key for each in names.ATTRIBUTES]
     assert len(told) == len(set(told))
-    assert set(told) == KEYS | {names.ERROR_TYPE}
+    assert set(told) == KEYS | {names.ERROR_TYPE, names.EXIT_CODE}
     assert {each.kind for each in names.ATTRIBUTES} <= {"string", "int", "double", "boolean", "string[]"}
 
 

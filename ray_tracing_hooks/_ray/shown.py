@@ -1,0 +1,62 @@
+"""What the execution of one function or method says of its arguments and of its result, where that is asked for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._record.arguments import Redactor
+from ray_tracing_hooks._record.span import RecordedSpan
+
+
+class Shown:
+    """Shows what one function or method is given and gives back. A method is given its actor first."""
+
+    def __init__(self, redactor: Redactor, function: Any, name: str, *, is_method: bool) -> None:
+        self._redactor = redactor
+        self._name = name
+        self._names = _parameters(function)
+        self._is_method = is_method
+        self._drops_first: bool | None = None if is_method else False
+
+    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], bytes]:
+        """What makes the encoded attribute of these arguments."""
+
+        def encoded() -> bytes:
+            try:
+                if self._drops_first is None:
+                    static = inspect.getattr_static(type(args[0]), self._name, None)
+                    self._drops_first = not isinstance(static, staticmethod)
+                text = self._redactor.arguments(self._names[self._drops_first :], args[self._is_method :], kwargs)
+                return wire.attribute(names.RAY_ARGUMENTS, text) if text else b""
+            except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
+                failed("showing the arguments of a task", error)
+                return b""
+
+        return encoded
+
+    def result(self, span: RecordedSpan, result: Any) -> None:
+        """Say what came of it."""
+        try:
+            span.set_attribute(names.RAY_RESULT, self._redactor.result(self._name, result))
+        except Exception as error:  # noqa: BLE001  as above
+            failed("showing the result of a task", error)
+
+
+def _parameters(function: Any) -> tuple[str, ...]:
+    """The names of the positional parameters, the last one with a ``*`` if it takes all further arguments.
+
+    A decorator that says what it wraps is looked through: its own parameters have no names that tell of secrets.
+    """
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return ()
+    count = code.co_argcount
+    found: tuple[str, ...] = code.co_varnames[:count]
+    if code.co_flags & inspect.CO_VARARGS:
+        found += (f"*{code.co_varnames[count + code.co_kwonlyargcount]}",)
+    return found

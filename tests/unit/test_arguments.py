@@ -1,0 +1,192 @@
+"""Arguments as text: short, without secrets, and without running code of the user."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ray_tracing_hooks._ray.shown import _parameters
+from ray_tracing_hooks._record.arguments import MASK, MOST_CHARACTERS, Redactor
+
+
+def show(value: Any, name: str = "value", *patterns: str) -> str:
+    """How the one argument of a call is shown."""
+    name, _, shown = Redactor(patterns).arguments([name], [value], {}).partition("=")
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "None"),
+        (True, "True"),
+        (3, "3"),
+        (-1.5, "-1.5"),
+        ("it's", '"it\'s"'),
+        (b"bytes", "<bytes of 5>"),
+        ([1, "a", (2,)], "[1, 'a', (2)]"),
+        ({"a": {1: [None]}}, "{'a': {1: [None]}}"),
+        (set(), "set()"),
+        (frozenset({1}), "frozenset(1)"),
+        ([], "[]"),
+        (..., "Ellipsis"),
+        (1 << 400, "<int of 401 bits>"),
+        ("x" * 1000, f"{'x' * 100!r}... (1000 characters)"),
+        (list(range(1000)), "[0, 1, 2, 3, 4, 5, 6, 7, ... (1000 items)]"),
+        ([[[[1]]]], "[[[<list of 1>]]]"),
+        (np.zeros((3, 4)), "<numpy.ndarray float64 (3, 4)>"),
+        (OrderedDict(a=1), "<collections.OrderedDict>"),
+        (time.sleep, "<builtins.builtin_function_or_method>"),
+    ],
+)
+def test_values_of_pythons_own_types_are_shown_and_of_others_the_class(value: object, shown: str) -> None:
+    assert show(value) == shown
+
+
+def test_a_call_is_shown_with_the_names_of_its_parameters() -> None:
+    redactor = Redactor()
+    assert redactor.arguments(["path", "*more"], ["file", 1, 2], {"retries": 3}) == "path='file', 1, 2, retries=3"
+    assert redactor.arguments([], [1], {}) == "1"
+    assert redactor.arguments([], [], {}) == ""
+
+
+def test_names_of_parameters_are_found_behind_decorators() -> None:
+    import functools
+
+    def login(user: str, password: str, /, realm: str = "", *others: str, strict: bool = False) -> None:
+        del user, password, realm, others, strict
+
+    @functools.wraps(login)
+    def decorated(*args: Any, **kwargs: Any) -> None:
+        return login(*args, **kwargs)
+
+    assert _parameters(login) == _parameters(decorated) == ("user", "password", "realm", "*others")
+    assert _parameters(print) == ()
+
+
+SECRET_NAMES = [
+    *("password", "db_passwd", "PassPhrase", "pwd", "secret", "client_secret", "token", "hf_token", "accessToken"),
+    *("credentials", "api_key", "apikey", "APIKEY", "aws_access_key_id", "private_key", "auth", "authorization"),
+    *("bearer", "cookie", "session_id", "jwt", "pin", "otp", "ssn", "dsn", "card_number", "cvv", "iban", "webhook_url"),
+    *("account_key", "sas_url", "key", "connection_string", "pass"),
+]
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_what_is_called_a_secret_is_not_shown(name: str) -> None:
+    """As a parameter, by position and by name; as a key at any level; as a function's name, for its result."""
+    redactor = Redactor()
+    assert redactor.arguments([name], ["hunter2"], {name: ["hunter2"]}) == f"{name}={MASK}, {name}={MASK}"
+    assert "hunter2" not in redactor.arguments(["config"], [[{"a": {name: {"b": "hunter2"}}}]], {})
+    assert redactor.result(f"get_{name}", "hunter2") == MASK
+
+
+SECRET_TEXTS = [
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIE",
+    "postgres://user:hunter2@db/x",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx.SflKxw",
+    "AKIAIOSFODNN7EXAMPLE",
+    "sk-proj-abcdefghijklmnop",
+    "sk_live_abcdefghijklmnop",
+    "ghp_abcdefghijklmnopqrst",
+    "github_pat_11ABCDEFGHIJKLMNOP",
+    "glpat-abcdefghijklmnopqrst",
+    "xoxb-123456789-abcdef",
+    "hf_abcdefghijklmnopqrst",
+    "AIzaSyA-abcdefghijklmnopqrstu",
+    "Authorization: Bearer abcdefghij",
+    "curl -H 'Authorization: Basic dXNlcjpwYXNz'",
+    "AccountName=x;AccountKey=abc==",
+    '{"password": "hunter2"}',
+    "user=x password=hunter2",
+    "https://x.blob.core.windows.net/c?sv=1&sig=abc",
+]
+
+
+@pytest.mark.parametrize("text", SECRET_TEXTS)
+def test_what_looks_like_a_secret_is_not_shown(text: str) -> None:
+    """Alone, amid other text, as a key, and where the end of it would be cut off."""
+    assert show(text) == MASK
+    assert show(f"some text, then {text}") == MASK
+    assert show({text: 1}).startswith(f"{{{MASK}: ")
+    assert show([("a", text)]) == f"[('a', {MASK})]"
+    assert show("." * 90 + f" {text}" + "." * 5000) == MASK
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("max_tokens", 100), ("num_tokens", 7), ("tokenizer", "bert"), ("token_count", 3), ("author", "me")),
+        *(("passenger", "p"), ("keys_only", 1), ("monkey", "m"), ("compass", "n"), ("spinner", 1), ("hotpath", "h")),
+        *(("path", "s3://bucket/key"), ("url", "http://host:8080/x"), ("text", "the password is not here")),
+        ("digest", "0123456789abcdef" * 2),
+    ],
+)
+def test_what_only_resembles_a_secret_is_shown(name: str, value: object) -> None:
+    assert show(value, name) == repr(value)
+
+
+def test_patterns_of_the_user_hide_names_keys_and_texts() -> None:
+    assert show("x", "Phone", "*phone*") == MASK
+    assert show({"home_phone": "x", "b": 1}, "v", "*phone*") == f"{{{MASK}: {MASK}, 'b': 1}}"
+    assert show(["a@example.com", "b"], "v", "*@example.com") == f"[{MASK}, 'b']"
+    assert show("a\nb@example.com", "v", "*@example.com") == MASK
+
+
+def test_no_code_of_the_user_is_run() -> None:
+    def refuse(*_args: object, **_kwargs: object) -> Any:
+        raise AssertionError("this is code of the user")
+
+    class Meta(type):
+        __hash__ = __eq__ = __getattribute__ = __instancecheck__ = refuse
+
+    hostile: dict[str, Any] = dict.fromkeys(
+        ("__repr__", "__str__", "__hash__", "__eq__", "__len__", "__iter__", "__getattribute__", "__format__"), refuse
+    )
+    odd = type.__call__(Meta, "Odd", (), {**hostile, "__module__": 3})
+    assert show([object.__new__(odd)]) == "[<Odd>]"
+    hostile["__class__"] = property(refuse)
+    for base in (object, list, str, int, dict):
+        kind = type("Hostile", (base,), hostile)
+        assert show([base.__new__(kind)]).endswith("Hostile>]")
+
+    class Colour(Enum):
+        RED = "secret"
+
+        def __repr__(self) -> str:
+            return str(refuse())
+
+    assert show(Colour.RED).endswith("Colour>")
+
+
+def test_the_text_is_short_and_made_in_little_time() -> None:
+    wide = {f"name {number}": ["x" * 90] * 100 for number in range(100)}
+    deep: list[Any] = []
+    for _ in range(10_000):
+        deep = [deep]
+    circle: list[Any] = []
+    circle.extend([circle] * 100)
+    huge = "a" * 10_000_000
+    redactor = Redactor(["*never*", "x?y*z"])
+    before = time.process_time()
+    for value in (wide, deep, circle, huge, [huge] * 8, [wide] * 8):
+        assert len(redactor.arguments(["value"], [value] * 50, {})) <= MOST_CHARACTERS
+    assert time.process_time() - before < 2
+
+
+def test_a_container_that_changes_meanwhile_is_shown_by_its_size() -> None:
+    changing: dict[Any, Any] = {1: 1, 2: 2}
+
+    class Grows(Redactor):
+        def _show(self, value: Any, *rest: Any) -> str:
+            if value == 1:
+                changing[len(changing)] = 0
+                changing["other"] = 0
+            return super()._show(value, *rest)
+
+    assert Grows().arguments([], [changing], {}) == "<dict of 2>"

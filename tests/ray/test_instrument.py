@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import HOOK, by_name, run_program, spans_in
+from support import HOOK, by_name, run_program, spans_in, tree
 
 CLIENT = 3
 
@@ -75,3 +75,42 @@ def test_without_the_setting_no_library_is_touched(tmp_path: Path, server: tuple
     run = run_program("fetching", RTH_HOOK=HOOK, RTH_SERVER=address, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
     assert run.result == ["/driver", "/task", "/actor"]
     assert heard == {"/driver": None, "/task": None, "/actor": None}
+
+
+def test_threads_and_children_of_tasks_are_in_the_trace_with_the_instrumentation_of_threads(tmp_path: Path) -> None:
+    """What they do and call is below the task that started them, as if it had done it itself."""
+    run = run_program("threads", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path), RAY_TRACING_INSTRUMENT="threading")
+    assert run.result == [1, 1, 1]
+    assert tree(spans_in(tmp_path)) == THREADS.strip()
+
+
+THREADS = """
+Asynchronous.__init__ ray.remote
+  Asynchronous.__init__ ray.remote_worker
+Asynchronous.starts_threads ray.remote
+  Asynchronous.starts_threads ray.remote_worker
+    run_in_executor
+      __main__.called ray.remote
+        __main__.called ray.remote_worker
+    to_thread
+      __main__.called ray.remote
+        __main__.called ray.remote_worker
+__main__.forks ray.remote
+  __main__.forks ray.remote_worker
+    around the pool
+      in a child
+__main__.starts_threads ray.remote
+  __main__.starts_threads ray.remote_worker
+    map
+      __main__.called ray.remote
+        __main__.called ray.remote_worker
+    pool
+      __main__.called ray.remote
+        __main__.called ray.remote_worker
+    thread
+      __main__.called ray.remote
+        __main__.called ray.remote_worker
+    timer
+      __main__.called ray.remote
+        __main__.called ray.remote_worker
+"""

@@ -60,7 +60,8 @@ def tree(
     folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. Options that choose spans keep the spans above them too.
 
     A call is one line: TIME is its execution, SUBMIT what .remote() took, QUEUED the time between. Equal siblings
-    are one line, as "x300" with the median of their times and the least and greatest.
+    are one line, as "x300" with the median of their times and the least and greatest. [retry 1] is a further attempt
+    of a task, [restart 1] of an actor; [no execution] a call that no worker has begun, or none that is traced.
     """
     if trace_id is not None and not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
         raise click.BadParameter(f"{trace_id!r} is no trace id: expected up to 32 hex digits", param_hint="--trace")
@@ -226,6 +227,8 @@ _TIME, _WHERE = 0, len(_COLUMNS) - 1
 _LEAST_NEEDED = (3, 2, 1, 4)
 """Columns that go where a terminal is too narrow for all, the first of them first."""
 
+_CREATION = names.execution_name(".__init__")
+
 _LONGEST_WHERE = 48
 _SHORTEST_NAME = 24
 _LONGEST_NAME = 100
@@ -282,6 +285,7 @@ _ASCII = _Signs("|- ", "`- ", "|  ", "!", "~", ascii_only=True)
 
 def _trace_lines(trace: Trace, signs: _Signs, *, pair: bool, collapse: bool, now_ns: int) -> Iterator[_Line | _Remark]:
     shared_hosts = _shared_hosts(trace)
+    is_live = any(node.span.state == "running" for node in trace.nodes())
     # The groups whose lines are to come, the next one last: its own guide and that of what stands below it.
     pending = [(group, "", "") for group in reversed(groups(outline(trace.roots, pair=pair), collapse=collapse))]
     while pending:
@@ -289,8 +293,12 @@ def _trace_lines(trace: Trace, signs: _Signs, *, pair: bool, collapse: bool, now
         children = groups((child for item in group for child in item.children), collapse=collapse)
         span = group[0].span
         marks = f" x{len(group):,}" if len(group) > 1 else ""
+        if attempt := group[0].attempt:
+            marks += f" [{'restart' if span.name.endswith(_CREATION) else 'retry'} {attempt}]"
         if span.state != "ended":
             marks += f" [{span.state}]"
+        if group[0].is_unexecuted:
+            marks += " [not begun]" if is_live else " [no execution]"
         style = "red" if span.failed else "yellow" if span.state == "running" else ""
         cells = (*_times(group, now_ns), safe(_where(group, shared_hosts), ascii_only=signs.ascii_only))
         yield _Line(guide, safe(group[0].name, ascii_only=signs.ascii_only), marks, style, cells)

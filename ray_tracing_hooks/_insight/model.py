@@ -80,6 +80,8 @@ class Node:
 
     span: Span
     children: list[Node] = field(default_factory=list)
+    executed: bool = False
+    """Of the submission of a call: whether there is an execution of it, also where that is not among the children."""
 
 
 @dataclass(slots=True)
@@ -133,6 +135,7 @@ def _trace(trace_id: str, nodes: dict[str, Node]) -> Trace:
         parent = nodes.get(node.span.parent_id)
         if parent is not None:
             parent.children.append(node)
+            parent.executed |= node.span.kind == CONSUMER
         else:
             roots.append(node)
             orphans += bool(node.span.parent_id)

@@ -21,6 +21,8 @@ class Item:
     span: Span
     submission: Span | None
     children: list[Item]
+    is_unexecuted: bool = False
+    """A submission that Ray took, and of which no execution is recorded."""
     shape: int = 0
     """Equal for items whose names, outcomes and children are equal."""
 
@@ -28,6 +30,12 @@ class Item:
     def name(self) -> str:
         """The span's name; of a call that is one item the function's."""
         return self.span.name if self.submission is None else call_name(self.span.name)
+
+    @property
+    def attempt(self) -> int:
+        """The number of the retry, or restart of an actor, that this is; 0 for the first attempt."""
+        found = self.span.attributes.get(names.RAY_ATTEMPT)
+        return found if isinstance(found, int) else 0
 
     @property
     def queued_ns(self) -> int | None:
@@ -44,7 +52,7 @@ def select(roots: Iterable[Node], keep: Callable[[Span], bool]) -> list[Node]:
     for node in _children_first(roots):
         children = [kept[id(child)] for child in node.children if id(child) in kept]
         if children or keep(node.span):
-            kept[id(node)] = Node(node.span, children)
+            kept[id(node)] = Node(node.span, children, node.executed)
     return [kept[id(root)] for root in roots if id(root) in kept]
 
 
@@ -58,7 +66,7 @@ def outline(roots: Sequence[Node], *, pair: bool = True) -> list[Item]:
             item = children[0]
             item.submission = node.span
         else:
-            item = Item(node.span, None, children)
+            item = Item(node.span, None, children, _is_unexecuted(node))
         item.shape = shapes.setdefault(_outcome(item), len(shapes))
         made[id(node)] = item
     return [made[id(root)] for root in roots]
@@ -120,11 +128,18 @@ def _is_call(span: Span, below: Item) -> bool:
     )
 
 
+def _is_unexecuted(node: Node) -> bool:
+    span = node.span
+    is_submission = span.kind == PRODUCER and span.name.endswith(names.submission_name(""))
+    return is_submission and not node.executed and not span.failed and span.state == "ended"
+
+
 def _outcome(item: Item) -> object:
     span = item.span
     error = error_type(span) if span.failed else None
     children = tuple(sorted(child.shape for child in item.children))
-    return item.name, span.kind, span.state, error, span.failed, item.submission is None, children
+    how = span.state, error, span.failed, item.attempt, item.is_unexecuted
+    return item.name, span.kind, how, item.submission is None, children
 
 
 def _children_first(roots: Iterable[Node]) -> Iterable[Node]:

@@ -31,6 +31,9 @@ DRIVER = {
 WORKER = {"host.name": "head.example.com", "process.pid": "200", "ray.node.id": "aaaaaaaabb"}
 
 
+_KINDS = {bool: "boolValue", int: "intValue"}
+
+
 class Folder:
     """A folder of spans under construction; ids are given out in order."""
 
@@ -67,7 +70,7 @@ class Folder:
             "startTimeUnixNano": str(begin),
             "endTimeUnixNano": str(begin + int(took)),
             "attributes": [
-                {"key": key, "value": {"boolValue": value} if isinstance(value, bool) else {"stringValue": value}}
+                {"key": key, "value": {_KINDS.get(type(value), "stringValue"): value}}
                 for key, value in (attributes or {}).items()
             ],
         }
@@ -133,13 +136,36 @@ def test_a_retried_call_shows_each_attempt(folder: Folder) -> None:
     """A submission with two executions is not one line: the attempts would be mistaken for calls."""
     submit = folder.span("f ray.remote", kind=PRODUCER)
     folder.span("f ray.remote_worker", submit, kind=CONSUMER, error="ValueError: 1")
-    folder.span("f ray.remote_worker", submit, kind=CONSUMER, start=MS)
+    for attempt in (1, 2):
+        retry = {"ray.attempt": attempt}
+        folder.span("f ray.remote_worker", submit, kind=CONSUMER, start=attempt * MS, attributes=retry)
+    folder.span("A.__init__ ray.remote_worker", kind=CONSUMER, start=9 * MS, attributes={"ray.attempt": 1})
     assert [left(line) for line in lines(folder.path)] == [
         "f ray.remote",
         "├─ f ray.remote_worker",
         "│     ✗ ValueError: 1",
-        "└─ f ray.remote_worker",
+        "├─ f ray.remote_worker [retry 1]",
+        "└─ f ray.remote_worker [retry 2]",
+        "A.__init__ ray.remote_worker [restart 1]",
     ]
+
+
+def test_a_call_that_was_never_begun_says_so(folder: Folder) -> None:
+    """Not one that was refused, nor one whose execution is only not among the spans that were chosen."""
+    root = folder.span("root", where=DRIVER)
+    folder.span("f ray.remote", root, kind=PRODUCER)
+    folder.span("f ray.remote", root, kind=PRODUCER, error="ValueError: no such option")
+    folder.call("g", root)
+    folder.span("published ray", root, kind=PRODUCER)
+    assert [left(line) for line in lines(folder.path)] == [
+        "root",
+        "├─ f ray.remote [no execution]",
+        "├─ f ray.remote",
+        "│     ✗ ValueError: no such option",
+        "├─ g",
+        "└─ published ray",
+    ]
+    assert [left(line) for line in lines(folder.path, "--name", "g*remote")][1:] == ["└─ g ray.remote"]
 
 
 def test_equal_siblings_are_one_line(folder: Folder) -> None:

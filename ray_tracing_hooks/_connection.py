@@ -62,6 +62,7 @@ class Connection:
         self._before_root: Context | None = None
         self._is_terminated = False
         self._put_sigterm_back: Callable[[], None] = lambda: None
+        self._leave_logs: Callable[[], None] = lambda: None
         from ray_tracing_hooks._ship.environment import of_delivery  # noqa: PLC0415
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
 
@@ -206,6 +207,11 @@ class Connection:
                 from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
 
                 instrumentors.instrument(self.settings.instrument, environ, report)
+            if self.settings.logs:
+                from ray_tracing_hooks import _logs  # noqa: PLC0415
+
+                with guarded("joining logs to traces"):
+                    self._leave_logs = _logs.begin(self.settings.logs, recorder)
         is_users = self.process.is_driver and not self.process.is_internal
         if is_users and self._spool is not None:
             self._begin_trace(environ)
@@ -312,6 +318,7 @@ class Connection:
 
         tracing.active = None
         self._put_sigterm_back()
+        self._leave_logs()
         if self._writer is None or self._spool is None:
             return
         self._writer.close()
@@ -335,6 +342,7 @@ class Connection:
 
         tracing.active = None
         self._put_sigterm_back()
+        self._leave_logs()
         if self._writer is None or self._spool is None:
             return
         self._writer.close()

@@ -126,6 +126,11 @@ class Settings:
     internal: bool = _setting(
         BOOLEAN, False, "spans for Ray's own tasks and actors too: of Ray Data, Serve, dashboards"
     )
+    logs: frozenset[str] = _setting(
+        any_of("ids"),
+        frozenset({"ids"}),
+        "what becomes of log records made within a span: comma list of `ids` (they get its ids); or `none`",
+    )
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of going on without it")
 

@@ -211,7 +211,9 @@ class Connection:
                 from ray_tracing_hooks import _logs  # noqa: PLC0415
 
                 with guarded("joining logs to traces"):
-                    self._leave_logs = _logs.begin(self.settings.logs, recorder)
+                    self._leave_logs = _logs.begin(
+                        self.settings.logs, recorder, least=self.settings.logs_level, root=lambda: self._root
+                    )
         is_users = self.process.is_driver and not self.process.is_internal
         if is_users and self._spool is not None:
             self._begin_trace(environ)

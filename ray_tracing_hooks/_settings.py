@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ray_tracing_hooks._values import (
     BOOLEAN,
+    LEVEL,
     NAMES,
     PATH,
     PATTERNS,
@@ -127,10 +128,12 @@ class Settings:
         BOOLEAN, False, "spans for Ray's own tasks and actors too: of Ray Data, Serve, dashboards"
     )
     logs: frozenset[str] = _setting(
-        any_of("ids"),
+        any_of("ids", "events"),
         frozenset({"ids"}),
-        "what becomes of log records made within a span: comma list of `ids` (they get its ids); or `none`",
+        "what becomes of log records made within a span: comma list of `ids` (they get its ids) and `events` (they "
+        "are events of it); or `none`",
     )
+    logs_level: str = _setting(LEVEL, "INFO", "the least level of log records that are recorded, as `events`")
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of going on without it")
 

@@ -6,15 +6,28 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from ray_tracing_hooks._record.recorder import Recorder
 
 
-def begin(parts: frozenset[str], recorder: Recorder) -> Callable[[], None]:
-    """Do with log records what the setting ``logs`` names; returns what ends that."""
-    from ray_tracing_hooks._logs import records  # noqa: PLC0415  only where it is asked for
+def begin(
+    parts: frozenset[str], recorder: Recorder, *, least: str = "INFO", root: Callable[[], Span | None] = lambda: None
+) -> Callable[[], None]:
+    """Do with log records what the setting ``logs`` names; returns what ends that.
+
+    ``least`` is the level that records must have to be recorded. ``root`` gives the span of a driver, which is current
+    where no other is.
+    """
+    from ray_tracing_hooks._logs import records  # noqa: PLC0415  only what is asked for
 
     looks: list[records.Look] = []
     if "ids" in parts:
         looks.append(records.ids(recorder))
+    if "events" in parts:
+        from ray_tracing_hooks._logs import described  # noqa: PLC0415  as above
+        from ray_tracing_hooks._logs.events import events  # noqa: PLC0415
+
+        looks.append(described.selected(events(root), described.level(least)))
     records.watch(looks)
     return records.unwatch

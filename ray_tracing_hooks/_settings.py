@@ -128,10 +128,10 @@ class Settings:
         BOOLEAN, False, "spans for Ray's own tasks and actors too: of Ray Data, Serve, dashboards"
     )
     logs: frozenset[str] = _setting(
-        any_of("ids", "events"),
+        any_of("ids", "plain", "events"),
         frozenset({"ids"}),
-        "what becomes of log records made within a span: comma list of `ids` (they get its ids) and `events` (they "
-        "are events of it); or `none`",
+        "what becomes of log records made within a span: comma list of `ids` (they get its ids), `plain` (lines of "
+        "plain text end in them) and `events` (they are events of it); or `none`",
     )
     logs_level: str = _setting(LEVEL, "INFO", "the least level of log records that are recorded, as `events`")
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")

@@ -22,7 +22,7 @@ def begin(
     from ray_tracing_hooks._logs import records  # noqa: PLC0415  only what is asked for
 
     looks: list[records.Look] = []
-    if "ids" in parts:
+    if parts & {"ids", "plain"}:
         looks.append(records.ids(recorder))
     if "events" in parts:
         from ray_tracing_hooks._logs import described  # noqa: PLC0415  as above
@@ -30,4 +30,14 @@ def begin(
 
         looks.append(described.selected(events(root), described.level(least)))
     records.watch(looks)
-    return records.unwatch
+    if "plain" not in parts:
+        return records.unwatch
+    from ray_tracing_hooks._logs.plain import lines  # noqa: PLC0415  as above
+
+    lines.put()
+
+    def end() -> None:
+        lines.take_back()
+        records.unwatch()
+
+    return end

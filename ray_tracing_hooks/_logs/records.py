@@ -81,7 +81,7 @@ def _filter(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             passed = original(self, record)
         except BaseException as error:
-            _hide_frame(error)
+            hide_frame(error)
             raise
         if passed:
             try:
@@ -101,8 +101,8 @@ def _format(original: Callable[..., str]) -> Callable[..., str]:
             return original(self, record)
         except BaseException as error:
             # A ValueError is what it raises for a name that the record does not have.
-            if not isinstance(error, ValueError) or not _lacks_an_id(self, record):
-                _hide_frame(error)
+            if not isinstance(error, ValueError) or not _looks or not _lacks_an_id(self, record):
+                hide_frame(error)
                 raise
         # A copy: a handler that writes all that a record has must not show what this one lacks.
         filled = copy.copy(record)
@@ -110,7 +110,7 @@ def _format(original: Callable[..., str]) -> Callable[..., str]:
         try:
             return original(self, filled)
         except BaseException as error:
-            _hide_frame(error)
+            hide_frame(error)
             raise
 
     return format
@@ -177,7 +177,7 @@ def ids(recorder: Recorder) -> Look:
     return add_ids
 
 
-def _hide_frame(error: BaseException) -> None:
+def hide_frame(error: BaseException) -> None:
     """Take the frame of a replacement out of the traceback of what it raises on. Before Python 3.11 that is in vain."""
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next

@@ -62,6 +62,8 @@ __all__ = [
     "RESOURCE_WORKER_ID",
     "SCOPE",
     "TASK_CANCELLED",
+    "THREAD_ID",
+    "THREAD_NAME",
     "WORKER_DIED",
     "Attribute",
     "driver_name",
@@ -126,6 +128,9 @@ CODE_FILE_PATH = "code.file.path"
 CODE_FUNCTION_NAME = "code.function.name"
 CODE_LINE_NUMBER = "code.line.number"
 CODE_STACKTRACE = "code.stacktrace"
+
+THREAD_ID = "thread.id"
+THREAD_NAME = "thread.name"
 
 DISTRO_NAME = "telemetry.distro.name"
 DISTRO_VERSION = "telemetry.distro.version"

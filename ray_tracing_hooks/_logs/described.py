@@ -5,17 +5,27 @@ https://opentelemetry.io/docs/specs/otel/logs/data-model/
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import logger
-from ray_tracing_hooks._logs.records import Look, is_own
-from ray_tracing_hooks._record.span import bounded, exception_attributes, qualified_name
+from ray_tracing_hooks._logs.records import SPAN_ID, TRACE_FLAGS, TRACE_ID, Look, is_own
+from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._record.limits import clean
+from ray_tracing_hooks._record.span import MOST_TEXT, bounded, exception_attributes, qualified_name
 
 _RAYS_TIME = "_ray_timestamp_ns"
 """Where Ray's record factory puts the time: ``created`` is a float, which is right to some hundred nanoseconds."""
+
+_STANDARD = frozenset(
+    {*vars(logging.makeLogRecord({})), *("message", "asctime", "taskName"), TRACE_ID, SPAN_ID, TRACE_FLAGS, _RAYS_TIME}
+)
+"""What a record has that nobody has added."""
+
+_MOST_EXTRAS = 128
 
 _local = threading.local()
 
@@ -43,14 +53,24 @@ def describe(record: logging.LogRecord) -> Described:
         attributes |= exception_attributes(error, error.__traceback__)
     if record.stack_info:
         attributes[names.CODE_STACKTRACE] = bounded(record.stack_info)
-    moment = record.__dict__.get(_RAYS_TIME)
     return Described(
-        moment if isinstance(moment, int) else int(record.created * 1e9),
+        wire.nanoseconds(record.__dict__.get(_RAYS_TIME) or record.created * 1e9),
         severity_number(record.levelno),
-        record.levelname,
+        bounded(str(record.levelname)),
         _message(record),
         {key: value for key, value in attributes.items() if value is not None},
     )
+
+
+def extras(record: logging.LogRecord, length: int | None) -> tuple[dict[str, Any], int]:
+    """What the program has added to ``record``, its texts at most so long, and how many of it is left out."""
+    found: dict[str, Any] = {}
+    added = record.__dict__.keys() - _STANDARD
+    for key in added:
+        with contextlib.suppress(Exception):  # an object of the program's, whose text may be anything
+            if len(found) < _MOST_EXTRAS:
+                found[key] = clean(record.__dict__[key], MOST_TEXT if length is None else min(length, MOST_TEXT))
+    return found, len(added) - len(found)
 
 
 def severity_number(level: int) -> int:

@@ -147,29 +147,29 @@ def unwatch() -> None:
 
 def is_own(record: logging.LogRecord) -> bool:
     """Whether this process has made the record, and not one that has sent it here to be handled."""
-    return record.process in {_pid, None}
+    return record.process == _pid or record.process is None
+
+
+def current_ids(recorder: Recorder) -> tuple[bytes, bytes, int] | None:
+    """The trace id, the span id and the W3C flags of the current span: of ``recorder``'s root where no other is."""
+    context = get_current()
+    span = context.get(SPAN_KEY)
+    if type(span) is RecordedSpan:
+        return span.trace_id, span.span_id, span.trace_flags
+    parent = recorder.fallback if span is None else recorder.parent(context)
+    return None if parent is None else (parent.trace_id, parent.span_id, parent.flags)
 
 
 def ids(recorder: Recorder) -> Look:
-    """Puts the ids of the current span into a record: of ``recorder``'s root span where no other is current.
-
-    A record that has one of them already is left as it is.
-    """
+    """Puts the ids of the current span into a record, unless it has one of them already."""
 
     def add_ids(record: logging.LogRecord) -> None:
         attributes = record.__dict__
         if TRACE_ID in attributes or SPAN_ID in attributes or TRACE_FLAGS in attributes:
             return
-        context = get_current()
-        span = context.get(SPAN_KEY)
-        if type(span) is RecordedSpan:
-            trace_id, span_id, flags = span.trace_id, span.span_id, span.trace_flags
-        else:
-            parent = recorder.fallback if span is None else recorder.parent(context)
-            if parent is None:
-                return
-            trace_id, span_id, flags = parent.trace_id, parent.span_id, parent.flags
-        if record.process == _pid or record.process is None:
+        found = current_ids(recorder)
+        if found is not None and is_own(record):
+            trace_id, span_id, flags = found
             attributes[TRACE_ID] = trace_id.hex()
             attributes[SPAN_ID] = span_id.hex()
             attributes[TRACE_FLAGS] = _FLAGS[flags] if flags < 4 else f"{flags:02x}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._formats.span import Span as DecodedSpan
     from ray_tracing_hooks._record.recorder import Recorder, Template
 
-_MOST_TEXT = 64 * 1024
+MOST_TEXT = 64 * 1024
 """Of the text of an exception, and of its stack trace, that much is kept: half of it from the end."""
 
 _REMOTE_PARENT = 0x200
@@ -387,7 +387,7 @@ def _stacktrace(error: BaseException, traceback_: TracebackType | None) -> str:
 
 def bounded(text: str) -> str:
     """``text`` with its beginning and its end, of which together 64 KiB characters are kept."""
-    if len(text) <= _MOST_TEXT:
+    if len(text) <= MOST_TEXT:
         return text
-    half = _MOST_TEXT // 2
+    half = MOST_TEXT // 2
     return f"{text[:half]} ... {len(text) - 2 * half} characters left out ... {text[-half:]}"

@@ -42,22 +42,18 @@ def handlers(sink: int) -> dict[str, logging.Handler]:
     return {"a handler that does nothing": logging.NullHandler(), "lines of text": text, "Ray's JSON": in_json}
 
 
-def recorder(folder: str) -> Recorder:
+def process(folder: str) -> _logs.Process:
     sampler = from_environment({})
     assert sampler is not None
-    return Recorder(
-        SpoolWriter(folder),
-        resource=wire.resource({"service.name": "bench"}),
-        scope=wire.scope("bench"),
-        sampler=sampler,
-        limits=SpanLimits(),
-    )
+    writer, resource = SpoolWriter(folder), wire.resource({"service.name": "bench"})
+    recorder = Recorder(writer, resource=resource, scope=wire.scope("bench"), sampler=sampler, limits=SpanLimits())
+    return _logs.Process(recorder, writer, resource)
 
 
 @contextmanager
-def traced(of: Recorder, *parts: str, within: bool = True) -> Iterator[None]:
+def traced(of: _logs.Process, *parts: str, within: bool = True) -> Iterator[None]:
     end = _logs.begin(frozenset(parts), of)
-    span = of.start(Template("work", 5, {}), bytes(range(16)), 1, None) if within else trace.INVALID_SPAN
+    span = of.recorder.start(Template("work", 5, {}), bytes(range(16)), 1, None) if within else trace.INVALID_SPAN
     with trace.use_span(span):
         yield
     span.end()
@@ -73,7 +69,7 @@ def seconds(logger: logging.Logger) -> float:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        of = recorder(folder)
+        of = process(folder)
 
         def untraced(logger: logging.Logger) -> float:
             return seconds(logger)
@@ -93,6 +89,9 @@ def main() -> None:
             UNTRACED: untraced,
             "ids, within a span": within("ids"),
             "ids, outside of spans": outside,
+            "ids,plain": within("ids", "plain"),
+            "ids,events": within("ids", "events"),
+            "ids,otlp": within("ids", "otlp"),
             AGAIN: untraced,
         }
         for what, handler in handlers(os.open(os.devnull, os.O_WRONLY)).items():

@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from ray_tracing_hooks import _settings
 from ray_tracing_hooks._formats import jaeger, jaeger_proto, otlp, otlp_json, otlp_json_read, span, wire
+from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._insight import read as insight
 from ray_tracing_hooks._record import carrier
 from ray_tracing_hooks._ship.folder import Folder
@@ -126,7 +127,7 @@ def span_as_json(data: bytes) -> None:
         text = otlp_json.span_json(data)
     except wire.FormatError:
         return
-    groups, wrong = otlp_json_read.traces(otlp_json.traces_line("{}", "{}", [text]))
+    groups, wrong = otlp_json_read.traces(TRACES.line("{}", "{}", [text]))
     assert otlp.count(groups) + len(wrong) == 1
     for group in groups:
         again = json.loads(otlp_json.span_json(group.spans[0]))
@@ -256,7 +257,7 @@ _SEGMENT = (
     + frame(layout.SPAN, layout.U16.pack(0) + _SPAN)
     + frame(layout.DROPPED, layout.U64.pack(3))
 )
-_LINE = otlp_json.traces_line(
+_LINE = TRACES.line(
     otlp_json.resource_json(_RESOURCE), otlp_json.scope_json(_SCOPE), [otlp_json.span_json(_SPAN)]
 ).encode()
 _YAML = b"""exporters: [local, otlp]

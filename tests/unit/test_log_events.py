@@ -29,7 +29,7 @@ TRACE_ID = bytes(range(1, 17))
 def recorder(tmp_path: Path) -> Iterator[Recorder]:
     """The recorder of a process in which log records become events."""
     recorder = stand_ins.recorder(tmp_path)
-    end = _logs.begin(frozenset({"events"}), recorder)
+    end = _logs.begin(frozenset({"events"}), stand_ins.joined(recorder))
     yield recorder
     end()
 
@@ -103,7 +103,7 @@ def test_in_a_driver_the_root_span_gets_those_of_all_threads(tmp_path: Path, log
     """But not those that are made within a span that is not recorded."""
     recorder = stand_ins.recorder(tmp_path)
     root = begin(recorder)
-    end = _logs.begin(frozenset({"events"}), recorder, root=lambda: root)
+    end = _logs.begin(frozenset({"events"}), stand_ins.joined(recorder, lambda: root))
     logger.info("in no other")
     unsampled = trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(0))
     with trace.use_span(trace.NonRecordingSpan(unsampled)):
@@ -115,7 +115,7 @@ def test_in_a_driver_the_root_span_gets_those_of_all_threads(tmp_path: Path, log
 
 def test_below_the_least_level_nothing_is_recorded(tmp_path: Path, logger: logging.Logger) -> None:
     recorder = stand_ins.recorder(tmp_path)
-    end = _logs.begin(frozenset({"events"}), recorder, least="WARNING")
+    end = _logs.begin(frozenset({"events"}), stand_ins.joined(recorder), least="WARNING")
     with trace.use_span(begin(recorder), end_on_exit=True):
         logger.info("too little")
         logger.warning("enough")

@@ -43,7 +43,7 @@ class Kept(logging.Handler):
 def recorder(tmp_path: Path) -> Iterator[Recorder]:
     """The recorder of a process in which log records get ids."""
     recorder = stand_ins.recorder(tmp_path)
-    end = _logs.begin(frozenset({"ids"}), recorder)
+    end = _logs.begin(frozenset({"ids"}), stand_ins.joined(recorder))
     yield recorder
     end()
 
@@ -263,7 +263,7 @@ def test_what_logging_says_of_failures_shows_nothing_of_ours(
     found = []
     for _ in range(2):
         found.append(texts())
-        _logs.begin(frozenset(), recorder)()
+        _logs.begin(frozenset(), stand_ins.joined(recorder))()
     shown, raised = found[0]
     assert shown.count("Call stack:") == 2
     assert "ray_tracing_hooks" not in shown + raised
@@ -274,7 +274,7 @@ def test_logging_is_left_as_it_was(tmp_path: Path, logger: logging.Logger, kept:
     recorder = stand_ins.recorder(tmp_path)
     before = {**vars(logging.Logger)}, {**vars(logging.PercentStyle)}, logging.getLogRecordFactory()
     for _ in range(2):  # as two connections in a row
-        end = _logs.begin(frozenset({"ids"}), recorder)
+        end = _logs.begin(frozenset({"ids"}), stand_ins.joined(recorder))
         assert {**vars(logging.Logger)} != before[0]
         end()
         assert ({**vars(logging.Logger)}, {**vars(logging.PercentStyle)}, logging.getLogRecordFactory()) == before
@@ -288,7 +288,7 @@ def test_what_others_replace_meanwhile_stays(
 ) -> None:
     """And what is below it does nothing more; when it begins again it is there once."""
     recorder = stand_ins.recorder(tmp_path)
-    end = _logs.begin(frozenset({"ids"}), recorder)
+    end = _logs.begin(frozenset({"ids"}), stand_ins.joined(recorder))
     ours, calls = logging.Logger.filter, []
 
     def theirs(self: logging.Logger, record: logging.LogRecord) -> Any:
@@ -300,7 +300,7 @@ def test_what_others_replace_meanwhile_stays(
         end()
         with trace.use_span(begin(recorder)) as span:
             logger.info("untraced")
-            end = _logs.begin(frozenset({"ids"}), recorder)
+            end = _logs.begin(frozenset({"ids"}), stand_ins.joined(recorder))
             logger.info("traced")
     assert calls == ["untraced", "traced"]
     assert [ids(record) for record in kept.records] == [(None, None, None), ids_of(span)]
@@ -345,7 +345,7 @@ def test_with_plain_a_line_of_text_ends_in_them(tmp_path: Path, capsys: pytest.C
         "ray's json": JSONFormatter(),
     }
     recorder, lines = stand_ins.recorder(tmp_path), {}
-    end = _logs.begin(frozenset({"plain"}), recorder)
+    end = _logs.begin(frozenset({"plain"}), stand_ins.joined(recorder))
     with trace.use_span(begin(recorder)) as span:
         for name, formatter in formatters.items():
             one, handler = Own(name), logging.StreamHandler(io.StringIO())

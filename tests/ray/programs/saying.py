@@ -58,17 +58,15 @@ class Together:
         logger.warning(text)
 
 
-def lines_of_workers(count):
-    """What this job's workers have written, as soon as it is so many lines."""
+def lines_of_workers(wanted, count):
+    """The wanted lines that workers have written, as soon as they are so many."""
     session = ray._private.worker._global_node.get_session_dir_path()
     deadline = time.monotonic() + 20
     while True:
         found = []
         for path in glob.glob(os.path.join(session, "logs", "worker-*.err")):
             with open(path) as file:
-                found += [json.loads(line) for line in file if line.startswith("{")]
-        job = ray.get_runtime_context().get_job_id()
-        found = [line for line in found if line["filename"] == "saying.py" and line["job_id"] == job]
+                found += [line.rstrip("\n") for line in file if wanted(line)]
         if len(found) >= count or time.monotonic() > deadline:
             return found
         time.sleep(0.05)
@@ -84,7 +82,9 @@ def main():
     ray.get(outer.remote())
     together = Together.remote()
     ray.get([together.say.remote("first"), together.say.remote("second")])
-    return lines_of_workers(6)
+    own_job = f'"job_id": "{ray.get_runtime_context().get_job_id()}"'
+    lines = lines_of_workers(lambda line: "saying.py" in line and own_job in line, 6)
+    return [json.loads(line) for line in lines]
 
 
 if __name__ == "__main__":

@@ -338,10 +338,10 @@ class Shipper:
                     complete = complete and finished
             if spans:
                 number = f"{'' if complete else 'at least '}{spans:,} {_wait(delivery.signal, spans)}"
-                texts.append(
-                    f"{number} in {self._path} for the exporter {delivery.name!r}; delivery goes on, and "
-                    f"`ray-tracing-hooks replay {self._path}` delivers what is left"
-                )
+                text = f"{number} in {self._path} for the exporter {delivery.name!r}; delivery goes on"
+                if delivery.signal is TRACES:
+                    text += f", and `ray-tracing-hooks replay {self._path}` delivers what is left"
+                texts.append(text)
         return texts
 
     def _send(self, fifo: str, waiting: list[str], *, done: bool) -> None:

@@ -17,7 +17,6 @@ Payloads, all integers little endian:
 ``SPAN``      u16 scope id, then an encoded ``Span``: a span that has ended
 ``DROPPED``   u64 count of spans, and log records, that this process could not write since the last such record (for
               instance while the disk was full)
-
 ``LOG``       u16 scope id, then an encoded ``LogRecord``
 
 Every segment defines the resources and scopes that it uses before it uses them, so it can be read alone. The encoded

@@ -38,16 +38,12 @@ class Described(NamedTuple):
     severity_text: str
     body: str
     attributes: dict[str, Any]
-    """``code.*`` and, where an exception is logged, ``exception.*``."""
+    """``exception.*`` where an exception is logged, and the stack where that is asked for."""
 
 
 def describe(record: logging.LogRecord) -> Described:
     """What ``record`` says. Its arguments are formatted."""
-    attributes: dict[str, Any] = {
-        names.CODE_FILE_PATH: record.pathname,
-        names.CODE_FUNCTION_NAME: record.funcName,
-        names.CODE_LINE_NUMBER: record.lineno,
-    }
+    attributes: dict[str, Any] = {}
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     if error is not None:
         attributes |= exception_attributes(error, error.__traceback__)
@@ -58,8 +54,14 @@ def describe(record: logging.LogRecord) -> Described:
         severity_number(record.levelno),
         bounded(str(record.levelname)),
         _message(record),
-        {key: value for key, value in attributes.items() if value is not None},
+        attributes,
     )
+
+
+def place(path: Any, function: Any, line: Any) -> dict[str, Any]:
+    """Where a record is made, as far as that is known."""
+    told = {names.CODE_FILE_PATH: path, names.CODE_FUNCTION_NAME: function, names.CODE_LINE_NUMBER: line}
+    return {key: value for key, value in told.items() if value is not None}
 
 
 def extras(record: logging.LogRecord, length: int | None) -> tuple[dict[str, Any], int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from opentelemetry import trace
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._logs.described import describe
+from ray_tracing_hooks._logs.described import describe, place
 from ray_tracing_hooks._logs.records import Look
 from ray_tracing_hooks._record.current import get_current
 
@@ -28,6 +28,7 @@ def events(root: Callable[[], trace.Span | None]) -> Look:
             names.LOG_SEVERITY_TEXT: said.severity_text,
             names.LOG_BODY: said.body,
             names.OTEL_SCOPE_NAME: record.name,
+            **place(record.pathname, record.funcName, record.lineno),
             **said.attributes,
         }
         span.add_event(names.EVENT_LOG, attributes, said.time_ns)

@@ -79,6 +79,7 @@ plot = $(if $(PLOTS),--plot $(abspath $(PLOTS))/$(1).svg)
 measure: $(PACKAGE)
 	@$(if $(PLOTS),mkdir -p $(PLOTS))
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/record_cost.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/logs.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/instructions.py || true
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/shipper_throughput.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_start.py

@@ -63,6 +63,7 @@ class Connection:
         self._before_root: Context | None = None
         self._is_terminated = False
         self._put_sigterm_back: Callable[[], None] = lambda: None
+        self._leave_logs: Callable[[], None] = lambda: None
         from ray_tracing_hooks._ship.environment import of_delivery  # noqa: PLC0415
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
 
@@ -107,6 +108,7 @@ class Connection:
             jaeger_protocol=settings.jaeger_protocol,
             console_file=f"{log}-console.out",
             environment=digest(self._environ, exporters),
+            log_records="otlp" in settings.logs and not {"local", "otlp"}.isdisjoint(exporters),
         )
 
     def _make_spool(self) -> str | None:
@@ -167,9 +169,10 @@ class Connection:
             watch=self._keep_shipped,
             of_child=resource.of_child(known),
         )
+        encoded = wire.resource(known)
         self._recorder = recorder = Recorder(
             self._writer,
-            resource=wire.resource(known),
+            resource=encoded,
             scope=wire.scope(names.SCOPE, known[names.DISTRO_VERSION]),
             sampler=sampler,
             limits=limits,
@@ -210,9 +213,27 @@ class Connection:
                 from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
 
                 instrumentors.instrument(self.settings.instrument, environ, report)
+            if self.settings.logs:
+                with guarded("joining logs to traces"):
+                    self._join_logs(encoded)
         is_users = self.process.is_driver and not self.process.is_internal
         if is_users and self._spool is not None:
             self._begin_trace(environ)
+
+    def _join_logs(self, resource: bytes) -> None:
+        from ray_tracing_hooks import _logs  # noqa: PLC0415
+
+        assert self._recorder is not None
+        assert self._writer is not None
+        parts = self.settings.logs
+        if "otlp" in parts and not self._plan.log_records:
+            report(
+                "log records are not delivered, which RAY_TRACING_LOGS asks for with otlp: the "
+                f"exporters local and otlp take them, and these are {', '.join(self._plan.exporters)}"
+            )
+            parts -= {"otlp"}
+        process = _logs.Process(self._recorder, self._writer, resource, lambda: self._root)
+        self._leave_logs = _logs.begin(parts, process, least=self.settings.logs_level)
 
     def _targets(self) -> frozenset[str]:
         from ray_tracing_hooks._ship.destinations import otlp_targets  # noqa: PLC0415  needed by few programs
@@ -316,6 +337,7 @@ class Connection:
 
         tracing.active = None
         self._put_sigterm_back()
+        self._leave_logs()
         if self._writer is None or self._spool is None:
             return
         self._writer.close()
@@ -339,6 +361,7 @@ class Connection:
 
         tracing.active = None
         self._put_sigterm_back()
+        self._leave_logs()
         if self._writer is None or self._spool is None:
             return
         self._writer.close()

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ray_tracing_hooks._values import (
     BOOLEAN,
+    LEVEL,
     NAMES,
     PATH,
     PATTERNS,
@@ -132,6 +133,14 @@ class Settings:
     redact: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns on names of arguments and keys, and on texts: these are not shown either"
     )
+    logs: frozenset[str] = _setting(
+        any_of("ids", "plain", "events", "otlp"),
+        frozenset({"ids"}),
+        "what becomes of log records made within a span: comma list of `ids` (they get its ids), `plain` (lines of "
+        "plain text end in them), `events` (they are events of it) and `otlp` (all log records are delivered too, by "
+        "the exporters `local` and `otlp`); or `none`",
+    )
+    logs_level: str = _setting(LEVEL, "INFO", "the least level of log records that `events` and `otlp` record")
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of going on without it")
 

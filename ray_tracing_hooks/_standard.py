@@ -29,7 +29,6 @@ from ray_tracing_hooks._values import (
 Problem = Callable[[str], None]
 
 OTLP = "OTEL_EXPORTER_OTLP_"
-OTLP_TRACES = "OTEL_EXPORTER_OTLP_TRACES_"
 JAEGER = "OTEL_EXPORTER_JAEGER_"
 
 _MILLISECONDS_FROM = 500
@@ -49,11 +48,10 @@ class Variable(NamedTuple):
     unset: str = ""
     secret: bool = False
 
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """The variables that can hold the value; the first that does wins."""
+    def forms(self, signal: str = "traces") -> tuple[str, ...]:
+        """The variables that can hold the value for this signal; the first that does wins."""
         if self.name.startswith(OTLP):
-            return (OTLP_TRACES + self.name.removeprefix(OTLP), self.name)
+            return (f"{OTLP}{signal.upper()}_{self.name.removeprefix(OTLP)}", self.name)
         return (self.name,)
 
     def text(self, value: object) -> str:
@@ -264,15 +262,17 @@ _ROWS = {row.name: row for row in VARIABLES}
 def read(name: str, environ: Mapping[str, str], problem: Problem) -> Any:
     """The value of a row of the table. What is wrong is reported, and the next form or the default counts.
 
-    For OTLP ``name`` is the general one; the traces-specific form wins.
+    For OTLP ``name`` is the general one; the form for traces wins.
     """
     return read_with_source(name, environ, problem)[0]
 
 
-def read_with_source(name: str, environ: Mapping[str, str], problem: Problem) -> tuple[Any, str | None]:
-    """As :func:`read`, and the variable that the value comes from, or None for the default."""
+def read_with_source(
+    name: str, environ: Mapping[str, str], problem: Problem, signal: str = "traces"
+) -> tuple[Any, str | None]:
+    """As :func:`read`, for OTLP of any signal, and the variable that the value comes from, or None for the default."""
     row = _ROWS[name]
-    given = [Given(form, form, environ[form]) for form in row.forms if not empty(environ.get(form))]
+    given = [Given(form, form, environ[form]) for form in row.forms(signal) if not empty(environ.get(form))]
     return choose(row.kind, given, row.default, problem, unset=row.unset or "none", secret=row.secret)
 
 
@@ -292,5 +292,5 @@ def check(environ: Mapping[str, str], problem: Problem, *, leaving_out: Iterable
     if not str(environ.get("OTEL_TRACES_SAMPLER", "")).strip().lower().endswith("traceidratio"):
         left_out += ("OTEL_TRACES_SAMPLER_ARG",)  # what it means to another sampler only that one knows
     for row in VARIABLES:
-        if not row.name.startswith(left_out) and any(form in environ for form in row.forms):
+        if not row.name.startswith(left_out) and any(form in environ for form in row.forms()):
             read(row.name, environ, problem)

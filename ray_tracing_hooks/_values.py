@@ -181,6 +181,16 @@ def one_of(*allowed: str) -> Kind[str]:
     return Kind(f"one of {', '.join(allowed)}", read)
 
 
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+def _read_level(value: object) -> str:
+    level = _scalar(value).upper()
+    if level not in _LEVELS:
+        raise ValueError
+    return level
+
+
 def _read_url(value: object) -> str:
     """The URL, or the ``host:port``, as it was given."""
     from urllib.parse import urlsplit  # noqa: PLC0415  few processes read one
@@ -205,6 +215,7 @@ SECONDS = Kind(
     "a number of seconds of 0 or more, such as 5", _read_seconds, lambda seconds: repr(seconds).removesuffix(".0")
 )
 BOOLEAN = Kind("1 or 0 (or true, false, yes, no, on, off)", _read_boolean, lambda value: str(int(value)))
+LEVEL = Kind(f"one of {', '.join(_LEVELS)}", _read_level)
 URL = Kind("a URL, such as http://collector:4317", _read_url)
 SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read_size, _write_size)
 

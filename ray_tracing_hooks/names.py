@@ -11,16 +11,25 @@ from typing import NamedTuple
 __all__ = [
     "ACTOR_RESTARTED",
     "ATTRIBUTES",
+    "CODE_FILE_PATH",
+    "CODE_FUNCTION_NAME",
+    "CODE_LINE_NUMBER",
+    "CODE_STACKTRACE",
     "DISTRO_NAME",
     "DISTRO_VERSION",
     "DRIVER_DIED",
     "ERROR_TYPE",
+    "EVENT_LOG",
     "EXCEPTION_MESSAGE",
     "EXCEPTION_STACKTRACE",
     "EXCEPTION_TYPE",
     "EXIT_CODE",
     "JOB",
     "JOB_FAILED",
+    "LOG_BODY",
+    "LOG_SEVERITY_NUMBER",
+    "LOG_SEVERITY_TEXT",
+    "OTEL_SCOPE_NAME",
     "OUT_OF_MEMORY",
     "RAY_ACCELERATOR_IDS",
     "RAY_ACTOR_CLASS",
@@ -64,6 +73,8 @@ __all__ = [
     "RESOURCE_WORKER_ID",
     "SCOPE",
     "TASK_CANCELLED",
+    "THREAD_ID",
+    "THREAD_NAME",
     "WORKER_DIED",
     "Attribute",
     "driver_name",
@@ -133,6 +144,22 @@ EXCEPTION_TYPE = "exception.type"
 EXCEPTION_MESSAGE = "exception.message"
 EXCEPTION_STACKTRACE = "exception.stacktrace"
 
+EVENT_LOG = "log"
+"""The name of the event that a log record becomes, and what is in it beside ``code.*`` and ``exception.*``."""
+
+LOG_SEVERITY_NUMBER = "log.severity_number"
+LOG_SEVERITY_TEXT = "log.severity_text"
+LOG_BODY = "log.body"
+OTEL_SCOPE_NAME = "otel.scope.name"
+
+CODE_FILE_PATH = "code.file.path"
+CODE_FUNCTION_NAME = "code.function.name"
+CODE_LINE_NUMBER = "code.line.number"
+CODE_STACKTRACE = "code.stacktrace"
+
+THREAD_ID = "thread.id"
+THREAD_NAME = "thread.name"
+
 DISTRO_NAME = "telemetry.distro.name"
 DISTRO_VERSION = "telemetry.distro.version"
 RESOURCE_NODE_ID = "ray.node.id"
@@ -145,6 +172,7 @@ RESOURCE_GCS_ADDRESS = "ray.cluster.gcs_address"
 _CALL, _EXECUTION, _WAITING, _RESOURCE = "calls", "executions", "`ray.get`, `ray.wait`, `ray.put`", "Resource"
 
 _OF_ACTORS = "executions of actors"
+_LOG = f"events `{EVENT_LOG}`"
 
 
 class Attribute(NamedTuple):
@@ -222,6 +250,9 @@ ATTRIBUTES = (
     ),
     Attribute(RAY_JOB_STATUS, "string", "submitted jobs", "`SUCCEEDED`, `FAILED` or `STOPPED`"),
     Attribute(EXIT_CODE, "int", "submitted jobs", "the exit code of the job's program, if it ended by itself"),
+    Attribute(LOG_BODY, "string", _LOG, "the message of a log record; the logger is `otel.scope.name`"),
+    Attribute(LOG_SEVERITY_TEXT, "string", _LOG, "its level, as `WARNING`"),
+    Attribute(LOG_SEVERITY_NUMBER, "int", _LOG, "the same by the numbers of OpenTelemetry: 9 is INFO, 17 is ERROR"),
     Attribute(RESOURCE_PROCESS_TYPE, "string", _RESOURCE, "`driver` or `worker`"),
     Attribute(RESOURCE_NODE_ID, "string", _RESOURCE, "the node of the process"),
     Attribute(RESOURCE_WORKER_ID, "string", _RESOURCE, "the worker, or driver, as Ray names it"),

@@ -1,7 +1,8 @@
 """OTLP export requests and their answers.
 
-A request is put together from spans that are encoded already, without decoding them: the messages are those of
-``opentelemetry/proto/collector/trace/v1/trace_service.proto``, and protobuf allows to join encoded parts.
+A request is put together from spans, or log records, that are encoded already, without decoding them: the messages are
+those of ``opentelemetry/proto/collector/trace/v1/trace_service.proto`` and of its like for logs, which differ in names
+alone, and protobuf allows to join encoded parts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json, span_json
+from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
+from ray_tracing_hooks._formats.signals import TRACES, Signal
 from ray_tracing_hooks._formats.wire import field, fields, varint
 
 
@@ -107,7 +109,7 @@ def encode(groups: Sequence[Group]) -> bytes:
     return b"".join(parts)
 
 
-def encode_json(groups: Sequence[Group]) -> tuple[bytes, int]:
+def encode_json(groups: Sequence[Group], signal: Signal = TRACES) -> tuple[bytes, int]:
     """The same request as OTLP-JSON, and how many of its spans could not be decoded and are left out."""
     bad = 0
     texts = []
@@ -115,14 +117,11 @@ def encode_json(groups: Sequence[Group]) -> tuple[bytes, int]:
         spans = []
         for span in group.spans:
             try:
-                spans.append(span_json(span))
+                spans.append(signal.item_json(span))
             except FormatError:
                 bad += 1
-        texts.append(
-            f'{{"resource":{_json(resource_json, group.resource)},"scopeSpans":[{{"scope":'
-            f'{_json(scope_json, group.scope)},"spans":[{",".join(spans)}]}}]}}'
-        )
-    return f'{{"resourceSpans":[{",".join(texts)}]}}'.encode(), bad
+        texts.append(signal.part(_json(resource_json, group.resource), _json(scope_json, group.scope), spans))
+    return signal.document(texts).encode(), bad
 
 
 def decode_answer(body: bytes) -> Answer:
@@ -142,15 +141,20 @@ def decode_answer(body: bytes) -> Answer:
     return Answer(rejected if rejected < 1 << 63 else 0, message)
 
 
-def decode_json_answer(body: bytes) -> Answer:
+def decode_json_answer(body: bytes, signal: Signal = TRACES) -> Answer:
     """The same of an answer in JSON."""
     try:
         found = json.loads(body or b"{}")
         partial = found.get("partialSuccess") or found.get("partial_success") or {}
-        rejected = int(partial.get("rejectedSpans") or partial.get("rejected_spans") or 0)
+        rejected = int(partial.get(signal.rejected) or partial.get(_with_underscores(signal.rejected)) or 0)
         return Answer(max(0, rejected), str(partial.get("errorMessage") or partial.get("error_message") or ""))
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         return Answer(0, "")
+
+
+def _with_underscores(name: str) -> str:
+    """As protobuf's own JSON may have it."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 _OVERHEAD = 24

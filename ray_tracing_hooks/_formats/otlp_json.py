@@ -18,14 +18,14 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.wire import MAX_DEPTH, FormatError, field, fields
 
-__all__ = ["FormatError", "resource_json", "scope_json", "span_json", "traces_line"]
+__all__ = ["FormatError", "log_record_json", "resource_json", "scope_json", "span_json"]
 
 _CACHED_BYTES = 256
 """Attributes up to this size are remembered; most repeat from span to span."""
@@ -53,10 +53,9 @@ def span_json(span: bytes) -> str:
     return _call(span) or _object(span, _SPAN)
 
 
-def traces_line(resource: str, scope: str, spans: Sequence[str]) -> str:
-    """One line of a file, newline included: a ``TracesData`` of one resource, one scope and spans, given as JSON."""
-    joined = ",".join(spans)
-    return f'{{"resourceSpans":[{{"resource":{resource},"scopeSpans":[{{"scope":{scope},"spans":[{joined}]}}]}}]}}\n'
+def log_record_json(record: bytes) -> str:
+    """An encoded ``LogRecord`` as a JSON object. Raises FormatError if it is none."""
+    return _object(record, _LOG_RECORD)
 
 
 def _object(message: bytes, members: _Message) -> str:
@@ -245,7 +244,19 @@ _SPAN: _Message = {
     0x7A: _merged("status", lambda value: _object(value, _STATUS)),
     0x85: _one("flags", _fixed32),
 }
-
+_LOG_RECORD: _Message = {
+    0x09: _one("timeUnixNano", _fixed64),
+    0x10: _one("severityNumber", _enum),
+    0x1A: _one("severityText", _text),
+    0x2A: _merged("body", lambda value: _any_value(value, 0)),
+    0x32: _many("attributes", _attribute),
+    0x38: _one("droppedAttributesCount", _uint32),
+    0x45: _one("flags", _fixed32),
+    0x4A: _one("traceId", _id),
+    0x52: _one("spanId", _id),
+    0x59: _one("observedTimeUnixNano", _fixed64),
+    0x62: _one("eventName", _text),
+}
 
 _HEAD = re.compile(
     rb"\x0a\x10(.{16})\x12\x08(.{8})(?:\x22\x08(.{8}))?\x85\x01(\x00[\x01\x03]\x00\x00)\x39(.{8})(?:\x41(.{8}))?",

@@ -28,7 +28,6 @@ from ray_tracing_hooks._ray.inherited import Begun, Inherited
 from ray_tracing_hooks._ray.tracing import (
     ACTOR_ID,
     CONSUMER,
-    SPAN_KEY,
     TASK_ID,
     TASK_KEY,
     caller_attribute,
@@ -37,7 +36,7 @@ from ray_tracing_hooks._ray.tracing import (
 )
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.carrier import Carried, decode
-from ray_tracing_hooks._record.current import attach, detach
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 from ray_tracing_hooks._record.recorder import SAMPLED
 from ray_tracing_hooks._record.span import RecordedSpan
 

@@ -14,7 +14,6 @@ from ray_tracing_hooks._ray.cluster import JobTrace
 from ray_tracing_hooks._ray.tracing import (
     ACTOR_ID,
     CONSUMER,
-    SPAN_KEY,
     TASK_ID,
     TASK_KEY,
     Tracing,
@@ -22,6 +21,7 @@ from ray_tracing_hooks._ray.tracing import (
     unrecorded_span,
 )
 from ray_tracing_hooks._record import ids, wire
+from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.recorder import SAMPLED, after_id, before_id
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 

@@ -14,9 +14,9 @@ from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import outgoing, with_place
 from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.tracing import ACTOR_ID, SPAN_KEY, TASK_ID, TASK_KEY, Tracing, caller_attribute
+from ray_tracing_hooks._ray.tracing import ACTOR_ID, TASK_ID, TASK_KEY, Tracing, caller_attribute
 from ray_tracing_hooks._record import carrier, ids, wire
-from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import SAMPLED, Template, after_id, before_id
 from ray_tracing_hooks._record.span import Parent, exception_attributes, qualified_name, summary
 

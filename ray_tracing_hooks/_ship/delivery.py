@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._private import read_file
 from ray_tracing_hooks._ship.files import write_with_room
@@ -29,9 +30,11 @@ half, so that the shippers of many nodes do not come back to a collector all at 
 class Delivery:
     """Takes what each look at the spool has that is new to one sink, and remembers how far it came.
 
-    The progress is stored after every delivery, in ``progress-<sink>.json``. The main thread reads the attributes.
+    The progress is stored after every delivery, in ``progress-<sink>.json``; that of another ``signal`` than spans in
+    ``progress-<signal>-<sink>.json``. The main thread reads the attributes.
 
     Attributes:
+        signal: What it delivers of the spool.
         drained: Number of the newest look of which everything was delivered and stored.
         delivered: For each process, the sequence below which its segments were delivered and stored.
         open_processes: The processes with spans that have begun and not ended.
@@ -49,12 +52,15 @@ class Delivery:
         *,
         reports: bool,
         turn_ended: Callable[[], None],
+        signal: Signal = TRACES,
     ) -> None:
         self.name = name
+        self.signal = signal
+        self._label = name if signal is TRACES else f"{signal.name}-{name}"
         self.drained = 0
         self.portions = 0
         self.resting = False
-        self._path = os.path.join(spool_dir, f"progress-{name.replace(os.sep, '_')}.json")
+        self._path = os.path.join(spool_dir, f"progress-{self._label.replace(os.sep, '_')}.json")
         self._plan = plan
         self._environ = environ
         self._problems = problems
@@ -63,11 +69,11 @@ class Delivery:
         self._stored_processes: Mapping[str, Any] = stored["processes"]
         self._state: Mapping[str, Any] = stored["sink"]
         try:
-            self._follower = Follower(self._stored_processes, problems, reports=reports, logs=plan.logs)
+            self._follower = self._follow_from(self._stored_processes, reports=reports)
         except (ValueError, TypeError, KeyError) as error:
             name = os.path.basename(self._path)
             logger.warning("the progress in %r makes no sense, starting anew: %s", name, describe(error))
-            self._follower = Follower({}, problems, reports=reports, logs=plan.logs)
+            self._follower = self._follow_from({}, reports=reports)
         self.delivered: dict[str, int] = self._follower.sequences()
         self.open_processes: set[str] = self._follower.open_processes()
         if not os.path.lexists(self._path):
@@ -80,8 +86,18 @@ class Delivery:
         self._news = threading.Condition()
         self._look: Look | None = None
         self._ending = self._hurried = False
-        self._thread = threading.Thread(target=self._run, name=f"deliver-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"deliver-{self._label}", daemon=True)
         self._thread.start()
+
+    def _follow_from(self, stored: Mapping[str, Any], *, reports: bool) -> Follower:
+        return Follower(
+            stored,
+            self._problems,
+            reports=reports,
+            logs=self._plan.logs,
+            signal=self.signal,
+            dropped=f"{TRACES.items} and {LOGS.items}" if self._plan.log_records else TRACES.items,
+        )
 
     def offer(self, look: Look, *, hurry: bool = False) -> None:
         """Deliver what is new in ``look``; with ``hurry`` now, even if an attempt has just failed.
@@ -116,7 +132,7 @@ class Delivery:
         return int(entry["offset"]) if entry["sequence"] == sequence else 1 << 62
 
     def _run(self) -> None:
-        key = f"sink-{self.name}"
+        key = f"sink-{self._label}"
         retry = 0.0
         rest = forced = 0.0
         while (look := self._next(rest, forced)) is not None:
@@ -125,7 +141,7 @@ class Delivery:
                 self._turn(look)
             except BaseException as error:  # noqa: BLE001  whatever an exporter raises, the next attempt goes on
                 expected = isinstance(error, TracingError)
-                self._problems.set(key, str(error) if expected else f"sink {self.name!r} failed: {describe(error)}")
+                self._problems.set(key, str(error) if expected else f"sink {self._label!r} failed: {describe(error)}")
                 retry = min(max(_FIRST_RETRY, 2 * retry), _LAST_RETRY)
                 rest = retry * random.uniform(0.5, 1.0)  # noqa: S311  no secret
                 if isinstance(error, DeliveryError) and error.retry_after:
@@ -169,6 +185,7 @@ class Delivery:
                     self._problems.count,
                     self._environ,
                     self._problems.say,
+                    self.signal,
                 ),
             )
         if self._pending and getattr(self._sink, "needs_company", False):
@@ -195,7 +212,7 @@ class Delivery:
         self._unstored = True
         processes = self._follower.positions()
         sequences = self._follower.sequences()
-        key = f"progress-{self.name}"
+        key = f"progress-{self._label}"
         try:
             self._write(processes, state)
         except DeliveryError as error:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 _PREFIXES = ("OTEL_EXPORTER_", "OTEL_BSP_", "OTEL_PYTHON_EXPORTER_", "RAY_TRACING_JAEGER_ENDPOINT")
-_OTHER_SIGNALS = tuple(f"OTEL_EXPORTER_OTLP_{signal}_" for signal in ("METRICS", "LOGS", "PROFILES"))
+_OTHER_SIGNALS = tuple(f"OTEL_EXPORTER_OTLP_{signal}_" for signal in ("METRICS", "PROFILES"))
 _NAMES = frozenset(
     {
         "http_proxy",

@@ -1,4 +1,4 @@
-"""Reading a spool for one sink: from where it stopped, with the spans that were cut off closed."""
+"""Reading a spool for one sink: from where it stopped, one signal, with the spans that were cut off closed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats import wire
+from ray_tracing_hooks._formats.signals import TRACES, Signal
 from ray_tracing_hooks._formats.wire import FormatError, fields
 from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment, is_running
 from ray_tracing_hooks._ship.last_words import Death, last_words
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sinks import Batch, DeliveryError
-from ray_tracing_hooks._spool.layout import DROPPED, MAX_SEGMENT, RESOURCE, SCOPE, SPAN, START, TWO_U16, U16, U64
+from ray_tracing_hooks._spool.layout import DROPPED, LOG, MAX_SEGMENT, RESOURCE, SCOPE, SPAN, START, TWO_U16, U16, U64
 from ray_tracing_hooks._spool.reader import Record, SegmentReader
 
 _READ_BYTES = 1024 * 1024
@@ -77,15 +78,25 @@ class Follower:
 
     ``stored`` is what :meth:`positions` gave to an earlier shipper. ``reports`` says whether this follower counts what
     is damaged or lost; one of several does, since all read the same. ``logs`` is the folder of Ray's logs, which may
-    tell why a process died.
+    tell why a process died. Of ``signal`` are the items of the batches; ``dropped`` is what processes count that they
+    could not write.
 
     Attributes:
         unread: The complete segments that could not be read, or not in full, by path.
     """
 
     def __init__(
-        self, stored: Mapping[str, Any], problems: Problems, *, reports: bool, logs: str | None = None
+        self,
+        stored: Mapping[str, Any],
+        problems: Problems,
+        *,
+        reports: bool,
+        logs: str | None = None,
+        signal: Signal = TRACES,
+        dropped: str = TRACES.items,
     ) -> None:
+        self._take_in = self._records if signal is TRACES else self._log_records
+        self._dropped = dropped
         self._problems = problems
         self._reports = reports
         self._logs = logs
@@ -165,7 +176,7 @@ class Follower:
         try:
             while reader.offset < segment.size:
                 before = reader.offset
-                self._records(position, reader.read(final=segment.complete, limit=_READ_BYTES))
+                self._take_in(position, reader.read(final=segment.complete, limit=_READ_BYTES))
                 yield from self._take(_PORTION_BYTES)
                 if reader.offset == before:
                     break
@@ -217,8 +228,18 @@ class Follower:
         if self._reports:
             self._problems.count("{count} records of the spool make no sense and were skipped", undefined)
 
+    def _log_records(self, position: _Position, records: list[Record]) -> None:
+        for kind, payload, offset in records:
+            if kind == LOG:
+                scope = position.scopes.get(payload[0] | payload[1] << 8) if len(payload) > 2 else None
+                if scope is not None and offset >= position.resume:
+                    self._portion.setdefault(scope, []).append(payload[2:])
+                    self._bytes += len(payload)
+            elif kind not in {SPAN, START}:
+                self._other(position, kind, payload, known=offset < position.resume)
+
     def _other(self, position: _Position, kind: int, payload: bytes, *, known: bool) -> bool:
-        """Take in a definition or a count; whether it makes sense."""
+        """Take in a definition or a count, pass over what is of another signal; whether it makes sense."""
         if kind == RESOURCE and len(payload) >= 2:
             position.resources[U16.unpack_from(payload)[0]] = payload[2:]
         elif kind == SCOPE and len(payload) >= 4:
@@ -227,8 +248,10 @@ class Follower:
         elif kind == DROPPED and len(payload) == U64.size:
             position.torn = True
             if self._reports and not known:
-                text = "{count} spans could not be written to the spool by their processes and are lost"
+                text = f"{{count}} {self._dropped} could not be written to the spool by their processes and are lost"
                 self._problems.count(text, U64.unpack(payload)[0])
+        elif kind == LOG and len(payload) > U16.size:
+            pass
         else:
             return False
         return True

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._private import inside, open_fifo, open_folder
 from ray_tracing_hooks._ship.aside import Aside
 from ray_tracing_hooks._ship.delivery import Delivery
@@ -22,9 +23,12 @@ from ray_tracing_hooks._ship.folder import Folder, Look, Segment, is_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.secrets import Secrets
-from ray_tracing_hooks._ship.sinks import usable
-from ray_tracing_hooks._spool.layout import FORKED
+from ray_tracing_hooks._ship.sinks import takes, usable
+from ray_tracing_hooks._spool.layout import FORKED, LOG, SPAN
 from ray_tracing_hooks._spool.reader import count_spans, is_refused
+
+_RECORDS = {TRACES: SPAN, LOGS: LOG}
+"""What is delivered, and the kind of its records in a spool."""
 
 _SOON, _IDLE = 0.05, 1.0
 """Seconds between looks while data flows, and when nothing has happened for long."""
@@ -106,8 +110,19 @@ class Shipper:
         for text in [problem, *problems] if problem else problems:
             self._problems.say(text)
         self._deliveries = [
-            Delivery(name, self._within, plan, environ, self._problems, reports=index == 0, turn_ended=self._turn_ended)
-            for index, name in enumerate(exporters)
+            Delivery(
+                name,
+                self._within,
+                plan,
+                environ,
+                self._problems,
+                reports=recorded is TRACES and name == exporters[0],
+                turn_ended=self._turn_ended,
+                signal=recorded,
+            )
+            for recorded, _ in self._recorded()
+            for name in exporters
+            if takes(name, recorded)
         ]
 
     def run(self) -> None:
@@ -246,7 +261,7 @@ class Shipper:
             for segment in process.segments
             if segment.complete and segment not in removed
         ]
-        lost = 0
+        lost = dict.fromkeys(_RECORDS, 0)
         for _, name, segment in sorted(complete):
             if excess <= 0:
                 break
@@ -256,14 +271,28 @@ class Shipper:
                     self._aside.keep(segment.path)
                     continue
             excess -= segment.size
-            offset = min((delivery.read_of(name, segment.sequence) for delivery in self._deliveries), default=0)
-            lost += count_spans(segment.path, offset)[0]
+            for recorded, kind in self._recorded():
+                lost[recorded] += count_spans(
+                    segment.path, self._read_by_all(name, segment, recorded), kind_of_record=kind
+                )[0]
             self._unlink(segment.path)
-        text = (
-            f"{{count}} spans are lost, since the spool reached its {self._plan.spool_max_bytes} bytes "
+        for recorded, count in lost.items():
+            self._problems.count(self._lost_by_cap(recorded), count)
+
+    def _recorded(self) -> list[tuple[Signal, int]]:
+        """What processes record of this plan, and the kind of its records."""
+        return [pair for pair in _RECORDS.items() if pair[0] is TRACES or self._plan.log_records]
+
+    def _read_by_all(self, name: str, segment: Segment, recorded: Signal) -> int:
+        """The offset up to which all that deliver this signal have read a segment."""
+        offsets = [each.read_of(name, segment.sequence) for each in self._deliveries if each.signal is recorded]
+        return min(offsets, default=0)
+
+    def _lost_by_cap(self, recorded: Signal) -> str:
+        return (
+            f"{{count}} {recorded.items} are lost, since the spool reached its {self._plan.spool_max_bytes} bytes "
             "(RAY_TRACING_SPOOL_MAX_BYTES) before they could be delivered"
         )
-        self._problems.count(text, lost)
 
     def _tell_news(self) -> None:
         number, news = self._problems.news()
@@ -294,7 +323,7 @@ class Shipper:
                 self._send(request.answer, [] if done else self._waiting(look), done=done)
 
     def _waiting(self, look: Look) -> list[str]:
-        """How many spans wait for whom, as far as they can be counted in a moment."""
+        """How many spans, or log records, wait for whom, as far as they can be counted in a moment."""
         until = time.monotonic() + _COUNTING
         texts = []
         for delivery in self._deliveries:
@@ -304,15 +333,15 @@ class Shipper:
             for name, process in look.processes.items():
                 for segment in process.segments:
                     offset = delivery.read_of(name, segment.sequence)
-                    counted, finished = count_spans(segment.path, offset, until)
+                    counted, finished = count_spans(segment.path, offset, until, _RECORDS[delivery.signal])
                     spans += counted
                     complete = complete and finished
             if spans:
-                number = f"{'' if complete else 'at least '}{spans:,} {'span waits' if spans == 1 else 'spans wait'}"
-                texts.append(
-                    f"{number} in {self._path} for the exporter {delivery.name!r}; delivery goes on, and "
-                    f"`ray-tracing-hooks replay {self._path}` delivers what is left"
-                )
+                number = f"{'' if complete else 'at least '}{spans:,} {_wait(delivery.signal, spans)}"
+                text = f"{number} in {self._path} for the exporter {delivery.name!r}; delivery goes on"
+                if delivery.signal is TRACES:
+                    text += f", and `ray-tracing-hooks replay {self._path}` delivers what is left"
+                texts.append(text)
         return texts
 
     def _send(self, fifo: str, waiting: list[str], *, done: bool) -> None:
@@ -465,6 +494,10 @@ class Shipper:
         os.mkfifo(path, 0o600)
         # Open for writing too, so that it never comes to its end when a writer closes it.
         return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+def _wait(recorded: Signal, count: int) -> str:
+    return f"{recorded.items.removesuffix('s')} waits" if count == 1 else f"{recorded.items} wait"
 
 
 def _is_writing(look: Look, asking_pid: int) -> bool:

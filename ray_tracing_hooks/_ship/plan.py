@@ -29,6 +29,7 @@ class ShipPlan(NamedTuple):
         console_file: Where the exporter ``console`` writes, or None for standard output.
         environment: The digest of the variables of :mod:`~ray_tracing_hooks._ship.environment`: plans differ where
             these do. Their values are in the shipper's environment, since some are secrets.
+        log_records: Whether processes record log records too, for those of the exporters that take them.
     """
 
     exporters: tuple[str, ...]
@@ -43,6 +44,7 @@ class ShipPlan(NamedTuple):
     jaeger_endpoint: str | None = None
     console_file: str | None = None
     environment: str = ""
+    log_records: bool = False
 
     def __repr__(self) -> str:
         # Without what may be a secret.

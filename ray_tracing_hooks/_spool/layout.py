@@ -15,8 +15,9 @@ Payloads, all integers little endian:
 ``SCOPE``     u16 id, u16 resource id, then an encoded ``InstrumentationScope``
 ``START``     u16 scope id, then an encoded ``Span`` without end time: a span that has begun and runs user code
 ``SPAN``      u16 scope id, then an encoded ``Span``: a span that has ended
-``DROPPED``   u64 count of spans that this process could not write since the last such record (for instance while the
-              disk was full)
+``DROPPED``   u64 count of spans, and log records, that this process could not write since the last such record (for
+              instance while the disk was full)
+``LOG``       u16 scope id, then an encoded ``LogRecord``
 
 Every segment defines the resources and scopes that it uses before it uses them, so it can be read alone. The encoded
 spans of ``START`` and ``SPAN`` always begin with the trace id and the span id (tags ``0a 10`` and ``12 08``), so both
@@ -67,6 +68,7 @@ SCOPE = 2
 START = 3
 SPAN = 4
 DROPPED = 5
+LOG = 6
 
 MAX_PAYLOAD = 16 * 1024 * 1024 - 1
 """A longer payload is taken for damage: the writer leaves out what is largest of a span that would take more."""

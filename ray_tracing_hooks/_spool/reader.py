@@ -14,6 +14,7 @@ from typing import BinaryIO
 from ray_tracing_hooks._spool.layout import (
     DROPPED,
     FRAME,
+    LOG,
     MAGIC,
     MAX_PAYLOAD,
     RESOURCE,
@@ -48,7 +49,7 @@ a named one takes a third of the time of reading a spool."""
 _KINDS = tuple(zlib.crc32(bytes([kind])) for kind in range(256))
 """The checksum of each kind byte, where that of its payload goes on."""
 
-_CANDIDATE = re.compile(rb"[%c-%c](?<=\x00.{5})" % (RESOURCE, DROPPED), re.DOTALL)
+_CANDIDATE = re.compile(rb"[%c-%c](?<=\x00.{5})" % (RESOURCE, LOG), re.DOTALL)
 """A kind byte, with its checksum and before that the highest byte of a length. Most bytes are none of the kinds, and
 nothing is passed faster: after a machine was lost a file may be all zeros."""
 
@@ -57,6 +58,7 @@ _KIND_AT = FRAME.size - 1
 _FORMS: dict[int, re.Pattern[bytes]] = {
     START: re.compile(rb"..\n\x10.{16}\x12\x08", re.DOTALL),
     SPAN: re.compile(rb"..\n\x10.{16}\x12\x08", re.DOTALL),
+    LOG: re.compile(rb"..\x09", re.DOTALL),
     RESOURCE: re.compile(rb"..[\n\x10]", re.DOTALL),
     SCOPE: re.compile(rb"....[\n\x12\x1a\x20]", re.DOTALL),
 }
@@ -217,8 +219,9 @@ def is_refused(path: str) -> bool:
         return bool(_refusal(file))
 
 
-def count_spans(path: str, offset: int = 0, until: float | None = None) -> tuple[int, bool]:
-    """How many ended spans a segment holds from ``offset`` on, and whether all of it was looked through.
+def count_spans(path: str, offset: int = 0, until: float | None = None, kind_of_record: int = SPAN) -> tuple[int, bool]:
+    """How many ended spans, or records of another kind, a segment holds from ``offset`` on, and whether it was looked
+    through to its end.
 
     It goes from frame to frame without checking them, and stops where one makes no sense, or at the monotonic time
     ``until``.
@@ -237,7 +240,7 @@ def count_spans(path: str, offset: int = 0, until: float | None = None) -> tuple
                     return spans, False
                 if file.seek(length, os.SEEK_CUR) > size:
                     break
-                spans += kind == SPAN
+                spans += kind == kind_of_record
                 if until is not None and not spans & 0xFFF and time.monotonic() > until:
                     return spans, False
     except FileNotFoundError:

@@ -21,6 +21,7 @@ from ray_tracing_hooks._spool.layout import (
     DROPPED,
     FORKED,
     FRAME,
+    LOG,
     MAGIC,
     MAX_PAYLOAD,
     RESOURCE,
@@ -157,11 +158,24 @@ class SpoolWriter:
         self._append(_pack_frame(size, _crc32(payload, _SPAN_KIND), SPAN) + payload, 1)
         # Here, where no lock is held: who watches may log, and a log may record a span.
         if (now := _monotonic()) > self._look_at:
-            self._look_at = now + _LOOK_SECONDS
-            self._look_after_segment()
-            if now > self._watch_at:
-                self._watch_at = now + WATCH_SECONDS
-                self._watch()
+            self._look_around(now)
+
+    def log(self, prefix: bytes, record: bytes) -> None:
+        """Write a log record. ``prefix`` is the scope id as two little-endian bytes."""
+        payload = prefix + record
+        if len(payload) > MAX_PAYLOAD:
+            self._drop(1, f"a log record of more than {(MAX_PAYLOAD + 1) >> 20} MiB was dropped")
+            return
+        self._append(_frame(LOG, payload), 1)
+        if (now := _monotonic()) > self._look_at:
+            self._look_around(now)
+
+    def _look_around(self, now: float) -> None:
+        self._look_at = now + _LOOK_SECONDS
+        self._look_after_segment()
+        if now > self._watch_at:
+            self._watch_at = now + WATCH_SECONDS
+            self._watch()
 
     def start(self, prefix: bytes, span: bytes) -> None:
         """Write that a span has begun, so that it is known even if this process is killed before it ends."""

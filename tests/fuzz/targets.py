@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from ray_tracing_hooks import _settings
 from ray_tracing_hooks._formats import jaeger, jaeger_proto, otlp, otlp_json, otlp_json_read, span, wire
+from ray_tracing_hooks._formats.signals import LOGS, TRACES
 from ray_tracing_hooks._insight import read as insight
 from ray_tracing_hooks._record import carrier
 from ray_tracing_hooks._ship.folder import Folder
@@ -83,23 +84,24 @@ def follower(data: bytes) -> None:
     """What a shipper makes of a segment can be handed to every sink."""
     _file("1-1-fuzz.000000.spool", data)
     problems = Problems()
-    follower = Follower({}, problems, reports=True)
     folder = Folder(_folder())
-    for _ in range(2):
-        for batches in follower.follow(folder.look(follower.open_processes())):
-            groups = [otlp.Group(*batch) for batch in batches]
-            otlp.encode(groups)
-            otlp.encode_json(groups)
-            assert list(otlp.cut(groups, 1000))
-    again = Follower(json.loads(json.dumps(follower.positions())), problems, reports=True)
-    list(again.follow(folder.look(again.open_processes())))
+    for signal in (TRACES, LOGS):
+        follower = Follower({}, problems, reports=True, signal=signal)
+        for _ in range(2):
+            for batches in follower.follow(folder.look(follower.open_processes())):
+                groups = [otlp.Group(*batch) for batch in batches]
+                otlp.encode(groups)
+                otlp.encode_json(groups, signal)
+                assert list(otlp.cut(groups, 1000))
+        again = Follower(json.loads(json.dumps(follower.positions())), problems, reports=True, signal=signal)
+        list(again.follow(folder.look(again.open_processes())))
     insight.read([os.path.join(_folder(), "1-1-fuzz.000000.spool")])
     reader.count_spans(os.path.join(_folder(), "1-1-fuzz.000000.spool"))
 
 
 def message(data: bytes) -> None:
-    """An encoded span, resource or scope is refused, or read and written as JSON that reads as JSON."""
-    for write in (otlp_json.span_json, otlp_json.resource_json, otlp_json.scope_json):
+    """An encoded span, log record, resource or scope is refused, or read and written as JSON that reads as JSON."""
+    for write in (otlp_json.span_json, otlp_json.log_record_json, otlp_json.resource_json, otlp_json.scope_json):
         try:
             text = write(data)
         except wire.FormatError:
@@ -126,7 +128,7 @@ def span_as_json(data: bytes) -> None:
         text = otlp_json.span_json(data)
     except wire.FormatError:
         return
-    groups, wrong = otlp_json_read.traces(otlp_json.traces_line("{}", "{}", [text]))
+    groups, wrong = otlp_json_read.traces(TRACES.line("{}", "{}", [text]))
     assert otlp.count(groups) + len(wrong) == 1
     for group in groups:
         again = json.loads(otlp_json.span_json(group.spans[0]))
@@ -248,15 +250,28 @@ _SPAN = (
     + wire.field(0x7A, _text(0x12, b"bad") + b"\x18\x02")
     + b"\x85\x01\x00\x01\x00\x00"
 )
+_LOG_RECORD = (
+    wire.fixed64(0x09, 10**18)
+    + b"\x10\x11"
+    + _text(0x1A, b"ERROR")
+    + wire.field(0x2A, _VALUES[0])
+    + b"".join(_attribute(0x32, b"key", value) for value in _VALUES)
+    + b"\x38\x01\x45\x01\x00\x00\x00\x4a\x10"
+    + bytes(range(1, 17))
+    + b"\x52\x08"
+    + bytes(range(1, 9))
+    + wire.fixed64(0x59, 10**18)
+)
 _SEGMENT = (
     layout.MAGIC
     + frame(layout.RESOURCE, layout.U16.pack(0) + _RESOURCE)
     + frame(layout.SCOPE, layout.TWO_U16.pack(0, 0) + _SCOPE)
     + frame(layout.START, layout.U16.pack(0) + _IDS + _text(0x2A, b"begun") + wire.fixed64(0x39, 5))
     + frame(layout.SPAN, layout.U16.pack(0) + _SPAN)
+    + frame(layout.LOG, layout.U16.pack(0) + _LOG_RECORD)
     + frame(layout.DROPPED, layout.U64.pack(3))
 )
-_LINE = otlp_json.traces_line(
+_LINE = TRACES.line(
     otlp_json.resource_json(_RESOURCE), otlp_json.scope_json(_SCOPE), [otlp_json.span_json(_SPAN)]
 ).encode()
 _YAML = b"""exporters: [local, otlp]
@@ -301,7 +316,7 @@ TARGETS: dict[str, Target] = {
 SEEDS: dict[str, list[bytes]] = {
     "segment": [_SEGMENT, layout.MAGIC],
     "follower": [_SEGMENT, layout.MAGIC],
-    "message": [_SPAN, _RESOURCE, _SCOPE],
+    "message": [_SPAN, _LOG_RECORD, _RESOURCE, _SCOPE],
     "span_as_json": [_SPAN],
     "json_line": [_LINE, b'{"resource_spans": []}', b'{"resourceLogs": []}'],
     "packed_file": [],

@@ -5,10 +5,12 @@ question. That it works with Ray itself is for the tests in tests/ray.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ray_tracing_hooks import _logs
 from ray_tracing_hooks._ray.process import DRIVER, WORKER, RayProcess
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import sampling, wire
@@ -116,3 +118,8 @@ def tracing_of(folder: Path, mode: int = WORKER, **options: Any) -> Tracing:
         worker=SimpleNamespace(core_worker=core_worker),
     )
     return Tracing(recorder(folder), process, parts=("task", "actor"), **options)
+
+
+def joined(recorder: Recorder, root: Callable[[], Any] = lambda: None, folder: str = os.devnull) -> _logs.Process:
+    """What log records are joined to: spans of ``recorder``, in a process that writes log records to ``folder``."""
+    return _logs.Process(recorder, SpoolWriter(folder), wire.resource({"service.name": "test"}), root)

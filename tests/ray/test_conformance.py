@@ -10,7 +10,7 @@ import pytest
 from conftest import Cluster, start_head, stop_head
 from support import PROGRAMS, Run, run_program
 
-EVERYTHING = "task,actor,get,wait,put"
+EVERYTHING = {"RAY_TRACING_RAY": "task,actor,get,wait,put", "RAY_TRACING_LOGS": "ids,events,otlp"}
 NAMES = sorted(path.stem for path in PROGRAMS.glob("conform_*.py"))
 
 
@@ -30,7 +30,7 @@ def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, untrac
     def both(**variables: Any) -> tuple[Run, Run]:
         with ThreadPoolExecutor(1) as other:  # most of the time they wait
             plain = other.submit(run_program, program, RTH_ADDRESS=untraced, timeout=270, **variables)
-            return cluster.run(program, timeout=270, RAY_TRACING_RAY=EVERYTHING, **variables), plain.result()
+            return cluster.run(program, timeout=270, **EVERYTHING, **variables), plain.result()
 
     traced, plain = both()
     assert traced.spans, "the traced run was traced"

@@ -22,7 +22,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 from protobuf_json import by_protobuf
 
-from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json, span_json, traces_line
+from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json, span_json
+from ray_tracing_hooks._formats.signals import TRACES
 
 TRACE_ID = bytes(range(16))
 SPAN_ID = bytes(range(16, 24))
@@ -194,7 +195,7 @@ def test_a_line_is_one_traces_data() -> None:
     resource = Resource(attributes=[KeyValue(key="service.name", value=AnyValue(string_value="job"))])
     scope = InstrumentationScope(name="ray_tracing_hooks", version="1")
     spans = [Span(name="a"), Span(name="b")]
-    line = traces_line(
+    line = TRACES.line(
         resource_json(resource.SerializeToString()),
         scope_json(scope.SerializeToString()),
         [span_json(span.SerializeToString()) for span in spans],

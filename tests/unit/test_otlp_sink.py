@@ -419,7 +419,7 @@ def test_what_was_acknowledged_is_not_sent_again(made: Made) -> None:
     failing = {3, 4, 9}
     made.collector.judge = lambda _: LATER if len(made.collector.requests) in failing else taken()
     for _ in failing:
-        with pytest.raises(DeliveryError, match=f"^{re.escape(made.address)} does not take spans at present: "):
+        with pytest.raises(DeliveryError, match=f"^{re.escape(made.address)} takes nothing at present: "):
             sink.deliver(portion)
     sink.deliver(portion)
     assert made.collector.names() == names(range(1, 101))

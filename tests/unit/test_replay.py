@@ -32,8 +32,9 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
 from ray_tracing_hooks._cli import main
-from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span_json, traces_line
+from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span_json
 from ray_tracing_hooks._formats.otlp_json_read import traces
+from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._formats.wire import FormatError
 from ray_tracing_hooks._ship.files import take_lock, write_atomically
 from ray_tracing_hooks._ship.plan import ShipPlan
@@ -117,7 +118,7 @@ spans = st.builds(
 def test_what_we_write_reads_as_the_same(span: Span, of_resource: list[KeyValue], scope: InstrumentationScope) -> None:
     """Span, Resource and scope, with every field and every type of value."""
     resource = Resource(attributes=of_resource, dropped_attributes_count=3)
-    line = traces_line(
+    line = TRACES.line(
         resource_json(resource.SerializeToString()),
         scope_json(scope.SerializeToString()),
         [span_json(span.SerializeToString())],
@@ -296,7 +297,7 @@ def line(numbers: Sequence[int], padding: int = 0) -> bytes:
     big = [KeyValue(key="big", value=AnyValue(string_value="x" * padding))] if padding else []
     texts_ = [span_json(span(number, attributes=big).SerializeToString()) for number in numbers]
     resource, scope = resource_json(RESOURCE.SerializeToString()), scope_json(SCOPE.SerializeToString())
-    return traces_line(resource, scope, texts_).encode()
+    return TRACES.line(resource, scope, texts_).encode()
 
 
 def replay(*arguments: object) -> Result:

@@ -335,7 +335,7 @@ def test_http_statuses_that_mean_later(stack: ExitStack, status: int) -> None:
     server = stack.enter_context(http_server())
     server.answers += [HttpAnswer(status)] * 3
     text = trouble(http(stack, server.server_port))
-    assert text.startswith(f"the collector does not take spans at present: HTTP {status} ")
+    assert text.startswith(f"the collector takes nothing at present: HTTP {status} ")
 
 
 @pytest.mark.parametrize("status", [302, 307, 400, 401, 403, 404, 405, 411, 413, 415, 422, 431, 500, 501, 505, 599])
@@ -448,7 +448,7 @@ def test_grpc_codes(stack: ExitStack, code: grpc.StatusCode) -> None:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             assert text == "cannot reach the collector: no answer within 10 s"
         else:
-            assert text == f"the collector does not take spans at present: {code.name}: the words of the server"
+            assert text == f"the collector takes nothing at present: {code.name}: the words of the server"
         return
     with pytest.raises(Refused) as caught:
         transport.send(BODY)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, cast
 
 from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._ship.plan import ShipPlan
 
 _SINKS = {
@@ -15,6 +16,10 @@ _SINKS = {
     "otlp": "ray_tracing_hooks._ship.sinks.otlp:make",
     "jaeger": "ray_tracing_hooks._ship.sinks.jaeger:make",
 }
+
+
+_OF_LOGS = frozenset({"local", "otlp"})
+"""Those that take log records too."""
 
 
 class DeliveryError(TracingError):
@@ -29,7 +34,7 @@ class DeliveryError(TracingError):
 
 
 class Batch(NamedTuple):
-    """Encoded spans of one encoded resource and scope."""
+    """Encoded spans, or log records, of one encoded resource and scope."""
 
     resource: bytes
     scope: bytes
@@ -70,6 +75,7 @@ class Surroundings:
         count: Tells the user of losses: a text with the place ``{count}``, and how many more there are.
         environ: The environment variables that say how to deliver.
         problem: Tells the user of a wrong setting.
+        signal: What is delivered. Where its protocol knows that of spans alone, a sink need not look.
     """
 
     plan: ShipPlan
@@ -78,6 +84,12 @@ class Surroundings:
     count: Callable[[str, int], None]
     environ: Mapping[str, str] = field(repr=False)
     problem: Callable[[str], None]
+    signal: Signal = TRACES
+
+
+def takes(name: str, signal: Signal) -> bool:
+    """Whether the sink of this name can deliver ``signal``."""
+    return signal is not LOGS or name in _OF_LOGS
 
 
 def known_sinks() -> tuple[str, ...]:

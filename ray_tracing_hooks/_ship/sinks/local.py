@@ -1,7 +1,7 @@
 """Local files: OTLP-JSON lines, as the OTLP file exporter specification says, to be read while they grow.
 
 Every file belongs to one shipper and is only ever appended to. After a failure or a kill it is cut back to what is
-known to be delivered, and written on from there.
+known to be delivered, and written on from there. Log records have a folder of their own in that of the spans.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json, span_json, traces_line
+from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
+from ray_tracing_hooks._formats.signals import LOGS
 from ray_tracing_hooks._private import NO_OTHER_WRITER, open_file, open_folder
 from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings
 
@@ -60,7 +61,7 @@ def _open_folder(path: str) -> int:
 
 
 class LocalSink:
-    """Writes ``<label>-<number>.jsonl`` in the plan's ``local_dir``.
+    """Writes ``<label>-<number>.jsonl`` in the plan's ``local_dir``, or for log records in its folder ``logs``.
 
     The state of a checkpoint is the ``file`` that is written to and its ``size`` then, and the files that were ``made``
     since, which hold nothing that was delivered.
@@ -70,13 +71,16 @@ class LocalSink:
 
     def __init__(self, surroundings: Surroundings) -> None:
         plan = surroundings.plan
-        self._path = plan.local_dir
+        self._signal = signal = surroundings.signal
+        self._path = os.path.join(plan.local_dir, LOGS.name) if signal is LOGS else plan.local_dir
         self._label = re.sub(r"[^\w.@+-]", "_", plan.label) or "spans"
         self._max_bytes = plan.local_max_bytes
         # At least two files, so that the cap can be kept by removing whole ones.
         self._file_max_bytes = min(plan.local_file_max_bytes, self._max_bytes // 2)
         self._remember = surroundings.remember
         self._count: Callable[[str, int], None] = surroundings.count
+        if signal is LOGS:
+            os.close(_open_folder(plan.local_dir))  # which is closed to others as well
         self._folder = _open_folder(self._path)
         self._file = -1
         self._size = 0
@@ -88,7 +92,7 @@ class LocalSink:
             self._go_on_from(surroundings.state)
         except OSError as error:
             self.close()
-            raise DeliveryError(f"cannot write spans to {self._path!r}: {error.strerror}") from error
+            raise DeliveryError(f"cannot write {self._signal.items} to {self._path!r}: {error.strerror}") from error
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         try:
@@ -103,7 +107,7 @@ class LocalSink:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._return()
-            raise DeliveryError(f"cannot write spans to {self._path!r}: {error.strerror}") from error
+            raise DeliveryError(f"cannot write {self._signal.items} to {self._path!r}: {error.strerror}") from error
         rotated = bool(self._made)
         self._delivered = (self._name, self._size)
         self._made = []
@@ -127,7 +131,7 @@ class LocalSink:
     def _write_batch(self, batch: Batch) -> None:
         resource, scope = self._text(_resource, batch.resource), self._text(_scope, batch.scope)
         for spans in _lines(self._texts(batch.spans), len(resource) + len(scope) + _FRAME_BYTES):
-            self._write(traces_line(resource, scope, spans).encode())
+            self._write(self._signal.line(resource, scope, spans).encode())
 
     def _text(self, write: Callable[[bytes], str], message: bytes) -> str:
         try:
@@ -140,10 +144,10 @@ class LocalSink:
         bad = 0
         for span in spans:
             try:
-                yield span_json(span)
+                yield self._signal.item_json(span)
             except FormatError:
                 bad += 1
-        self._count("{count} spans could not be decoded and were skipped", bad)
+        self._count(f"{{count}} {self._signal.items} could not be decoded and were skipped", bad)
 
     def _write(self, line: bytes) -> None:
         if self._file < 0 or (self._size and self._size + len(line) > self._file_max_bytes):
@@ -252,8 +256,8 @@ class LocalSink:
                 excess -= size
                 removed += 1
         self._count(
-            f"{{count}} of the oldest files of spans in {self._path!r} were removed, since together they reached "
-            f"{self._max_bytes} bytes (RAY_TRACING_LOCAL_MAX_BYTES)",
+            f"{{count}} of the oldest files of {self._signal.items} in {self._path!r} were removed, since together "
+            f"they reached {self._max_bytes} bytes (RAY_TRACING_LOCAL_MAX_BYTES)",
             removed,
         )
 

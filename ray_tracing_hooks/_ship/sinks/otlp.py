@@ -1,4 +1,4 @@
-"""OTLP to a collector, by gRPC or HTTP."""
+"""OTLP to a collector, by gRPC or HTTP: spans and log records, each by settings of its own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Iterable, Sequence
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.otlp import Group
+from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._ship.sinks import Surroundings, otlp_settings
 from ray_tracing_hooks._ship.sinks.otlp_settings import OtlpSettings
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
 from ray_tracing_hooks._ship.transport import Tls, Transport, one_line
 
-_METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+_METHODS = {
+    TRACES: "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    LOGS: "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+}
 
 _MOST_WARNINGS = 5
 """A server may put a time or a number into each of its warnings."""
@@ -19,14 +23,16 @@ _MOST_WARNINGS = 5
 
 def make(surroundings: Surroundings) -> OtlpSink:
     """The sink that the standard variables ask for."""
-    return OtlpSink(otlp_settings.read(surroundings.environ, surroundings.problem), surroundings)
+    settings = otlp_settings.read(surroundings.environ, surroundings.problem, surroundings.signal)
+    return OtlpSink(settings, surroundings)
 
 
 class OtlpSink(SendingSink):
-    """Sends ``ExportTraceServiceRequest`` messages, as the OTLP specification says."""
+    """Sends ``ExportTraceServiceRequest`` messages, or those of another signal, as the OTLP specification says."""
 
     def __init__(self, settings: OtlpSettings, surroundings: Surroundings) -> None:
-        super().__init__(surroundings, _transport(settings), settings.delay)
+        super().__init__(surroundings, _transport(settings, surroundings.signal), settings.delay)
+        self._signal = surroundings.signal
         self._max_spans = settings.max_spans
         self._json = settings.protocol == "http/json"
         self._undecodable = 0
@@ -40,28 +46,28 @@ class OtlpSink(SendingSink):
         if not self._json:
             return otlp.encode(groups)
         # Counted when the request is taken, since it may be encoded more than once.
-        body, self._undecodable = otlp.encode_json(groups)
+        body, self._undecodable = otlp.encode_json(groups, self._signal)
         return body
 
     def accepted(self, groups: Sequence[Group], answer: bytes) -> None:
-        self._count("{count} spans could not be decoded and were skipped", self._undecodable)
-        rejected, message = otlp.decode_json_answer(answer) if self._json else otlp.decode_answer(answer)
+        self._count(f"{{count}} {self._items} could not be decoded and were skipped", self._undecodable)
+        rejected, message = otlp.decode_json_answer(answer, self._signal) if self._json else otlp.decode_answer(answer)
         message = one_line(message)
         if rejected:
             self.refuse(min(rejected, otlp.count(groups)), message or "it does not say why")
         elif message and message not in self._warnings and len(self._warnings) < _MOST_WARNINGS:
             self._warnings.add(message)
-            self._problem(f"{self._transport.address} took the spans and says: {message}")
+            self._problem(f"{self._transport.address} took the {self._items} and says: {message}")
 
 
-def _transport(settings: OtlpSettings) -> Transport:
+def _transport(settings: OtlpSettings, signal: Signal) -> Transport:
     """Of the two libraries only the one that is needed is imported."""
     if settings.protocol == "grpc":
         from ray_tracing_hooks._ship.transport.grpc import GrpcTransport  # noqa: PLC0415
 
         return GrpcTransport(
             settings.target,
-            _METHOD,
+            _METHODS[signal],
             address=settings.address,
             headers=settings.headers,
             timeout=settings.timeout,

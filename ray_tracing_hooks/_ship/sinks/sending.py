@@ -28,6 +28,7 @@ class SendingSink(ABC):
         self._transport = transport
         self._count = surroundings.count
         self._problem = surroundings.problem
+        self._items = surroundings.signal.items
         self._batches: Sequence[Batch] | None = None
         self._requests: deque[list[Group]] = deque()
         self._splits = 0
@@ -74,7 +75,7 @@ class SendingSink(ABC):
                 reason = "for various reasons"
             self._texts.add(reason)
         plain = reason.replace("{", "(").replace("}", ")")
-        self._count(f"{{count}} spans were refused by {self._transport.address} and are lost: {plain}", spans)
+        self._count(f"{{count}} {self._items} were refused by {self._transport.address} and are lost: {plain}", spans)
 
     def _refused(self, groups: list[Group], refusal: Refused) -> None:
         self._requests.popleft()

@@ -96,7 +96,7 @@ class GrpcTransport:
             return DeliveryError(f"cannot reach {self.address}: {unreached}")
         retry = _retry_info(error)
         if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and retry is not None):
-            return DeliveryError(f"{self.address} does not take spans at present: {said}", retry)
+            return DeliveryError(f"{self.address} takes nothing at present: {said}", retry)
         unreadable = code is grpc.StatusCode.INTERNAL and _UNREADABLE.search(details) is not None
         return Refused(said, request=unreadable or code is grpc.StatusCode.INVALID_ARGUMENT)
 

@@ -171,7 +171,7 @@ class HttpTransport:
         said = _said(status, response, answer)
         if status in _RETRYABLE:
             raise DeliveryError(
-                f"{self.address} does not take spans at present: {said}", _seconds(response.headers.get("Retry-After"))
+                f"{self.address} takes nothing at present: {said}", _seconds(response.headers.get("Retry-After"))
             )
         raise Refused(said, too_large=status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE, request=status in _OF_THE_REQUEST)
 

@@ -4,6 +4,7 @@ Where a thing is an attribute, it is noted by its identity.
 """
 
 import atexit
+import logging
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from ray_tracing_hooks import local
 _things = {}
 _process = {}
 _at_exit = []
+_of_logging = [logging.Logger, logging.LogRecord, logging.Formatter, logging.PercentStyle, logging.Handler]
 
 
 def setup():
@@ -58,6 +60,7 @@ def process():
         # Connections and polls are Ray's. A closed spool file leaves its number to /dev/null: a thread that is about to
         # write to it must not hit a file of the program's.
         "files": sorted(link for link in links if link.startswith("/") and link != os.devnull),
+        "logging": {kind.__name__: sorted(map(str, vars(kind).items())) for kind in _of_logging},
         "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
         "threads": sorted(thread.name for thread in threading.enumerate()),
     }

@@ -1,0 +1,81 @@
+"""From an error line in Ray's logs to the trace that it belongs to.
+
+Run it:
+
+    python examples/logs_to_trace.py
+
+A task fails, deep in a program that does other things too, and logs it. Ray writes its logs as JSON here, and each line
+says its trace and its span. The program then looks for error lines as one would with ``jq`` or a log viewer, and shows
+the trace of the one that it finds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+
+logger = logging.getLogger("orders")
+
+
+@ray.remote(num_cpus=0)
+def charge(order: int) -> int:
+    logger.info("charging order %d", order)
+    if order == 3:
+        logger.error("the card of order %d was refused", order)
+        raise ValueError("card refused")
+    return order
+
+
+@ray.remote(num_cpus=0)
+class Shop:
+    def sell(self, order: int) -> bool:
+        try:
+            ray.get(charge.remote(order))
+        except ValueError:
+            return False
+        return True
+
+
+def error_lines(logs: Path) -> list[dict[str, Any]]:
+    """The lines of workers that are errors, as soon as there is one: ``jq 'select(.levelname == "ERROR")'``."""
+    found: list[dict[str, Any]] = []
+    for _ in range(100):
+        lines = [line for path in logs.glob("worker-*.err") for line in path.read_text().splitlines()]
+        found = [json.loads(line) for line in lines if line.startswith("{") and '"ERROR"' in line]
+        if found:
+            break
+        time.sleep(0.1)
+    return found
+
+
+def main() -> None:
+    context = ray.init(
+        "local",  # a cluster of its own, whatever else runs on this machine
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_config=ray.LoggingConfig(encoding="JSON"),
+        _tracing_startup_hook="ray_tracing_hooks.local:setup",
+    )
+    shop = Shop.remote()
+    sold = ray.get([shop.sell.remote(order) for order in range(5)])
+    print("sold:", sold)
+    logs = Path(context.address_info["session_dir"]) / "logs"
+    line = next(iter(error_lines(logs)))
+    ray.shutdown()  # from here on all spans are in the files
+
+    print("an error line:", json.dumps({key: line[key] for key in ("levelname", "message", "trace_id", "span_id")}))
+    command = ["tree", "--errors", "--trace", line["trace_id"]]
+    print("its trace: ray-tracing-hooks", *command, flush=True)
+    subprocess.run([sys.executable, "-m", "ray_tracing_hooks", *command], check=True)  # noqa: S603
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""What becomes of the records of the standard ``logging`` that are made while a span is current."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from ray_tracing_hooks._record.recorder import Recorder
+    from ray_tracing_hooks._spool.writer import SpoolWriter
+
+
+class Process(NamedTuple):
+    """What log records are joined to.
+
+    Attributes:
+        recorder: The recorder of this process.
+        writer: Its writer.
+        resource: Its encoded resource.
+        root: Gives the span of a driver, which is current where no other is.
+    """
+
+    recorder: Recorder
+    writer: SpoolWriter
+    resource: bytes
+    root: Callable[[], Span | None] = lambda: None
+
+
+def begin(parts: frozenset[str], process: Process, *, least: str = "INFO") -> Callable[[], None]:
+    """Do with log records what the setting ``logs`` names; returns what ends that.
+
+    ``least`` is the level that records must have to be recorded.
+    """
+    from ray_tracing_hooks._logs import records  # noqa: PLC0415  only what is asked for
+
+    looks: list[records.Look] = []
+    if parts & {"ids", "plain"}:
+        looks.append(records.ids(process.recorder))
+    if parts & {"events", "otlp"}:
+        from ray_tracing_hooks._logs import described  # noqa: PLC0415  as above
+
+        number = described.level(least)
+        if "events" in parts:
+            from ray_tracing_hooks._logs.events import events  # noqa: PLC0415  as above
+
+            looks.append(described.selected(events(process.root), number))
+        if "otlp" in parts:
+            from ray_tracing_hooks._logs.otlp import otlp  # noqa: PLC0415  as above
+
+            looks.append(described.selected(otlp(process.recorder, process.writer, process.resource), number))
+    records.watch(looks)
+    if "plain" not in parts:
+        return records.unwatch
+    from ray_tracing_hooks._logs.plain import lines  # noqa: PLC0415  as above
+
+    lines.put()
+
+    def end() -> None:
+        lines.take_back()
+        records.unwatch()
+
+    return end

@@ -1,0 +1,123 @@
+"""What a log record says, in the terms of OpenTelemetry's log data model and conventions, however it was made.
+
+https://opentelemetry.io/docs/specs/otel/logs/data-model/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import logger
+from ray_tracing_hooks._logs.records import SPAN_ID, TRACE_FLAGS, TRACE_ID, Look, is_own
+from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._record.limits import clean
+from ray_tracing_hooks._record.span import MOST_TEXT, bounded, exception_attributes, qualified_name
+
+_RAYS_TIME = "_ray_timestamp_ns"
+"""Where Ray's record factory puts the time: ``created`` is a float, which is right to some hundred nanoseconds."""
+
+_STANDARD = frozenset(
+    {*vars(logging.makeLogRecord({})), *("message", "asctime", "taskName"), TRACE_ID, SPAN_ID, TRACE_FLAGS, _RAYS_TIME}
+)
+"""What a record has that nobody has added."""
+
+_MOST_EXTRAS = 128
+
+_local = threading.local()
+
+
+class Described(NamedTuple):
+    """A log record in OpenTelemetry's terms. Texts are of a bounded length."""
+
+    time_ns: int
+    severity_number: int
+    severity_text: str
+    body: str
+    attributes: dict[str, Any]
+    """``exception.*`` where an exception is logged, and the stack where that is asked for."""
+
+
+def describe(record: logging.LogRecord) -> Described:
+    """What ``record`` says. Its arguments are formatted."""
+    attributes: dict[str, Any] = {}
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    if error is not None:
+        attributes |= exception_attributes(error, error.__traceback__)
+    if record.stack_info:
+        attributes[names.CODE_STACKTRACE] = bounded(record.stack_info)
+    return Described(
+        wire.nanoseconds(record.__dict__.get(_RAYS_TIME) or record.created * 1e9),
+        severity_number(record.levelno),
+        bounded(str(record.levelname)),
+        _message(record),
+        attributes,
+    )
+
+
+def place(path: Any, function: Any, line: Any) -> dict[str, Any]:
+    """Where a record is made, as far as that is known."""
+    told = {names.CODE_FILE_PATH: path, names.CODE_FUNCTION_NAME: function, names.CODE_LINE_NUMBER: line}
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def extras(record: logging.LogRecord, length: int | None) -> tuple[dict[str, Any], int]:
+    """What the program has added to ``record``, its texts at most so long, and how many of it is left out."""
+    found: dict[str, Any] = {}
+    added = record.__dict__.keys() - _STANDARD
+    for key in added:
+        with contextlib.suppress(Exception):  # an object of the program's, whose text may be anything
+            if len(found) < _MOST_EXTRAS:
+                found[key] = clean(record.__dict__[key], MOST_TEXT if length is None else min(length, MOST_TEXT))
+    return found, len(added) - len(found)
+
+
+def severity_number(level: int) -> int:
+    """The number of a level of ``logging``: 9 for INFO, 13 for WARNING, and those above as far as there are some."""
+    if level < logging.DEBUG:
+        return max(0, min(level, 4))
+    tens, ones = divmod(level, 10) if level < logging.CRITICAL else (5, level - logging.CRITICAL)
+    return 4 * tens + 1 + min(ones, 3)
+
+
+def level(name: str) -> int:
+    """The number of one of the levels that ``logging`` has by itself, whatever the program calls it now."""
+    number: int = getattr(logging, name)
+    return number
+
+
+def selected(look: Look, least: int) -> Look:
+    """``look`` at the records of this process of at least this level.
+
+    Not at those of our own logger, nor at one that is made while another one is being looked at: what is logged may be
+    an object whose text is made by code that logs in turn.
+    """
+
+    def at_some(record: logging.LogRecord) -> None:
+        if (
+            record.levelno < least
+            or record.name == logger.name
+            or getattr(_local, "is_looking", False)
+            or not is_own(record)
+        ):
+            return
+        _local.is_looking = True
+        try:
+            look(record)
+        finally:
+            _local.is_looking = False
+
+    return at_some
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return bounded(record.getMessage())
+    except Exception:  # noqa: BLE001  the arguments are the program's, which hears of it where the line is written
+        try:
+            return bounded(str(record.msg))
+        except Exception:  # noqa: BLE001  as above
+            return f"<{qualified_name(type(record.msg))} that cannot be shown>"

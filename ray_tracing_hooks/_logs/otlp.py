@@ -1,0 +1,88 @@
+"""Log records as OTLP's, written to the spool by the process that makes them, one append each.
+
+The messages are those of ``opentelemetry/proto/logs/v1/logs.proto``.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+from functools import lru_cache
+from typing import Any
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._logs.described import describe, extras, place
+from ray_tracing_hooks._logs.records import Look, current_ids
+from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._record.recorder import Recorder
+from ray_tracing_hooks._spool.layout import U16
+from ray_tracing_hooks._spool.writer import SpoolWriter
+
+_MOST_SCOPES = 256
+"""So many loggers are scopes of their own: what all segments define must stay small, whatever loggers are called."""
+
+_ATTRIBUTES = 0x32
+"""The tag of the attributes of a ``LogRecord``."""
+
+_pack_fixed32 = struct.Struct("<I").pack
+
+
+def otlp(recorder: Recorder, writer: SpoolWriter, resource: bytes) -> Look:
+    """Writes each record, with the ids of the current span of ``recorder``'s process if there is one."""
+    prefixes: dict[str, bytes] = {}
+
+    def prefix(name: str) -> bytes:
+        known = prefixes.get(name)
+        if known is None:
+            known = U16.pack(writer.scope(resource, wire.scope(name)))
+            prefixes[name] = known
+        return known
+
+    def write(record: logging.LogRecord) -> None:
+        name = str(record.name)
+        more: dict[str, Any] = {}
+        if len(prefixes) >= _MOST_SCOPES and name not in prefixes:
+            name, more = "", {names.OTEL_SCOPE_NAME: name}
+        writer.log(prefix(name), _encoded(recorder, record, more))
+
+    return write
+
+
+def _encoded(recorder: Recorder, record: logging.LogRecord, more: dict[str, Any]) -> bytes:
+    said = describe(record)
+    given, dropped = extras(record, recorder.limits.other_value_length)
+    parts = [
+        wire.fixed64(0x09, said.time_ns),
+        _severity(said.severity_number, said.severity_text),
+        wire.field(0x2A, wire.any_value(said.body) or b""),
+        wire.attributes({**given, **more, **said.attributes}, _ATTRIBUTES),
+        _place(record.pathname, record.funcName, record.lineno),
+        _thread(record.thread, record.threadName),
+        b"\x38" + wire.varint(dropped) if dropped else b"",
+        wire.fixed64(0x59, time.time_ns()),
+    ]
+    if (ids := current_ids(recorder)) is not None:
+        trace_id, span_id, flags = ids
+        parts.append(b"\x45" + _pack_fixed32(flags) + b"\x4a\x10" + trace_id + b"\x52\x08" + span_id)
+    return b"".join(parts)
+
+
+# What is the same for all records of a level, of a line of code, of a thread.
+
+
+@lru_cache(maxsize=64)
+def _severity(number: int, text: str) -> bytes:
+    encoded = b"\x10" + wire.varint(number) if number else b""
+    return encoded + wire.field(0x1A, wire.utf8(text)) if text else encoded
+
+
+@lru_cache(maxsize=1024)
+def _place(path: Any, function: Any, line: Any) -> bytes:
+    return wire.attributes(place(path, function, line), _ATTRIBUTES)
+
+
+@lru_cache(maxsize=64)
+def _thread(ident: int | None, name: str | None) -> bytes:
+    told = {names.THREAD_ID: ident, names.THREAD_NAME: name}
+    return wire.attributes({key: value for key, value in told.items() if value is not None}, _ATTRIBUTES)

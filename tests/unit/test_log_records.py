@@ -1,0 +1,361 @@
+"""With ``otlp`` log records are OTLP's: written to the spool by their process, and delivered beside the spans."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import stand_ins
+from google.protobuf import json_format
+from opentelemetry import trace
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsPartialSuccess,
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from recording import PRELUDE
+from shipping import Node, ended, until
+
+from ray_tracing_hooks import _logs
+from ray_tracing_hooks._formats.signals import LOGS
+from ray_tracing_hooks._insight.read import files, read
+from ray_tracing_hooks._record.recorder import Recorder, Template
+from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sinks import Batch, Surroundings, otlp
+from ray_tracing_hooks._spool import layout, reader
+
+PROTOCOLS = ["grpc", "http/protobuf", "http/json"]
+TRACE_ID = bytes(range(1, 17))
+IDS = {"traceId", "spanId"}
+
+Recording = tuple[Recorder, Callable[[], list[tuple[str, LogRecord]]]]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Iterator[Recording]:
+    """The recorder of a process in which log records are written, and what gives them with their scopes."""
+    recorder = stand_ins.recorder(tmp_path)
+    end = _logs.begin(frozenset({"otlp"}), stand_ins.joined(recorder, folder=str(tmp_path)))
+    yield recorder, lambda: written(tmp_path)
+    end()
+
+
+@pytest.fixture
+def logger() -> logging.Logger:
+    return logging.Logger("tests.records")  # noqa: LOG001  pytest has handlers at those that the module knows
+
+
+def written(folder: Path) -> list[tuple[str, LogRecord]]:
+    """The log records in a spool, as protobuf reads them, with the names of their scopes."""
+    found = []
+    for _, paths, _ in reader.iterate(str(folder)):
+        for path in paths:
+            scopes = {}
+            for kind, payload, _ in reader.SegmentReader(path).read():
+                if kind == layout.SCOPE:
+                    scopes[payload[:2]] = InstrumentationScope.FromString(payload[4:]).name
+                elif kind == layout.LOG:
+                    found.append((scopes[payload[:2]], LogRecord.FromString(payload[2:])))
+    return found
+
+
+def attributes(record: LogRecord) -> dict[str, Any]:
+    return {item.key: getattr(item.value, item.value.WhichOneof("value") or "") for item in record.attributes}
+
+
+def begin(recorder: Recorder) -> RecordedSpan:
+    return recorder.start(Template("work", 5, {}), TRACE_ID, 1, None)
+
+
+def test_a_log_record_says_all_that_logging_knows(recording: Recording, logger: logging.Logger) -> None:
+    recorder, found = recording
+    before = time.time_ns()
+    with trace.use_span(begin(recorder)) as span:
+        try:
+            open("no/such/file").close()
+        except FileNotFoundError:
+            logger.exception("failed %d times", 2, extra={"attempt": 2, "tags": ["a", "b"], "trace_id": "own"})
+    logger.info("outside")
+    (scope, record), (_, outside) = found()
+    context = span.get_span_context()
+    assert scope == "tests.records"
+    assert (record.trace_id, record.span_id) == (TRACE_ID, context.span_id.to_bytes(8, "big"))
+    assert record.flags == 1
+    assert (record.severity_number, record.severity_text) == (17, "ERROR")
+    assert record.body.string_value == "failed 2 times"
+    assert before - 1000 <= record.time_unix_nano <= record.observed_time_unix_nano <= time.time_ns()
+    said = attributes(record)
+    assert said["code.file.path"] == __file__
+    assert said["code.function.name"] == "test_a_log_record_says_all_that_logging_knows"
+    assert said["code.line.number"] > 0
+    assert (said["thread.id"], said["thread.name"]) == (threading.get_ident(), "MainThread")
+    assert said["exception.type"] == "FileNotFoundError"
+    assert "no/such/file" in said["exception.message"]
+    assert "Traceback" in said["exception.stacktrace"]
+    assert said["attempt"] == 2
+    assert [value.string_value for value in said["tags"].values] == ["a", "b"]
+    assert not {"message", "args", "msg", "trace_id"} & {*said}
+    assert (outside.trace_id, outside.span_id, outside.flags) == (b"", b"", 0)
+    assert outside.body.string_value == "outside"
+
+
+class Hostile:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def test_whatever_is_logged_costs_itself_alone(
+    recording: Recording, logger: logging.Logger, reports: list[str]
+) -> None:
+    """What cannot be shown is left out and counted; what is long is cut."""
+    _, found = recording
+    logger.info("%s", Hostile(), extra={"hostile": Hostile(), "fine": 1})
+    logger.info("y" * 10_000_000, extra={f"key {number}": "x" * 100_000 for number in range(200)})
+    logger.handle(logging.makeLogRecord({"msg": "odd", "name": Hostile(), "levelno": 30}))
+    logging.getLogger("ray.ray_tracing_hooks").warning("a report of ours")
+    logger.info("goes on")
+    (_, first), (_, long), *_, (_, last) = found()
+    assert first.body.string_value == "%s"
+    assert (attributes(first).get("fine"), first.dropped_attributes_count) == (1, 1)
+    assert len(long.body.string_value) < 66_000
+    assert long.dropped_attributes_count == 72
+    assert max(len(value) for key, value in attributes(long).items() if key.startswith("key")) == 65536
+    assert last.body.string_value == "goes on"
+    assert len(reports) <= 1
+
+
+def test_any_number_of_loggers(recording: Recording) -> None:
+    """They are scopes as long as these are few; then the name is an attribute."""
+    _, found = recording
+    for number in range(300):
+        logging.Logger(f"logger {number}").info("said")  # noqa: LOG001  as above
+    told = [scope or attributes(record)["otel.scope.name"] for scope, record in found()]
+    assert told == [f"logger {number}" for number in range(300)]
+    assert len({scope for scope, _ in found()}) <= 257
+
+
+SAYING = """
+import logging
+from ray_tracing_hooks import _logs
+_logs.begin(frozenset({"otlp"}), _logs.Process(recorder, writer, wire.resource(known)))
+logger = logging.Logger("saying")
+with trace.use_span(begin("work"), end_on_exit=True):
+    for number in range(100):
+        logger.info(number)
+if not (child := os.fork()):
+    logger.info("forked")
+    os._exit(0)
+os.waitpid(child, 0)
+logger.info("last words")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def delivered(node: Node) -> list[tuple[ResourceLogs, ScopeLogs, LogRecord]]:
+    """What the local files of log records hold, as protobuf reads it."""
+    return [
+        (resource_logs, scope_logs, record)
+        for file in sorted((node.out / "logs").glob("*.jsonl"))
+        for line in file.read_text().splitlines()
+        for resource_logs in json_format.ParseDict(with_protobuf_ids(json.loads(line)), LogsData()).resource_logs
+        for scope_logs in resource_logs.scope_logs
+        for record in scope_logs.log_records
+    ]
+
+
+def with_protobuf_ids(value: Any) -> Any:
+    """OTLP-JSON has hexadecimal ids where protobuf's own JSON has base64."""
+    if isinstance(value, dict):
+        return {
+            key: base64.b64encode(bytes.fromhex(item)).decode() if key in IDS else with_protobuf_ids(item)
+            for key, item in value.items()
+        }
+    return [with_protobuf_ids(item) for item in value] if isinstance(value, list) else value
+
+
+def test_what_a_killed_process_has_logged_is_delivered_beside_its_spans(node: Node) -> None:
+    """Once, in files of their own; what reads spans passes over it, and the spool is empty in the end."""
+    node.plan = node.make_plan(log_records=True)
+    node.start()
+    program = subprocess.run(
+        [sys.executable, "-c", PRELUDE + SAYING, str(node.spool), str(1 << 24)], timeout=60, check=False
+    )
+    assert program.returncode == -signal.SIGKILL
+    _, quality = read(files([str(node.spool)]))
+    assert quality.bad_lines == 0
+    assert node.flush(until_writers_end=True).done
+    found = delivered(node)
+    bodies = [record.body.string_value for _, _, record in found]
+    assert sorted(bodies) == sorted([*map(str, range(100)), "forked", "last words"])
+    pids = {
+        record.body.string_value: item.value.int_value
+        for resource_logs, _, record in found
+        for item in resource_logs.resource.attributes
+        if item.key == "process.pid"
+    }
+    assert pids["forked"] != pids["last words"] == pids["0"]
+    (span,) = node.spans()
+    assert {record.span_id.hex() for _, _, record in found if record.span_id} == {span["spanId"]}
+    assert {scope_logs.scope.name for _, scope_logs, _ in found} == {"saying"}
+    assert (node.out / "logs").stat().st_mode & 0o777 == 0o700
+    assert [span.name for span in read(files([str(node.out)]))[0]] == ["work"]
+    until(lambda: not node.segments(), "the segments of the ended processes are removed")
+    assert not [line for line in node.log().splitlines() if "no sense" in line or "damaged" in line]
+
+
+def test_a_shipper_that_takes_over_delivers_no_log_record_again(node: Node) -> None:
+    node.plan = node.make_plan(log_records=True)
+    recorder = stand_ins.recorder(node.spool)
+    end = _logs.begin(frozenset({"otlp"}), stand_ins.joined(recorder, folder=str(node.spool)))
+    logger = logging.Logger("tests.taken over")  # noqa: LOG001  as above
+    try:
+        for number in range(3):
+            shipper = node.start()
+            logger.info(number)
+            assert node.flush().done
+            shipper.kill()
+            ended(shipper)
+    finally:
+        end()
+    assert [record.body.string_value for _, _, record in delivered(node)] == ["0", "1", "2"]
+
+
+def test_without_log_records_in_the_plan_there_is_nothing_of_them(node: Node) -> None:
+    """And what another process has written of them is passed over."""
+    node.start()
+    end = _logs.begin(frozenset({"otlp"}), stand_ins.joined(stand_ins.recorder(node.spool), folder=str(node.spool)))
+    logging.Logger("tests").info("said")  # noqa: LOG001  as above
+    end()
+    node.writer().do("span 1")
+    assert node.flush().done
+    assert node.numbers() == [1]
+    assert not (node.out / "logs").exists()
+    assert "no sense" not in node.log()
+
+
+class Collector:
+    """Takes log records, as the official code reads them, and answers that it did not take one of them."""
+
+    def __init__(self, protocol: str) -> None:
+        self.protocol = protocol
+        self.requests: list[ExportLogsServiceRequest] = []
+        self.port = 0
+        self.headers: list[dict[str, str]] = []
+
+    def _answer(self, request: ExportLogsServiceRequest) -> ExportLogsServiceResponse:
+        self.requests.append(request)
+        partial = ExportLogsPartialSuccess(rejected_log_records=1, error_message="one is odd")
+        return ExportLogsServiceResponse(partial_success=partial)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(self._grpc() if self.protocol == "grpc" else self._http())
+            yield
+
+    @contextmanager
+    def _grpc(self) -> Iterator[None]:
+        def export(body: bytes, context: grpc.ServicerContext) -> bytes:
+            self.headers.append({key: str(value) for key, value in context.invocation_metadata()})
+            return self._answer(ExportLogsServiceRequest.FromString(body)).SerializeToString()
+
+        service = "opentelemetry.proto.collector.logs.v1.LogsService"
+        handler = grpc.method_handlers_generic_handler(service, {"Export": grpc.unary_unary_rpc_method_handler(export)})
+        with ThreadPoolExecutor(2) as threads:
+            server = grpc.server(threads, handlers=[handler])
+            self.port = server.add_insecure_port("127.0.0.1:0")
+            server.start()
+            yield
+            server.stop(None).wait()
+
+    @contextmanager
+    def _http(self) -> Iterator[None]:
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.path == "/v1/logs"
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                collector.headers.append({name.lower(): value for name, value in self.headers.items()})
+                if collector.protocol == "http/json":
+                    request = json_format.ParseDict(with_protobuf_ids(json.loads(body)), ExportLogsServiceRequest())
+                    answer = json_format.MessageToJson(collector._answer(request)).encode()
+                else:
+                    answer = collector._answer(ExportLogsServiceRequest.FromString(body)).SerializeToString()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_: object) -> None: ...
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            self.port = server.server_port
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+            thread.start()
+            yield
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_collector_gets_them_at_the_endpoint_for_logs(protocol: str, tmp_path: Path) -> None:
+    """By the variables for logs, then the general ones; those for traces are of no concern."""
+    records = [
+        LogRecord(time_unix_nano=1, body=AnyValue(string_value=str(number)), trace_id=TRACE_ID, flags=1)
+        for number in range(3)
+    ]
+    batch = Batch(
+        Resource(attributes=[KeyValue(key="k", value=AnyValue(string_value="v"))]).SerializeToString(),
+        InstrumentationScope(name="logger").SerializeToString(),
+        [record.SerializeToString() for record in records],
+    )
+    collector, counted = Collector(protocol), []
+    with collector.running():
+        environ = {
+            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1",
+            "OTEL_EXPORTER_OTLP_HEADERS": "x-key=general",
+            "OTEL_EXPORTER_OTLP_LOGS_HEADERS": "x-key=of-logs",
+        }
+        plan = ShipPlan(("otlp",), str(tmp_path), 1, 1, 1, log_records=True)
+        said: list[str] = []
+        surroundings = Surroundings(
+            plan, {}, lambda _: None, lambda text, count: counted.append((text, count)), environ, said.append, LOGS
+        )
+        sink = otlp.make(surroundings)
+        sink.deliver([batch])
+        sink.close()
+    (request,) = collector.requests
+    (resource_logs,) = request.resource_logs
+    (scope_logs,) = resource_logs.scope_logs
+    assert resource_logs.resource.attributes[0].key == "k"
+    assert scope_logs.scope.name == "logger"
+    assert list(scope_logs.log_records) == records
+    assert collector.headers[0]["x-key"] == "of-logs"
+    refused = [(text, count) for text, count in counted if count]
+    assert len(refused) == 1
+    assert refused[0][0].startswith("{count} log records were refused by ")
+    assert refused[0][1] == 1
+    assert said == []

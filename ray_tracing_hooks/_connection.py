@@ -310,8 +310,9 @@ class Connection:
         places, problems = destinations(self._plan, self._environ)
         for problem in problems:
             report(problem)
+        what = "spans and log records" if self._plan.log_records else "spans"
         if places:
-            logger.info("ray_tracing_hooks: tracing is on, spans go to %s", ", ".join(places))
+            logger.info("ray_tracing_hooks: tracing is on, %s go to %s", what, ", ".join(places))
         else:
             logger.info("ray_tracing_hooks: tracing is on, spans wait in %s until they can be delivered", self._spool)
 

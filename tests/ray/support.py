@@ -68,6 +68,17 @@ def run_program(
     return Run(result, done.stdout, done.stderr, done.returncode)
 
 
+def logs_in_json() -> bool:
+    """Whether this Ray writes its logs as JSON, where a program asks for that. Old ones do not."""
+    import ray
+
+    try:
+        ray.LoggingConfig(encoding="JSON")
+    except ValueError:
+        return False
+    return True
+
+
 def spans_in(folder: Path) -> list[Span]:
     """Every span in the files of a folder."""
     return read(files([str(folder)]))[0] if folder.exists() else []

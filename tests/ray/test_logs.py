@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import Cluster
-from support import HOOK, by_name, run_program, spans_in
+from support import HOOK, by_name, logs_in_json, run_program, spans_in
 
 
 def driver_lines(stderr: str) -> list[dict[str, Any]]:
@@ -16,6 +17,7 @@ def driver_lines(stderr: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["filename"] == "saying.py"]
 
 
+@pytest.mark.skipif(not logs_in_json(), reason="this Ray does not write its logs as JSON")
 def test_rays_json_logs_say_the_span_that_they_were_written_in(cluster: Cluster) -> None:
     """Each line once, with nothing set for it: those of the driver, its threads and forked children, of tasks and of
     overlapping calls of an async actor. What the program says itself is left as it is.

@@ -169,6 +169,25 @@ def test_what_the_program_says_itself_wins(recorder: Recorder, kind: type[loggin
     assert say()[0] == "of the filter"
 
 
+def test_the_official_instrumentation_of_logging_says_the_same_beside_it(
+    recorder: Recorder, logger: logging.Logger, kept: Kept
+) -> None:
+    """By its own names."""
+    official = pytest.importorskip("opentelemetry.instrumentation.logging").LoggingInstrumentor()
+    before = logging.getLogRecordFactory()
+    official.instrument(inject_trace_context=True)
+    try:
+        with trace.use_span(begin(recorder)) as span:
+            logger.info("said")
+    finally:
+        official.uninstrument()
+    record = kept.records[0]
+    assert ids(record) == ids_of(span)
+    theirs = vars(record).get("otelTraceID"), vars(record).get("otelSpanID")
+    assert theirs == ids_of(span)[:2]
+    assert logging.getLogRecordFactory() is before
+
+
 def test_a_record_that_is_handled_in_another_thread_has_the_ids_of_its_own(
     recorder: Recorder, logger: logging.Logger, kept: Kept
 ) -> None:

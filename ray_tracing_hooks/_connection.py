@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from ray_tracing_hooks._ray.process import RayProcess
+    from ray_tracing_hooks._ray.rates import RateLimits
     from ray_tracing_hooks._record.recorder import Recorder
+    from ray_tracing_hooks._record.span import RecordedSpan
     from ray_tracing_hooks._settings import Settings
     from ray_tracing_hooks._ship.plan import ShipPlan
     from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -179,6 +181,7 @@ class Connection:
             include=self.settings.include,
             exclude=self.settings.exclude,
             internal=self.settings.internal,
+            rate_limits=self._rate_limits(patches),
         )
         for lost, patch, *callbacks in (
             ("the end of a driver is not noticed", driver.patch, on_disconnecting, on_disconnected),
@@ -209,6 +212,15 @@ class Connection:
         is_users = self.process.is_driver and not self.process.is_internal
         if is_users and self._spool is not None:
             self._begin_trace(environ)
+
+    def _rate_limits(self, patches: Patches) -> RateLimits | None:
+        if not self.settings.rate_limit:
+            return None
+        from ray_tracing_hooks._ray import rates  # noqa: PLC0415  asked for by few
+
+        limits = rates.RateLimits(self.settings.rate_limit)
+        rates.patch(patches, limits)
+        return limits
 
     def _targets(self) -> frozenset[str]:
         from ray_tracing_hooks._ship.destinations import otlp_targets  # noqa: PLC0415  needed by few programs
@@ -246,6 +258,9 @@ class Connection:
         from ray_tracing_hooks._record.span import RecordedSpan  # noqa: PLC0415
 
         root, self._root = self._root, None
+        if tracing.active is not None and tracing.active.rate_limits is not None:
+            caller = tracing.active.caller(context.Context())
+            self._tell_left_out(tracing.active.rate_limits, caller, root if isinstance(root, RecordedSpan) else None)
         if root is None:
             return
         error = getattr(sys, "last_value", None)
@@ -259,6 +274,14 @@ class Connection:
             tracing.active.recorder.fallback = None
         if trace.get_current_span() is root and self._before_root is not None:
             context.attach(self._before_root)
+
+    def _tell_left_out(self, limits: RateLimits, caller: bytes, root: RecordedSpan | None) -> None:
+        """Tell of the calls that were left out and that no span has told of."""
+        if root is not None and (rest := limits.claim(caller)):
+            root.set_attribute(names.RAY_LEFT_OUT, rest)
+        if self.process.is_driver and (untold := limits.untold()):
+            functions = ", ".join(f"{function} {number:,}" for function, number in sorted(untold.items()))
+            logger.info("ray_tracing_hooks: calls without spans (RAY_TRACING_RATE_LIMIT): %s", functions)
 
     def _sigterm(self) -> None:
         self._is_terminated = True

@@ -16,6 +16,7 @@ from ray_tracing_hooks._values import (
     NAMES,
     PATH,
     PATTERNS,
+    RATES,
     SECONDS,
     SIZE,
     URL,
@@ -122,6 +123,13 @@ class Settings:
     )
     exclude: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns on `module.function` and `Class.method`: these make no spans"
+    )
+    rate_limit: tuple[tuple[str, float], ...] = _setting(
+        RATES,
+        (),
+        "calls a second that make spans, of each function or method and in each process that calls it: a number, or "
+        "patterns as `Worker.process=10,*=1000`, of which the first that fits counts",
+        "no limit",
     )
     internal: bool = _setting(
         BOOLEAN, False, "spans for Ray's own tasks and actors too: of Ray Data, Serve, dashboards"

@@ -30,6 +30,7 @@ __all__ = [
     "RAY_FUNCTION",
     "RAY_GENERATOR_ITEMS",
     "RAY_JOB_ID",
+    "RAY_LEFT_OUT",
     "RAY_NAMESPACE",
     "RAY_NODE_ID",
     "RAY_NUM_RETURNS",
@@ -91,6 +92,7 @@ RAY_ENTRYPOINT = "ray.entrypoint"
 RAY_NAMESPACE = "ray.namespace"
 RAY_SUBMISSION_ID = "ray.submission_id"
 RAY_END_ESTIMATED = "ray.end_estimated"
+RAY_LEFT_OUT = "ray.left_out"
 
 ERROR_TYPE = "error.type"
 WORKER_DIED = "worker_died"
@@ -169,6 +171,13 @@ ATTRIBUTES = (
         "the class of the exception, not of Ray's wrapper around it; `worker_died` or `driver_died` where cut off",
     ),
     Attribute(RAY_END_ESTIMATED, "boolean", "what was cut off", "true: its process died, and the end is estimated"),
+    Attribute(
+        RAY_LEFT_OUT,
+        "int",
+        "calls, drivers",
+        "calls that made no spans because of `RAY_TRACING_RATE_LIMIT`: on a submission those of the same function that "
+        "the same caller made before it, since the last one that told; on an execution or a driver the rest of its own",
+    ),
     Attribute(RAY_ACTOR_NAME, "string", _OF_ACTORS, "the name of the actor, if it has one"),
     Attribute(RAY_PLACEMENT_GROUP_ID, "string", _OF_ACTORS, "the placement group that it is in, if it is in one"),
     Attribute(RAY_ASSIGNED_RESOURCES, "string", _OF_ACTORS, 'what it holds, as JSON: `{"CPU": 1.0}`, if anything'),

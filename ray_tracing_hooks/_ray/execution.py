@@ -193,7 +193,7 @@ def _carried(active: tracing.Tracing, carried: Carried, class_name: str, name: s
     trace_id, flags = recorder.decide(parent)
     template = active.template(CONSUMER, class_name, name, module)
     task_id = core_worker.get_current_task_id().binary()
-    if template is None or not flags & SAMPLED:
+    if template is None or carried.without_span or not flags & SAMPLED:
         return Context({**context, SPAN_KEY: unrecorded_span(parent), TASK_KEY: task_id}), None
     hex_id = task_id.hex().encode()
     first = TASK_ID + hex_id + caller_attribute(carried.parent_task_id)

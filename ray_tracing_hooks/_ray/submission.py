@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry import context as context_api
 from opentelemetry import propagate
@@ -19,6 +19,9 @@ from ray_tracing_hooks._record import carrier, ids, wire
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import SAMPLED, Template, after_id, before_id
 from ray_tracing_hooks._record.span import Parent, exception_attributes, qualified_name, summary
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._ray.rates import RateLimit
 
 _SPAN_AND_TASK = frozenset({SPAN_KEY, TASK_KEY})
 
@@ -37,6 +40,8 @@ class Called(NamedTuple):
     """Whether it makes an actor."""
     attributes: bytes = b""
     """What the span says of it besides the template, encoded."""
+    limit: RateLimit | None = None
+    """How many such calls a second make spans. With a limit ``inherits`` is False: its task has to be told."""
 
 
 class Around:
@@ -131,6 +136,13 @@ def begin(active: Tracing, describe: Callable[..., Called | None], *called: Any)
 
 def _carrying(active: Tracing, what: Called, around: Around) -> Submission | None:
     template, parent, flags = what.template, around.parent, around.flags
+    without_span = False
+    if what.limit is not None and around.sampled:
+        left_out = what.limit.take(around.caller)
+        if left_out < 0:
+            template, without_span = None, True
+        elif left_out:
+            what = what._replace(attributes=what.attributes + wire.attribute(names.RAY_LEFT_OUT, left_out))
     if template is not None:
         span_id = ids.new_span_id()
         if not around.sampled:
@@ -142,7 +154,14 @@ def _carrying(active: Tracing, what: Called, around: Around) -> Submission | Non
         return None
     start = _time_ns()
     carried = carrier.encode(
-        around.trace_id, span_id, flags, start, around.caller, around.headers, creation=what.creation
+        around.trace_id,
+        span_id,
+        flags,
+        start,
+        around.caller,
+        around.headers,
+        creation=what.creation,
+        without_span=without_span,
     )
     return Submission(active, what, template, around, start, span_id, carried)
 

@@ -28,6 +28,7 @@ from ray_tracing_hooks._record.recorder import SAMPLED, Recorder, Template
 from ray_tracing_hooks._record.span import Parent
 
 if TYPE_CHECKING:
+    from ray_tracing_hooks._ray.rates import RateLimit, RateLimits
     from ray_tracing_hooks._ray.submission import Around, Called
 
 INTERNAL, PRODUCER, CONSUMER = 1, 4, 5
@@ -71,6 +72,7 @@ class Tracing:
         include: Patterns on ``module.function`` or ``Class.method``; if there are any, nothing else makes spans.
         exclude: Patterns of what makes no span.
         internal: Whether tasks and actors of Ray's own make spans, those that ``include`` does not name.
+        rate_limits: How many calls a second make spans, if that is limited.
 
     Attributes:
         shares_job_trace: Whether all processes of this job know the trace of its driver's root span, so that calls in
@@ -89,6 +91,7 @@ class Tracing:
         include: Iterable[str] = (),
         exclude: Iterable[str] = (),
         internal: bool = False,
+        rate_limits: RateLimits | None = None,
     ) -> None:
         self.recorder = recorder
         self.process = process
@@ -96,6 +99,7 @@ class Tracing:
         self._include = tuple(include)
         self._exclude = tuple(exclude)
         self._internal = internal
+        self.rate_limits = rate_limits
         self._templates: dict[tuple[int, str, str, str], Template | None] = {}
         self.called: dict[tuple[Any, Any], Called | None] = {}
         """What is known of what this process has called: of tasks by the function's name and whether they inherit, of
@@ -169,6 +173,10 @@ class Tracing:
         except KeyError:
             made = self._templates[key] = self._make_template(*key)
             return made
+
+    def limit(self, template: Template | None) -> RateLimit | None:
+        """The limit on how many calls of this call site make spans."""
+        return None if self.rate_limits is None or template is None else self.rate_limits.of(template)
 
     def template_of_waiting(self, name: str) -> Template:
         """The template of a span around one of Ray's own functions, such as ``ray.get``."""

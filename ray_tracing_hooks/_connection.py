@@ -79,6 +79,7 @@ class Connection:
         self._plan = self._make_plan(exporters)
         self._spool = self._make_spool() if exporters else None
         self._writer: SpoolWriter | None = None
+        self._undecided: SpoolWriter | None = None
         self._recorder: Recorder | None = None
         self._instrument(environ, patches, lasting_patches, on_disconnecting, on_disconnected)
         # What fails from here on leaves a connection that records, and delivers at its end.
@@ -108,6 +109,9 @@ class Connection:
             jaeger_protocol=settings.jaeger_protocol,
             console_file=f"{log}-console.out",
             environment=digest(self._environ, exporters),
+            keep_errors=settings.keep_errors,
+            keep_slower=settings.keep_slower,
+            keep_wait=settings.keep_wait,
         )
 
     def _make_spool(self) -> str | None:
@@ -150,6 +154,7 @@ class Connection:
         from ray_tracing_hooks._record.limits import SpanLimits  # noqa: PLC0415
         from ray_tracing_hooks._record.recorder import Recorder  # noqa: PLC0415
         from ray_tracing_hooks._sdk import bridge, resource  # noqa: PLC0415
+        from ray_tracing_hooks._spool.layout import UNDECIDED  # noqa: PLC0415
         from ray_tracing_hooks._spool.writer import SpoolWriter, segment_bytes  # noqa: PLC0415
 
         limits = SpanLimits.from_environment(environ)
@@ -160,20 +165,33 @@ class Connection:
             sampler = from_sdk()
         parts = self.settings.ray if self._spool is not None else frozenset()
         known = resource.attributes(self.process.resource_attributes(), environ)
-        self._writer = SpoolWriter(
-            self._spool or os.devnull,
-            segment_bytes=segment_bytes(self.settings.spool_max_bytes),
-            on_problem=report,
-            watch=self._keep_shipped,
-            of_child=resource.of_child(known),
-        )
-        self._recorder = recorder = Recorder(
-            self._writer,
-            resource=wire.resource(known),
-            scope=wire.scope(names.SCOPE, known[names.DISTRO_VERSION]),
-            sampler=sampler,
-            limits=limits,
-        )
+        of_child = resource.of_child(known)
+
+        def recorder_of(writer: SpoolWriter) -> Recorder:
+            return Recorder(
+                writer,
+                resource=wire.resource(known),
+                scope=wire.scope(names.SCOPE, known[names.DISTRO_VERSION]),
+                sampler=sampler,
+                limits=limits,
+            )
+
+        def spool_writer(folder: str, cap: int) -> SpoolWriter:
+            return SpoolWriter(
+                folder,
+                segment_bytes=segment_bytes(cap),
+                on_problem=report,
+                watch=self._keep_shipped,
+                of_child=of_child,
+            )
+
+        cap = self.settings.spool_max_bytes
+        self._writer = spool_writer(self._spool or os.devnull, cap)
+        self._recorder = recorder = recorder_of(self._writer)
+        if self._plan.keeps and self._spool is not None:
+            # In smaller segments, since what is kept is read again.
+            self._undecided = spool_writer(os.path.join(self._spool, UNDECIDED), cap // 16)
+            recorder.undecided = recorder_of(self._undecided)
         tracing.active = tracing.Tracing(
             recorder,
             self.process,
@@ -204,7 +222,7 @@ class Connection:
         for patch in (signatures.patch, shortcuts.patch):  # without them calls are slower, and nothing is lost
             in_place(patch, patches)
         if self._spool is not None:
-            bridge.install(recorder, self._writer, known, lasting_patches, self._targets)
+            bridge.install(recorder, self._writer, known, lasting_patches, self._targets, self._undecided)
             if self.settings.instrument:
                 from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
 
@@ -335,9 +353,9 @@ class Connection:
 
         tracing.active = None
         self._put_sigterm_back()
-        if self._writer is None or self._spool is None:
+        if self._spool is None:
             return
-        self._writer.close()
+        self._close_writers()
         if self.process.is_driver:
             self._flush(until_writers_end=False)
 
@@ -358,23 +376,34 @@ class Connection:
 
         tracing.active = None
         self._put_sigterm_back()
-        if self._writer is None or self._spool is None:
+        if self._spool is None:
             return
-        self._writer.close()
+        self._close_writers()
         if self.process.is_driver:
             self._flush(until_writers_end=self.process.owns_cluster)
             atexit.register(self._flush_late_spans)
 
     def _flush_late_spans(self) -> None:
-        assert self._writer is not None
         assert self._spool is not None
-        if self._writer.is_open:
-            self._writer.close()
+        if self._close_writers():
             with guarded("delivering the last spans of this driver"):
                 self._flush(until_writers_end=False)
         # The shipper leaves the folder to a process that may still write into it.
-        with contextlib.suppress(OSError):
-            os.rmdir(self._spool)
+        for folder in reversed(self._folders_of_spool()):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+    def _close_writers(self) -> bool:
+        """Let go of the spool; whether there was something to let go of."""
+        writers = [writer for writer in (self._writer, self._undecided) if writer is not None]
+        was_open = any(writer.is_open for writer in writers)
+        for writer in writers:
+            writer.close()
+        return was_open
+
+    def _folders_of_spool(self) -> list[str]:
+        assert self._spool is not None
+        return [self._spool] + ([self._undecided.directory] if self._undecided is not None else [])
 
     def _flush(self, *, until_writers_end: bool) -> None:
         """Wait for delivery. All flushes of a connection together take no longer than the setting allows."""
@@ -383,17 +412,22 @@ class Connection:
         from ray_tracing_hooks._spool.reader import segments  # noqa: PLC0415
 
         assert self._spool is not None
+        folders = self._folders_of_spool()
+
+        def is_empty() -> bool:
+            return not any(map(segments, folders))
+
         deadline = time.monotonic() + self._flush_left
-        if self._flush_left <= 0 or not segments(self._spool):
+        if self._flush_left <= 0 or is_empty():
             return
         ensure_running(self._spool, self._plan, self._environ)
         result = flush(self._spool, self._flush_left, until_writers_end=until_writers_end)
-        if not result.running and segments(self._spool):
+        if not result.running and not is_empty():
             # The one that ran was about to end; another takes its place.
             ensure_running(self._spool, self._plan, self._environ)
             result = flush(self._spool, max(0.0, deadline - time.monotonic()), until_writers_end=until_writers_end)
         self._flush_left = deadline - time.monotonic()
-        if not result.running and not segments(self._spool):
+        if not result.running and is_empty():
             return
         for text in (*result.problems, *result.waiting):
             report(text)

@@ -134,6 +134,17 @@ class Settings:
     internal: bool = _setting(
         BOOLEAN, False, "spans for Ray's own tasks and actors too: of Ray Data, Serve, dashboards"
     )
+    keep_errors: bool = _setting(
+        BOOLEAN, False, "of traces that are not sampled, keep those in which something fails, on the node where it does"
+    )
+    keep_slower: float | None = _setting(
+        SECONDS,
+        None,
+        "the same for those with a task, method or root span (not a driver's) of this many seconds or more",
+    )
+    keep_wait: float = _setting(
+        SECONDS, 30.0, "seconds without news after which a trace that is not kept is dropped, if nothing of it is open"
+    )
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of going on without it")
 

@@ -30,6 +30,7 @@ __all__ = [
     "RAY_FUNCTION",
     "RAY_GENERATOR_ITEMS",
     "RAY_JOB_ID",
+    "RAY_KEPT",
     "RAY_LEFT_OUT",
     "RAY_NAMESPACE",
     "RAY_NODE_ID",
@@ -93,6 +94,7 @@ RAY_NAMESPACE = "ray.namespace"
 RAY_SUBMISSION_ID = "ray.submission_id"
 RAY_END_ESTIMATED = "ray.end_estimated"
 RAY_LEFT_OUT = "ray.left_out"
+RAY_KEPT = "ray.kept"
 
 ERROR_TYPE = "error.type"
 WORKER_DIED = "worker_died"
@@ -177,6 +179,12 @@ ATTRIBUTES = (
         "calls, drivers",
         "calls that made no spans because of `RAY_TRACING_RATE_LIMIT`: on a submission those of the same function that "
         "the same caller made before it, since the last one that told; on an execution or a driver the rest of its own",
+    ),
+    Attribute(
+        RAY_KEPT,
+        "string",
+        "all of a trace that was not sampled",
+        "why its node kept it: `error` or `slow`. Such spans are no sample: by their number nothing can be estimated",
     ),
     Attribute(RAY_ACTOR_NAME, "string", _OF_ACTORS, "the name of the actor, if it has one"),
     Attribute(RAY_PLACEMENT_GROUP_ID, "string", _OF_ACTORS, "the placement group that it is in, if it is in one"),

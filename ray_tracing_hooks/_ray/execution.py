@@ -193,7 +193,8 @@ def _carried(active: tracing.Tracing, carried: Carried, class_name: str, name: s
     trace_id, flags = recorder.decide(parent)
     template = active.template(CONSUMER, class_name, name, module)
     task_id = core_worker.get_current_task_id().binary()
-    if template is None or carried.without_span or not flags & SAMPLED:
+    recording = recorder if flags & SAMPLED else recorder.undecided
+    if recording is None or template is None or carried.without_span:
         return Context({**context, SPAN_KEY: unrecorded_span(parent), TASK_KEY: task_id}), None
     hex_id = task_id.hex().encode()
     first = TASK_ID + hex_id + caller_attribute(carried.parent_task_id)
@@ -202,7 +203,7 @@ def _carried(active: tracing.Tracing, carried: Carried, class_name: str, name: s
     first += _submit_time(carried.submit_time_ns)
     if attempt := core_worker.get_current_task_attempt_number():
         first += wire.attribute(names.RAY_ATTEMPT, attempt)
-    span = recorder.start(template, trace_id, flags, parent, first)
+    span = recording.start(template, trace_id, flags, parent, first)
     return Context({**context, SPAN_KEY: span, TASK_KEY: task_id}), span
 
 

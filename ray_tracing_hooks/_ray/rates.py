@@ -30,6 +30,17 @@ _MOST_CALLERS = 10_000
 
 _monotonic_ns = time.monotonic_ns
 
+_lock = threading.RLock()
+"""One that can be taken again: a signal handler may make calls too."""
+
+
+def _renew_lock() -> None:
+    global _lock  # noqa: PLW0603 - another thread may have held the old one when this process was forked
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
 
 class RateLimits:
     """The limits of this process, and what they have left out that no span has told yet.
@@ -41,9 +52,7 @@ class RateLimits:
     def __init__(self, rates: Sequence[tuple[str, float]]) -> None:
         self._rates = tuple(rates)
         self._limits: dict[Template, RateLimit | None] = {}
-        self._lock = threading.RLock()  # a signal handler may make calls too
         self.left_out: dict[bytes, dict[RateLimit, int]] = {}
-        os.register_at_fork(after_in_child=self._renew_lock)
 
     def of(self, template: Template) -> RateLimit | None:
         """The limit of one call site, if it has one."""
@@ -56,7 +65,7 @@ class RateLimits:
 
     def leave_out(self, limit: RateLimit, caller: bytes) -> None:
         """One more call of ``caller`` that makes no span."""
-        with self._lock:
+        with _lock:
             if caller not in self.left_out and len(self.left_out) >= _MOST_CALLERS:
                 caller = b""
             of_caller = self.left_out.setdefault(caller, {})
@@ -64,7 +73,7 @@ class RateLimits:
 
     def claim(self, caller: bytes, limit: RateLimit | None = None) -> int:
         """How many calls of ``caller`` were left out and not told: of one call site, or of all. Whoever asks tells."""
-        with self._lock:
+        with _lock:
             of_caller = self.left_out.pop(caller, None)
             if of_caller is None:
                 return 0
@@ -78,14 +87,11 @@ class RateLimits:
     def untold(self) -> dict[str, int]:
         """What nobody has told, by function."""
         found: dict[str, int] = {}
-        with self._lock:
+        with _lock:
             for caller in list(self.left_out):
                 for limit, count in self.left_out.pop(caller).items():
                     found[limit.function] = found.get(limit.function, 0) + count
         return found
-
-    def _renew_lock(self) -> None:
-        self._lock = threading.RLock()
 
 
 class RateLimit:

@@ -17,7 +17,7 @@ from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.tracing import ACTOR_ID, SPAN_KEY, TASK_ID, TASK_KEY, Tracing, caller_attribute
 from ray_tracing_hooks._record import carrier, ids, wire
 from ray_tracing_hooks._record.current import get_current
-from ray_tracing_hooks._record.recorder import SAMPLED, Template, after_id, before_id
+from ray_tracing_hooks._record.recorder import Template, after_id, before_id
 from ray_tracing_hooks._record.span import Parent, exception_attributes, qualified_name, summary
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Around:
         "mask",
         "of_caller",
         "parent",
-        "sampled",
+        "recorder",
         "sampler",
         "trace_id",
     )
@@ -69,7 +69,7 @@ class Around:
         self.context, self.sampler, self.fallback = context, recorder.sampler, recorder.fallback
         self.parent = parent = recorder.parent(context)
         self.trace_id, self.flags = recorder.decide(parent)
-        self.sampled = bool(self.flags & SAMPLED)
+        self.recorder = recorder.of(self.flags)
         self.headers = _headers(active, context, parent)
         self.caller = active.caller(context)
         job = active.job_trace
@@ -127,17 +127,17 @@ def begin(active: Tracing, describe: Callable[..., Called | None], *called: Any)
             around = _look_around(active, context)
         template = what.template
         if around.inherits and what.inherits and template is not None:
-            return Submission(active, what, template, around, _time_ns(), b"", None) if around.sampled else None
-        return _carrying(active, what, around)
+            return Submission(what, template, around, _time_ns(), b"", None) if around.recorder is not None else None
+        return _carrying(what, around)
     except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
         failed("tracing a call", error)
         return None
 
 
-def _carrying(active: Tracing, what: Called, around: Around) -> Submission | None:
+def _carrying(what: Called, around: Around) -> Submission | None:
     template, parent, flags = what.template, around.parent, around.flags
     without_span = False
-    if what.limit is not None and around.sampled:
+    if what.limit is not None and around.recorder is not None:
         left_out = what.limit.take(around.caller)
         if left_out < 0:
             template, without_span = None, True
@@ -145,7 +145,7 @@ def _carrying(active: Tracing, what: Called, around: Around) -> Submission | Non
             what = what._replace(attributes=what.attributes + wire.attribute(names.RAY_LEFT_OUT, left_out))
     if template is not None:
         span_id = ids.new_span_id()
-        if not around.sampled:
+        if around.recorder is None:
             template = None
     elif parent is not None:
         # No span here: the work continues the trace of the span around the call.
@@ -163,7 +163,7 @@ def _carrying(active: Tracing, what: Called, around: Around) -> Submission | Non
         creation=what.creation,
         without_span=without_span,
     )
-    return Submission(active, what, template, around, start, span_id, carried)
+    return Submission(what, template, around, start, span_id, carried)
 
 
 class Submission:
@@ -173,11 +173,10 @@ class Submission:
         carried: The argument that the call takes along, or None if its worker knows the context.
     """
 
-    __slots__ = ("_active", "_around", "_called", "_span_id", "_start", "_template", "carried")
+    __slots__ = ("_around", "_called", "_span_id", "_start", "_template", "carried")
 
     def __init__(
         self,
-        active: Tracing,
         called: Called,
         template: Template | None,
         around: Around,
@@ -185,7 +184,6 @@ class Submission:
         span_id: bytes,
         carried: bytes | None,
     ) -> None:
-        self._active = active
         self._called = called
         # None where there is no span.
         self._template = template
@@ -233,7 +231,8 @@ class Submission:
     def _write(self, template: Template, additions: bytes) -> None:
         around = self._around
         identity = around.before + (self._span_id or ids.new_span_id()) + around.after
-        self._active.recorder.record(template, identity, self._start, _time_ns(), additions)
+        if around.recorder is not None:
+            around.recorder.record(template, identity, self._start, _time_ns(), additions)
 
 
 def task_of(result: Any) -> bytes:

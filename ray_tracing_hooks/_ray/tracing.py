@@ -24,7 +24,7 @@ from ray_tracing_hooks._ray.cluster import JobTrace
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._record import ids, wire
 from ray_tracing_hooks._record.carrier import Carried
-from ray_tracing_hooks._record.recorder import SAMPLED, Recorder, Template
+from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import Parent
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Tracing:
     Attributes:
         shares_job_trace: Whether all processes of this job know the trace of its driver's root span, so that calls in
             it need not carry their context.
-        job_trace: In a driver that trace, once its workers can know it. In a worker the same if it is not sampled:
+        job_trace: In a driver that trace, once its workers can know it. In a worker the same if it is not recorded:
             else what it calls has to be told who the caller is.
         only_standard_headers: Whether the propagators are those of the W3C, which say nothing but what they are given.
     """
@@ -138,7 +138,7 @@ class Tracing:
                 if time.monotonic() >= self._ask_again_at:
                     self._ask_again_at = time.monotonic() + _ASK_SECONDS
                     self._inherited = cluster.published(self.own_job()) if self.shares_job_trace else None
-                    if self._inherited is not None and not self._inherited.flags & SAMPLED:
+                    if self._inherited is not None and self.recorder.of(self._inherited.flags) is None:
                         self.job_trace = self._inherited
                     self._knows_inherited, self._ask_again_at = True, math.inf
         return self._inherited
@@ -228,14 +228,15 @@ class Tracing:
         recorder = self.recorder
         parent = recorder.parent(context)
         trace_id, flags = recorder.decide(parent)
-        if not flags & SAMPLED:
+        recording = recorder.of(flags)
+        if recording is None:
             # Not recorded, but known: what happens in this driver is not sampled either.
             state = parent.trace_state if parent is not None else None
             recorder.fallback = Parent(trace_id, ids.new_span_id(), flags, state, remote=False)
             return unrecorded_span(recorder.fallback)
         attributes = {**self.whereabouts(), names.RAY_TASK_ID: self._driver_task_id.hex(), **(attributes or {})}
         template = Template(names.driver_name(script), INTERNAL, attributes)
-        span = recorder.start(template, trace_id, flags, parent)
+        span = recording.start(template, trace_id, flags, parent)
         recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)
         return span
 

@@ -24,6 +24,7 @@ WITHOUT_SPAN = 0x04
 
 _LAYOUT = struct.Struct("<BB16s8sQ24s")
 _NO_TASK = bytes(24)
+_NOT_OPTIONAL = ~(HEADERS | WITHOUT_SPAN | 0x01)
 
 
 class Carried(NamedTuple):
@@ -76,13 +77,12 @@ def decode(argument: bytes) -> Carried:
         form, flags, trace_id, span_id, submit_time_ns, parent_task_id = _LAYOUT.unpack_from(argument)
     except struct.error as error:
         raise ValueError(str(error)) from None
-    if form & ~(HEADERS | WITHOUT_SPAN | 0x01) != CALL:
+    if form & _NOT_OPTIONAL != CALL:
         raise ValueError(f"unknown form {form:#x}")
     headers = unpack_headers(argument[_LAYOUT.size :]) if form & HEADERS else {}
     if parent_task_id == _NO_TASK:
         parent_task_id = b""
-    without_span = bool(form & WITHOUT_SPAN)
-    return Carried(without_span, flags, trace_id, span_id, submit_time_ns, parent_task_id, headers)
+    return Carried(bool(form & WITHOUT_SPAN), flags, trace_id, span_id, submit_time_ns, parent_task_id, headers)
 
 
 def pack_headers(headers: dict[str, str]) -> bytes:

@@ -270,14 +270,18 @@ class Sifter:
         try:
             for _ in self._reader.follow(self.look):
                 if self._bytes >= _PORTION_BYTES:
+                    self._collect = self._to_collect()
                     self._publish()
                 if time.monotonic() > until:
                     return False
         finally:
-            # Whatever stands there before this is to be collected, and what comes after it is kept when it is read.
-            found = set().union(*(self._traces[trace_id].segments for trace_id in self._collecting))
-            self._collect = [(segment, self._read.get(segment, 0)) for segment in sorted(found, reverse=True)]
+            self._collect = self._to_collect()
         return True
+
+    def _to_collect(self) -> list[tuple[str, int]]:
+        """Where there is something of the traces that are just being kept; what comes later is kept when it is read."""
+        found = set().union(*(self._traces[trace_id].segments for trace_id in self._collecting))
+        return [(segment, self._read.get(segment, 0)) for segment in sorted(found, reverse=True)]
 
     def _collected(self, until: float) -> bool:
         while self._collect:

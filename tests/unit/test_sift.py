@@ -269,6 +269,41 @@ def test_a_shipper_that_is_killed_while_it_collects_a_long_trace_goes_on(
     assert sorted(number(span.span_id) for span in spool.kept) == list(range(1, 501))
 
 
+def test_a_shipper_that_is_killed_while_it_reads_goes_on(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What belongs to a trace that is just being kept is collected by the next one, if it was not by this one."""
+    sifter = spool.sifter()
+    spool.end(1, 1, failed=True)
+    spool.turn(sifter)
+    for each in range(2, 100):
+        spool.end(2, each)
+        spool.end(1, each)
+        if each == 50:
+            spool.end(2, 1, failed=True)
+    monkeypatch.setattr(sift, "_PORTION_BYTES", 1000)
+    publish = Sifter._publish
+    published = 0
+
+    def publish_and_die(self: Sifter) -> None:
+        nonlocal published
+        publish(self)
+        published += 1
+        if published % 2 == 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Sifter, "_publish", publish_and_die)
+    killed = 0
+    while sifter.behind or not killed:
+        try:
+            sifter.turn(hurry=True, final=False)
+        except KeyboardInterrupt:
+            killed += 1
+            sifter = spool.sifter()
+    assert killed > 1
+    spool.delivered()
+    kept = Counter((number(span.trace_id), number(span.span_id)) for span in spool.kept)
+    assert kept == Counter((trace, each) for trace in (1, 2) for each in range(1, 100))
+
+
 def test_what_waits_takes_no_more_than_its_share(spool: Spool) -> None:
     """The oldest go, and that is told."""
     spool.plan = spool.plan._replace(spool_max_bytes=100_000)

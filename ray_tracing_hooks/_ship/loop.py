@@ -462,12 +462,10 @@ class Shipper:
         self._unlink(os.path.join(self._within, WAKE))
         for line in self._heard():
             self._take_request(line)
-        drained = not self._everything(self._folder.look(set())).processes
+        drained = (self._sifter is None or self._sifter.clean_up()) and not self._folder.look(set()).processes
         for request in self._requests:
             self._send(request.answer, [], done=drained)
         with contextlib.suppress(OSError):
-            if self._sifter is not None:
-                self._sifter.clean_up()
             for name in os.listdir(self._within):
                 state = name in {PLAN, NEWS} or name.startswith(("progress-", "flush-", ".replay-"))
                 if drained and state:

@@ -45,7 +45,7 @@ from ray_tracing_hooks._spool.layout import (
     UNDECIDED,
     segment_name,
 )
-from ray_tracing_hooks._spool.reader import Record, SegmentReader, count_spans
+from ray_tracing_hooks._spool.reader import Record, SegmentReader, count_spans, segments
 from ray_tracing_hooks._spool.writer import frame
 
 PROGRESS = "sifted.json"
@@ -158,13 +158,16 @@ class Sifter:
         self._expire(final=final)
         self._remove()
 
-    def clean_up(self) -> None:
-        """Remove our files where nothing waits any more, and log what became of it all."""
+    def clean_up(self) -> bool:
+        """Remove our files if nothing waits any more, and log what became of it all; whether nothing does."""
         self._log()
-        with contextlib.suppress(FileNotFoundError):
-            os.rmdir(self._folder.path)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(self._within, PROGRESS))
+        if segments(self._folder.path):
+            return False
+        # Not the folder where somebody is just making a segment.
+        for remove, path in ((os.unlink, os.path.join(self._within, PROGRESS)), (os.rmdir, self._folder.path)):
+            with contextlib.suppress(OSError):
+                remove(path)
+        return True
 
     # What the reader finds.
 

@@ -184,7 +184,7 @@ def test_when_nobody_writes_any_more_what_is_left_is_dropped(spool: Spool) -> No
     assert spool.turn(sifter, final=True) == [(2, 1)]
     spool.turn(sifter, final=True)
     assert spool.waiting() == 0
-    sifter.clean_up()
+    assert sifter.clean_up()
     assert sorted(os.listdir(spool.folder)) == [path.name for path in spool.folder.glob("0-*.spool")]
 
 

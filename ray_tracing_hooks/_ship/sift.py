@@ -21,10 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ray_tracing_hooks import names
 from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._formats import wire
-from ray_tracing_hooks._formats.wire import FormatError, fields
 from ray_tracing_hooks._private import open_file, read_file
 from ray_tracing_hooks._ship.aside import Aside
 from ray_tracing_hooks._ship.files import write_atomically
@@ -32,25 +29,18 @@ from ray_tracing_hooks._ship.folder import Folder, Look, Segment
 from ray_tracing_hooks._ship.follow import Follower, Opening, Position, Scope
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._ship.reasons import ERROR, SLOW, attribute, reason_of
+from ray_tracing_hooks._ship.segments import encoded, spans_of
 from ray_tracing_hooks._spool.layout import (
-    MAGIC,
-    RESOURCE,
-    SCOPE,
     SPAN,
-    SPAN_ID,
     START,
     TRACE_ID,
-    TWO_U16,
-    U16,
     UNDECIDED,
     segment_name,
 )
-from ray_tracing_hooks._spool.reader import Record, SegmentReader, count_spans, segments
-from ray_tracing_hooks._spool.writer import frame
+from ray_tracing_hooks._spool.reader import Record, count_spans, segments
 
 PROGRESS = "sifted.json"
-
-ERROR, SLOW = "error", "slow"
 
 _KEPT_BY = "0-"
 """What the names of our segments begin with, where others have the pid of their process."""
@@ -66,16 +56,6 @@ _EXPIRE_SECONDS = 0.5
 _MOST_TRACES = 100_000
 _SHARE = 4
 """The part of the spool's cap that undecided spans may take."""
-
-_PARENT, _NAME, _KIND, _START, _END, _STATUS = 0x22, 0x2A, 0x30, 0x39, 0x41, 0x7A
-_CODE = 0x18
-"""Tags of a span, and of its status."""
-
-_CONSUMER, _FAILED = 5, 2
-_CONSUMER_SOMEWHERE, _FAILED_SOMEWHERE = bytes((_KIND, _CONSUMER)), bytes((_CODE, _FAILED))
-_AFTER_IDS = SPAN_ID.stop
-"""Where the parent stands in a span that has one, unless it has a trace state too."""
-_DRIVER = names.driver_name("").encode()
 
 
 class _Trace:
@@ -214,44 +194,12 @@ class Sifter:
         return trace
 
     def _decide(self, trace_id: bytes, trace: _Trace, span: bytes) -> None:
-        if reason := self._reason(span):
+        asked = self._plan
+        if reason := reason_of(span, keep_errors=asked.keep_errors, slower=asked.keep_slower):
             trace.reason = reason
             self._collecting.add(trace_id)
             self._release(trace)
             self._count(reason, 1)
-
-    def _reason(self, span: bytes) -> str:
-        """Why the trace of this span is to be kept; empty if it is not because of this one."""
-        keep_errors, slower = self._plan.keep_errors, self._plan.keep_slower
-        # Most spans need not be taken apart.
-        may_have_failed = keep_errors and _FAILED_SOMEWHERE in span
-        may_be_slow = slower is not None and (_CONSUMER_SOMEWHERE in span or span[_AFTER_IDS] != _PARENT)
-        if not may_have_failed and not may_be_slow:
-            return ""
-        kind = start = end = 0
-        name = b""
-        is_root, failed = True, False
-        try:
-            for tag, value in fields(span):
-                if tag == _KIND:
-                    kind = value
-                elif tag == _START:
-                    start = int.from_bytes(value, "little")
-                elif tag == _END:
-                    end = int.from_bytes(value, "little")
-                elif tag == _NAME:
-                    name = value
-                elif tag == _PARENT:
-                    is_root = False
-                elif tag == _STATUS:
-                    failed = any(part == (_CODE, _FAILED) for part in fields(value))
-        except FormatError:
-            return ""
-        if failed and keep_errors:
-            return ERROR
-        # A driver lasts as long as its program.
-        is_call = kind == _CONSUMER or (is_root and not name.endswith(_DRIVER))
-        return SLOW if slower is not None and is_call and end - start >= slower * 1e9 else ""
 
     def _release(self, trace: _Trace) -> None:
         """Nothing of this trace waits any more."""
@@ -263,7 +211,7 @@ class Sifter:
                 self._waiting[segment] -= 1
 
     def _keep(self, scope: Scope, span: bytes, reason: str) -> None:
-        kept = span + _attribute(reason)
+        kept = span + attribute(reason)
         self._portion.setdefault(scope, []).append(kept)
         self._bytes += len(kept)
 
@@ -289,7 +237,7 @@ class Sifter:
     def _collected(self, until: float) -> bool:
         while self._collect:
             segment, end = self._collect.pop()
-            for scope, span in _spans(os.path.join(self._folder.path, segment), end, self._collecting):
+            for scope, span in spans_of(os.path.join(self._folder.path, segment), end, self._collecting):
                 self._keep(scope, span, self._traces[span[TRACE_ID]].reason)
             if self._bytes >= _PORTION_BYTES:
                 self._publish()
@@ -306,7 +254,7 @@ class Sifter:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(unseen)
         with open(open_file(unseen, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-            file.write(_encoded(self._portion))
+            file.write(encoded(self._portion))
         self._store(name)
         self._sequence += 1
         self._count("kept", sum(map(len, self._portion.values())))
@@ -429,7 +377,11 @@ class Sifter:
             kept = {bytes.fromhex(trace_id): _Trace(str(reason)) for trace_id, reason in dict(found["kept"]).items()}
             collecting = set(map(bytes.fromhex, found["collecting"]))
             collect = [(str(segment), int(end)) for segment, end in found["collect"]]
-            known = {str(segment): int(offset) for segment, offset in found["read"].items()}
+            known = {
+                str(segment): int(offset)
+                for segment, offset in found["read"].items()
+                if os.path.lexists(os.path.join(self._folder.path, segment))
+            }
             closed = frozenset(map(str, found["closed"]))
         except FileNotFoundError:
             pass
@@ -495,46 +447,3 @@ class _Reader(Follower):
         # Nothing to be delivered, but a moment to stop at.
         if at_least:
             yield []
-
-
-def _spans(path: str, end: int, traces: set[bytes]) -> list[tuple[Scope, bytes]]:
-    """The spans of these traces that stand in a segment before this offset. None, if the segment is gone."""
-    resources: dict[int, bytes] = {}
-    scopes: dict[int, Scope] = {}
-    found = []
-    with contextlib.suppress(FileNotFoundError):
-        for kind, payload, offset in SegmentReader(path).read(final=True):
-            if offset >= end:
-                break
-            if kind == SPAN and payload[4:20] in traces:
-                if (scope := scopes.get(payload[0] | payload[1] << 8)) is not None:
-                    found.append((scope, payload[2:]))
-            elif kind == RESOURCE and len(payload) >= 2:
-                resources[U16.unpack_from(payload)[0]] = payload[2:]
-            elif kind == SCOPE and len(payload) >= 4:
-                number, resource = TWO_U16.unpack_from(payload)
-                scopes[number] = Scope(resources.get(resource, b""), payload[4:])
-    return found
-
-
-def _encoded(portion: dict[Scope, list[bytes]]) -> bytes:
-    """A segment of these spans."""
-    out = [MAGIC]
-    resources: dict[bytes, int] = {}
-    scopes: dict[tuple[int, bytes], int] = {}
-    for scope, spans in portion.items():
-        if scope.resource not in resources:
-            resources[scope.resource] = len(resources)
-            out.append(frame(RESOURCE, U16.pack(resources[scope.resource]) + scope.resource))
-        key = resources[scope.resource], scope.scope
-        if key not in scopes:
-            scopes[key] = len(scopes)
-            out.append(frame(SCOPE, TWO_U16.pack(scopes[key], key[0]) + scope.scope))
-        prefix = U16.pack(scopes[key])
-        out += [frame(SPAN, prefix + span) for span in spans]
-    return b"".join(out)
-
-
-def _attribute(reason: str) -> bytes:
-    value = wire.field(0x0A, reason.encode())
-    return wire.field(0x4A, wire.field(0x0A, names.RAY_KEPT.encode()) + wire.field(0x12, value))

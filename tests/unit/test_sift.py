@@ -339,3 +339,11 @@ def test_a_full_disk_puts_keeping_off(spool: Spool, monkeypatch: pytest.MonkeyPa
 def test_the_tree_of_a_spool_does_not_show_what_is_undecided(spool: Spool) -> None:
     spool.end(1, 1)
     assert files([str(spool.folder)]) == []
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x22", b"\x7a\x02\x18\x02\x39", b"\x7a\x02\x18\xff"])
+def test_a_span_that_makes_no_sense_is_no_reason(spool: Spool, rest: bytes) -> None:
+    sifter = spool.sifter()
+    spool.writer.span(bytes(2), head(1, 1)[:28] + rest)
+    spool.end(2, 1, failed=True)
+    assert spool.turn(sifter) == [(2, 1)]

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from ray_tracing_hooks._ray.process import RayProcess
+    from ray_tracing_hooks._ray.rates import RateLimits
     from ray_tracing_hooks._record.arguments import Redactor
     from ray_tracing_hooks._record.recorder import Recorder
+    from ray_tracing_hooks._record.span import RecordedSpan
     from ray_tracing_hooks._settings import Settings
     from ray_tracing_hooks._ship.plan import ShipPlan
     from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -79,6 +81,7 @@ class Connection:
         self._plan = self._make_plan(exporters)
         self._spool = self._make_spool() if exporters else None
         self._writer: SpoolWriter | None = None
+        self._undecided: SpoolWriter | None = None
         self._recorder: Recorder | None = None
         self._instrument(environ, patches, lasting_patches, on_disconnecting, on_disconnected)
         # What fails from here on leaves a connection that records, and delivers at its end.
@@ -109,6 +112,9 @@ class Connection:
             console_file=f"{log}-console.out",
             environment=digest(self._environ, exporters),
             log_records="otlp" in settings.logs and not {"local", "otlp"}.isdisjoint(exporters),
+            keep_errors=settings.keep_errors,
+            keep_slower=settings.keep_slower,
+            keep_wait=settings.keep_wait,
         )
 
     def _make_spool(self) -> str | None:
@@ -152,6 +158,7 @@ class Connection:
         from ray_tracing_hooks._record.limits import SpanLimits  # noqa: PLC0415
         from ray_tracing_hooks._record.recorder import Recorder  # noqa: PLC0415
         from ray_tracing_hooks._sdk import bridge, resource  # noqa: PLC0415
+        from ray_tracing_hooks._spool.layout import UNDECIDED  # noqa: PLC0415
         from ray_tracing_hooks._spool.writer import SpoolWriter, segment_bytes  # noqa: PLC0415
 
         limits = SpanLimits.from_environment(environ)
@@ -162,21 +169,34 @@ class Connection:
             sampler = from_sdk()
         parts = self.settings.ray if self._spool is not None else frozenset()
         known = resource.attributes(self.process.resource_attributes(), environ)
-        self._writer = SpoolWriter(
-            self._spool or os.devnull,
-            segment_bytes=segment_bytes(self.settings.spool_max_bytes),
-            on_problem=report,
-            watch=self._keep_shipped,
-            of_child=resource.of_child(known),
-        )
+        of_child = resource.of_child(known)
         encoded = wire.resource(known)
-        self._recorder = recorder = Recorder(
-            self._writer,
-            resource=encoded,
-            scope=wire.scope(names.SCOPE, known[names.DISTRO_VERSION]),
-            sampler=sampler,
-            limits=limits,
-        )
+
+        def recorder_of(writer: SpoolWriter) -> Recorder:
+            return Recorder(
+                writer,
+                resource=encoded,
+                scope=wire.scope(names.SCOPE, known[names.DISTRO_VERSION]),
+                sampler=sampler,
+                limits=limits,
+            )
+
+        def spool_writer(folder: str, cap: int) -> SpoolWriter:
+            return SpoolWriter(
+                folder,
+                segment_bytes=segment_bytes(cap),
+                on_problem=report,
+                watch=self._keep_shipped,
+                of_child=of_child,
+            )
+
+        cap = self.settings.spool_max_bytes
+        self._writer = spool_writer(self._spool or os.devnull, cap)
+        self._recorder = recorder = recorder_of(self._writer)
+        if self._plan.keeps and self._spool is not None:
+            # In smaller segments, since what is kept is read again.
+            self._undecided = spool_writer(os.path.join(self._spool, UNDECIDED), cap // 16)
+            recorder.undecided = recorder_of(self._undecided)
         tracing.active = tracing.Tracing(
             recorder,
             self.process,
@@ -185,6 +205,7 @@ class Connection:
             exclude=self.settings.exclude,
             internal=self.settings.internal,
             redactor=_redactor(self.settings),
+            rate_limits=self._rate_limits(patches),
         )
         for lost, patch, *callbacks in (
             ("the end of a driver is not noticed", driver.patch, on_disconnecting, on_disconnected),
@@ -208,7 +229,7 @@ class Connection:
         for patch in (signatures.patch, shortcuts.patch, resources.patch):
             in_place(patch, patches)
         if self._spool is not None:
-            bridge.install(recorder, self._writer, known, lasting_patches, self._targets)
+            bridge.install(recorder, self._writer, known, lasting_patches, self._targets, self._undecided)
             if self.settings.instrument:
                 from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
 
@@ -234,6 +255,15 @@ class Connection:
             parts -= {"otlp"}
         process = _logs.Process(self._recorder, self._writer, resource, lambda: self._root)
         self._leave_logs = _logs.begin(parts, process, least=self.settings.logs_level)
+
+    def _rate_limits(self, patches: Patches) -> RateLimits | None:
+        if not self.settings.rate_limit:
+            return None
+        from ray_tracing_hooks._ray import rates  # noqa: PLC0415  asked for by few
+
+        limits = rates.RateLimits(self.settings.rate_limit)
+        rates.patch(patches, limits)
+        return limits
 
     def _targets(self) -> frozenset[str]:
         from ray_tracing_hooks._ship.destinations import otlp_targets  # noqa: PLC0415  needed by few programs
@@ -271,6 +301,9 @@ class Connection:
         from ray_tracing_hooks._record.span import RecordedSpan  # noqa: PLC0415
 
         root, self._root = self._root, None
+        if tracing.active is not None and tracing.active.rate_limits is not None:
+            caller = tracing.active.caller(context.Context())
+            self._tell_left_out(tracing.active.rate_limits, caller, root if isinstance(root, RecordedSpan) else None)
         if root is None:
             return
         error = getattr(sys, "last_value", None)
@@ -284,6 +317,14 @@ class Connection:
             tracing.active.recorder.fallback = None
         if trace.get_current_span() is root and self._before_root is not None:
             context.attach(self._before_root)
+
+    def _tell_left_out(self, limits: RateLimits, caller: bytes, root: RecordedSpan | None) -> None:
+        """Tell of the calls that were left out and that no span has told of."""
+        if root is not None and (rest := limits.claim(caller)):
+            root.set_attribute(names.RAY_LEFT_OUT, rest)
+        if self.process.is_driver and (untold := limits.untold()):
+            functions = ", ".join(f"{function} {number:,}" for function, number in sorted(untold.items()))
+            logger.info("ray_tracing_hooks: calls without spans (RAY_TRACING_RATE_LIMIT): %s", functions)
 
     def _sigterm(self) -> None:
         self._is_terminated = True
@@ -339,9 +380,9 @@ class Connection:
         tracing.active = None
         self._put_sigterm_back()
         self._leave_logs()
-        if self._writer is None or self._spool is None:
+        if self._spool is None:
             return
-        self._writer.close()
+        self._close_writers()
         if self.process.is_driver:
             self._flush(until_writers_end=False)
 
@@ -363,23 +404,34 @@ class Connection:
         tracing.active = None
         self._put_sigterm_back()
         self._leave_logs()
-        if self._writer is None or self._spool is None:
+        if self._spool is None:
             return
-        self._writer.close()
+        self._close_writers()
         if self.process.is_driver:
             self._flush(until_writers_end=self.process.owns_cluster)
             atexit.register(self._flush_late_spans)
 
     def _flush_late_spans(self) -> None:
-        assert self._writer is not None
         assert self._spool is not None
-        if self._writer.is_open:
-            self._writer.close()
+        if self._close_writers():
             with guarded("delivering the last spans of this driver"):
                 self._flush(until_writers_end=False)
         # The shipper leaves the folder to a process that may still write into it.
-        with contextlib.suppress(OSError):
-            os.rmdir(self._spool)
+        for folder in reversed(self._folders_of_spool()):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+    def _close_writers(self) -> bool:
+        """Let go of the spool; whether there was something to let go of."""
+        writers = [writer for writer in (self._writer, self._undecided) if writer is not None]
+        was_open = any(writer.is_open for writer in writers)
+        for writer in writers:
+            writer.close()
+        return was_open
+
+    def _folders_of_spool(self) -> list[str]:
+        assert self._spool is not None
+        return [self._spool] + ([self._undecided.directory] if self._undecided is not None else [])
 
     def _flush(self, *, until_writers_end: bool) -> None:
         """Wait for delivery. All flushes of a connection together take no longer than the setting allows."""
@@ -388,17 +440,22 @@ class Connection:
         from ray_tracing_hooks._spool.reader import segments  # noqa: PLC0415
 
         assert self._spool is not None
+        folders = self._folders_of_spool()
+
+        def is_empty() -> bool:
+            return not any(map(segments, folders))
+
         deadline = time.monotonic() + self._flush_left
-        if self._flush_left <= 0 or not segments(self._spool):
+        if self._flush_left <= 0 or is_empty():
             return
         ensure_running(self._spool, self._plan, self._environ)
         result = flush(self._spool, self._flush_left, until_writers_end=until_writers_end)
-        if not result.running and segments(self._spool):
+        if not result.running and not is_empty():
             # The one that ran was about to end; another takes its place.
             ensure_running(self._spool, self._plan, self._environ)
             result = flush(self._spool, max(0.0, deadline - time.monotonic()), until_writers_end=until_writers_end)
         self._flush_left = deadline - time.monotonic()
-        if not result.running and not segments(self._spool):
+        if not result.running and is_empty():
             return
         for text in (*result.problems, *result.waiting):
             report(text)

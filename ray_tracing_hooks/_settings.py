@@ -17,6 +17,7 @@ from ray_tracing_hooks._values import (
     NAMES,
     PATH,
     PATTERNS,
+    RATES,
     SECONDS,
     SIZE,
     URL,
@@ -124,6 +125,13 @@ class Settings:
     exclude: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns on `module.function` and `Class.method`: these make no spans"
     )
+    rate_limit: tuple[tuple[str, float], ...] = _setting(
+        RATES,
+        (),
+        "calls a second that make spans, of each function or method and in each process that calls it: a number, or "
+        "patterns as `Worker.process=10,*=1000`, of which the first that fits counts",
+        "no limit",
+    )
     internal: bool = _setting(
         BOOLEAN, False, "spans for Ray's own tasks and actors too: of Ray Data, Serve, dashboards"
     )
@@ -141,6 +149,17 @@ class Settings:
         "the exporters `local` and `otlp`); or `none`",
     )
     logs_level: str = _setting(LEVEL, "INFO", "the least level of log records that `events` and `otlp` record")
+    keep_errors: bool = _setting(
+        BOOLEAN, False, "of traces that are not sampled, keep those in which something fails, on the node where it does"
+    )
+    keep_slower: float | None = _setting(
+        SECONDS,
+        None,
+        "the same for those with a task, method or root span (not a driver's) of this many seconds or more",
+    )
+    keep_wait: float = _setting(
+        SECONDS, 30.0, "seconds without news after which a trace that is not kept is dropped, if nothing of it is open"
+    )
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of going on without it")
 

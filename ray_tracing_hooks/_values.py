@@ -126,6 +126,31 @@ def _read_seconds(value: object) -> float:
     return seconds
 
 
+def _read_rates(value: object) -> tuple[tuple[str, float], ...]:
+    rates, of_others = [], ""
+    for item in _read_list(value):
+        pattern, equals, rate = item.rpartition("=")
+        if not equals:
+            of_others = of_others or item
+        elif pattern := pattern.strip():
+            rates.append((pattern, _read_rate(rate)))
+        else:
+            raise ValueError
+    return (*rates, ("*", _read_rate(of_others))) if of_others else tuple(rates)
+
+
+def _read_rate(text: str) -> float:
+    rate = float(text)
+    # Less than one call in a day would be none.
+    if not 1e-5 <= rate < math.inf:
+        raise ValueError
+    return rate
+
+
+def _number(number: float) -> str:
+    return repr(number).removesuffix(".0")
+
+
 def _read_boolean(value: object) -> bool:
     text = _scalar(value).lower()
     if text in {"1", "true", "yes", "on"}:
@@ -211,8 +236,11 @@ NAMES = Kind(
     "a comma list of names, such as local, or none alone", _read_names, lambda names: ",".join(names) or "none"
 )
 PATTERNS = Kind("a comma list of patterns, such as mymodule.*,Trainer.step", _read_list, ",".join)
-SECONDS = Kind(
-    "a number of seconds of 0 or more, such as 5", _read_seconds, lambda seconds: repr(seconds).removesuffix(".0")
+SECONDS = Kind("a number of seconds of 0 or more, such as 5", _read_seconds, _number)
+RATES: Kind[tuple[tuple[str, float], ...]] = Kind(
+    "calls a second above 0, such as 10, or a comma list with patterns, such as Worker.process=10,*=1000",
+    _read_rates,
+    lambda rates: ",".join(f"{pattern}={_number(rate)}" for pattern, rate in rates),
 )
 BOOLEAN = Kind("1 or 0 (or true, false, yes, no, on, off)", _read_boolean, lambda value: str(int(value)))
 LEVEL = Kind(f"one of {', '.join(_LEVELS)}", _read_level)

@@ -48,6 +48,8 @@ __all__ = [
     "RAY_GENERATOR_ITEMS",
     "RAY_JOB_ID",
     "RAY_JOB_STATUS",
+    "RAY_KEPT",
+    "RAY_LEFT_OUT",
     "RAY_MAX_CONCURRENCY",
     "RAY_NAMESPACE",
     "RAY_NODE_ID",
@@ -123,6 +125,8 @@ RAY_NAMESPACE = "ray.namespace"
 RAY_SUBMISSION_ID = "ray.submission_id"
 RAY_JOB_STATUS = "ray.job_status"
 RAY_END_ESTIMATED = "ray.end_estimated"
+RAY_LEFT_OUT = "ray.left_out"
+RAY_KEPT = "ray.kept"
 
 ACTOR_RESTARTED = "ray.actor.restarted"
 """The event on the creation of an actor that Ray has made anew, with ``ray.attempt``."""
@@ -237,6 +241,19 @@ ATTRIBUTES = (
         "the class of the exception, not of Ray's wrapper around it; `worker_died` or `driver_died` where cut off",
     ),
     Attribute(RAY_END_ESTIMATED, "boolean", "what was cut off", "true: its process died, and the end is estimated"),
+    Attribute(
+        RAY_LEFT_OUT,
+        "int",
+        "calls, drivers",
+        "calls that made no spans because of `RAY_TRACING_RATE_LIMIT`: on a submission those of the same function that "
+        "the same caller made before it, since the last one that told; on an execution or a driver the rest of its own",
+    ),
+    Attribute(
+        RAY_KEPT,
+        "string",
+        "all of a trace that was not sampled",
+        "why its node kept it: `error` or `slow`. Such spans are no sample: by their number nothing can be estimated",
+    ),
     Attribute(RAY_ACTOR_NAME, "string", _OF_ACTORS, "the name of the actor, if it has one"),
     Attribute(RAY_MAX_CONCURRENCY, "int", _OF_ACTORS, "how many of its methods may run at once, if more than one"),
     Attribute(RAY_CONCURRENCY_GROUP, "string", _OF_ACTORS, "the group of threads that its class gives the method"),

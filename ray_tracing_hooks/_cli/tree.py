@@ -295,6 +295,8 @@ def _trace_lines(trace: Trace, signs: _Signs, *, pair: bool, collapse: bool, now
         marks = f" x{len(group):,}" if len(group) > 1 else ""
         if attempt := group[0].attempt:
             marks += f" [{'restart' if span.name.endswith(_CREATION) else 'retry'} {attempt}]"
+        if left_out := _left_out(group):
+            marks += f" +{left_out:,} left out"
         if span.state != "ended":
             marks += f" [{span.state}]"
         if group[0].is_unexecuted:
@@ -311,6 +313,12 @@ def _trace_lines(trace: Trace, signs: _Signs, *, pair: bool, collapse: bool, now
             pending.append(
                 (child, below + (signs.last if end else signs.branch), below + ("   " if end else signs.bar))
             )
+
+
+def _left_out(group: Sequence[Item]) -> int:
+    """How many calls a rate limit has left out, by what these spans tell."""
+    told = [span.attributes.get(names.RAY_LEFT_OUT) for item in group for span in (item.submission, item.span) if span]
+    return sum(number for number in told if isinstance(number, int))
 
 
 def _times(group: Sequence[Item], now_ns: int) -> tuple[str, str, str, str]:

@@ -37,6 +37,7 @@ from ray_tracing_hooks._spool.layout import (
     TWO_U16,
     U16,
     U64,
+    UNDECIDED,
     parse_segment_name,
 )
 
@@ -90,6 +91,7 @@ def files(paths: Iterable[str]) -> list[str]:
     """The files with spans among ``paths``: a file stands for itself, a folder for what it holds.
 
     A folder that holds none itself stands for its subfolders: a session of Ray has a spool folder for each node in one.
+    What waits in a spool to be decided on is left out, since most of it will be dropped.
     Raises OSError for a path that does not exist or a folder that may not be read.
     """
     found: list[str] = []
@@ -99,7 +101,7 @@ def files(paths: Iterable[str]) -> list[str]:
             found += _with_spans(inside) or [
                 file
                 for folder in inside
-                if os.path.isdir(folder) and not os.path.islink(folder)
+                if os.path.isdir(folder) and not os.path.islink(folder) and os.path.basename(folder) != UNDECIDED
                 for file in _with_spans(sorted(os.path.join(folder, name) for name in os.listdir(folder)))
             ]
         else:

@@ -32,7 +32,8 @@ def _describe_creation(active: Tracing, actor_class: Any, _rest: Any, options: d
     if metadata.is_cross_language or options.get("get_if_exists"):
         return None
     module = getattr(metadata.modified_class, "__module__", "")
-    return Called(active.template(PRODUCER, metadata.class_name, "__init__", module), inherits=False, creation=True)
+    template = active.template(PRODUCER, metadata.class_name, "__init__", module)
+    return Called(template, inherits=False, creation=True, limit=active.limit(template))
 
 
 def _task_of_creation(handle: Any) -> bytes:
@@ -75,7 +76,9 @@ def _called(active: Tracing, method: Any, handle: Any) -> Called | None:
     )
     name = method._method_name  # noqa: SLF001
     template = active.template(PRODUCER, descriptor.class_name, name, descriptor.module_name)
-    return Called(template, inherits, attributes=ACTOR_ID + actor_id.encode() if actor_id else b"")
+    limit = active.limit(template)
+    attributes = ACTOR_ID + actor_id.encode() if actor_id else b""
+    return Called(template, inherits and limit is None, attributes=attributes, limit=limit)
 
 
 def _handle(method: Any) -> Any:

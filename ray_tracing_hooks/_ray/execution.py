@@ -238,7 +238,8 @@ def _carried(
     trace_id, flags = recorder.decide(parent)
     template = active.template(CONSUMER, class_name, name, module, group)
     task_id = core_worker.get_current_task_id().binary()
-    if template is None or not flags & SAMPLED:
+    recording = recorder if flags & SAMPLED else recorder.undecided
+    if recording is None or template is None or carried.without_span:
         return Context({**context, SPAN_KEY: unrecorded_span(parent), TASK_KEY: task_id}), None
     hex_id = task_id.hex().encode()
     first = TASK_ID + hex_id + caller_attribute(carried.parent_task_id)
@@ -251,7 +252,7 @@ def _carried(
         first += wire.attribute(names.RAY_ATTEMPT, attempt)
     if more is not None:
         first += more()
-    span = recorder.start(template, trace_id, flags, parent, first)
+    span = recording.start(template, trace_id, flags, parent, first)
     if attempt and name == "__init__" and class_name:
         span.add_event(names.ACTOR_RESTARTED, {names.RAY_ATTEMPT: attempt})
     return Context({**context, SPAN_KEY: span, TASK_KEY: task_id}), span

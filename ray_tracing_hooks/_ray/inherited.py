@@ -46,8 +46,9 @@ class Inherited:
         "_mask",
         "_of_caller",
         "_of_template",
-        "_sampled",
+        "_recorder",
         "_sampler",
+        "_span_flags",
         "_task_id",
         "_template",
         "_trace_id",
@@ -64,7 +65,9 @@ class Inherited:
         self._attempt = core_worker.get_current_task_attempt_number
         self._trace_id, root_span_id, self._flags, driver = job
         self._template = active.template(CONSUMER, class_name, name, module, group)
-        self._sampled = self._sampler.child(bool(self._flags & SAMPLED), self._trace_id)
+        sampled = self._sampler.child(bool(self._flags & SAMPLED), self._trace_id)
+        self._span_flags = self._flags & ~SAMPLED | sampled
+        self._recorder = recorder.of(self._span_flags)
         self._mask = ids.mask_of_trace(self._trace_id)
         self._is_method = bool(class_name)
         # What is the same in the encoded spans of all these tasks.
@@ -73,8 +76,8 @@ class Inherited:
         self._of_template = (self._template.body if self._template is not None else b"") + TASK_ID
         self._of_caller = caller_attribute(driver)
         self._unsampled: Begun | None = None
-        if not self._sampled and not self._flags & SAMPLED:
-            # What is not sampled need not know its parent.
+        if self._recorder is None and not self._flags & SAMPLED:
+            # What is not recorded need not know its parent.
             self._unsampled = Context({SPAN_KEY: unrecorded_span(self._parent(root_span_id))}), None
 
     def is_of(self, active: Tracing) -> bool:
@@ -88,8 +91,8 @@ class Inherited:
             return self._unsampled
         task_id = self._task_id().binary()
         parent_id = ids.span_id_of_task(task_id, self._mask)
-        template = self._template
-        if template is None or not self._sampled:
+        template, recorder = self._template, self._recorder
+        if template is None or recorder is None:
             return Context({SPAN_KEY: unrecorded_span(self._parent(parent_id)), TASK_KEY: task_id}), None
         start = _time_ns()
         hex_id = task_id.hex().encode()
@@ -115,7 +118,7 @@ class Inherited:
             head += wire.attribute(names.RAY_ATTEMPT, attempt)
         if more is not None:
             head += more()
-        span = self._active.recorder.begin(template, self._flags | SAMPLED, None, start, head)
+        span = recorder.begin(template, self._span_flags, None, start, head)
         return Context({SPAN_KEY: span, TASK_KEY: task_id}), span
 
     def _parent(self, span_id: bytes) -> Parent:

@@ -20,7 +20,6 @@ from ray_tracing_hooks._ray.execution import cause
 from ray_tracing_hooks._ray.tracing import Tracing, caller_attribute
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.current import get_current
-from ray_tracing_hooks._record.recorder import SAMPLED
 from ray_tracing_hooks._record.span import RecordedSpan
 
 _MOST_IDS = 64
@@ -79,10 +78,11 @@ def _begin(
         if parent is None:
             return None
         trace_id, flags = recorder.decide(parent)
-        if not flags & SAMPLED:
+        recording = recorder.of(flags)
+        if recording is None:
             return None
         first = caller_attribute(active.caller(context)) + describe(*args, **kwargs)
-        return recorder.start(active.template_of_waiting(name), trace_id, flags, parent, first)
+        return recording.start(active.template_of_waiting(name), trace_id, flags, parent, first)
     except Exception as error:  # noqa: BLE001  as above
         failed(f"tracing {name}", error)
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry import context as context_api
 from opentelemetry import propagate
@@ -17,8 +17,11 @@ from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.tracing import ACTOR_ID, TASK_ID, TASK_KEY, Tracing, caller_attribute
 from ray_tracing_hooks._record import carrier, ids, wire
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
-from ray_tracing_hooks._record.recorder import SAMPLED, Template, after_id, before_id
+from ray_tracing_hooks._record.recorder import Template, after_id, before_id
 from ray_tracing_hooks._record.span import Parent, exception_attributes, qualified_name, summary
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._ray.rates import RateLimit
 
 _MOST_IDS = 64
 """Of more objects than these the ids are not named, only counted."""
@@ -40,6 +43,8 @@ class Called(NamedTuple):
     """Whether it makes an actor."""
     attributes: bytes = b""
     """What the span says of it besides the template, encoded."""
+    limit: RateLimit | None = None
+    """How many such calls a second make spans. With a limit ``inherits`` is False: its task has to be told."""
 
 
 class Around:
@@ -55,9 +60,10 @@ class Around:
         "headers",
         "inherits",
         "mask",
+        "object_ref",
         "of_caller",
         "parent",
-        "sampled",
+        "recorder",
         "sampler",
         "trace_id",
     )
@@ -67,7 +73,7 @@ class Around:
         self.context, self.sampler, self.fallback = context, recorder.sampler, recorder.fallback
         self.parent = parent = recorder.parent(context)
         self.trace_id, self.flags = recorder.decide(parent)
-        self.sampled = bool(self.flags & SAMPLED)
+        self.recorder = recorder.of(self.flags)
         self.headers = _headers(active, context, parent)
         self.caller = active.caller(context)
         job = active.job_trace
@@ -79,6 +85,7 @@ class Around:
         self.before = before_id(self.trace_id)
         self.after = after_id(parent)
         self.of_caller = caller_attribute(self.caller)
+        self.object_ref = active.object_ref
 
 
 def _look_around(active: Tracing, context: context_api.Context) -> Around:
@@ -125,18 +132,25 @@ def begin(active: Tracing, describe: Callable[..., Called | None], *called: Any)
             around = _look_around(active, context)
         template = what.template
         if around.inherits and what.inherits and template is not None:
-            return Submission(active, what, template, around, _time_ns(), b"", None) if around.sampled else None
-        return _carrying(active, what, around)
+            return Submission(what, template, around, _time_ns(), b"", None) if around.recorder is not None else None
+        return _carrying(what, around)
     except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
         failed("tracing a call", error)
         return None
 
 
-def _carrying(active: Tracing, what: Called, around: Around) -> Submission | None:
+def _carrying(what: Called, around: Around) -> Submission | None:
     template, parent, flags = what.template, around.parent, around.flags
+    without_span = False
+    if what.limit is not None and around.recorder is not None:
+        left_out = what.limit.take(around.caller)
+        if left_out < 0:
+            template, without_span = None, True
+        elif left_out:
+            what = what._replace(attributes=what.attributes + wire.attribute(names.RAY_LEFT_OUT, left_out))
     if template is not None:
         span_id = ids.new_span_id()
-        if not around.sampled:
+        if around.recorder is None:
             template = None
     elif parent is not None:
         # No span here: the work continues the trace of the span around the call.
@@ -145,9 +159,16 @@ def _carrying(active: Tracing, what: Called, around: Around) -> Submission | Non
         return None
     start = _time_ns()
     carried = carrier.encode(
-        around.trace_id, span_id, flags, start, around.caller, around.headers, creation=what.creation
+        around.trace_id,
+        span_id,
+        flags,
+        start,
+        around.caller,
+        around.headers,
+        creation=what.creation,
+        without_span=without_span,
     )
-    return Submission(active, what, template, around, start, span_id, carried)
+    return Submission(what, template, around, start, span_id, carried)
 
 
 class Submission:
@@ -157,11 +178,10 @@ class Submission:
         carried: The argument that the call takes along, or None if its worker knows the context.
     """
 
-    __slots__ = ("_active", "_around", "_called", "_span_id", "_start", "_template", "carried")
+    __slots__ = ("_around", "_called", "_span_id", "_start", "_template", "carried")
 
     def __init__(
         self,
-        active: Tracing,
         called: Called,
         template: Template | None,
         around: Around,
@@ -169,7 +189,6 @@ class Submission:
         span_id: bytes,
         carried: bytes | None,
     ) -> None:
-        self._active = active
         self._called = called
         # None where there is no span.
         self._template = template
@@ -195,7 +214,7 @@ class Submission:
                 if not self._span_id:
                     self._span_id = ids.span_id_of_task(task_id, around.mask)
             if args or kwargs:
-                attributes += _of_arguments(self._active.object_ref, args, kwargs)
+                attributes += _of_arguments(around.object_ref, args, kwargs)
             self._write(template, attributes)
         except Exception as error:  # noqa: BLE001  as in `begin`; what a decorated call returns may be anything
             failed("recording a call", error)
@@ -219,7 +238,8 @@ class Submission:
     def _write(self, template: Template, additions: bytes) -> None:
         around = self._around
         identity = around.before + (self._span_id or ids.new_span_id()) + around.after
-        self._active.recorder.record(template, identity, self._start, _time_ns(), additions)
+        if around.recorder is not None:
+            around.recorder.record(template, identity, self._start, _time_ns(), additions)
 
 
 def _of_arguments(object_ref: type[Any], args: Any, kwargs: Any) -> bytes:

@@ -27,5 +27,7 @@ def _describe(active: Tracing, task: Any, _rest: Any, options: dict[str, Any]) -
     try:
         return active.called[key]
     except KeyError:
-        called = active.called[key] = Called(active.template(PRODUCER, "", key[0]), inherits)
+        template = active.template(PRODUCER, "", key[0])
+        limit = active.limit(template)
+        called = active.called[key] = Called(template, inherits and limit is None, limit=limit)
         return called

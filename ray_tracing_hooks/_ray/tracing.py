@@ -24,10 +24,11 @@ from ray_tracing_hooks._ray.cluster import JobTrace
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._record import ids, wire
 from ray_tracing_hooks._record.carrier import Carried
-from ray_tracing_hooks._record.recorder import SAMPLED, Recorder, Template
+from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import Parent
 
 if TYPE_CHECKING:
+    from ray_tracing_hooks._ray.rates import RateLimit, RateLimits
     from ray_tracing_hooks._ray.submission import Around, Called
     from ray_tracing_hooks._record.arguments import Redactor
 
@@ -70,11 +71,12 @@ class Tracing:
         exclude: Patterns of what makes no span.
         internal: Whether tasks and actors of Ray's own make spans, those that ``include`` does not name.
         redactor: What shows the arguments and results of executions, or None.
+        rate_limits: How many calls a second make spans, if that is limited.
 
     Attributes:
         shares_job_trace: Whether all processes of this job know the trace of its driver's root span, so that calls in
             it need not carry their context.
-        job_trace: In a driver that trace, once its workers can know it. In a worker the same if it is not sampled:
+        job_trace: In a driver that trace, once its workers can know it. In a worker the same if it is not recorded:
             else what it calls has to be told who the caller is.
         only_standard_headers: Whether the propagators are those of the W3C, which say nothing but what they are given.
     """
@@ -89,6 +91,7 @@ class Tracing:
         exclude: Iterable[str] = (),
         internal: bool = False,
         redactor: Redactor | None = None,
+        rate_limits: RateLimits | None = None,
     ) -> None:
         self.recorder = recorder
         self.process = process
@@ -97,6 +100,7 @@ class Tracing:
         self._exclude = tuple(exclude)
         self._internal = internal
         self.redactor = redactor
+        self.rate_limits = rate_limits
         self._templates: dict[tuple[int, str, str, str, str], Template | None] = {}
         self.called: dict[tuple[Any, Any], Called | None] = {}
         """What is known of what this process has called: of tasks by the function's name and whether they inherit, of
@@ -136,7 +140,7 @@ class Tracing:
                 if time.monotonic() >= self._ask_again_at:
                     self._ask_again_at = time.monotonic() + _ASK_SECONDS
                     self._inherited = cluster.published(self.own_job()) if self.shares_job_trace else None
-                    if self._inherited is not None and not self._inherited.flags & SAMPLED:
+                    if self._inherited is not None and self.recorder.of(self._inherited.flags) is None:
                         self.job_trace = self._inherited
                     self._knows_inherited, self._ask_again_at = True, math.inf
         return self._inherited
@@ -171,6 +175,10 @@ class Tracing:
         except KeyError:
             made = self._templates[key] = self._make_template(*key)
             return made
+
+    def limit(self, template: Template | None) -> RateLimit | None:
+        """The limit on how many calls of this call site make spans."""
+        return None if self.rate_limits is None or template is None else self.rate_limits.of(template)
 
     def template_of_waiting(self, name: str) -> Template:
         """The template of a span around one of Ray's own functions, such as ``ray.get``."""
@@ -224,14 +232,15 @@ class Tracing:
         recorder = self.recorder
         parent = recorder.parent(context)
         trace_id, flags = recorder.decide(parent)
-        if not flags & SAMPLED:
+        recording = recorder.of(flags)
+        if recording is None:
             # Not recorded, but known: what happens in this driver is not sampled either.
             state = parent.trace_state if parent is not None else None
             recorder.fallback = Parent(trace_id, ids.new_span_id(), flags, state, remote=False)
             return unrecorded_span(recorder.fallback)
         attributes = {**self.whereabouts(), names.RAY_TASK_ID: self._driver_task_id.hex(), **(attributes or {})}
         template = Template(names.driver_name(script), INTERNAL, attributes)
-        span = recorder.start(template, trace_id, flags, parent)
+        span = recording.start(template, trace_id, flags, parent)
         recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)
         return span
 

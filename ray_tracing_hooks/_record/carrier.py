@@ -2,7 +2,8 @@
 
 Layout, integers little endian::
 
-    u8   form             CALL or CREATION, plus HEADERS where the last part is there
+    u8   form             CALL or CREATION, plus HEADERS where the last part is there, and WITHOUT_SPAN where the
+                          submission was left out, so that the execution is to make no span either
     u8   trace flags      of the W3C trace context: bit 0 is "sampled"
     16   trace id
     8    span id          of the submission's span, or of the span around it where the submission itself has none
@@ -19,15 +20,18 @@ from typing import NamedTuple
 CALL = 0x40
 CREATION = 0x41
 HEADERS = 0x02
+WITHOUT_SPAN = 0x04
 
 _LAYOUT = struct.Struct("<BB16s8sQ24s")
 _NO_TASK = bytes(24)
+_NOT_OPTIONAL = ~(HEADERS | WITHOUT_SPAN | 0x01)
 
 
 class Carried(NamedTuple):
     """The trace context of a call as it arrives in the worker."""
 
-    sampled: bool
+    without_span: bool
+    """Whether the execution makes no span even if it is sampled: what is below it is below the span of the caller."""
     flags: int
     trace_id: bytes
     span_id: bytes
@@ -46,9 +50,12 @@ def encode(
     headers: dict[str, str] | None,
     *,
     creation: bool = False,
+    without_span: bool = False,
 ) -> bytes:
     """The argument that carries this context."""
     form = CREATION if creation else CALL
+    if without_span:
+        form |= WITHOUT_SPAN
     if headers:
         head = _LAYOUT.pack(form | HEADERS, flags, trace_id, span_id, submit_time_ns, parent_task_id or _NO_TASK)
         return head + pack_headers(headers)
@@ -70,12 +77,12 @@ def decode(argument: bytes) -> Carried:
         form, flags, trace_id, span_id, submit_time_ns, parent_task_id = _LAYOUT.unpack_from(argument)
     except struct.error as error:
         raise ValueError(str(error)) from None
-    if form & ~(HEADERS | 0x01) != CALL:
+    if form & _NOT_OPTIONAL != CALL:
         raise ValueError(f"unknown form {form:#x}")
     headers = unpack_headers(argument[_LAYOUT.size :]) if form & HEADERS else {}
     if parent_task_id == _NO_TASK:
         parent_task_id = b""
-    return Carried(bool(flags & 0x01), flags, trace_id, span_id, submit_time_ns, parent_task_id, headers)
+    return Carried(bool(form & WITHOUT_SPAN), flags, trace_id, span_id, submit_time_ns, parent_task_id, headers)
 
 
 def pack_headers(headers: dict[str, str]) -> bytes:

@@ -44,6 +44,8 @@ class Recorder:
         limits: What a span may hold.
         fallback: The parent of everything in this process that has no other (a driver's root span), or None.
         observer: What else sees each span that has ended, in its encoded form, or None.
+        undecided: What records the spans of traces that are not sampled and that may be kept all the same, once it is
+            known how they end; None where these are not recorded.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Recorder:
         self.sampler = sampler
         self.fallback: Parent | None = None
         self.observer: Callable[[bytes], None] | None = None
+        self.undecided: Recorder | None = None
         self._begin: Callable[[bytes, bytes], None] = writer.start
         self._write: Callable[[bytes, bytes], None] = writer.span
         self._prefix = U16.pack(writer.scope(resource, scope))
@@ -86,6 +89,10 @@ class Recorder:
             return trace_id, NEW_TRACE | self.sampler.root(trace_id)
         sampled = self.sampler.child(bool(parent.flags & SAMPLED), parent.trace_id)
         return parent.trace_id, parent.flags & ~SAMPLED | sampled
+
+    def of(self, trace_flags: int) -> Recorder | None:
+        """What records a span with these flags; None if it is not recorded."""
+        return self if trace_flags & SAMPLED else self.undecided
 
     def record(
         self,
@@ -145,6 +152,8 @@ class Recorder:
         """For a forked child: what has begun here ends in the parent, and would be there twice if it ended here too."""
         self._begin = self._write = _nothing
         self.observer = None
+        if self.undecided is not None:
+            self.undecided.leave_to_parent()
 
 
 def _nothing(_prefix: bytes, _encoded: bytes) -> None:

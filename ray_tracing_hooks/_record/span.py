@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -287,6 +287,10 @@ class RecordedSpan(trace.Span):
         added.attributes.setdefault(names.ERROR_TYPE, name)
         self.add_event("exception", {**exception_attributes(error, traceback_), "exception.escaped": "True"})
 
+    def add_at_end(self, make: Callable[[], bytes]) -> None:
+        """Add the encoded attributes that ``make`` gives when the span ends."""
+        self._add().at_end = make
+
     def _add(self) -> _Added:
         added = self._added
         if added is None:
@@ -301,6 +305,7 @@ class _Added:
     """What has been added to a span since it began, which most have nothing of."""
 
     __slots__ = (
+        "at_end",
         "attributes",
         "description",
         "dropped_attributes",
@@ -320,6 +325,7 @@ class _Added:
         self.dropped_attributes = self.dropped_events = self.dropped_links = 0
         self.status = _UNSET
         self.description: str | None = None
+        self.at_end: Callable[[], bytes] | None = None
 
     def encoded(self) -> bytes:
         # A copy: another thread may be setting one just now.
@@ -327,6 +333,8 @@ class _Added:
         if self.name is not None:
             # The last value of a singular field wins, in every protobuf reader.
             parts.append(wire.field(0x2A, wire.utf8(self.name)))
+        if self.at_end is not None:
+            parts.append(self.at_end())
         if self.dropped_attributes:
             parts.append(b"\x50" + wire.varint(self.dropped_attributes))
         parts.extend(self.events)

@@ -32,6 +32,7 @@ _is_building = False
 _provider: PendingTracerProvider | None = None
 _processor: SpoolSpanProcessor | None = None
 _writer: SpoolWriter | None = None
+_undecided: SpoolWriter | None = None
 _recorder: Recorder | None = None
 _resource: dict[str, Any] = {}
 _targets: Callable[[], frozenset[str]] = frozenset
@@ -67,19 +68,23 @@ def install(
     resource: Mapping[str, Any],
     patches: Patches,
     targets: Callable[[], frozenset[str]] = frozenset,
+    undecided: SpoolWriter | None = None,
 ) -> None:
     """From now on spans of the API go to ``writer``, and those of ``recorder`` reach the span processors of others.
+
+    With ``undecided`` those that are not sampled go there: all that our provider makes, and of another provider's those
+    that its sampler has recorded.
 
     A provider that is already global is joined, not replaced, and its sampler is asked from then on. Where there is
     none ours becomes it; a provider that the user sets later takes its place and is joined in turn. ``targets`` tells
     what we deliver to by OTLP: a span processor that would only send there as well is taken out of the provider.
     """
-    global _writer, _resource, _provider, _recorder, _targets  # noqa: PLW0603  the global provider is one, so is this
+    global _writer, _undecided, _resource, _provider, _recorder, _targets  # noqa: PLW0603  one, as the provider
     with _lock:
-        _writer, _resource, _recorder, _targets = writer, dict(resource), recorder, targets
+        _writer, _undecided, _resource, _recorder, _targets = writer, undecided, dict(resource), recorder, targets
         current = trace._TRACER_PROVIDER or _named_provider()  # noqa: SLF001  through the API it would become ours
         if _processor is not None:
-            _processor.writer = writer
+            _processor.writer, _processor.undecided = writer, undecided
         if current is None:
             _provider = PendingTracerProvider()
             trace.set_tracer_provider(_provider)
@@ -93,11 +98,11 @@ def uninstall() -> None:
 
     Ours makes room for another, unless the program has added span processors to it.
     """
-    global _writer, _recorder, _provider  # noqa: PLW0603
+    global _writer, _undecided, _recorder, _provider  # noqa: PLW0603
     with _lock:
-        _writer = _recorder = None
+        _writer = _undecided = _recorder = None
         if _processor is not None:
-            _processor.writer = None
+            _processor.writer = _processor.undecided = None
         current: Any = trace._TRACER_PROVIDER  # noqa: SLF001
         is_pending = type(current) is PendingTracerProvider
         is_ours = is_pending or (current is not None and current is _provider)
@@ -242,7 +247,7 @@ def _shared_processor() -> SpoolSpanProcessor:
 
         copyreg.pickle(Tracer, _reduce_sdk_tracer)
         _processor = SpoolSpanProcessor()
-    _processor.writer = _writer
+    _processor.writer, _processor.undecided = _writer, _undecided
     return _processor
 
 
@@ -375,6 +380,10 @@ def _build_now(pending: PendingTracerProvider) -> None:
         # child hangs in that. What is different in a child, the spool's writer knows.
         shutdown_on_exit=False,
     )
+    if _undecided is not None:
+        from ray_tracing_hooks._sdk.undecided import RecordAll  # noqa: PLC0415  asked for by few
+
+        real.sampler = RecordAll(real.sampler)
     real.add_span_processor(_shared_processor())
     pending.__dict__.update(real.__dict__)
     # Past the property of the same name.

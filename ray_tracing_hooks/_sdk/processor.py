@@ -13,6 +13,7 @@ from ray_tracing_hooks._spool.layout import U16
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
+    from opentelemetry.trace import SpanContext
 
     from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -25,16 +26,21 @@ class SpoolSpanProcessor(SpanProcessor):
 
     A write is one system call; there is no queue that a killed process could lose. ``force_flush`` and ``shutdown``
     have nothing to do.
+
+    Attributes:
+        writer: Where sampled spans go, if anywhere.
+        undecided: Where those go that are recorded and not sampled.
     """
 
     def __init__(self) -> None:
         self.writer: SpoolWriter | None = None
+        self.undecided: SpoolWriter | None = None
         self._prefixes: dict[tuple[int, int, int], tuple[Any, Any, bytes]] = {}
         self._begun_in_child: set[int] | None = None
         """In a forked child the ids of the spans that it has begun: others are its parent's, who ends them."""
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        writer = self.writer
+        writer = self._writer_of(span.context)
         if writer is None:
             return
         try:
@@ -45,9 +51,9 @@ class SpoolSpanProcessor(SpanProcessor):
             failed(f"recording the start of the span {str(span.name)[:100]!r}", error)
 
     def on_end(self, span: ReadableSpan) -> None:
-        writer = self.writer
         context = span.get_span_context()
-        if writer is None or context is None or not context.trace_flags & 0x01:
+        writer = self._writer_of(context)
+        if writer is None or context is None:
             return
         if self._begun_in_child is not None:
             if context.span_id not in self._begun_in_child:
@@ -67,6 +73,9 @@ class SpoolSpanProcessor(SpanProcessor):
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         return True
+
+    def _writer_of(self, context: SpanContext | None) -> SpoolWriter | None:
+        return self.writer if context is not None and context.trace_flags & 0x01 else self.undecided
 
     def _prefix(self, writer: SpoolWriter, span: ReadableSpan) -> bytes:
         resource, scope = span.resource, span.instrumentation_scope

@@ -51,7 +51,7 @@ class Opening(NamedTuple):
 
 
 @dataclass
-class _Position:
+class Position:
     """How far one process has been read."""
 
     sequence: int = 0
@@ -118,7 +118,7 @@ class Follower:
             if position is None:
                 if not process.segments:
                     continue
-                position = self._positions[name] = _Position(process.segments[0].sequence)
+                position = self._positions[name] = Position(process.segments[0].sequence)
             try:
                 for segment in process.segments:
                     if segment.sequence >= position.sequence:
@@ -160,7 +160,7 @@ class Follower:
         """The processes that have begun spans and not ended them."""
         return {name for name, position in self._positions.items() if position.openings}
 
-    def _segment(self, position: _Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Batch]]:
+    def _segment(self, position: Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Batch]]:
         if segment.sequence > position.sequence:
             # The one that was expected has been removed.
             position.sequence = segment.sequence - 1
@@ -200,7 +200,7 @@ class Follower:
         if self._reports:
             self._problems.say(f"{os.path.basename(segment.path)!r} {why}")
 
-    def _records(self, position: _Position, records: list[Record]) -> None:
+    def _records(self, position: Position, records: list[Record]) -> None:
         scopes, openings, portion, resume = position.scopes, position.openings, self._portion, position.resume
         undefined = 0
         for kind, payload, offset in records:
@@ -228,7 +228,7 @@ class Follower:
         if self._reports:
             self._problems.count("{count} records of the spool make no sense and were skipped", undefined)
 
-    def _log_records(self, position: _Position, records: list[Record]) -> None:
+    def _log_records(self, position: Position, records: list[Record]) -> None:
         for kind, payload, offset in records:
             if kind == LOG:
                 scope = position.scopes.get(payload[0] | payload[1] << 8) if len(payload) > 2 else None
@@ -238,7 +238,7 @@ class Follower:
             elif kind not in {SPAN, START}:
                 self._other(position, kind, payload, known=offset < position.resume)
 
-    def _other(self, position: _Position, kind: int, payload: bytes, *, known: bool) -> bool:
+    def _other(self, position: Position, kind: int, payload: bytes, *, known: bool) -> bool:
         """Take in a definition or a count, pass over what is of another signal; whether it makes sense."""
         if kind == RESOURCE and len(payload) >= 2:
             position.resources[U16.unpack_from(payload)[0]] = payload[2:]
@@ -256,14 +256,16 @@ class Follower:
             return False
         return True
 
-    def _close(self, name: str, position: _Position, ended_at: int) -> None:
+    def _close(self, name: str, position: Position, ended_at: int) -> None:
         resources = {opening.scope.resource for opening in position.openings.values()}
         death = last_words(self._logs, name.partition("-")[0], resources)
         for opening in position.openings.values():
-            span = closed(opening.span, ended_at, death)
-            self._portion.setdefault(opening.scope, []).append(span)
-            self._bytes += len(span)
+            self._cut_off(name, opening.scope, closed(opening.span, ended_at, death))
         position.openings.clear()
+
+    def _cut_off(self, _process: str, scope: Scope, span: bytes) -> None:
+        self._portion.setdefault(scope, []).append(span)
+        self._bytes += len(span)
 
     def _take(self, at_least: int) -> Iterator[list[Batch]]:
         if self._portion and self._bytes >= at_least:
@@ -305,16 +307,16 @@ def _size_now(segment: Segment) -> int:
         return MAX_SEGMENT
 
 
-def _is_read(position: _Position, process: ProcessLook) -> bool:
+def _is_read(position: Position, process: ProcessLook) -> bool:
     return not process.segments or position.sequence > process.segments[-1].sequence
 
 
-def _restored(entry: Any) -> _Position:
+def _restored(entry: Any) -> Position:
     openings = [
         Opening(Scope(base64.b64decode(resource), base64.b64decode(scope)), base64.b64decode(span), -1)
         for resource, scope, span in entry["openings"]
     ]
-    return _Position(
+    return Position(
         int(entry["sequence"]), int(entry["offset"]), openings={opening.span[:28]: opening for opening in openings}
     )
 

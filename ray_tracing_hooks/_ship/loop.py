@@ -23,6 +23,7 @@ from ray_tracing_hooks._ship.folder import Folder, Look, Segment, is_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.secrets import Secrets
+from ray_tracing_hooks._ship.sift import Sifter
 from ray_tracing_hooks._ship.sinks import takes, usable
 from ray_tracing_hooks._spool.layout import FORKED, LOG, SPAN
 from ray_tracing_hooks._spool.reader import count_spans, is_refused
@@ -93,6 +94,7 @@ class Shipper:
         self._folder = Folder(self._within)
         self._problems = Problems(secrets.mask)
         self._aside = Aside(self._within, spool_dir, plan.spool_max_bytes // 10, self._problems)
+        self._sifter = Sifter(self._within, plan, self._problems, self._aside) if plan.keeps else None
         self._present: dict[str, tuple[str, Segment]] = {}
         self._requests: list[_Request] = []
         self._terminated = self._hurry = False
@@ -150,10 +152,11 @@ class Shipper:
             self._hurry = False
             self._keep_below_cap(look, self._remove_delivered(look))
             self._tell_news()
+            seen = seen and not self._is_behind
             self._answer(look, seen=seen)
-            if seen and self._is_over(look) and not self._is_asked():
+            if seen and self._is_over(self._everything(look)) and not self._is_asked():
                 break
-            self._wait(look)
+            self._wait(self._everything(look))
         else:
             self._drain_once()
             self._end_deliveries()
@@ -206,12 +209,24 @@ class Shipper:
             delivery.store_again()
 
     def _look(self) -> Look:
+        if self._sifter is not None:
+            # First, so that what is kept is there to be seen.
+            writing = [process for process in self._sifter.look.processes.values() if process.alive]
+            final = not writing and self._is_raylet_gone(time.monotonic())
+            self._sifter.turn(hurry=bool(self._requests) or self._terminated or final, final=final)
+            self._paused.update(_paused(self._sifter.look))
         look = self._folder.look(set().union(*(delivery.open_processes for delivery in self._deliveries)))
-        self._paused.update(
-            name for name, process in look.processes.items() if not process.alive and process.ended_at is None
-        )
+        self._paused.update(_paused(look))
         self._notice_removals(look)
         return look
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._sifter is not None and self._sifter.behind
+
+    def _everything(self, look: Look) -> Look:
+        """The look, with what is still to be decided on."""
+        return look if self._sifter is None else Look(look.number, {**look.processes, **self._sifter.look.processes})
 
     def _notice_removals(self, look: Look) -> None:
         present = {
@@ -252,6 +267,7 @@ class Shipper:
     def _keep_below_cap(self, look: Look, removed: set[Segment]) -> None:
         """Remove the oldest complete segments until the others are as small as the plan demands."""
         kept = look.size - sum(segment.size for segment in removed) + self._aside.size
+        kept += self._sifter.size if self._sifter is not None else 0
         excess = kept - self._plan.spool_max_bytes
         if excess <= 0:
             return
@@ -313,7 +329,9 @@ class Shipper:
 
     def _answer(self, look: Look, *, seen: bool) -> None:
         for request in list(self._requests):
-            if seen and request.look is None and (not request.until_writers_end or not _is_writing(look, request.pid)):
+            everything = self._everything(look)
+            ended = not request.until_writers_end or not _is_writing(everything, request.pid)
+            if seen and request.look is None and ended:
                 request.look = look.number
                 # Not only for what was there when somebody asked: what came since must not wait for company either.
                 self._hurry = True
@@ -409,6 +427,8 @@ class Shipper:
             first = min(request.deadline for request in self._requests) - time.monotonic()
             waiting = any(request.look is None for request in self._requests)
             interval = max(0.0, min(interval, first, _IMPATIENT if waiting else _SOON))
+        if self._is_behind:
+            interval = 0.0
         select.select([self._wake], [], [], interval)
         for line in self._heard():
             self._take_request(line)
@@ -471,7 +491,7 @@ class Shipper:
         self._unlink(os.path.join(self._within, WAKE))
         for line in self._heard():
             self._take_request(line)
-        drained = not self._folder.look(set()).processes
+        drained = (self._sifter is None or self._sifter.clean_up()) and not self._folder.look(set()).processes
         for request in self._requests:
             self._send(request.answer, [], done=drained)
         with contextlib.suppress(OSError):
@@ -498,6 +518,11 @@ class Shipper:
 
 def _wait(recorded: Signal, count: int) -> str:
     return f"{recorded.items.removesuffix('s')} waits" if count == 1 else f"{recorded.items} wait"
+
+
+def _paused(look: Look) -> list[str]:
+    """The processes that have let go of their segments and run on."""
+    return [name for name, process in look.processes.items() if not process.alive and process.ended_at is None]
 
 
 def _is_writing(look: Look, asking_pid: int) -> bool:

@@ -27,6 +27,9 @@ class ShipPlan(NamedTuple):
         jaeger_endpoint: Where to. A driver or worker leaves it out and puts RAY_TRACING_JAEGER_ENDPOINT into the
             shipper's environment, since it may hold a password.
         console_file: Where the exporter ``console`` writes, or None for standard output.
+        keep_errors: Whether traces that are not sampled are kept if something in them fails.
+        keep_slower: The same for those with a task, method or root span that took so many seconds or more.
+        keep_wait: Seconds without news of a trace after which it is dropped, if it is not to be kept.
         environment: The digest of the variables of :mod:`~ray_tracing_hooks._ship.environment`: plans differ where
             these do. Their values are in the shipper's environment, since some are secrets.
         log_records: Whether processes record log records too, for those of the exporters that take them.
@@ -45,10 +48,18 @@ class ShipPlan(NamedTuple):
     console_file: str | None = None
     environment: str = ""
     log_records: bool = False
+    keep_errors: bool = False
+    keep_slower: float | None = None
+    keep_wait: float = 30.0
 
     def __repr__(self) -> str:
         # Without what may be a secret.
         return f"ShipPlan({self.label}, {', '.join(self.exporters)})"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there may be spans to be decided on."""
+        return self.keep_errors or self.keep_slower is not None
 
     @property
     def logs(self) -> str | None:

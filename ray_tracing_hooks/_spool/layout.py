@@ -40,6 +40,9 @@ How a reader copes with what is not as it should be:
   there is a ``DROPPED`` after it, or it is the last one of a segment that a running process has left, since a process
   leaves a segment of some size when the disk is full, so that it can be removed and makes room.
 
+The subfolder :data:`UNDECIDED` is a spool of the same layout, for spans of traces that are not sampled: a shipper
+sifts it, and makes segments of this folder of what is to be kept.
+
 A segment is called ``<process>.<sequence>.spool``; the name of a process that was forked from one of Ray's ends in
 :data:`FORKED`. While its process lives, the newest segment of a process holds an
 exclusive ``flock``; the kernel drops it with the process, whatever ended it. A process is dead when none of its
@@ -55,6 +58,7 @@ MAGIC = b"RTHSPL1\n"
 FORKED = "-fork"
 SUFFIX = ".spool"
 ASIDE = "aside"
+UNDECIDED = "undecided"
 
 _HEADER = rb"RTHSPL([0-9A-Z])\n"
 

@@ -166,7 +166,7 @@ class SpoolWriter:
         if len(payload) > MAX_PAYLOAD:
             self._drop(1, f"a log record of more than {(MAX_PAYLOAD + 1) >> 20} MiB was dropped")
             return
-        self._append(_frame(LOG, payload), 1)
+        self._append(frame(LOG, payload), 1)
         if (now := _monotonic()) > self._look_at:
             self._look_around(now)
 
@@ -284,7 +284,7 @@ class SpoolWriter:
         with self._lock:
             count, self._dropped, self._failing = self._dropped, 0, False
         if count:
-            self._append(_frame(DROPPED, U64.pack(count)), count)
+            self._append(frame(DROPPED, U64.pack(count)), count)
 
     def _open(self) -> int:
         """The descriptor to write to, of a new segment if it is time; negative if there is none."""
@@ -396,10 +396,10 @@ class SpoolWriter:
 
     def _define_resource(self, resource: bytes) -> bytes:
         described = self._of_child(resource) if self._is_child else resource
-        return _frame(RESOURCE, U16.pack(self._resources[resource]) + described)
+        return frame(RESOURCE, U16.pack(self._resources[resource]) + described)
 
     def _define_scope(self, key: tuple[bytes, bytes]) -> bytes:
-        return _frame(SCOPE, TWO_U16.pack(self._scopes[key], self._resources[key[0]]) + key[1])
+        return frame(SCOPE, TWO_U16.pack(self._scopes[key], self._resources[key[0]]) + key[1])
 
     def _after_fork_in_child(self) -> None:
         self._lock = threading.RLock()
@@ -435,7 +435,7 @@ def _copy(source: int, descriptor: int) -> None:
         _write_whole(descriptor, data)
 
 
-def _frame(kind: int, payload: bytes) -> bytes:
+def frame(kind: int, payload: bytes) -> bytes:
     return _pack_frame(len(payload), _crc32(payload, _crc32(bytes([kind]))), kind) + payload
 
 

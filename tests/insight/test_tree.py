@@ -31,7 +31,7 @@ DRIVER = {
 WORKER = {"host.name": "head.example.com", "process.pid": "200", "ray.node.id": "aaaaaaaabb"}
 
 
-_KINDS = {bool: "boolValue", int: "intValue"}
+_KINDS = {bool: "boolValue", int: "intValue", str: "stringValue"}
 
 
 class Folder:
@@ -70,7 +70,7 @@ class Folder:
             "startTimeUnixNano": str(begin),
             "endTimeUnixNano": str(begin + int(took)),
             "attributes": [
-                {"key": key, "value": {_KINDS.get(type(value), "stringValue"): value}}
+                {"key": key, "value": {_KINDS[type(value)]: str(value) if type(value) is int else value}}
                 for key, value in (attributes or {}).items()
             ],
         }
@@ -464,3 +464,15 @@ def test_plain_letters_where_nothing_else_can_be_shown() -> None:
     """For an output that is not Unicode everything else is escaped, and letters of any script are kept otherwise."""
     assert safe("漢字\N{ZERO WIDTH SPACE}") == "漢字\\u200b"
     assert safe("漢字", ascii_only=True) == "\\u6f22\\u5b57"
+
+
+def test_what_a_rate_limit_has_left_out_is_told(folder: Folder) -> None:
+    """On the line of the function, summed up, and the rest on that of the task or driver that made the calls."""
+    root = folder.span("main.py ray.driver", attributes={"ray.left_out": 1200})
+    for left_out in (5, 7):
+        submit = folder.span("mod.f ray.remote", root, kind=PRODUCER, attributes={"ray.left_out": left_out})
+        folder.span("mod.f ray.remote_worker", submit, kind=CONSUMER)
+    assert [left(line) for line in lines(folder.path)] == [
+        "main.py ray.driver +1,200 left out",
+        "└─ mod.f x2 +12 left out",
+    ]

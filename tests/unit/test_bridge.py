@@ -390,3 +390,73 @@ print(json.dumps([type(trace._TRACER_PROVIDER).__name__, len(os.listdir(sys.argv
         folder = tmp_path / f"of {value}"
         folder.mkdir()
         assert in_a_process(program, folder, **{name: value}) == expected, value
+
+
+UNDECIDED = """
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+undecided = SpoolWriter(sys.argv[1] + "/undecided")
+exported = []
+
+def install_keeping():
+    bridge.install(recorder, writer, {"service.name": "mine"}, patches, undecided=undecided)
+
+def within(flags):
+    return set_span_in_context(NonRecordingSpan(SpanContext(flags + 1, 7, True, TraceFlags(flags))))
+
+def undecided_spans():
+    from ray_tracing_hooks._insight.read import files, read
+    return [[s.name, s.state] for s in read(files([sys.argv[1] + "/undecided"]))[0]]
+"""
+
+
+def test_spans_that_are_not_sampled_are_recorded_where_they_may_be_kept(tmp_path: Path) -> None:
+    """Nobody takes them for sampled: not who is called, nor a processor that exports what is sampled."""
+    found = in_a_process(
+        UNDECIDED
+        + """
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+install_keeping()
+exporter = InMemorySpanExporter()
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
+tracer = trace.get_tracer("lib")
+flags = []
+for each in (0, 1):
+    with tracer.start_as_current_span(f"outer {each}", within(each)) as span, tracer.start_as_current_span("inner"):
+        flags.append([span.is_recording(), span.get_span_context().trace_flags])
+tracer.start_span("open", within(0))
+exported = [span.name for span in exporter.get_finished_spans()]
+found = sorted(name for name, *_ in spans())
+print(json.dumps([flags, exported, found, sorted(undecided_spans())]))
+""",
+        tmp_path,
+    )
+    flags, exported, recorded, undecided = found
+    assert flags == [[True, 0], [True, 1]]
+    assert exported == ["inner", "outer 1"]
+    assert recorded == ["inner", "outer 1"]
+    assert undecided == [["inner", "ended"], ["open", "running"], ["outer 0", "ended"]]
+
+
+def test_what_the_programs_own_sampler_records_without_sampling_it(tmp_path: Path) -> None:
+    """Is undecided where such spans may be kept, and nothing where they may not."""
+    program = """
+import opentelemetry.sdk.trace as sdk
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+
+class RecordsOnly(Sampler):
+    def should_sample(self, *arguments, **options):
+        return SamplingResult(Decision.RECORD_ONLY)
+    def get_description(self):
+        return "records only"
+
+trace.set_tracer_provider(sdk.TracerProvider(sampler=RecordsOnly()))
+install_keeping() if KEEPING else install()
+trace.get_tracer("lib").start_span("ended").end()
+trace.get_tracer("lib").start_span("open")
+print(json.dumps([spans(), undecided_spans() if KEEPING else []]))
+"""
+    keeping = in_a_process(UNDECIDED + "KEEPING = True" + program, tmp_path)
+    assert keeping == [[], [["ended", "ended"], ["open", "running"]]]
+    (tmp_path / "other").mkdir()
+    assert in_a_process(UNDECIDED + "KEEPING = False" + program, tmp_path / "other") == [[], []]

@@ -22,14 +22,24 @@ headers = st.dictionaries(
     st.one_of(st.just(b""), st.binary(min_size=24, max_size=24)),
     headers,
     st.booleans(),
+    st.booleans(),
 )
 def test_a_context_survives_the_journey(
-    trace_id: bytes, span_id: bytes, flags: int, time: int, task: bytes, carried: dict[str, str], creation: bool
+    trace_id: bytes,
+    span_id: bytes,
+    flags: int,
+    time: int,
+    task: bytes,
+    carried: dict[str, str],
+    creation: bool,
+    without_span: bool,
 ) -> None:
-    argument = carrier.encode(trace_id, span_id, flags, time, task, carried, creation=creation)
+    argument = carrier.encode(
+        trace_id, span_id, flags, time, task, carried, creation=creation, without_span=without_span
+    )
     back = carrier.decode(argument)
     assert (back.trace_id, back.span_id, back.flags, back.submit_time_ns) == (trace_id, span_id, flags, time)
-    assert back.sampled == bool(flags & 1)
+    assert back.without_span == without_span
     assert back.parent_task_id == (b"" if task == bytes(24) else task)
     assert back.headers == carried
     assert carrier.is_creation(argument) == creation
@@ -41,7 +51,7 @@ def test_other_bytes_are_refused_or_read_but_never_crash(argument: bytes) -> Non
         carrier.decode(argument)
     except ValueError:
         return
-    assert argument[0] & ~3 == carrier.CALL
+    assert argument[0] & ~7 == carrier.CALL
 
 
 def test_an_empty_argument_is_refused() -> None:

@@ -75,6 +75,8 @@ def test_defaults_are_the_documented_ones() -> None:
         ("ray", "none", frozenset()),
         ("include", "pkg.*, Trainer.step", ("pkg.*", "Trainer.step")),
         ("exclude", "none", ("none",)),
+        ("rate_limit", "10", (("*", 10.0),)),
+        ("rate_limit", "100, Worker.process = 0.5,mod.*=20", (("Worker.process", 0.5), ("mod.*", 20.0), ("*", 100.0))),
         ("root_span", "off", False),
         ("strict", "TRUE", True),
         ("strict", "yes", True),
@@ -116,6 +118,17 @@ def test_a_variable_is_understood(name: str, text: str, value: object) -> None:
         ("EXPORTERS", ",", "expected a comma list of names, such as local, or none alone; using local."),
         ("EXPORTERS", "local,none", "expected a comma list of names, such as local, or none alone; using local."),
         ("INCLUDE", " , ", "expected a comma list of patterns, such as mymodule.*,Trainer.step; using none."),
+        *(
+            (
+                "RATE_LIMIT",
+                wrong,
+                (
+                    "expected calls a second above 0, such as 10, or a comma list with patterns, such as "
+                    "Worker.process=10,*=1000; using no limit."
+                ),
+            )
+            for wrong in ("0", "fast", "=5", "f=-1", "f=inf", "f=")
+        ),
         ("SPOOL_DIR", "a\0b", "expected a path, such as /var/tmp/traces; using under Ray's session folder."),
     ],
 )

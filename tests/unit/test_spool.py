@@ -151,9 +151,9 @@ IDS = U16.pack(0) + b"\x0a\x10" + bytes(range(1, 17)) + b"\x12\x08" + bytes(rang
 @given(st.lists(st.binary(max_size=40).map(IDS.__add__), min_size=1, max_size=8), st.data())
 def test_damage_costs_the_records_that_it_hit_and_no_more(payloads: list[bytes], data: st.DataObject) -> None:
     """Whatever bytes are changed, cut or put in, no wrong record is read, and those elsewhere are."""
-    from ray_tracing_hooks._spool.writer import _frame
+    from ray_tracing_hooks._spool.writer import frame
 
-    frames = [_frame(layout.SPAN, payload) for payload in payloads]
+    frames = [frame(layout.SPAN, payload) for payload in payloads]
     hit = data.draw(st.integers(0, len(frames) - 1))
     junk = data.draw(st.binary(max_size=30))
     cut = data.draw(st.integers(0, len(frames[hit]) - 1))
@@ -168,9 +168,9 @@ def test_damage_costs_the_records_that_it_hit_and_no_more(payloads: list[bytes],
 
 @given(st.integers(0, 200))
 def test_a_record_that_is_still_being_written_is_waited_for(cut: int) -> None:
-    from ray_tracing_hooks._spool.writer import _frame
+    from ray_tracing_hooks._spool.writer import frame
 
-    whole = layout.MAGIC + _frame(layout.SPAN, b"a" * 80) + _frame(layout.SPAN, b"b" * 80)
+    whole = layout.MAGIC + frame(layout.SPAN, b"a" * 80) + frame(layout.SPAN, b"b" * 80)
     cut = min(cut, len(whole))
     records, consumed, damaged = parse(whole[:cut])
     assert damaged == 0

@@ -58,6 +58,10 @@ LANES = {
     "local": Lane(f"{OURS}local:setup"),
     "otlp": Lane(f"{OURS}otlp:setup"),
     "unsampled": Lane(f"{OURS}local:setup", {"OTEL_TRACES_SAMPLER": "always_off"}),
+    "undecided": Lane(
+        f"{OURS}local:setup",
+        {"OTEL_TRACES_SAMPLER": "always_off", "RAY_TRACING_KEEP_ERRORS": "1", "RAY_TRACING_KEEP_WAIT": "0"},
+    ),
 }
 """``again`` is a second one like the first: how far it is from 1 is how far the others may be off."""
 

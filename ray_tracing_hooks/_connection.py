@@ -105,6 +105,7 @@ class Connection:
             label=f"{session}-{process.node_id[:8]}",
             jaeger_protocol=settings.jaeger_protocol,
             console_file=f"{log}-console.out",
+            metrics=settings.metrics and bool(exporters),
             environment=digest(self._environ, exporters),
         )
 

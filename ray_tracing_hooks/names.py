@@ -1,4 +1,4 @@
-"""Every span name and attribute key that this package writes.
+"""Every name that this package writes: of spans, of attributes, and of metrics.
 
 The names and keys of Ray's own tracing (``ray.util.tracing``) are kept, so that dashboards made for it go on working.
 Where Ray's meaning is ambiguous ours is stated here.
@@ -13,10 +13,16 @@ __all__ = [
     "DISTRO_NAME",
     "DISTRO_VERSION",
     "DRIVER_DIED",
+    "ERROR_OTHER",
     "ERROR_TYPE",
     "EXCEPTION_MESSAGE",
     "EXCEPTION_STACKTRACE",
     "EXCEPTION_TYPE",
+    "EXECUTION_DURATION",
+    "EXECUTION_QUEUE_TIME",
+    "EXECUTION_RETRIES",
+    "METRICS",
+    "METRIC_OVERFLOW",
     "OUT_OF_MEMORY",
     "RAY_ACCELERATOR_IDS",
     "RAY_ACTOR_CLASS",
@@ -52,17 +58,20 @@ __all__ = [
     "RESOURCE_SESSION_NAME",
     "RESOURCE_WORKER_ID",
     "SCOPE",
+    "SUBMISSION_DURATION",
     "TASK_CANCELLED",
     "WORKER_DIED",
     "Attribute",
+    "Metric",
     "driver_name",
     "execution_name",
     "markdown_table",
+    "metrics_table",
     "submission_name",
 ]
 
 SCOPE = "ray_tracing_hooks"
-"""Instrumentation scope of the spans that this package makes."""
+"""Instrumentation scope of the spans and metrics that this package makes."""
 
 RAY_REMOTE = "ray.remote"
 RAY_FUNCTION = "ray.function"
@@ -93,6 +102,9 @@ RAY_SUBMISSION_ID = "ray.submission_id"
 RAY_END_ESTIMATED = "ray.end_estimated"
 
 ERROR_TYPE = "error.type"
+ERROR_OTHER = "_OTHER"
+"""The ``error.type`` in metrics of a span that failed without saying how."""
+
 WORKER_DIED = "worker_died"
 DRIVER_DIED = "driver_died"
 """The ``error.type`` of a span that was cut off by the end of its process, of which the status tells what is known."""
@@ -113,6 +125,14 @@ RESOURCE_PROCESS_TYPE = "ray.worker.process_type"
 RESOURCE_RAY_VERSION = "ray.version"
 RESOURCE_SESSION_NAME = "ray.cluster.session_name"
 RESOURCE_GCS_ADDRESS = "ray.cluster.gcs_address"
+
+EXECUTION_DURATION = "ray.execution.duration"
+EXECUTION_QUEUE_TIME = "ray.execution.queue_time"
+EXECUTION_RETRIES = "ray.execution.retries"
+SUBMISSION_DURATION = "ray.submission.duration"
+
+METRIC_OVERFLOW = "otel.metric.overflow"
+"""Marks the series of all that is past the most series of a metric, as the specification of OpenTelemetry says."""
 
 _CALL, _EXECUTION, _WAITING, _RESOURCE = "calls", "executions", "`ray.get`, `ray.wait`, `ray.put`", "Resource"
 
@@ -184,6 +204,59 @@ ATTRIBUTES = (
     Attribute(RESOURCE_RAY_VERSION, "string", _RESOURCE, "the version of Ray"),
 )
 """Every key of ours. Events, exceptions and the rest of the Resource follow OpenTelemetry's conventions."""
+
+
+class Metric(NamedTuple):
+    """What is measured under one name, from the spans of calls."""
+
+    name: str
+    instrument: str
+    """``histogram`` or ``counter``."""
+    unit: str
+    """In UCUM, as OpenTelemetry asks."""
+    attributes: tuple[str, ...]
+    """Those of actors are on the calls of actors only, ``error.type`` on what failed."""
+    meaning: str
+
+
+_CALLED = (RAY_FUNCTION, RAY_ACTOR_CLASS, RAY_ACTOR_METHOD)
+
+METRICS = (
+    Metric(
+        EXECUTION_DURATION,
+        "histogram",
+        "s",
+        (*_CALLED, ERROR_TYPE),
+        "how long a task, actor creation or method ran, each attempt for itself, a generator until it ended; its "
+        "count is the number of executions that have ended, with `error.type` of those that failed",
+    ),
+    Metric(
+        EXECUTION_QUEUE_TIME,
+        "histogram",
+        "s",
+        _CALLED,
+        "how long a call waited: from the beginning of its submission to that of its execution; not of retries, and "
+        "not where the submission is not known on the node",
+    ),
+    Metric(EXECUTION_RETRIES, "counter", "{retry}", _CALLED, "how many executions that have ended were retries"),
+    Metric(
+        SUBMISSION_DURATION,
+        "histogram",
+        "s",
+        (*_CALLED, ERROR_TYPE),
+        "how long `.remote()` took; its count is the number of calls made, with `error.type` of those that Ray refused",
+    ),
+)
+"""Every metric, where ``RAY_TRACING_METRICS`` is on."""
+
+
+def metrics_table() -> str:
+    """The metrics as the table of the README."""
+    rows = ["| metric | kind | unit | attributes | meaning |", "| --- | --- | --- | --- | --- |"]
+    for each in METRICS:
+        keys = ", ".join(f"`{key}`" for key in each.attributes)
+        rows.append(f"| `{each.name}` | {each.instrument} | `{each.unit}` | {keys} | {each.meaning} |")
+    return "\n".join(rows) + "\n"
 
 
 def markdown_table() -> str:

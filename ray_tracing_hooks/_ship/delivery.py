@@ -36,6 +36,7 @@ class Delivery:
         delivered: For each process, the sequence below which its segments were delivered and stored.
         open_processes: The processes with spans that have begun and not ended.
         portions: How many portions have been delivered.
+        hurried: Number of the newest look that was offered in a hurry and taken in.
         resting: It waits for more spans to come together, or for the next attempt after a failure.
     """
 
@@ -53,6 +54,7 @@ class Delivery:
         self.name = name
         self.drained = 0
         self.portions = 0
+        self.hurried = 0
         self.resting = False
         self._path = os.path.join(spool_dir, f"progress-{name.replace(os.sep, '_')}.json")
         self._plan = plan
@@ -79,7 +81,7 @@ class Delivery:
         self._unstored = False
         self._news = threading.Condition()
         self._look: Look | None = None
-        self._ending = self._hurried = False
+        self._ending = self._hurried = self._in_hurry = False
         self._thread = threading.Thread(target=self._run, name=f"deliver-{name}", daemon=True)
         self._thread.start()
 
@@ -92,6 +94,11 @@ class Delivery:
             self._look = look
             self._hurried = self._hurried or hurry
             self._news.notify()
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether something is on its way that the sink sends in its own time."""
+        return bool(getattr(self._sink, "is_sending", False))
 
     def could_not_read(self, path: str) -> bool:
         """Whether this segment could not be read, or not in full."""
@@ -133,6 +140,8 @@ class Delivery:
             else:
                 self._problems.clear(key)
                 self.drained = look.number
+                if self._in_hurry:
+                    self.hurried = look.number
                 retry = 0.0
                 rest = self._sink.delay if self._sink is not None else 0.0
             self._turn_ended()
@@ -152,7 +161,7 @@ class Delivery:
                 wait = (earliest if self._hurried else until) - time.monotonic()
                 self.resting = wait > 0
                 if self._look is not None and wait <= 0:
-                    self._hurried = False
+                    self._in_hurry, self._hurried = self._hurried, False
                     look, self._look = self._look, None
                     return look
                 self._news.wait(wait if wait > 0 else None)
@@ -169,6 +178,8 @@ class Delivery:
                     self._problems.count,
                     self._environ,
                     self._problems.say,
+                    self._trouble,
+                    self._turn_ended,
                 ),
             )
         if self._pending and getattr(self._sink, "needs_company", False):
@@ -183,6 +194,9 @@ class Delivery:
         if self._follower.sequences() != before or before.keys() != self.delivered.keys():
             self._store(self._sink.checkpoint())
         self.open_processes = self._follower.open_processes()
+        turned = getattr(self._sink, "turned", None)
+        if turned is not None and turned(hurry=self._in_hurry):
+            self._store(self._sink.checkpoint())
 
     def _deliver(self, sink: Sink) -> None:
         if self._pending:
@@ -199,7 +213,7 @@ class Delivery:
         try:
             self._write(processes, state)
         except DeliveryError as error:
-            if state and os.path.lexists(self._path):
+            if state and os.path.lexists(self._path) and not getattr(self._sink, "may_forget", False):
                 raise
             # Where a sink has no state, or none that another shipper would go back to, delivery goes on: it may be what
             # makes room on a full disk. A shipper that takes over before this can be stored delivers some spans again.
@@ -217,6 +231,12 @@ class Delivery:
         except DeliveryError:
             if os.path.lexists(self._path):
                 raise
+
+    def _trouble(self, name: str, text: str | None) -> None:
+        if text is None:
+            self._problems.clear(name)
+        else:
+            self._problems.set(name, text)
 
     def _write(self, processes: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         try:

@@ -19,10 +19,11 @@ from ray_tracing_hooks._ship.aside import Aside
 from ray_tracing_hooks._ship.delivery import Delivery
 from ray_tracing_hooks._ship.files import LOCK, NEWS, PLAN, WAKE, is_file_at, take_lock, write_atomically
 from ray_tracing_hooks._ship.folder import Folder, Look, Segment, is_running
+from ray_tracing_hooks._ship.metrics.settings import NOT_TAKEN, are_taken
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.secrets import Secrets
-from ray_tracing_hooks._ship.sinks import usable
+from ray_tracing_hooks._ship.sinks import METRICS, usable
 from ray_tracing_hooks._spool.layout import FORKED
 from ray_tracing_hooks._spool.reader import count_spans, is_refused
 
@@ -40,6 +41,9 @@ _GIVE_UP = 60.0
 
 _LAST_TURN = 5.0
 """Seconds that SIGTERM leaves for a last delivery."""
+
+_LAST_METRICS = 5.0
+"""Seconds that the last metrics may take to leave when the shipper ends."""
 
 _COUNTING = 0.1
 """Seconds before the end of its time-out at which a request is answered: counting what waits takes a moment."""
@@ -105,10 +109,19 @@ class Shipper:
         exporters, problems = usable(plan.exporters)
         for text in [problem, *problems] if problem else problems:
             self._problems.say(text)
-        self._deliveries = [
+        plan = plan._replace(exporters=exporters)
+        self._exporting = [
             Delivery(name, self._within, plan, environ, self._problems, reports=index == 0, turn_ended=self._turn_ended)
             for index, name in enumerate(exporters)
         ]
+        self._counting: Delivery | None = None
+        if plan.metrics and are_taken(exporters):
+            self._counting = Delivery(
+                METRICS, self._within, plan, environ, self._problems, reports=False, turn_ended=self._turn_ended
+            )
+        elif plan.metrics:
+            self._problems.say(NOT_TAKEN)
+        self._deliveries = [*self._exporting, self._counting] if self._counting else self._exporting
 
     def run(self) -> None:
         """Until Ray and all writers have ended and everything is delivered, or it is time to give up."""
@@ -203,7 +216,7 @@ class Shipper:
             segment.path: (name, segment) for name, process in look.processes.items() for segment in process.segments
         }
         gone = sum(
-            segment.size > min((delivery.read_of(name, segment.sequence) for delivery in self._deliveries), default=0)
+            segment.size > min((delivery.read_of(name, segment.sequence) for delivery in self._exporting), default=0)
             for path, (name, segment) in self._present.items()
             if path not in present and not os.path.lexists(path)
         )
@@ -217,6 +230,11 @@ class Shipper:
 
     def _is_delivered(self, look_number: int) -> bool:
         return all(delivery.drained >= look_number for delivery in self._deliveries)
+
+    def _are_metrics_sent(self, look_number: int) -> bool:
+        """Whether metrics of all that is in this look have left, or it is known that they cannot."""
+        counting = self._counting
+        return counting is None or (counting.hurried >= look_number and not counting.is_sending)
 
     def _remove_delivered(self, look: Look) -> set[Segment]:
         """Remove the segments that every sink has delivered, and say which."""
@@ -256,7 +274,7 @@ class Shipper:
                     self._aside.keep(segment.path)
                     continue
             excess -= segment.size
-            offset = min((delivery.read_of(name, segment.sequence) for delivery in self._deliveries), default=0)
+            offset = min((delivery.read_of(name, segment.sequence) for delivery in self._exporting), default=0)
             lost += count_spans(segment.path, offset)[0]
             self._unlink(segment.path)
         text = (
@@ -288,7 +306,9 @@ class Shipper:
                 request.look = look.number
                 # Not only for what was there when somebody asked: what came since must not wait for company either.
                 self._hurry = True
-            done = request.look is not None and self._is_delivered(request.look)
+            done = (
+                request.look is not None and self._is_delivered(request.look) and self._are_metrics_sent(request.look)
+            )
             if done or time.monotonic() >= request.deadline:
                 self._requests.remove(request)
                 self._send(request.answer, [] if done else self._waiting(look), done=done)
@@ -297,7 +317,7 @@ class Shipper:
         """How many spans wait for whom, as far as they can be counted in a moment."""
         until = time.monotonic() + _COUNTING
         texts = []
-        for delivery in self._deliveries:
+        for delivery in self._exporting:
             if delivery.drained >= look.number:
                 continue
             spans, complete = 0, True
@@ -313,6 +333,8 @@ class Shipper:
                     f"{number} in {self._path} for the exporter {delivery.name!r}; delivery goes on, and "
                     f"`ray-tracing-hooks replay {self._path}` delivers what is left"
                 )
+        if self._counting is not None and self._counting.is_sending:
+            texts.append("the last metrics have not been taken yet; sending goes on")
         return texts
 
     def _send(self, fifo: str, waiting: list[str], *, done: bool) -> None:
@@ -426,7 +448,9 @@ class Shipper:
             return
         self._offer(look, hurry=True)
         deadline = time.monotonic() + _LAST_TURN
-        while not self._is_delivered(look.number) and (left := deadline - time.monotonic()) > 0:
+        while not (self._is_delivered(look.number) and self._are_metrics_sent(look.number)):
+            if (left := deadline - time.monotonic()) <= 0:
+                break
             select.select([self._wake], [], [], left)
             self._heard()
         self._remove_delivered(look)
@@ -434,7 +458,7 @@ class Shipper:
 
     def _end_deliveries(self) -> None:
         for delivery in self._deliveries:
-            delivery.end(1.0)
+            delivery.end(_LAST_METRICS if delivery is self._counting else 1.0)
 
     def _clean_up(self) -> None:
         """Remove our own files, and the folder if nobody may want to write into it again."""

@@ -27,6 +27,7 @@ class ShipPlan(NamedTuple):
         jaeger_endpoint: Where to. A driver or worker leaves it out and puts RAY_TRACING_JAEGER_ENDPOINT into the
             shipper's environment, since it may hold a password.
         console_file: Where the exporter ``console`` writes, or None for standard output.
+        metrics: Whether spans are counted too, for metrics.
         environment: The digest of the variables of :mod:`~ray_tracing_hooks._ship.environment`: plans differ where
             these do. Their values are in the shipper's environment, since some are secrets.
     """
@@ -42,6 +43,7 @@ class ShipPlan(NamedTuple):
     jaeger_protocol: str = "otlp-grpc"
     jaeger_endpoint: str | None = None
     console_file: str | None = None
+    metrics: bool = False
     environment: str = ""
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -50,13 +50,13 @@ def check_folder(path: str) -> str | None:
     return None
 
 
-def _open_folder(path: str) -> int:
+def _open_folder(path: str, what: str = "spans") -> int:
     """A descriptor of the folder. Raises DeliveryError."""
     try:
         # Whoever lets others read it has opened it to them on purpose.
         return open_folder(path, deny=NO_OTHER_WRITER)
     except OSError as error:
-        raise DeliveryError(f"cannot write spans to {path!r}: {error.strerror}; {_NEXT_STEP}") from error
+        raise DeliveryError(f"cannot write {what} to {path!r}: {error.strerror}; {_NEXT_STEP}") from error
 
 
 class LocalSink:
@@ -67,6 +67,8 @@ class LocalSink:
     """
 
     delay = 0.0
+    what = "spans"
+    """What is written, for messages."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         plan = surroundings.plan
@@ -77,7 +79,7 @@ class LocalSink:
         self._file_max_bytes = min(plan.local_file_max_bytes, self._max_bytes // 2)
         self._remember = surroundings.remember
         self._count: Callable[[str, int], None] = surroundings.count
-        self._folder = _open_folder(self._path)
+        self._folder = _open_folder(self._path, self.what)
         self._file = -1
         self._size = 0
         self._name: str | None = None
@@ -88,22 +90,26 @@ class LocalSink:
             self._go_on_from(surroundings.state)
         except OSError as error:
             self.close()
-            raise DeliveryError(f"cannot write spans to {self._path!r}: {error.strerror}") from error
+            raise DeliveryError(f"cannot write {self.what} to {self._path!r}: {error.strerror}") from error
 
     def deliver(self, batches: Sequence[Batch]) -> None:
+        self.append(line for batch in batches for line in self._lines(batch))
+
+    def append(self, lines: Iterable[bytes]) -> None:
+        """Write all of these lines, each with its end, or none of them. Raises DeliveryError."""
         try:
             if self._failed:
                 self._return()
             self._look_after_folder()
             self._failed = True
-            for batch in batches:
-                self._write_batch(batch)
+            for line in lines:
+                self._write(line)
             self._check_file()
             self._failed = False
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._return()
-            raise DeliveryError(f"cannot write spans to {self._path!r}: {error.strerror}") from error
+            raise DeliveryError(f"cannot write {self.what} to {self._path!r}: {error.strerror}") from error
         rotated = bool(self._made)
         self._delivered = (self._name, self._size)
         self._made = []
@@ -124,10 +130,10 @@ class LocalSink:
             self._file = -1
         os.close(self._folder)
 
-    def _write_batch(self, batch: Batch) -> None:
+    def _lines(self, batch: Batch) -> Iterator[bytes]:
         resource, scope = self._text(_resource, batch.resource), self._text(_scope, batch.scope)
         for spans in _lines(self._texts(batch.spans), len(resource) + len(scope) + _FRAME_BYTES):
-            self._write(traces_line(resource, scope, spans).encode())
+            yield traces_line(resource, scope, spans).encode()
 
     def _text(self, write: Callable[[bytes], str], message: bytes) -> str:
         try:
@@ -225,7 +231,7 @@ class LocalSink:
         except OSError:
             moved = True
         if moved:
-            folder = _open_folder(self._path)
+            folder = _open_folder(self._path, self.what)
             os.close(self._folder)
             self._folder = folder
         if moved or (self._file >= 0 and not os.fstat(self._file).st_nlink):
@@ -252,7 +258,7 @@ class LocalSink:
                 excess -= size
                 removed += 1
         self._count(
-            f"{{count}} of the oldest files of spans in {self._path!r} were removed, since together they reached "
+            f"{{count}} of the oldest files of {self.what} in {self._path!r} were removed, since together they reached "
             f"{self._max_bytes} bytes (RAY_TRACING_LOCAL_MAX_BYTES)",
             removed,
         )

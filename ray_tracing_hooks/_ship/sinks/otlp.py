@@ -26,7 +26,7 @@ class OtlpSink(SendingSink):
     """Sends ``ExportTraceServiceRequest`` messages, as the OTLP specification says."""
 
     def __init__(self, settings: OtlpSettings, surroundings: Surroundings) -> None:
-        super().__init__(surroundings, _transport(settings), settings.delay)
+        super().__init__(surroundings, connect(settings, _METHOD), settings.delay)
         self._max_spans = settings.max_spans
         self._json = settings.protocol == "http/json"
         self._undecodable = 0
@@ -54,19 +54,23 @@ class OtlpSink(SendingSink):
             self._problem(f"{self._transport.address} took the spans and says: {message}")
 
 
-def _transport(settings: OtlpSettings) -> Transport:
-    """Of the two libraries only the one that is needed is imported."""
+def connect(settings: OtlpSettings, method: str, what: str = "spans") -> Transport:
+    """What sends requests as ``settings`` say: to ``method`` where that is by gRPC. ``what`` they hold is told.
+
+    Of the two libraries only the one that is needed is imported.
+    """
     if settings.protocol == "grpc":
         from ray_tracing_hooks._ship.transport.grpc import GrpcTransport  # noqa: PLC0415
 
         return GrpcTransport(
             settings.target,
-            _METHOD,
+            method,
             address=settings.address,
             headers=settings.headers,
             timeout=settings.timeout,
             gzip=settings.gzip,
             tls=settings.tls,
+            what=what,
         )
     from ray_tracing_hooks._ship.transport.http import HttpTransport  # noqa: PLC0415
 
@@ -78,4 +82,5 @@ def _transport(settings: OtlpSettings) -> Transport:
         timeout=settings.timeout,
         gzip=settings.gzip,
         tls=settings.tls or Tls(),
+        what=what,
     )

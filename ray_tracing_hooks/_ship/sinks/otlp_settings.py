@@ -8,18 +8,19 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ray_tracing_hooks._ship.transport import Tls
-from ray_tracing_hooks._standard import OTLP, read_with_source
+from ray_tracing_hooks._standard import METRICS, OTLP, TRACES, read_with_source
 from ray_tracing_hooks._standard import read as read_variable
 
 _DEFAULT_DELAY = 1.0
 """Seconds that spans wait for others, where OTEL_BSP_SCHEDULE_DELAY does not say."""
 
 _HTTP_DEFAULT = "http://localhost:4318"
-_TRACES_PATH = "/v1/traces"
+_PATHS = {TRACES: "/v1/traces", METRICS: "/v1/metrics"}
+_WHAT = {TRACES: "spans", METRICS: "metrics"}
 _LOOPBACK = ("localhost", "::1")
 _METADATA_NAME = re.compile(r"[0-9a-z_.-]+(?<!-bin)")
 """What gRPC sends as text: https://grpc.io/docs/guides/metadata/. One other name would make every call fail."""
@@ -55,32 +56,33 @@ class OtlpSettings(NamedTuple):
         return f"OtlpSettings({self.protocol}, {self.address})"
 
 
-def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> OtlpSettings:
+def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: str = TRACES) -> OtlpSettings:
     """The settings that ``environ`` asks for. What is wrong is reported, and something sensible used instead.
+
+    ``signal`` is what is sent: the variables that are for it alone win.
 
     Where ``PROTOCOL`` is unset the endpoint decides: port 4318 or a path that ends in ``/v1/traces`` is
     ``http/protobuf``, everything else ``grpc``, as ever in OpenTelemetry Python.
     """
 
-    def variable(name: str) -> tuple[object, str | None]:
-        return read_with_source(OTLP + name, environ, problem)
+    def variable(name: str) -> Any:
+        return read_variable(OTLP + name, environ, problem, signal)
 
-    endpoint, source = variable("ENDPOINT")
-    protocol = read_variable(OTLP + "PROTOCOL", environ, problem) or protocol_of(str(endpoint or ""))
-    headers = {name: value.strip() for name, value in (read_variable(OTLP + "HEADERS", environ, problem) or {}).items()}
+    path = _PATHS[signal]
+    endpoint, source = read_with_source(OTLP + "ENDPOINT", environ, problem, signal)
+    protocol = variable("PROTOCOL") or protocol_of(str(endpoint or ""))
+    headers = {name: value.strip() for name, value in (variable("HEADERS") or {}).items()}
     if protocol == "grpc":
         headers = _metadata(headers, problem)
-    insecure = read_variable(OTLP + "INSECURE", environ, problem)
-    tls = Tls(
-        read_variable(OTLP + "CERTIFICATE", environ, problem),
-        read_variable(OTLP + "CLIENT_CERTIFICATE", environ, problem),
-        read_variable(OTLP + "CLIENT_KEY", environ, problem),
-    )
+    insecure = variable("INSECURE")
+    tls = Tls(variable("CERTIFICATE"), variable("CLIENT_CERTIFICATE"), variable("CLIENT_KEY"))
     if tls.client_key and not tls.client_certificate:
         problem(f"{OTLP}CLIENT_KEY is ignored: expected {OTLP}CLIENT_CERTIFICATE with it; using no client certificate.")
         tls = tls._replace(client_key=None)
-    timeout, max_spans, delay = limits(environ, problem, read_variable(OTLP + "TIMEOUT", environ, problem))
-    gzip = read_variable(OTLP + "COMPRESSION", environ, problem) == "gzip"
+    timeout, max_spans, delay = variable("TIMEOUT"), None, 0.0
+    if signal == TRACES:
+        timeout, max_spans, delay = limits(environ, problem, timeout)
+    gzip = variable("COMPRESSION") == "gzip"
     given = str(endpoint) if endpoint is not None else "http://localhost:4317"
     if protocol != "grpc" and given.startswith("unix:"):
         problem(
@@ -92,13 +94,13 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> OtlpSett
     else:
         if endpoint is None:
             given = _HTTP_DEFAULT
-        is_exact = source is not None and "_TRACES_" in source
-        target, address = http_url(given, "" if is_exact else _TRACES_PATH, source or "", problem)
+        is_exact = source is not None and source.startswith(f"{OTLP}{signal}_")
+        target, address = http_url(given, "" if is_exact else path, source or "", problem)
         secure = True
         if is_exact and not urlsplit(target).path:
             problem(
-                f"{source} has no path, so spans are posted to '/', as the specification says; most collectors want "
-                f"{_TRACES_PATH} there, which only {OTLP}ENDPOINT gets by itself."
+                f"{source} has no path, so {_WHAT[signal]} are posted to '/', as the specification says; most "
+                f"collectors want {path} there, which only {OTLP}ENDPOINT gets by itself."
             )
     authorization = credentials(given)
     if authorization:
@@ -124,7 +126,8 @@ def protocol_of(endpoint: str) -> str:
     if endpoint.startswith("unix:"):
         return "grpc"
     parts = split(endpoint)
-    return "http/protobuf" if parts.port == 4318 or parts.path.rstrip("/").endswith(_TRACES_PATH) else "grpc"
+    is_http = parts.port == 4318 or parts.path.rstrip("/").endswith(tuple(_PATHS.values()))
+    return "http/protobuf" if is_http else "grpc"
 
 
 def split(endpoint: str) -> SplitResult:

@@ -48,7 +48,10 @@ _CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "GOAWAY", "End of
 
 
 class GrpcTransport:
-    """Calls one unary method of one server. ``timeout`` is in seconds, for a whole call. Without ``tls`` plaintext."""
+    """Calls one unary method of one server. ``timeout`` is in seconds, for a whole call. Without ``tls`` plaintext.
+
+    ``what`` says in messages what is sent.
+    """
 
     def __init__(
         self,
@@ -60,8 +63,10 @@ class GrpcTransport:
         timeout: float,
         gzip: bool,
         tls: Tls | None,
+        what: str = "spans",
     ) -> None:
         self.address = address
+        self._what = what
         self._timeout = timeout
         self._tls = tls is not None
         self._metadata = tuple(headers.items())
@@ -96,7 +101,7 @@ class GrpcTransport:
             return DeliveryError(f"cannot reach {self.address}: {unreached}")
         retry = _retry_info(error)
         if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and retry is not None):
-            return DeliveryError(f"{self.address} does not take spans at present: {said}", retry)
+            return DeliveryError(f"{self.address} does not take {self._what} at present: {said}", retry)
         unreadable = code is grpc.StatusCode.INTERNAL and _UNREADABLE.search(details) is not None
         return Refused(said, request=unreadable or code is grpc.StatusCode.INVALID_ARGUMENT)
 

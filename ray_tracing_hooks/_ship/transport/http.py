@@ -109,7 +109,10 @@ class _NoNetrc(requests.auth.AuthBase):
 
 
 class HttpTransport:
-    """Posts bodies to one URL. ``timeout`` is in seconds, for connecting and the wait for an answer together."""
+    """Posts bodies to one URL. ``timeout`` is in seconds, for connecting and the wait for an answer together.
+
+    ``what`` says in messages what is sent.
+    """
 
     def __init__(
         self,
@@ -121,9 +124,11 @@ class HttpTransport:
         timeout: float,
         gzip: bool,
         tls: Tls,
+        what: str = "spans",
     ) -> None:
         check(tls)
         self.address = address
+        self._what = what
         self._url = url
         self._timeout = timeout
         self._gzip = gzip
@@ -171,7 +176,8 @@ class HttpTransport:
         said = _said(status, response, answer)
         if status in _RETRYABLE:
             raise DeliveryError(
-                f"{self.address} does not take spans at present: {said}", _seconds(response.headers.get("Retry-After"))
+                f"{self.address} does not take {self._what} at present: {said}",
+                _seconds(response.headers.get("Retry-After")),
             )
         raise Refused(said, too_large=status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE, request=status in _OF_THE_REQUEST)
 

@@ -151,7 +151,7 @@ class Calls:
             self._totals.includes(end)
         submitted = self._submissions.take(parent_id)
         if told:
-            if told.get(names.RAY_ATTEMPT):
+            if isinstance(told.get(names.RAY_ATTEMPT), int):
                 # Since its submission the call has not only waited, but run as well.
                 site.retries().add()
                 return

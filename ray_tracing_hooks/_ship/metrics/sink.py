@@ -167,7 +167,9 @@ class MetricsSink:
     def _send(self, *, only_news: bool) -> None:
         """Give what has been counted to the outbox; ``only_news``: not if that has been done already."""
         outbox, totals = self._outbox, self._totals
-        if outbox is None or not totals.series or (only_news and self._given == totals.changes and outbox.is_empty):
+        if outbox is None or not totals.series:
+            return
+        if only_news and self._given == totals.changes and (outbox.is_empty or outbox.is_waiting):
             return
         if self._settings.delta and not outbox.is_empty:
             return  # what is on its way must get there first

@@ -62,6 +62,7 @@ CONSTANT = {
 TASK_ID = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
 SUBMISSION, EXECUTION = names.submission_name("module.function"), names.execution_name("module.function")
 TRACES = "opentelemetry.proto.collector.trace.v1.TraceService"
+METRICS = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 
 Contender = Callable[[], int]
 """Sends spans, and says how many."""
@@ -71,7 +72,7 @@ def collect(protocol: str) -> None:
     """Be a collector: print the port, take everything."""
     if protocol == "grpc":
         handler = grpc.unary_unary_rpc_method_handler(lambda _body, _context: b"")
-        handlers = [grpc.method_handlers_generic_handler(TRACES, {"Export": handler})]
+        handlers = [grpc.method_handlers_generic_handler(name, {"Export": handler}) for name in (TRACES, METRICS)]
         server = grpc.server(ThreadPoolExecutor(1), handlers=handlers)
         print(server.add_insecure_port("127.0.0.1:0"), flush=True)
         server.start()

@@ -25,6 +25,9 @@ _FIRST_RETRY, _LAST_RETRY = 0.2, 10.0
 """Seconds to wait at most before the next attempt: twice as long after each failure. The wait is drawn from the upper
 half, so that the shippers of many nodes do not come back to a collector all at once."""
 
+_SELDOM = 1.0
+"""Seconds between two times that a large state is stored while there is more to deliver."""
+
 
 class Delivery:
     """Takes what each look at the spool has that is new to one sink, and remembers how far it came.
@@ -79,6 +82,7 @@ class Delivery:
         self._sink: Sink | None = None
         self._pending: list[Batch] = []
         self._unstored = False
+        self._stored_at = 0.0
         self._news = threading.Condition()
         self._look: Look | None = None
         self._ending = self._hurried = self._in_hurry = False
@@ -99,6 +103,10 @@ class Delivery:
     def is_sending(self) -> bool:
         """Whether something is on its way that the sink sends in its own time."""
         return bool(getattr(self._sink, "is_sending", False))
+
+    @property
+    def _may_forget(self) -> bool:
+        return bool(getattr(self._sink, "may_forget", False))
 
     def could_not_read(self, path: str) -> bool:
         """Whether this segment could not be read, or not in full."""
@@ -191,7 +199,8 @@ class Delivery:
         for batches in self._follower.follow(look):
             self._pending = batches
             self._deliver(self._sink)
-        if self._follower.sequences() != before or before.keys() != self.delivered.keys():
+        is_late = self._may_forget and self._unstored
+        if is_late or self._follower.sequences() != before or before.keys() != self.delivered.keys():
             self._store(self._sink.checkpoint())
         self.open_processes = self._follower.open_processes()
         turned = getattr(self._sink, "turned", None)
@@ -203,17 +212,21 @@ class Delivery:
             sink.deliver(self._pending)
             self._pending = []
             self.portions += 1
+            if self._may_forget and time.monotonic() < self._stored_at + _SELDOM:
+                self._unstored = True
+                return
         self._store(sink.checkpoint())
 
     def _store(self, state: Mapping[str, Any]) -> None:
         self._unstored = True
+        self._stored_at = time.monotonic()
         processes = self._follower.positions()
         sequences = self._follower.sequences()
         key = f"progress-{self.name}"
         try:
             self._write(processes, state)
         except DeliveryError as error:
-            if state and os.path.lexists(self._path) and not getattr(self._sink, "may_forget", False):
+            if state and os.path.lexists(self._path) and not self._may_forget:
                 raise
             # Where a sink has no state, or none that another shipper would go back to, delivery goes on: it may be what
             # makes room on a full disk. A shipper that takes over before this can be stored delivers some spans again.

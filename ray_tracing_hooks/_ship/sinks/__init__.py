@@ -48,7 +48,8 @@ class Sink(Protocol):
 
     A sink that sends in its own time what it makes of spans also has ``turned(hurry)``, which is called when its state
     has been stored, and tells whether it is another one since. With ``hurry`` somebody waits for what it has to send,
-    as long as ``is_sending`` is true. Where ``may_forget`` is true, a state that cannot be stored holds nothing up.
+    as long as ``is_sending`` is true. Where ``may_forget`` is true, its state is not stored after each delivery, but at
+    the end of a turn and from time to time; and a state that cannot be stored holds nothing up.
     """
 
     delay: float

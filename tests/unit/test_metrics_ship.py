@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import signal
 import time
 from collections.abc import Iterable, Iterator
@@ -358,25 +358,29 @@ def test_files_of_metrics_have_a_cap(node: Node) -> None:
 
 def test_a_spool_that_cannot_be_written_holds_no_span_up(metered: Node, server: Received, mount: Any) -> None:
     """On a full disk the state of metrics cannot grow. They are counted on in memory, and segments go."""
-    mount("size=400k", metered.spool)
+    mount("size=2m", metered.spool)
     process = Process(metered.spool)
-    metered.start()
+    shipper = metered.start()
     calls(process, 1, 5)
     assert metered.flush().done
-    free = os.statvfs(metered.spool)
-    ballast = metered.spool / "ballast"
-    ballast.write_bytes(bytes(free.f_bavail * free.f_bsize - 24 * 4096))
-    for number in range(10, 40):
+    shipper.suspend()
+    for number in range(300):
         span = process.begin(number, at=T0)
         span.set_attribute(names.ERROR_TYPE, f"Error{number}")
         span.end(T0 + MS)
-    result = metered.flush()
+    ballast = metered.spool / "ballast"
+    with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
+        while True:  # until the disk is full
+            file.write(bytes(1024))
+    shipper.resume()
+    result = metered.flush(timeout=10)
     assert result.done, (result.problems, result.waiting)
-    assert len(server.spans) == 40
+    assert len(server.spans) == 310
+    assert sum(point.value.count for point in points(server.metrics)[-301:]) == 305
     process.close()
     until(lambda: not metered.segments(), "the segments are removed")
+    assert "cannot write 'progress-metrics.json' in the spool" in metered.log()
     ballast.unlink()
-    assert sum(counts(server.metrics[-1:])) == 35
 
 
 @pytest.mark.parametrize("stored", ["", "{", '{"processes": {}, "sink": {"totals": 7, "files": 8}}'])

@@ -155,6 +155,9 @@ class Delivery:
             self._turn_ended()
         if self._sink is not None:
             self._sink.close()
+            if self._may_forget:
+                # What it has sent at the end, the next shipper must not send again.
+                self._store(self._sink.checkpoint())
 
     def _next(self, rest: float, forced: float) -> Look | None:
         """The next look to deliver, after ``rest`` seconds unless there is a hurry, and after ``forced`` in any case.

@@ -11,7 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from google.protobuf import json_format
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsPartialSuccess,
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -28,6 +32,8 @@ class Received:
     """The status to answer with, by path, if it is not 200. What is answered so is not kept."""
     gate: threading.Event = field(default_factory=threading.Event)
     """Answers of 0 come when it is open."""
+    counts_refusals: bool = False
+    """Answers to metrics say that some were refused, each time in other words."""
     asked: Counter[str] = field(default_factory=Counter)
     """How many requests have come, by path."""
 
@@ -48,9 +54,16 @@ def collector() -> Iterator[Received]:
                 received.gate.wait(60)
             elif status == 200:
                 self.keep(body)
+            answer = b""
+            if received.counts_refusals and self.path == "/v1/metrics":
+                refused = ExportMetricsPartialSuccess(
+                    rejected_data_points=1, error_message=f"refusal {received.asked[self.path]}"
+                )
+                answer = ExportMetricsServiceResponse(partial_success=refused).SerializeToString()
             self.send_response(status or 200)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
+            self.wfile.write(answer)
 
         def keep(self, body: bytes) -> None:
             if self.path == "/v1/metrics":

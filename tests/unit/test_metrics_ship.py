@@ -267,6 +267,39 @@ def test_what_is_sent_as_delta_adds_up(metered: Node, server: Received, monkeypa
     process.close()
 
 
+def test_what_is_sent_at_the_end_as_delta_is_not_sent_again(
+    metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the shipper that takes the place of one that was told to end."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
+    process = Process(metered.spool)
+    for turn in range(3):
+        shipper = metered.start()
+        calls(process, 10 * turn, 10 * turn + 9)
+        seen = 20 * (turn + 1) - 1
+        until(partial(is_longer, server.spans, seen), "the spans are delivered")
+        shipper.send_signal(signal.SIGTERM)
+        ended(shipper)
+        assert sum(counts(server.metrics)) == 10 * (turn + 1)
+    assert counts(lines(metered)) == [10, 20, 30]
+    process.close()
+
+
+def test_a_server_that_says_something_else_each_time_is_told_a_few_times(
+    metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
+    server.counts_refusals = True
+    process = Process(metered.spool)
+    metered.start()
+    calls(process, 1, 10)
+    until(lambda: server.asked[METRICS] > 10, "many answers have come")
+    process.close()
+    told = [line for line in metered.log().splitlines() if "did not take all metrics" in line]
+    assert len(told) == 5
+    assert "refusal 1" in told[0]
+
+
 def test_histograms_can_be_exponential_and_requests_json(
     metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch
 ) -> None:

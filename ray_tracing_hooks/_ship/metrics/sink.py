@@ -27,6 +27,9 @@ _DELAY = 1.0
 _LAST_TRY = 4.0
 """Seconds that sending may take when the shipper ends."""
 
+_MOST_TEXTS = 5
+"""A server may put a time or a number into each of its answers."""
+
 _FOLDER = "metrics"
 _SHARE = 10
 """Files of metrics may take this part of what those of spans may."""
@@ -80,6 +83,7 @@ class MetricsSink:
         self._on_its_way: tuple[int, dict[Key, Any]] | None = None
         if settings.delta and self._totals.series and "sent" in stored:
             self._sent = (int(stored["sent"][0]), from_rows(stored["sent"][1]))
+        self._said: set[str] = set()
         self._outbox: Outbox | None = None
         if settings.otlp is not None:
             self._address = settings.otlp.address
@@ -124,6 +128,7 @@ class MetricsSink:
         if self._outbox is not None:
             self._send(only_news=True)
             self._outbox.close(_LAST_TRY)
+            self._settle()
 
     def _write(self) -> bool:
         """Write to the files what is new there; whether the state is another one."""
@@ -135,9 +140,8 @@ class MetricsSink:
                 self._files = self._open_files()
             self._files.append(as_json(message) + b"\n" for message in messages(self._totals, time.time_ns()))
         except Exception as error:  # noqa: BLE001  the next time is soon, and they hold no more than the next do
-            self._surroundings.trouble(
-                "metrics-local", str(error) if isinstance(error, TracingError) else describe(error)
-            )
+            text = str(error) if isinstance(error, TracingError) else f"metrics are not written: {describe(error)}"
+            self._surroundings.trouble("metrics-local", text)
         else:
             self._surroundings.trouble("metrics-local", None)
             self._written = self._totals.changes
@@ -171,6 +175,7 @@ class MetricsSink:
             return
         if only_news and self._given == totals.changes and (outbox.is_empty or outbox.is_waiting):
             return
+        self._settle()
         if self._settings.delta and not outbox.is_empty:
             return  # what is on its way must get there first
         now = time.time_ns()
@@ -201,18 +206,20 @@ class MetricsSink:
         self._surroundings.trouble("metrics-otlp", None if text is None else f"metrics are not sent: {text}")
 
     def _refused(self, reason: str) -> None:
-        self._surroundings.problem(f"metrics were refused by {self._address}: {reason}")
+        self._say(f"metrics were refused by {self._address}: {reason}")
 
     def _accepted(self, answer: bytes) -> None:
         assert self._settings.otlp is not None
         points, message = refused(answer, is_json=self._settings.otlp.protocol == "http/json")
         if points or message:
-            said = one_line(message) or "it does not say why"
-            self._surroundings.problem(
-                f"{self._address} did not take all metrics: {said}"
-                if points
-                else f"{self._address} says of metrics: {said}"
-            )
+            what = "did not take all metrics" if points else "took the metrics and says"
+            self._say(f"{self._address} {what}: {one_line(message) or 'nothing more'}")
+
+    def _say(self, text: str) -> None:
+        if len(self._said) < _MOST_TEXTS:
+            self._said.add(text)
+        if text in self._said:
+            self._surroundings.problem(text)
 
 
 class _MetricsFiles(LocalSink):

@@ -110,6 +110,7 @@ class Connection:
             label=f"{session}-{process.node_id[:8]}",
             jaeger_protocol=settings.jaeger_protocol,
             console_file=f"{log}-console.out",
+            metrics=settings.metrics and bool(exporters),
             environment=digest(self._environ, exporters),
             log_records="otlp" in settings.logs and not {"local", "otlp"}.isdisjoint(exporters),
             keep_errors=settings.keep_errors,

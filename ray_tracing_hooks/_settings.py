@@ -109,6 +109,11 @@ class Settings:
         "by `OTEL_EXPORTER_JAEGER_*`, else localhost",
         secret=True,
     )
+    metrics: bool = _setting(
+        BOOLEAN,
+        False,
+        "metrics of calls, counted from their spans where these are delivered: to the exporters `otlp` and `local`",
+    )
     instrument: tuple[str, ...] = _setting(
         NAMES,
         (),

@@ -29,6 +29,7 @@ from ray_tracing_hooks._values import (
 Problem = Callable[[str], None]
 
 OTLP = "OTEL_EXPORTER_OTLP_"
+OTLP_METRICS = f"{OTLP}METRICS_"
 JAEGER = "OTEL_EXPORTER_JAEGER_"
 
 _MILLISECONDS_FROM = 500
@@ -50,7 +51,7 @@ class Variable(NamedTuple):
 
     def forms(self, signal: str = "traces") -> tuple[str, ...]:
         """The variables that can hold the value for this signal; the first that does wins."""
-        if self.name.startswith(OTLP):
+        if self.name.startswith(OTLP) and not self.name.startswith(OTLP_METRICS):
             return (f"{OTLP}{signal.upper()}_{self.name.removeprefix(OTLP)}", self.name)
         return (self.name,)
 
@@ -195,6 +196,9 @@ TIMEOUT: Kind[float] = Kind(
     _timeout,
     lambda s: f"{_number(s)} s",
 )
+INTERVAL: Kind[float] = Kind(
+    "a whole number of milliseconds, 1 or more", lambda value: _whole(1, value) / 1000, lambda s: _number(s * 1000)
+)
 RATIO: Kind[float] = Kind("a number from 0 to 1", _ratio, _number)
 READABLE_FILE = Kind("the path of a PEM file that can be read", _file)
 PAIRS = Kind("key=value pairs with commas between them", _pairs, _write_pairs)
@@ -235,6 +239,19 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "OTEL_BSP_EXPORT_TIMEOUT", MILLISECONDS, None, "longest time that one request may take", "the exporter's own"
     ),
+    Variable(
+        "OTEL_METRIC_EXPORT_INTERVAL",
+        INTERVAL,
+        60.0,
+        "milliseconds between two exports of metrics",
+    ),
+    Variable("OTEL_METRIC_EXPORT_TIMEOUT", INTERVAL, 30.0, "longest time that one request with metrics may take"),
+    Variable(
+        "OTEL_METRICS_EXEMPLAR_FILTER",
+        one_of("trace_based", "always_on", "always_off"),
+        "trace_based",
+        "`always_off`: metrics name no spans as examples",
+    ),
     Variable(f"{OTLP}PROTOCOL", PROTOCOL, None, "how OTLP is sent", "what the endpoint says, else grpc"),
     Variable(
         f"{OTLP}ENDPOINT", URL, None, "where the collector is", "localhost, port 4317 (gRPC) or 4318", secret=True
@@ -248,6 +265,18 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(f"{OTLP}CLIENT_CERTIFICATE", READABLE_FILE, None, "our certificate, for mutual TLS"),
     Variable(f"{OTLP}CLIENT_KEY", READABLE_FILE, None, "its private key"),
+    Variable(
+        f"{OTLP_METRICS}TEMPORALITY_PREFERENCE",
+        one_of("cumulative", "delta", "lowmemory"),
+        "cumulative",
+        "whether metrics are totals, or what has come since the last export (`delta`, and `lowmemory`)",
+    ),
+    Variable(
+        f"{OTLP_METRICS}DEFAULT_HISTOGRAM_AGGREGATION",
+        one_of("explicit_bucket_histogram", "base2_exponential_bucket_histogram"),
+        "explicit_bucket_histogram",
+        "how the values of histograms are counted",
+    ),
     Variable(f"{JAEGER}ENDPOINT", URL, None, "where Jaeger is", secret=True),
     Variable(f"{JAEGER}AGENT_HOST", STRING, None, "host of Jaeger, where there is no endpoint", "localhost"),
     Variable(f"{JAEGER}AGENT_PORT", PORT, None, "port of a Jaeger agent (thrift-udp)", "6831"),
@@ -259,12 +288,12 @@ VARIABLES: tuple[Variable, ...] = (
 _ROWS = {row.name: row for row in VARIABLES}
 
 
-def read(name: str, environ: Mapping[str, str], problem: Problem) -> Any:
+def read(name: str, environ: Mapping[str, str], problem: Problem, signal: str = "traces") -> Any:
     """The value of a row of the table. What is wrong is reported, and the next form or the default counts.
 
-    For OTLP ``name`` is the general one; the form for traces wins.
+    For OTLP ``name`` is the general one; the form that is for ``signal`` alone wins.
     """
-    return read_with_source(name, environ, problem)[0]
+    return read_with_source(name, environ, problem, signal)[0]
 
 
 def read_with_source(
@@ -272,7 +301,13 @@ def read_with_source(
 ) -> tuple[Any, str | None]:
     """As :func:`read`, for OTLP of any signal, and the variable that the value comes from, or None for the default."""
     row = _ROWS[name]
-    given = [Given(form, form, environ[form]) for form in row.forms(signal) if not empty(environ.get(form))]
+    return _chosen(row, row.forms(signal), environ, problem)
+
+
+def _chosen(
+    row: Variable, forms: Iterable[str], environ: Mapping[str, str], problem: Problem
+) -> tuple[Any, str | None]:
+    given = [Given(form, form, environ[form]) for form in forms if not empty(environ.get(form))]
     return choose(row.kind, given, row.default, problem, unset=row.unset or "none", secret=row.secret)
 
 
@@ -292,5 +327,8 @@ def check(environ: Mapping[str, str], problem: Problem, *, leaving_out: Iterable
     if not str(environ.get("OTEL_TRACES_SAMPLER", "")).strip().lower().endswith("traceidratio"):
         left_out += ("OTEL_TRACES_SAMPLER_ARG",)  # what it means to another sampler only that one knows
     for row in VARIABLES:
-        if not row.name.startswith(left_out) and any(form in environ for form in row.forms()):
+        if row.name.startswith(left_out):
+            continue
+        if any(form in environ for form in row.forms()):
             read(row.name, environ, problem)
+        _chosen(row, set(row.forms("metrics")) - set(row.forms()), environ, problem)

@@ -1,4 +1,4 @@
-"""Every span name and attribute key that this package writes.
+"""Every name that this package writes: of spans, of attributes, and of metrics.
 
 The names and keys of Ray's own tracing (``ray.util.tracing``) are kept, so that dashboards made for it go on working.
 Where Ray's meaning is ambiguous ours is stated here.
@@ -18,17 +18,23 @@ __all__ = [
     "DISTRO_NAME",
     "DISTRO_VERSION",
     "DRIVER_DIED",
+    "ERROR_OTHER",
     "ERROR_TYPE",
     "EVENT_LOG",
     "EXCEPTION_MESSAGE",
     "EXCEPTION_STACKTRACE",
     "EXCEPTION_TYPE",
+    "EXECUTION_DURATION",
+    "EXECUTION_QUEUE_TIME",
+    "EXECUTION_RETRIES",
     "EXIT_CODE",
     "JOB",
     "JOB_FAILED",
     "LOG_BODY",
     "LOG_SEVERITY_NUMBER",
     "LOG_SEVERITY_TEXT",
+    "METRICS",
+    "METRIC_OVERFLOW",
     "OTEL_SCOPE_NAME",
     "OUT_OF_MEMORY",
     "RAY_ACCELERATOR_IDS",
@@ -74,14 +80,17 @@ __all__ = [
     "RESOURCE_SESSION_NAME",
     "RESOURCE_WORKER_ID",
     "SCOPE",
+    "SUBMISSION_DURATION",
     "TASK_CANCELLED",
     "THREAD_ID",
     "THREAD_NAME",
     "WORKER_DIED",
     "Attribute",
+    "Metric",
     "driver_name",
     "execution_name",
     "markdown_table",
+    "metrics_table",
     "submission_name",
 ]
 
@@ -89,7 +98,7 @@ JOB = "ray.job"
 """The name of the span of a submitted job."""
 
 SCOPE = "ray_tracing_hooks"
-"""Instrumentation scope of the spans that this package makes."""
+"""Instrumentation scope of the spans and metrics that this package makes."""
 
 RAY_REMOTE = "ray.remote"
 RAY_FUNCTION = "ray.function"
@@ -135,6 +144,8 @@ ERROR_TYPE = "error.type"
 EXIT_CODE = "process.exit.code"
 JOB_FAILED = "job_failed"
 """The ``error.type`` of a submitted job whose program ended with another exit code than 0, or could not be started."""
+ERROR_OTHER = "_OTHER"
+"""The ``error.type`` in metrics of a span that failed without saying how."""
 
 WORKER_DIED = "worker_died"
 DRIVER_DIED = "driver_died"
@@ -172,6 +183,14 @@ RESOURCE_PROCESS_TYPE = "ray.worker.process_type"
 RESOURCE_RAY_VERSION = "ray.version"
 RESOURCE_SESSION_NAME = "ray.cluster.session_name"
 RESOURCE_GCS_ADDRESS = "ray.cluster.gcs_address"
+
+EXECUTION_DURATION = "ray.execution.duration"
+EXECUTION_QUEUE_TIME = "ray.execution.queue_time"
+EXECUTION_RETRIES = "ray.execution.retries"
+SUBMISSION_DURATION = "ray.submission.duration"
+
+METRIC_OVERFLOW = "otel.metric.overflow"
+"""Marks the series of all that is past the most series of a metric, as the specification of OpenTelemetry says."""
 
 _CALL, _EXECUTION, _WAITING, _RESOURCE = "calls", "executions", "`ray.get`, `ray.wait`, `ray.put`", "Resource"
 
@@ -278,6 +297,59 @@ ATTRIBUTES = (
     Attribute(RESOURCE_RAY_VERSION, "string", _RESOURCE, "the version of Ray"),
 )
 """Every key of ours. Events, exceptions and the rest of the Resource follow OpenTelemetry's conventions."""
+
+
+class Metric(NamedTuple):
+    """What is measured under one name, from the spans of calls."""
+
+    name: str
+    instrument: str
+    """``histogram`` or ``counter``."""
+    unit: str
+    """In UCUM, as OpenTelemetry asks."""
+    attributes: tuple[str, ...]
+    """Those of actors are on the calls of actors only, ``error.type`` on what failed."""
+    meaning: str
+
+
+_CALLED = (RAY_FUNCTION, RAY_ACTOR_CLASS, RAY_ACTOR_METHOD)
+
+METRICS = (
+    Metric(
+        EXECUTION_DURATION,
+        "histogram",
+        "s",
+        (*_CALLED, ERROR_TYPE),
+        "how long a task, actor creation or method ran, each attempt for itself, a generator until it ended; its "
+        "count is the number of executions that have ended, with `error.type` of those that failed",
+    ),
+    Metric(
+        EXECUTION_QUEUE_TIME,
+        "histogram",
+        "s",
+        _CALLED,
+        "how long a call waited: from the beginning of its submission to that of its execution; not of retries, and "
+        "not where the submission is not known on the node",
+    ),
+    Metric(EXECUTION_RETRIES, "counter", "{retry}", _CALLED, "how many executions that have ended were retries"),
+    Metric(
+        SUBMISSION_DURATION,
+        "histogram",
+        "s",
+        (*_CALLED, ERROR_TYPE),
+        "how long `.remote()` took; its count is the number of calls made, with `error.type` of those that Ray refused",
+    ),
+)
+"""Every metric, where ``RAY_TRACING_METRICS`` is on."""
+
+
+def metrics_table() -> str:
+    """The metrics as the table of the README."""
+    rows = ["| metric | kind | unit | attributes | meaning |", "| --- | --- | --- | --- | --- |"]
+    for each in METRICS:
+        keys = ", ".join(f"`{key}`" for key in each.attributes)
+        rows.append(f"| `{each.name}` | {each.instrument} | `{each.unit}` | {keys} | {each.meaning} |")
+    return "\n".join(rows) + "\n"
 
 
 def markdown_table() -> str:

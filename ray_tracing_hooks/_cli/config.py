@@ -111,6 +111,8 @@ def _group(variable: str) -> str:
         return "Jaeger exporter"
     if variable.startswith("OTEL_BSP_"):
         return "Delivery"
+    if variable.startswith("OTEL_METRIC"):
+        return "Metrics"
     return "Limits" if variable.endswith("_LIMIT") else "Recording"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ray_tracing_hooks._formats.otlp_json import log_record_json, span_json
+from ray_tracing_hooks._formats.wire import FormatError
 
 
 class Signal(NamedTuple):
@@ -47,3 +48,11 @@ class Signal(NamedTuple):
 
 TRACES = Signal("traces", "spans", span_json, "resourceSpans", "scopeSpans", "spans", "rejectedSpans")
 LOGS = Signal("logs", "log records", log_record_json, "resourceLogs", "scopeLogs", "logRecords", "rejectedLogRecords")
+
+
+def _no_item(_encoded: bytes) -> str:
+    raise FormatError("metrics are not recorded as encoded items")
+
+
+METRICS = Signal("metrics", "metrics", _no_item, "resourceMetrics", "scopeMetrics", "metrics", "rejectedDataPoints")
+"""Made by the shipper, of spans."""

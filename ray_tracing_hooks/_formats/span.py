@@ -136,6 +136,13 @@ def decode_resource(encoded: bytes) -> dict[str, Any]:
     return attributes
 
 
+def decode_attribute(encoded: bytes) -> tuple[str, Any]:
+    """The key and the value of an encoded ``KeyValue``. Raises FormatError if it is none."""
+    found: dict[str, Any] = {}
+    _key_value(encoded, found)
+    return found.popitem()
+
+
 def decode_scope(encoded: bytes) -> Scope:
     """An encoded ``InstrumentationScope``. Raises FormatError if it is none."""
     name = version = ""

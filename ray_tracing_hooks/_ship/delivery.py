@@ -26,6 +26,9 @@ _FIRST_RETRY, _LAST_RETRY = 0.2, 10.0
 """Seconds to wait at most before the next attempt: twice as long after each failure. The wait is drawn from the upper
 half, so that the shippers of many nodes do not come back to a collector all at once."""
 
+_SELDOM = 1.0
+"""Seconds between two times that a large state is stored while there is more to deliver."""
+
 
 class Delivery:
     """Takes what each look at the spool has that is new to one sink, and remembers how far it came.
@@ -39,6 +42,7 @@ class Delivery:
         delivered: For each process, the sequence below which its segments were delivered and stored.
         open_processes: The processes with spans that have begun and not ended.
         portions: How many portions have been delivered.
+        hurried: Number of the newest look that was offered in a hurry and taken in.
         resting: It waits for more spans to come together, or for the next attempt after a failure.
     """
 
@@ -59,6 +63,7 @@ class Delivery:
         self._label = name if signal is TRACES else f"{signal.name}-{name}"
         self.drained = 0
         self.portions = 0
+        self.hurried = 0
         self.resting = False
         self._path = os.path.join(spool_dir, f"progress-{self._label.replace(os.sep, '_')}.json")
         self._plan = plan
@@ -83,9 +88,10 @@ class Delivery:
         self._sink: Sink | None = None
         self._pending: list[Batch] = []
         self._unstored = False
+        self._stored_at = 0.0
         self._news = threading.Condition()
         self._look: Look | None = None
-        self._ending = self._hurried = False
+        self._ending = self._hurried = self._in_hurry = False
         self._thread = threading.Thread(target=self._run, name=f"deliver-{self._label}", daemon=True)
         self._thread.start()
 
@@ -108,6 +114,15 @@ class Delivery:
             self._look = look
             self._hurried = self._hurried or hurry
             self._news.notify()
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether something is on its way that the sink sends in its own time."""
+        return bool(getattr(self._sink, "is_sending", False))
+
+    @property
+    def _may_forget(self) -> bool:
+        return bool(getattr(self._sink, "may_forget", False))
 
     def could_not_read(self, path: str) -> bool:
         """Whether this segment could not be read, or not in full."""
@@ -149,11 +164,16 @@ class Delivery:
             else:
                 self._problems.clear(key)
                 self.drained = look.number
+                if self._in_hurry:
+                    self.hurried = look.number
                 retry = 0.0
                 rest = self._sink.delay if self._sink is not None else 0.0
             self._turn_ended()
         if self._sink is not None:
             self._sink.close()
+            if self._may_forget:
+                # What it has sent at the end, the next shipper must not send again.
+                self._store(self._sink.checkpoint())
 
     def _next(self, rest: float, forced: float) -> Look | None:
         """The next look to deliver, after ``rest`` seconds unless there is a hurry, and after ``forced`` in any case.
@@ -168,7 +188,7 @@ class Delivery:
                 wait = (earliest if self._hurried else until) - time.monotonic()
                 self.resting = wait > 0
                 if self._look is not None and wait <= 0:
-                    self._hurried = False
+                    self._in_hurry, self._hurried = self._hurried, False
                     look, self._look = self._look, None
                     return look
                 self._news.wait(wait if wait > 0 else None)
@@ -185,6 +205,8 @@ class Delivery:
                     self._problems.count,
                     self._environ,
                     self._problems.say,
+                    self._trouble,
+                    self._turn_ended,
                     self.signal,
                 ),
             )
@@ -197,26 +219,34 @@ class Delivery:
         for batches in self._follower.follow(look):
             self._pending = batches
             self._deliver(self._sink)
-        if self._follower.sequences() != before or before.keys() != self.delivered.keys():
+        is_late = self._may_forget and self._unstored
+        if is_late or self._follower.sequences() != before or before.keys() != self.delivered.keys():
             self._store(self._sink.checkpoint())
         self.open_processes = self._follower.open_processes()
+        turned = getattr(self._sink, "turned", None)
+        if turned is not None and turned(hurry=self._in_hurry):
+            self._store(self._sink.checkpoint())
 
     def _deliver(self, sink: Sink) -> None:
         if self._pending:
             sink.deliver(self._pending)
             self._pending = []
             self.portions += 1
+            if self._may_forget and time.monotonic() < self._stored_at + _SELDOM:
+                self._unstored = True
+                return
         self._store(sink.checkpoint())
 
     def _store(self, state: Mapping[str, Any]) -> None:
         self._unstored = True
+        self._stored_at = time.monotonic()
         processes = self._follower.positions()
         sequences = self._follower.sequences()
         key = f"progress-{self._label}"
         try:
             self._write(processes, state)
         except DeliveryError as error:
-            if state and os.path.lexists(self._path):
+            if state and os.path.lexists(self._path) and not self._may_forget:
                 raise
             # Where a sink has no state, or none that another shipper would go back to, delivery goes on: it may be what
             # makes room on a full disk. A shipper that takes over before this can be stored delivers some spans again.
@@ -234,6 +264,12 @@ class Delivery:
         except DeliveryError:
             if os.path.lexists(self._path):
                 raise
+
+    def _trouble(self, name: str, text: str | None) -> None:
+        if text is None:
+            self._problems.clear(name)
+        else:
+            self._problems.set(name, text)
 
     def _write(self, processes: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         try:

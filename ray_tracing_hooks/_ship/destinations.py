@@ -36,6 +36,13 @@ def destinations(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[str],
             places.append(plan.console_file)
         else:
             places.append(name)
+    if plan.metrics:
+        from ray_tracing_hooks._ship.metrics import settings as metrics  # noqa: PLC0415  as above
+
+        if metrics.are_taken(exporters):
+            metrics.read(exporters, environ, problems.append)
+        else:
+            problems.append(metrics.NOT_TAKEN)
     return places, problems
 
 

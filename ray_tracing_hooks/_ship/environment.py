@@ -6,8 +6,8 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-_PREFIXES = ("OTEL_EXPORTER_", "OTEL_BSP_", "OTEL_PYTHON_EXPORTER_", "RAY_TRACING_JAEGER_ENDPOINT")
-_OTHER_SIGNALS = tuple(f"OTEL_EXPORTER_OTLP_{signal}_" for signal in ("METRICS", "PROFILES"))
+_PREFIXES = ("OTEL_EXPORTER_", "OTEL_BSP_", "OTEL_METRIC", "OTEL_PYTHON_EXPORTER_", "RAY_TRACING_JAEGER_ENDPOINT")
+_OTHER_SIGNALS = ("OTEL_EXPORTER_OTLP_PROFILES_", "OTEL_METRICS_EXPORTER")
 _NAMES = frozenset(
     {
         "http_proxy",

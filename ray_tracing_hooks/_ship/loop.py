@@ -20,11 +20,12 @@ from ray_tracing_hooks._ship.aside import Aside
 from ray_tracing_hooks._ship.delivery import Delivery
 from ray_tracing_hooks._ship.files import LOCK, NEWS, PLAN, WAKE, is_file_at, take_lock, write_atomically
 from ray_tracing_hooks._ship.folder import Folder, Look, Segment, is_running
+from ray_tracing_hooks._ship.metrics.settings import NOT_TAKEN, are_taken
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sift import Sifter
-from ray_tracing_hooks._ship.sinks import takes, usable
+from ray_tracing_hooks._ship.sinks import METRICS_SINK, takes, usable
 from ray_tracing_hooks._spool.layout import FORKED, LOG, SPAN
 from ray_tracing_hooks._spool.reader import count_spans, is_refused
 
@@ -45,6 +46,9 @@ _GIVE_UP = 60.0
 
 _LAST_TURN = 5.0
 """Seconds that SIGTERM leaves for a last delivery."""
+
+_LAST_METRICS = 5.0
+"""Seconds that the last metrics may take to leave when the shipper ends."""
 
 _COUNTING = 0.1
 """Seconds before the end of its time-out at which a request is answered: counting what waits takes a moment."""
@@ -111,7 +115,8 @@ class Shipper:
         exporters, problems = usable(plan.exporters)
         for text in [problem, *problems] if problem else problems:
             self._problems.say(text)
-        self._deliveries = [
+        plan = plan._replace(exporters=exporters)
+        self._exporting = [
             Delivery(
                 name,
                 self._within,
@@ -126,6 +131,14 @@ class Shipper:
             for name in exporters
             if takes(name, recorded)
         ]
+        self._counting: Delivery | None = None
+        if plan.metrics and are_taken(exporters):
+            self._counting = Delivery(
+                METRICS_SINK, self._within, plan, environ, self._problems, reports=False, turn_ended=self._turn_ended
+            )
+        elif plan.metrics:
+            self._problems.say(NOT_TAKEN)
+        self._deliveries = [*self._exporting, self._counting] if self._counting else self._exporting
 
     def run(self) -> None:
         """Until Ray and all writers have ended and everything is delivered, or it is time to give up."""
@@ -233,7 +246,7 @@ class Shipper:
             segment.path: (name, segment) for name, process in look.processes.items() for segment in process.segments
         }
         gone = sum(
-            segment.size > min((delivery.read_of(name, segment.sequence) for delivery in self._deliveries), default=0)
+            segment.size > min((delivery.read_of(name, segment.sequence) for delivery in self._exporting), default=0)
             for path, (name, segment) in self._present.items()
             if path not in present and not os.path.lexists(path)
         )
@@ -247,6 +260,11 @@ class Shipper:
 
     def _is_delivered(self, look_number: int) -> bool:
         return all(delivery.drained >= look_number for delivery in self._deliveries)
+
+    def _are_metrics_sent(self, look_number: int) -> bool:
+        """Whether metrics of all that is in this look have left, or it is known that they cannot."""
+        counting = self._counting
+        return counting is None or (counting.hurried >= look_number and not counting.is_sending)
 
     def _remove_delivered(self, look: Look) -> set[Segment]:
         """Remove the segments that every sink has delivered, and say which."""
@@ -301,7 +319,7 @@ class Shipper:
 
     def _read_by_all(self, name: str, segment: Segment, recorded: Signal) -> int:
         """The offset up to which all that deliver this signal have read a segment."""
-        offsets = [each.read_of(name, segment.sequence) for each in self._deliveries if each.signal is recorded]
+        offsets = [each.read_of(name, segment.sequence) for each in self._exporting if each.signal is recorded]
         return min(offsets, default=0)
 
     def _lost_by_cap(self, recorded: Signal) -> str:
@@ -335,7 +353,9 @@ class Shipper:
                 request.look = look.number
                 # Not only for what was there when somebody asked: what came since must not wait for company either.
                 self._hurry = True
-            done = request.look is not None and self._is_delivered(request.look)
+            done = (
+                request.look is not None and self._is_delivered(request.look) and self._are_metrics_sent(request.look)
+            )
             if done or time.monotonic() >= request.deadline:
                 self._requests.remove(request)
                 self._send(request.answer, [] if done else self._waiting(look), done=done)
@@ -344,7 +364,7 @@ class Shipper:
         """How many spans, or log records, wait for whom, as far as they can be counted in a moment."""
         until = time.monotonic() + _COUNTING
         texts = []
-        for delivery in self._deliveries:
+        for delivery in self._exporting:
             if delivery.drained >= look.number:
                 continue
             spans, complete = 0, True
@@ -360,6 +380,8 @@ class Shipper:
                 if delivery.signal is TRACES:
                     text += f", and `ray-tracing-hooks replay {self._path}` delivers what is left"
                 texts.append(text)
+        if self._counting is not None and self._counting.is_sending:
+            texts.append("the last metrics have not been taken yet; sending goes on")
         return texts
 
     def _send(self, fifo: str, waiting: list[str], *, done: bool) -> None:
@@ -475,7 +497,9 @@ class Shipper:
             return
         self._offer(look, hurry=True)
         deadline = time.monotonic() + _LAST_TURN
-        while not self._is_delivered(look.number) and (left := deadline - time.monotonic()) > 0:
+        while not (self._is_delivered(look.number) and self._are_metrics_sent(look.number)):
+            if (left := deadline - time.monotonic()) <= 0:
+                break
             select.select([self._wake], [], [], left)
             self._heard()
         self._remove_delivered(look)
@@ -483,7 +507,7 @@ class Shipper:
 
     def _end_deliveries(self) -> None:
         for delivery in self._deliveries:
-            delivery.end(1.0)
+            delivery.end(_LAST_METRICS if delivery is self._counting else 1.0)
 
     def _clean_up(self) -> None:
         """Remove our own files, and the folder if nobody may want to write into it again."""

@@ -30,6 +30,7 @@ class ShipPlan(NamedTuple):
         keep_errors: Whether traces that are not sampled are kept if something in them fails.
         keep_slower: The same for those with a task, method or root span that took so many seconds or more.
         keep_wait: Seconds without news of a trace after which it is dropped, if it is not to be kept.
+        metrics: Whether spans are counted too, for metrics.
         environment: The digest of the variables of :mod:`~ray_tracing_hooks._ship.environment`: plans differ where
             these do. Their values are in the shipper's environment, since some are secrets.
         log_records: Whether processes record log records too, for those of the exporters that take them.
@@ -46,6 +47,7 @@ class ShipPlan(NamedTuple):
     jaeger_protocol: str = "otlp-grpc"
     jaeger_endpoint: str | None = None
     console_file: str | None = None
+    metrics: bool = False
     environment: str = ""
     log_records: bool = False
     keep_errors: bool = False

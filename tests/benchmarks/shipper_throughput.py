@@ -2,6 +2,8 @@
 
     python tests/benchmarks/shipper_throughput.py
 
+The last line is what sending by gRPC is with ``RAY_TRACING_METRICS=1``, where the spans are read once more and counted.
+
 The collector is another process and answers at once. What counts is the processor time of the sending process, all its
 threads included. Ours reads a full spool; the official exporters are given the same spans as objects, in batches of 512
 as their batch processor does it. Contenders take turns, so that a slow moment of the machine hits all of them alike;
@@ -32,12 +34,15 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
 from ray_tracing_hooks._record.sampling import from_environment
+from ray_tracing_hooks._record.span import Parent
 from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower
+from ray_tracing_hooks._ship.metrics.sink import make as make_metrics
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sinks import Sink, Surroundings
@@ -46,10 +51,18 @@ from ray_tracing_hooks._ship.sinks.otlp import OtlpSink, make
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
 SPANS, OFFICIAL_SPANS, ROUNDS = 200_000, 8_192, 7
-CONSTANT = {f"ray.attribute_{index}": f"value number {index}" for index in range(6)}
+CONSTANT = {
+    names.RAY_REMOTE: "function",
+    names.RAY_FUNCTION: "module.function",
+    names.RAY_PID: "12345",
+    names.RAY_JOB_ID: "01000000",
+    names.RAY_NODE_ID: "5" * 56,
+    names.RAY_WORKER_ID: "6" * 56,
+}
 TASK_ID = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
-NAME = "module.function ray.remote_worker"
+SUBMISSION, EXECUTION = names.submission_name("module.function"), names.execution_name("module.function")
 TRACES = "opentelemetry.proto.collector.trace.v1.TraceService"
+METRICS = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 
 Contender = Callable[[], int]
 """Sends spans, and says how many."""
@@ -59,7 +72,7 @@ def collect(protocol: str) -> None:
     """Be a collector: print the port, take everything."""
     if protocol == "grpc":
         handler = grpc.unary_unary_rpc_method_handler(lambda _body, _context: b"")
-        handlers = [grpc.method_handlers_generic_handler(TRACES, {"Export": handler})]
+        handlers = [grpc.method_handlers_generic_handler(name, {"Export": handler}) for name in (TRACES, METRICS)]
         server = grpc.server(ThreadPoolExecutor(1), handlers=handlers)
         print(server.add_insecure_port("127.0.0.1:0"), flush=True)
         server.start()
@@ -102,19 +115,19 @@ def fill(spool: str) -> None:
     recorder = Recorder(
         writer,
         resource=wire.resource({"service.name": "bench"}),
-        scope=wire.scope("bench"),
+        scope=wire.scope(names.SCOPE),
         sampler=sampler,
         limits=SpanLimits(),
     )
-    template = Template(NAME, 5, CONSTANT)
+    submission, execution = Template(SUBMISSION, 4, CONSTANT), Template(EXECUTION, 5, CONSTANT)
     prefix = wire.text_attribute_prefix("ray.task_id", 48)
     parent_prefix = wire.text_attribute_prefix("ray.parent_task_id", 48)
     additions = prefix + TASK_ID.encode() + parent_prefix + TASK_ID.encode()
     for number in range(1, SPANS // 2 + 1):
         trace_id, span_id = number.to_bytes(16, "big"), number.to_bytes(8, "big")
         now = time.time_ns()
-        recorder.record(template, identity_of(trace_id, span_id, None), now, now + 1, additions)
-        recorder.start(template, trace_id, 3, None, additions).end()
+        recorder.record(submission, identity_of(trace_id, span_id, None), now, now + 1, additions)
+        recorder.start(execution, trace_id, 3, Parent(trace_id, span_id, 3, None, remote=True), additions).end()
     writer.close()
 
 
@@ -137,6 +150,23 @@ def files(folder: str) -> LocalSink:
 def complain(text: str, number: int) -> None:
     if number:
         raise AssertionError(text.format(count=number))
+
+
+def counting() -> Sink:
+    """What counts spans for metrics. These are not sent: that is once in a minute, however many spans there are."""
+    plan = ShipPlan(("local",), "", 1, 1, 1, metrics=True)
+    return make_metrics(Surroundings(plan, {}, lambda _: None, complain, {}, print))
+
+
+def with_metrics(sending: Contender, spool: str) -> Contender:
+    """Sends, and counts what it sends."""
+    count = ours(spool, counting())
+
+    def send() -> int:
+        count()
+        return sending()
+
+    return send
 
 
 def ours(spool: str, to: Sink | None) -> Contender:
@@ -169,7 +199,7 @@ def readable_spans() -> Sequence[ReadableSpan]:
     attributes = {**CONSTANT, "ray.task_id": TASK_ID, "ray.parent_task_id": TASK_ID}
     tracer = provider.get_tracer("bench")
     for _ in range(OFFICIAL_SPANS):
-        tracer.start_span(NAME, kind=trace.SpanKind.CONSUMER, attributes=attributes).end()
+        tracer.start_span(EXECUTION, kind=trace.SpanKind.CONSUMER, attributes=attributes).end()
     return memory.get_finished_spans()
 
 
@@ -202,8 +232,14 @@ def contenders(stack: ExitStack) -> tuple[dict[str, Contender], dict[str, Conten
         stack.callback(each.close)
     for exporter in exporters.values():
         stack.callback(exporter.shutdown)
+    sending = {name: ours(spool, each) for name, each in sinks.items()}
     return (
-        {"(reading the spool alone)": ours(spool, None)} | {name: ours(spool, each) for name, each in sinks.items()},
+        {
+            "(reading the spool alone)": ours(spool, None),
+            "(reading and counting for metrics)": ours(spool, counting()),
+            **sending,
+            "grpc, with metrics": with_metrics(sending["grpc"], spool),
+        },
         {name: official(exporter, spans) for name, exporter in exporters.items()},
     )
 

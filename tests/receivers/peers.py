@@ -97,7 +97,8 @@ class Rotel(Peer):
             str(site_packages() / "rotel" / "rotel-agent"),
             *("start", "--otlp-grpc-endpoint", f"127.0.0.1:{self.grpc_port}"),
             *("--otlp-http-endpoint", f"127.0.0.1:{self.http_port}", "--exporter", "blackhole"),
-            *("--disable-batching", "--debug-log", "traces", "--debug-log-verbosity", "detailed"),
+            *("--disable-batching", "--debug-log", "traces", "--debug-log", "metrics"),
+            *("--debug-log-verbosity", "detailed"),
         ]
 
     def printed(self) -> str:

@@ -342,7 +342,13 @@ def test_a_collector_gets_them_at_the_endpoint_for_logs(protocol: str, tmp_path:
         plan = ShipPlan(("otlp",), str(tmp_path), 1, 1, 1, log_records=True)
         said: list[str] = []
         surroundings = Surroundings(
-            plan, {}, lambda _: None, lambda text, count: counted.append((text, count)), environ, said.append, LOGS
+            plan,
+            {},
+            lambda _: None,
+            lambda text, count: counted.append((text, count)),
+            environ,
+            said.append,
+            signal=LOGS,
         )
         sink = otlp.make(surroundings)
         sink.deliver([batch])

@@ -17,6 +17,21 @@ def test_the_readme_holds_the_table_of_attributes() -> None:
     assert table.strip() == names.markdown_table().strip()
 
 
+def test_the_readme_holds_the_table_of_metrics() -> None:
+    """Between its two `<!-- metrics -->` markers."""
+    _, table, _ = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- metrics -->")
+    assert table.strip() == names.metrics_table().strip()
+
+
+def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:
+    told = [each.name for each in names.METRICS]
+    assert len(told) == len(set(told))
+    for each in names.METRICS:
+        assert re.fullmatch(r"ray(\.[a-z_]+)+", each.name)
+        assert (each.instrument, each.unit) in {("histogram", "s"), ("counter", "{retry}")}
+        assert set(each.attributes) <= {key.key for key in names.ATTRIBUTES}
+
+
 def test_every_key_of_ours_is_in_the_table_once() -> None:
     told = [each.key for each in names.ATTRIBUTES]
     assert len(told) == len(set(told))

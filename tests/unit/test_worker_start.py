@@ -67,9 +67,10 @@ os._exit(0)
 """
 
 
-def hooked(session: Path, mode: str) -> dict[str, Any]:
+def hooked(session: Path, mode: str, **variables: str) -> dict[str, Any]:
     """What the hook adds to a fresh process that looks like a worker of this mode."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAY_TRACING_"))}
+    environ |= variables
     command = [sys.executable, "-c", PROGRAM, str(session), mode]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -85,6 +86,11 @@ def test_a_worker_imports_little_and_holds_nothing(tmp_path: Path) -> None:
     assert not {name for name in modules if any(f"{name}.".startswith(f"{heavy}.") for heavy in HEAVY)}
     assert len(modules) <= MOST_MODULES
     assert (found["threads"], found["descriptors"]) == (0, 0)
+
+
+def test_metrics_add_nothing_to_a_worker(tmp_path: Path) -> None:
+    """They are made where spans are delivered."""
+    assert hooked(tmp_path, "WORKER_MODE", RAY_TRACING_METRICS="1") == hooked(tmp_path, "WORKER_MODE")
 
 
 def test_a_worker_that_only_moves_objects_is_left_alone(tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ _SINKS = {
 _OF_LOGS = frozenset({"local", "otlp"})
 """Those that take log records too."""
 
+METRICS_SINK = "metrics"
+"""The name of the sink that counts spans for metrics, which no user chooses."""
+
 
 class DeliveryError(TracingError):
     """Spans could not be delivered now. The shipper keeps them and tries again; the message is for the user.
@@ -46,6 +49,11 @@ class Sink(Protocol):
 
     ``delay`` is how many seconds spans may wait in the spool so that more of them go at once. A sink that also has
     ``needs_company``, true after a failure, gets what has come since added to the same portion when it is next called.
+
+    A sink that sends in its own time what it makes of spans also has ``turned(hurry)``, which is called when its state
+    has been stored, and tells whether it is another one since. With ``hurry`` somebody waits for what it has to send,
+    as long as ``is_sending`` is true. Where ``may_forget`` is true, its state is not stored after each delivery, but at
+    the end of a turn and from time to time; and a state that cannot be stored holds nothing up.
     """
 
     delay: float
@@ -75,6 +83,8 @@ class Surroundings:
         count: Tells the user of losses: a text with the place ``{count}``, and how many more there are.
         environ: The environment variables that say how to deliver.
         problem: Tells the user of a wrong setting.
+        trouble: Tells the user of something, by a name, that does not work at present; with None, that it does again.
+        wake: To be called when a sink that sends in its own time has done so, or has failed.
         signal: What is delivered. Where its protocol knows that of spans alone, a sink need not look.
     """
 
@@ -84,6 +94,8 @@ class Surroundings:
     count: Callable[[str, int], None]
     environ: Mapping[str, str] = field(repr=False)
     problem: Callable[[str], None]
+    trouble: Callable[[str, str | None], None] = lambda _name, _text: None
+    wake: Callable[[], None] = lambda: None
     signal: Signal = TRACES
 
 
@@ -130,6 +142,10 @@ def _installed() -> tuple[str, ...]:
 
 def make_sink(name: str, surroundings: Surroundings) -> Sink:
     """The sink of this name. Raises SettingError for an unknown name, DeliveryError if it cannot work now."""
+    if name == METRICS_SINK:
+        from ray_tracing_hooks._ship.metrics.sink import make  # noqa: PLC0415  by choice only
+
+        return make(surroundings)
     if name not in _SINKS:
         from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  as above
 

@@ -12,12 +12,12 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
-from ray_tracing_hooks._formats.signals import LOGS
+from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._private import NO_OTHER_WRITER, open_file, open_folder
 from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings
 
@@ -51,17 +51,17 @@ def check_folder(path: str) -> str | None:
     return None
 
 
-def _open_folder(path: str) -> int:
+def _open_folder(path: str, what: str = "spans") -> int:
     """A descriptor of the folder. Raises DeliveryError."""
     try:
         # Whoever lets others read it has opened it to them on purpose.
         return open_folder(path, deny=NO_OTHER_WRITER)
     except OSError as error:
-        raise DeliveryError(f"cannot write spans to {path!r}: {error.strerror}; {_NEXT_STEP}") from error
+        raise DeliveryError(f"cannot write {what} to {path!r}: {error.strerror}; {_NEXT_STEP}") from error
 
 
 class LocalSink:
-    """Writes ``<label>-<number>.jsonl`` in the plan's ``local_dir``, or for log records in its folder ``logs``.
+    """Writes ``<label>-<number>.jsonl`` in the plan's ``local_dir``, or in its folder ``logs`` or ``metrics``.
 
     The state of a checkpoint is the ``file`` that is written to and its ``size`` then, and the files that were ``made``
     since, which hold nothing that was delivered.
@@ -72,16 +72,16 @@ class LocalSink:
     def __init__(self, surroundings: Surroundings) -> None:
         plan = surroundings.plan
         self._signal = signal = surroundings.signal
-        self._path = os.path.join(plan.local_dir, LOGS.name) if signal is LOGS else plan.local_dir
+        self._path = os.path.join(plan.local_dir, signal.name) if signal is not TRACES else plan.local_dir
         self._label = re.sub(r"[^\w.@+-]", "_", plan.label) or "spans"
         self._max_bytes = plan.local_max_bytes
         # At least two files, so that the cap can be kept by removing whole ones.
         self._file_max_bytes = min(plan.local_file_max_bytes, self._max_bytes // 2)
         self._remember = surroundings.remember
         self._count: Callable[[str, int], None] = surroundings.count
-        if signal is LOGS:
-            os.close(_open_folder(plan.local_dir))  # which is closed to others as well
-        self._folder = _open_folder(self._path)
+        if signal is not TRACES:
+            os.close(_open_folder(plan.local_dir, signal.items))  # which is closed to others as well
+        self._folder = _open_folder(self._path, signal.items)
         self._file = -1
         self._size = 0
         self._name: str | None = None
@@ -95,13 +95,17 @@ class LocalSink:
             raise DeliveryError(f"cannot write {self._signal.items} to {self._path!r}: {error.strerror}") from error
 
     def deliver(self, batches: Sequence[Batch]) -> None:
+        self.append(line for batch in batches for line in self._lines(batch))
+
+    def append(self, lines: Iterable[bytes]) -> None:
+        """Write all of these lines, each with its end, or none of them. Raises DeliveryError."""
         try:
             if self._failed:
                 self._return()
             self._look_after_folder()
             self._failed = True
-            for batch in batches:
-                self._write_batch(batch)
+            for line in lines:
+                self._write(line)
             self._check_file()
             self._failed = False
         except OSError as error:
@@ -128,10 +132,10 @@ class LocalSink:
             self._file = -1
         os.close(self._folder)
 
-    def _write_batch(self, batch: Batch) -> None:
+    def _lines(self, batch: Batch) -> Iterator[bytes]:
         resource, scope = self._text(_resource, batch.resource), self._text(_scope, batch.scope)
         for spans in _lines(self._texts(batch.spans), len(resource) + len(scope) + _FRAME_BYTES):
-            self._write(self._signal.line(resource, scope, spans).encode())
+            yield self._signal.line(resource, scope, spans).encode()
 
     def _text(self, write: Callable[[bytes], str], message: bytes) -> str:
         try:
@@ -229,7 +233,7 @@ class LocalSink:
         except OSError:
             moved = True
         if moved:
-            folder = _open_folder(self._path)
+            folder = _open_folder(self._path, self._signal.items)
             os.close(self._folder)
             self._folder = folder
         if moved or (self._file >= 0 and not os.fstat(self._file).st_nlink):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.otlp import Group
-from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
+from ray_tracing_hooks._formats.signals import LOGS, METRICS, TRACES, Signal
 from ray_tracing_hooks._ship.sinks import Surroundings, otlp_settings
 from ray_tracing_hooks._ship.sinks.otlp_settings import OtlpSettings
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
@@ -15,6 +15,7 @@ from ray_tracing_hooks._ship.transport import Tls, Transport, one_line
 _METHODS = {
     TRACES: "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
     LOGS: "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+    METRICS: "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
 }
 
 _MOST_WARNINGS = 5
@@ -31,7 +32,7 @@ class OtlpSink(SendingSink):
     """Sends ``ExportTraceServiceRequest`` messages, or those of another signal, as the OTLP specification says."""
 
     def __init__(self, settings: OtlpSettings, surroundings: Surroundings) -> None:
-        super().__init__(surroundings, _transport(settings, surroundings.signal), settings.delay)
+        super().__init__(surroundings, connect(settings, surroundings.signal), settings.delay)
         self._signal = surroundings.signal
         self._max_spans = settings.max_spans
         self._json = settings.protocol == "http/json"
@@ -60,8 +61,11 @@ class OtlpSink(SendingSink):
             self._problem(f"{self._transport.address} took the {self._items} and says: {message}")
 
 
-def _transport(settings: OtlpSettings, signal: Signal) -> Transport:
-    """Of the two libraries only the one that is needed is imported."""
+def connect(settings: OtlpSettings, signal: Signal) -> Transport:
+    """What sends requests with ``signal`` as ``settings`` say.
+
+    Of the two libraries only the one that is needed is imported.
+    """
     if settings.protocol == "grpc":
         from ray_tracing_hooks._ship.transport.grpc import GrpcTransport  # noqa: PLC0415
 

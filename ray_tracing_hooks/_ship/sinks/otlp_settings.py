@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from ray_tracing_hooks._formats.signals import TRACES, Signal
+from ray_tracing_hooks._formats.signals import METRICS, TRACES, Signal
 from ray_tracing_hooks._ship.transport import Tls
 from ray_tracing_hooks._standard import OTLP, read_with_source
 from ray_tracing_hooks._standard import read as read_variable
@@ -83,7 +83,9 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Sig
     if tls.client_key and not tls.client_certificate:
         problem(f"{OTLP}CLIENT_KEY is ignored: expected {OTLP}CLIENT_CERTIFICATE with it; using no client certificate.")
         tls = tls._replace(client_key=None)
-    timeout, max_spans, delay = limits(environ, problem, value("TIMEOUT"))
+    timeout, max_spans, delay = value("TIMEOUT"), None, 0.0
+    if signal is not METRICS:
+        timeout, max_spans, delay = limits(environ, problem, timeout)
     gzip = value("COMPRESSION") == "gzip"
     given = str(endpoint) if endpoint is not None else "http://localhost:4317"
     if protocol != "grpc" and given.startswith("unix:"):

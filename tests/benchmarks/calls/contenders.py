@@ -57,6 +57,7 @@ LANES = {
     ),
     "local": Lane(f"{OURS}local:setup"),
     "otlp": Lane(f"{OURS}otlp:setup"),
+    "metrics": Lane(f"{OURS}otlp:setup", {"RAY_TRACING_METRICS": "1"}),
     "unsampled": Lane(f"{OURS}local:setup", {"OTEL_TRACES_SAMPLER": "always_off"}),
     "undecided": Lane(
         f"{OURS}local:setup",

@@ -1,0 +1,283 @@
+"""What is measured of spans of calls, as the recorder writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calling import MS, T0, TASK, TRACE, WHEREABOUTS, Process
+from opentelemetry import trace
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.span import decode_resource
+from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._ship.metrics import calls as calls_module
+from ray_tracing_hooks._ship.metrics import totals as totals_module
+from ray_tracing_hooks._ship.metrics.calls import Calls
+from ray_tracing_hooks._ship.metrics.totals import Count, Totals
+from ray_tracing_hooks._ship.sinks import Batch
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Process:
+    return Process(tmp_path / "spool")
+
+
+def counted(batches: list[Batch], totals: Totals | None = None) -> dict[tuple[str, str, str], Any]:
+    """By metric, function and error: the number of values and their sum in milliseconds; of counters the number."""
+    totals = totals or Totals()
+    assert Calls(totals, exemplars=True).read(batches) == 0
+    found: dict[tuple[str, str, str], Any] = {}
+    for key, instrument in totals.series.items():
+        attributes = dict(key.attributes)
+        at = (key.metric, str(attributes.get(names.RAY_FUNCTION, "")), str(attributes.get(names.ERROR_TYPE, "")))
+        found[at] = instrument.value if isinstance(instrument, Count) else (instrument.count, instrument.sum / MS)
+    return found
+
+
+RAN, WAITED, SUBMITTED = names.EXECUTION_DURATION, names.EXECUTION_QUEUE_TIME, names.SUBMISSION_DURATION
+RETRIED = names.EXECUTION_RETRIES
+
+
+def test_calls_are_counted_by_function_and_method(process: Process) -> None:
+    """How long they ran, waited and took to submit."""
+    for number in range(3):
+        process.submit(number, at=T0, took=2 * MS)
+        process.execute(number, at=T0 + 5 * MS, took=10 * MS)
+    process.submit(9, at=T0, method="step")
+    process.execute(9, at=T0 + MS, took=7 * MS, method="step", submitted=T0 - MS)
+    assert counted(process.batches()) == {
+        (SUBMITTED, "module.work", ""): (3, 6),
+        (RAN, "module.work", ""): (3, 30),
+        (WAITED, "module.work", ""): (3, 15),
+        (SUBMITTED, "Actor.step", ""): (1, 1),
+        (RAN, "Actor.step", ""): (1, 7),
+        (WAITED, "Actor.step", ""): (1, 2),
+    }
+
+
+def test_methods_have_their_class_and_name(process: Process) -> None:
+    process.execute(1, at=T0, method="step", submitted=T0)
+    totals = Totals()
+    counted(process.batches(), totals)
+    (key, _) = totals.series
+    assert dict(key.attributes) == {
+        names.RAY_FUNCTION: "Actor.step",
+        names.RAY_ACTOR_CLASS: "Actor",
+        names.RAY_ACTOR_METHOD: "step",
+    }
+
+
+def test_the_queue_time_is_known_whichever_span_is_read_first(process: Process) -> None:
+    """A worker's spool may be read before that of the driver."""
+    process.execute(1, at=T0 + 5 * MS)
+    process.submit(1, at=T0)
+    process.submit(2, at=T0)
+    process.execute(2, at=T0 + 5 * MS)
+    assert counted(process.batches())[WAITED, "module.work", ""] == (2, 10)
+
+
+def test_an_execution_whose_submission_is_elsewhere_has_no_queue_time(process: Process) -> None:
+    process.execute(1, at=T0)
+    assert counted(process.batches()) == {(RAN, "module.work", ""): (1, 1)}
+
+
+def test_a_submission_by_a_clock_that_is_ahead_makes_no_negative_time(process: Process) -> None:
+    process.execute(1, at=T0, submitted=T0 + 5 * MS)
+    process.execute(2, at=T0, took=0, submitted=T0 + 5 * MS)
+    assert counted(process.batches())[WAITED, "module.work", ""] == (2, 0)
+
+
+def test_what_failed_has_its_error_and_a_retry_is_counted_and_waits_for_nothing(process: Process) -> None:
+    process.submit(1, at=T0)
+    first = process.begin(1, at=T0 + MS)
+    first.fail(ValueError("no"), None)
+    first.end(T0 + 2 * MS)
+    process.execute(1, at=T0 + 9 * MS, attempt=1)
+    process.execute(1, at=T0 + 9 * MS, attempt=2, submitted=T0)
+    assert counted(process.batches()) == {
+        (SUBMITTED, "module.work", ""): (1, 1),
+        (RAN, "module.work", "ValueError"): (1, 1),
+        (WAITED, "module.work", ""): (1, 1),
+        (RETRIED, "module.work", ""): 2,
+        (RAN, "module.work", ""): (2, 2),
+    }
+
+
+def test_a_failure_that_does_not_say_how_is_another_one(process: Process) -> None:
+    """As the conventions want it, where only the status was set."""
+    span = process.begin(1, at=T0)
+    span.set_status(trace.StatusCode.ERROR, "bad")
+    span.end(T0 + MS)
+    assert counted(process.batches()) == {(RAN, "module.work", "_OTHER"): (1, 1)}
+
+
+def test_a_call_that_ray_refused_never_waits(process: Process) -> None:
+    error = wire.attribute(names.ERROR_TYPE, "TypeError") + wire.status(wire.STATUS_ERROR, "no")
+    process.submit(1, at=T0, additions=error)
+    assert counted(process.batches()) == {(SUBMITTED, "module.work", "TypeError"): (1, 1)}
+
+
+def everything(process: Process) -> None:
+    """Calls with all that a span can have."""
+    process.submit(1, at=T0)
+    span = process.begin(1, at=T0 + MS, method="step")
+    span.set_attribute("text", "x" * 300)
+    span.set_attribute(names.RAY_ATTEMPT, "mine")
+    span.update_name("mine")
+    span.add_event("event", {"a": 1})
+    span.add_link(trace.SpanContext(1, 2, is_remote=False))
+    span.end(T0 + 3 * MS)
+    process.execute(2, at=T0 + MS, submitted=T0, state="vendor=1")
+    process.execute(3, at=T0 + MS, submitted=T0, method="step")
+    process.begin(4, at=T0).fail(KeyError("x"), None)
+    failed = process.begin(5, at=T0)
+    failed.fail(KeyError("x"), None)
+    failed.end(T0 + MS)
+
+
+def test_what_is_skipped_in_a_span_does_not_matter(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same comes out where each span is decoded as a whole."""
+    everything(process)
+    batches = process.batches()
+    quick, whole = Totals(), Totals()
+    assert Calls(quick, exemplars=True).read(batches) == 0
+    decoded: Callable[..., None] = Calls._decoded
+    monkeypatch.setattr(Calls, "_span", lambda self, resource, _sites, span: decoded(self, resource, span))
+    assert Calls(whole, exemplars=True).read(batches) == 0
+    assert len(quick.series) >= 5
+    assert {key: value.state() for key, value in quick.series.items()} == {
+        key: value.state() for key, value in whole.series.items()
+    }
+
+
+def test_only_few_spans_are_decoded_as_a_whole(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise all that is quick would be so in vain: what is known of the layout of spans must hold."""
+    process.submit(1, at=T0)
+    process.submit(2, at=T0, method="step")
+    process.execute(1, at=T0)
+    process.execute(2, at=T0, method="step", submitted=T0)
+    process.execute(3, at=T0, attempt=1)
+    monkeypatch.setattr(Calls, "_decoded", None)
+    assert len(counted(process.batches())) == 7
+
+
+def test_other_spans_are_passed_over(tmp_path: Path) -> None:
+    """Those of other scopes, of drivers and of waiting."""
+    other = Process(tmp_path / "other", scope="users")
+    other.execute(1, at=T0)
+    ours = Process(tmp_path / "ours")
+    for name in (names.driver_name("x.py"), "ray.get"):
+        ours.recorder.start(Template(name, 1, WHEREABOUTS), TRACE, 3, None, TASK, T0).end()
+    ours.recorder.start(Template(name, 1, {}), TRACE, 3, None, b"", T0).end()
+    assert counted(other.batches() + ours.batches()) == {}
+
+
+def test_spans_that_make_no_sense_are_counted_and_the_others_taken(process: Process) -> None:
+    process.execute(1, at=T0)
+    (batch,) = process.batches()
+    totals = Totals()
+    bad = [b"", b"\x0a\x10", batch.spans[0][:60], batch.spans[0][:-1], bytes(100)]
+    assert Calls(totals, exemplars=True).read([batch._replace(spans=[*bad, *batch.spans])]) == len(bad)
+    ((_, histogram),) = totals.series.items()
+    assert not isinstance(histogram, Count)
+    assert histogram.count == 1
+
+
+def test_examples_are_named_by_their_ids(process: Process) -> None:
+    process.submit(1, at=T0)
+    process.execute(1, at=T0)
+    batches = process.batches()
+    execution = batches[0].spans[-1]
+    for wanted in (True, False):
+        totals = Totals()
+        Calls(totals, exemplars=wanted).read(batches)
+        for key, histogram in totals.series.items():
+            assert not isinstance(histogram, Count)
+            named = [identity for _, _, identity in histogram.exemplars.values()]
+            if key.metric != SUBMITTED:
+                assert named == ([execution[:28]] if wanted else [])
+
+
+def test_the_resource_is_that_of_the_node(tmp_path: Path) -> None:
+    """What two of its processes have in common, and an instance of its own; another service has another one."""
+    common = {"service.name": "job", names.RESOURCE_NODE_ID: "n", "team": "a"}
+    totals = Totals()
+    for number, service in enumerate(["job", "job", "other"]):
+        of_process = {
+            "service.instance.id": str(number),
+            "process.pid": number,
+            names.RESOURCE_WORKER_ID: f"w{number}",
+            names.RESOURCE_PROCESS_TYPE: "worker",
+        }
+        process = Process(tmp_path / str(number), {**common, "service.name": service, **of_process})
+        process.execute(1, at=T0)
+        Calls(totals, exemplars=True).read(process.batches())
+    first, second = map(decode_resource, totals.resources)
+    instance = first.pop("service.instance.id")
+    assert len(instance) == 36
+    assert second.pop("service.instance.id") == instance
+    assert (first, second) == (common, {**common, "service.name": "other"})
+    assert [key.resource for key in totals.series] == [0, 1]
+
+
+def test_there_are_so_many_series_and_one_for_the_rest(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of all is right."""
+    monkeypatch.setattr(totals_module, "MOST_SERIES", 3)
+    for number in range(10):
+        span = process.begin(number, at=T0)
+        span.set_attribute(names.ERROR_TYPE, f"Error{number}")
+        span.end(T0 + MS)
+    totals = Totals()
+    found = counted(process.batches(), totals)
+    assert found == {(RAN, "module.work", f"Error{number}"): (1, 1) for number in range(3)} | {(RAN, "", ""): (7, 7)}
+    overflow = next(key for key in totals.series if len(key.attributes) == 1)
+    assert dict(overflow.attributes) == {names.METRIC_OVERFLOW: True}
+
+
+def test_there_are_so_many_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(totals_module, "_MOST_RESOURCES", 1)
+    totals = Totals()
+    for number in range(3):
+        process = Process(tmp_path / str(number), {"service.name": f"job {number}"})
+        process.execute(1, at=T0)
+        Calls(totals, exemplars=True).read(process.batches())
+    assert len(totals.resources) == 1
+    assert [len(key.attributes) for key in totals.series] == [1, 1]
+    assert sum(value.count for value in totals.series.values() if not isinstance(value, Count)) == 3
+
+
+def test_no_more_is_remembered_of_calls_than_so_many(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of submissions that never run, and of executions that were submitted elsewhere."""
+    monkeypatch.setattr(calls_module, "_MOST_SUBMISSIONS", 10)
+    monkeypatch.setattr(calls_module, "_MOST_EXECUTIONS", 10)
+    calls = Calls(Totals(), exemplars=True)
+    for number in range(1000):
+        process.submit(number, at=T0)
+        process.execute(number + 5000, at=T0)
+    calls.read(process.batches())
+    for recent in (calls._submissions, calls._executions):
+        assert 10 <= len(recent._newer) + len(recent._older) <= 20
+
+
+def test_what_was_stored_goes_on(process: Process) -> None:
+    """As JSON, with its beginning and its instance; of another kind, or senseless, it begins anew."""
+    everything(process)
+    batches = process.batches()
+    for exponential in (False, True):
+        totals = Totals(exponential=exponential)
+        counted(batches, totals)
+        stored = json.loads(json.dumps(totals.state()))
+        assert stored["start"] == T0 + MS, "from the first that ended"
+        restored = Totals(stored, exponential=exponential)
+        assert restored.state() == totals.state()
+        assert Totals(stored, exponential=not exponential).series == {}
+        before = counted(batches, restored)
+        assert before[RAN, "Actor.step", ""][0] == 4
+        wrongs: list[Any] = [{}, {**stored, "series": [[1]]}, {**stored, "start": None}, [], {**stored, "series": 7}]
+        for wrong in wrongs:
+            assert Totals(wrong, exponential=exponential).series == {}

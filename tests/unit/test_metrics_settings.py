@@ -1,0 +1,132 @@
+"""How metrics are made and sent, by the standard variables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from ray_tracing_hooks._ship.destinations import destinations
+from ray_tracing_hooks._ship.environment import digest, of_delivery
+from ray_tracing_hooks._ship.metrics.settings import MetricsSettings, read
+from ray_tracing_hooks._ship.plan import ShipPlan
+
+OTLP = "OTEL_EXPORTER_OTLP_"
+OF_METRICS = f"{OTLP}METRICS_"
+
+
+def settings(environ: dict[str, str], exporters: tuple[str, ...] = ("otlp",)) -> tuple[MetricsSettings, list[str]]:
+    problems: list[str] = []
+    return read(exporters, environ, problems.append), problems
+
+
+def fine(environ: dict[str, str], exporters: tuple[str, ...] = ("otlp",)) -> Any:
+    """As :func:`settings`, for mypy of any type since its parts are there in these tests."""
+    found, problems = settings(environ, exporters)
+    assert problems == []
+    return found
+
+
+def test_without_variables_metrics_go_every_minute_to_where_spans_go() -> None:
+    found = fine({})
+    assert found[:4] == (60.0, True, False, False)
+    assert (found.otlp.protocol, found.otlp.target, found.otlp.timeout) == ("grpc", "localhost:4317", 10.0)
+    assert not found.local
+    assert fine({}, ("local",)).otlp is None
+    assert fine({}, ("local",)).local
+    assert fine({f"{OTLP}PROTOCOL": "http/json"}).otlp.target == "http://localhost:4318/v1/metrics"
+    assert fine({f"{OTLP}ENDPOINT": "http://c:4318"}).otlp.target == "http://c:4318/v1/metrics"
+
+
+def test_the_form_for_metrics_wins_and_that_for_traces_does_not_count() -> None:
+    environ = {
+        f"{OTLP}ENDPOINT": "http://general:4317",
+        f"{OTLP}TRACES_ENDPOINT": "http://traces:4317",
+        f"{OTLP}HEADERS": "a=1",
+        f"{OTLP}TRACES_HEADERS": "a=2",
+        f"{OTLP}TRACES_COMPRESSION": "gzip",
+    }
+    found = fine(environ).otlp
+    assert (found.target, found.headers, found.gzip) == ("general:4317", {"a": "1"}, False)
+    environ |= {
+        f"{OF_METRICS}ENDPOINT": "https://metrics/v1/metrics",
+        f"{OF_METRICS}HEADERS": "a=3",
+        f"{OF_METRICS}COMPRESSION": "gzip",
+        f"{OF_METRICS}TIMEOUT": "3",
+    }
+    found = fine(environ).otlp
+    assert (found.protocol, found.target) == ("http/protobuf", "https://metrics/v1/metrics")
+    assert (found.headers, found.gzip, found.timeout) == ({"a": "3"}, True, 3.0)
+
+
+def test_an_endpoint_of_metrics_without_path_is_told() -> None:
+    found, (problem,) = settings({f"{OF_METRICS}ENDPOINT": "http://c:4318"})
+    assert found.otlp is not None
+    assert found.otlp.target.rstrip("/") == "http://c:4318"
+    assert problem.startswith(f"{OF_METRICS}ENDPOINT has no path, so metrics are posted to '/'")
+    assert "/v1/metrics" in problem
+
+
+def test_how_metrics_are_made() -> None:
+    found = fine(
+        {
+            "OTEL_METRIC_EXPORT_INTERVAL": "1500",
+            "OTEL_METRIC_EXPORT_TIMEOUT": "2000",
+            "OTEL_METRICS_EXEMPLAR_FILTER": "always_off",
+            f"{OF_METRICS}TEMPORALITY_PREFERENCE": "LowMemory",
+            f"{OF_METRICS}DEFAULT_HISTOGRAM_AGGREGATION": "base2_exponential_bucket_histogram",
+            # Of spans alone.
+            "OTEL_BSP_EXPORT_TIMEOUT": "1",
+            "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "1",
+        }
+    )
+    assert found[:4] == (1.5, False, True, True)
+    assert (found.otlp.timeout, found.otlp.max_spans) == (2.0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("OTEL_METRIC_EXPORT_INTERVAL", "expected a whole number of milliseconds, 1 or more; using 60000."),
+        ("OTEL_METRIC_EXPORT_TIMEOUT", "expected a whole number of milliseconds, 1 or more; using 30000."),
+        ("OTEL_METRICS_EXEMPLAR_FILTER", "one of trace_based, always_on, always_off; using trace_based."),
+        (f"{OF_METRICS}TEMPORALITY_PREFERENCE", "one of cumulative, delta, lowmemory; using cumulative."),
+        (f"{OF_METRICS}DEFAULT_HISTOGRAM_AGGREGATION", "using explicit_bucket_histogram."),
+        (f"{OF_METRICS}PROTOCOL", "using what the endpoint says, else grpc."),
+    ],
+)
+def test_a_wrong_value_is_told_and_not_used(name: str, said: str) -> None:
+    found, (problem,) = settings({name: "0 or so"})
+    assert found == fine({})
+    assert problem.startswith(f"{name}='0 or so' is ignored: expected ")
+    assert problem.endswith(said)
+
+
+def test_a_shipper_inherits_what_metrics_need() -> None:
+    """And another one is needed where they are sent elsewhere."""
+    environ = {
+        f"{OF_METRICS}ENDPOINT": "http://c",
+        "OTEL_METRIC_EXPORT_INTERVAL": "1",
+        "OTEL_METRICS_EXEMPLAR_FILTER": "x",
+        "OTEL_METRICS_EXPORTER": "none",
+        f"{OTLP}LOGS_ENDPOINT": "http://c",
+    }
+    assert set(of_delivery(environ)) == set(list(environ)[:3])
+    assert digest(environ, ("otlp",)) != digest({**environ, f"{OF_METRICS}ENDPOINT": "http://d"}, ("otlp",))
+
+
+@pytest.mark.parametrize(("exporters", "told"), [(("jaeger",), 1), (("jaeger", "otlp"), 0), (("local",), 0)])
+def test_a_driver_says_where_no_metrics_can_go(exporters: tuple[str, ...], told: int) -> None:
+    _, problems = destinations(ShipPlan(exporters, "/dev/null", 1, 1, 1, metrics=True), {})
+    assert len([problem for problem in problems if problem.startswith("RAY_TRACING_METRICS=1 is ignored")]) == told
+
+
+def test_nothing_heavy_is_imported_to_read_them() -> None:
+    """A driver does it, to say what is wrong."""
+    program = (
+        "import sys; import ray_tracing_hooks._ship.metrics.settings as s; s.read(('otlp',), {}, print); "
+        "print(*(name for name in ('google.protobuf', 'grpc', 'requests', 'opentelemetry.sdk') if name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"

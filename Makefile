@@ -139,13 +139,13 @@ $(PEERS_READY): Makefile | $(BIN)/python
 	  { apt-get update -qq && apt-get install -qq -y $$library > /dev/null; } || { echo "$$rotel does not run: install $$library"; exit 1; }; }
 	@touch $@
 
-# With what the dashboard needs, which takes submitted jobs. The instrumentation of threading is not published in every
-# version that the others are, which it asks for to the letter; it works with each.
+# With what the dashboard needs, which takes submitted jobs. The instrumentations of threading and logging are not
+# published in every version that the others are, which they ask for to the letter; they work with each.
 $(DEPENDENCIES): pyproject.toml | $(BIN)/python
 	@echo "==> Installing the dependencies and Ray $(RAY); this takes a minute or two the first time"
 	@rm -f $(VENV)/.dependencies-* $(PACKAGE)
 	@$(call install,'.[$(EXTRA)]' 'ray[default]==$(RAY)')
-	@$(call install,--no-deps 'opentelemetry-instrumentation-threading>=0.66b0')
+	@$(call install,--no-deps 'opentelemetry-instrumentation-threading>=0.66b0' 'opentelemetry-instrumentation-logging>=0.66b0')
 	@touch $@
 
 # To bytecode, as pip does and uv does not: otherwise every process compiles it, where PYTHONDONTWRITEBYTECODE is set.

@@ -111,7 +111,7 @@ def test_a_shipper_inherits_what_metrics_need() -> None:
         "OTEL_METRIC_EXPORT_INTERVAL": "1",
         "OTEL_METRICS_EXEMPLAR_FILTER": "x",
         "OTEL_METRICS_EXPORTER": "none",
-        f"{OTLP}LOGS_ENDPOINT": "http://c",
+        f"{OTLP}PROFILES_ENDPOINT": "http://c",
     }
     assert set(of_delivery(environ)) == set(list(environ)[:3])
     assert digest(environ, ("otlp",)) != digest({**environ, f"{OF_METRICS}ENDPOINT": "http://d"}, ("otlp",))

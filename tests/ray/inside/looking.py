@@ -18,6 +18,12 @@ _process = {}
 _at_exit = []
 
 
+def note():
+    """Note what there is now."""
+    _things.update(things())
+    _process.update(process())
+
+
 def setup():
     register, unregister = atexit.register, atexit.unregister
 
@@ -30,8 +36,7 @@ def setup():
         unregister(function)
 
     atexit.register, atexit.unregister = note, forget
-    _things.update(things())
-    _process.update(process())
+    note()
     local.setup()
 
 

@@ -7,10 +7,12 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import guarded, logger, report
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
+    from ray_tracing_hooks._ray.client_server import Server
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.rates import RateLimits
     from ray_tracing_hooks._record.arguments import Redactor
@@ -63,6 +66,7 @@ class Connection:
         self.settings = settings
         self._root: Span | None = None
         self._before_root: Context | None = None
+        self._client_server: Server | None = None
         self._is_terminated = False
         self._put_sigterm_back: Callable[[], None] = lambda: None
         self._leave_logs: Callable[[], None] = lambda: None
@@ -97,8 +101,11 @@ class Connection:
         from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415
 
         process, settings = self.process, self.settings
-        log = os.path.join(process.session_dir, "logs", f"{_FOLDER}-{process.node_id[:8]}")
-        session = process.session_name.removeprefix("session_")
+        if process.is_client:
+            log, label = os.path.join(process.session_dir, "client"), f"client-{socket.gethostname()}"
+        else:
+            log = os.path.join(process.session_dir, "logs", f"{_FOLDER}-{process.node_id[:8]}")
+            label = f"{process.session_name.removeprefix('session_')}-{process.node_id[:8]}"
         return ShipPlan(
             exporters=exporters,
             local_dir=settings.local_dir,
@@ -107,7 +114,7 @@ class Connection:
             spool_max_bytes=settings.spool_max_bytes,
             raylet_socket=process.raylet_socket.removeprefix("unix://") or None,
             log_file=f"{log}.log",
-            label=f"{session}-{process.node_id[:8]}",
+            label=label,
             jaeger_protocol=settings.jaeger_protocol,
             console_file=f"{log}-console.out",
             metrics=settings.metrics and bool(exporters),
@@ -121,8 +128,8 @@ class Connection:
     def _make_spool(self) -> str | None:
         """The spool folder of this node and plan: processes with other settings have another, and another shipper."""
         plan = json.dumps(self._plan._asdict(), sort_keys=True, default=list)
-        name = f"{self.process.node_id[:12]}-{hashlib.sha256(plan.encode()).hexdigest()[:8]}"
-        ours = _folders(self.process.session_dir)
+        name = f"{self.process.node_id[:12] or 'client'}-{hashlib.sha256(plan.encode()).hexdigest()[:8]}"
+        ours = _folders(self.process)
         folders = [self.settings.spool_dir, *ours] if self.settings.spool_dir else [*ours]
         for folder, following in zip(folders, [*folders[1:], None], strict=True):
             spool = os.path.join(folder, name)
@@ -208,13 +215,18 @@ class Connection:
             redactor=_redactor(self.settings),
             rate_limits=self._rate_limits(patches),
         )
-        for lost, patch, *callbacks in (
+        places: Iterable[Any] = (
             ("the end of a driver is not noticed", driver.patch, on_disconnecting, on_disconnected),
             ("calls of tasks are not traced", tasks.patch),
             ("calls of actors are not traced", actors.patch),
             ("tasks and actors are not traced where they run", execution.patch),
             ("tracebacks from tasks have lines of this package", errors.patch),
-        ):
+        )
+        if self.process.is_client:
+            from ray_tracing_hooks._ray import client  # noqa: PLC0415  few processes are one
+
+            places = (("the end of a client is not noticed", client.patch_end, on_disconnecting, on_disconnected),)
+        for lost, patch, *callbacks in places:
             if not in_place(patch, patches, *callbacks):
                 report(f"{lost}: Ray {self.process.ray_version} has changed the place where that is done")
                 if patch in {tasks.patch, actors.patch}:
@@ -227,8 +239,9 @@ class Connection:
                     f"not all of {', '.join(sorted(waiting))} make spans: Ray {self.process.ray_version} changed them"
                 )
         # Without them calls are slower, and tell less of what tasks hold; no span is lost.
-        for patch in (signatures.patch, shortcuts.patch, resources.patch):
-            in_place(patch, patches)
+        if not self.process.is_client:
+            for patch in (signatures.patch, shortcuts.patch, resources.patch):
+                in_place(patch, patches)
         if self._spool is not None:
             bridge.install(recorder, self._writer, known, lasting_patches, self._targets, self._undecided)
             if self.settings.instrument:
@@ -240,7 +253,7 @@ class Connection:
                     self._join_logs(encoded)
         is_users = self.process.is_driver and not self.process.is_internal
         if is_users and self._spool is not None:
-            self._begin_trace(environ)
+            self._begin_trace_where_it_begins(environ, patches)
 
     def _join_logs(self, resource: bytes) -> None:
         from ray_tracing_hooks import _logs  # noqa: PLC0415
@@ -271,8 +284,33 @@ class Connection:
 
         return otlp_targets(self._plan, self._environ)
 
-    def _begin_trace(self, environ: Mapping[str, str]) -> None:
-        """Begin the span of this driver, below the one that its environment tells of."""
+    def _begin_trace_where_it_begins(self, environ: Mapping[str, str], patches: Patches) -> None:
+        """In the driver itself; of a Ray Client and its server, both drivers of one job, in the client if that can."""
+        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+        from ray_tracing_hooks._ray.process import serves_client  # noqa: PLC0415
+
+        assert tracing.active is not None
+        if serves_client():
+            from ray_tracing_hooks._ray import client_server  # noqa: PLC0415  as above
+
+            self._client_server = client_server.Server(tracing.active, partial(self._begin_trace, environ))
+            self._client_server.serve(patches)
+            return
+        self._begin_trace(environ)
+        if self.process.is_client:
+            from ray_tracing_hooks._ray import client  # noqa: PLC0415  as above
+
+            with guarded("asking the cluster whether it is traced"):
+                if client.meet_server(tracing.active) and not in_place(client.patch_calls, patches):
+                    report(
+                        f"calls are not in the trace of this client: Ray {self.process.ray_version} has changed them"
+                    )
+
+    def _begin_trace(self, environ: Mapping[str, str], since: int | None = None) -> None:
+        """Begin the span of this driver, below the one that its environment tells of.
+
+        With ``since``, in nanoseconds since the epoch, it began then, and not in the thread that this is called in.
+        """
         from opentelemetry import context, trace  # noqa: PLC0415
 
         from ray_tracing_hooks._ray import driver, tracing  # noqa: PLC0415
@@ -285,13 +323,13 @@ class Connection:
             self._put_sigterm_back = driver.notice_sigterm(self._sigterm)
             program = sys.argv[0]
             told = describe(environ, program, self.process.namespace)
-            self._root = tracing.active.start_root_span(os.path.basename(program) or "python", around, told)
+            self._root = tracing.active.start_root_span(os.path.basename(program) or "python", around, told, since)
             tracing.active.publish_job_trace()
             around = trace.set_span_in_context(self._root, around)
         elif around is not current:
             tracing.active.recorder.fallback = tracing.active.recorder.parent(around)
         # In this thread for the spans of the API; Ray's calls find it from every thread.
-        if around is not current:
+        if around is not current and since is None:
             context.attach(around)
 
     def end_root_span(self) -> None:
@@ -301,6 +339,8 @@ class Connection:
         from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
         from ray_tracing_hooks._record.span import RecordedSpan  # noqa: PLC0415
 
+        if self._client_server is not None:
+            self._client_server.decide()
         root, self._root = self._root, None
         if tracing.active is not None and tracing.active.rate_limits is not None:
             caller = tracing.active.caller(context.Context())
@@ -472,7 +512,8 @@ def reporter(process: RayProcess) -> Callable[[str], None]:
 
     def tell(message: str) -> None:
         mark = "said-" + hashlib.sha256(message.encode("utf-8", "replace")).hexdigest()[:16]
-        if _is_first(mark, process.session_dir) or process.is_driver:
+        # Where a client runs there is no session in which others have said it.
+        if process.is_client or _is_first(mark, process.session_dir) or process.is_driver:
             logger.warning("ray_tracing_hooks: %s", message)
 
     return tell
@@ -480,7 +521,7 @@ def reporter(process: RayProcess) -> Callable[[str], None]:
 
 def _is_first(mark: str, session_dir: str) -> bool:
     """Make a file of this name, unless there is one. Where that cannot be known: better said twice than not at all."""
-    for path in _folders(session_dir):
+    for path in _session_folders(session_dir):
         with contextlib.suppress(OSError):
             folder = open_folder(path)
             try:
@@ -501,7 +542,12 @@ def _redactor(settings: Settings) -> Redactor | None:
     return Redactor(settings.redact)
 
 
-def _folders(session_dir: str) -> tuple[str, str]:
+def _folders(process: RayProcess) -> tuple[str, ...]:
+    """The folders of this user's files, the next one to be used where one cannot be."""
+    return (process.session_dir,) if process.is_client else _session_folders(process.session_dir)
+
+
+def _session_folders(session_dir: str) -> tuple[str, str]:
     """The folder of this user's files in a Ray session, and the one to use where that is somebody else's.
 
     Ray lets every user write to its session, and join the cluster of another one.

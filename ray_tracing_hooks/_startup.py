@@ -13,6 +13,7 @@ from ray_tracing_hooks._patching import Patches, in_place
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._connection import Connection
+    from ray_tracing_hooks._ray.process import RayProcess
 
 _lock = threading.RLock()
 """Threads may call hooks at the same time."""
@@ -22,6 +23,9 @@ _patches = Patches()
 
 _connection_patches = Patches()
 """What is in place while this process is connected to a traced cluster, and no longer."""
+
+_until_connected = Patches()
+"""What is in place from a hook that was called too early until this process is connected."""
 
 _connection: Connection | None = None
 _exporters: tuple[str, ...] | None = None
@@ -49,6 +53,7 @@ def stop() -> None:
         _disconnecting()
         connection, _connection = _connection, None
         _connection_patches.undo()
+        _until_connected.undo()
         _patches.undo()
         # Each is imported only where there was something to do.
         for module, undo in (
@@ -81,15 +86,12 @@ def _start(exporters: tuple[str, ...] | None) -> None:
     from ray_tracing_hooks._ray import cluster, native  # noqa: PLC0415  no more than is needed in such a process
 
     mode = process.mode()
-    if mode is None:
-        report(
-            "this process is not connected to Ray, so there is nothing to trace: name the hook in "
-            "ray.init(_tracing_startup_hook='ray_tracing_hooks:setup') or ray start --tracing-startup-hook=..., "
-            "and Ray calls it"
-        )
-        return
     if _connection is not None:
         _connection.check_exporters(exporters)
+        return
+    if mode is None:
+        _exporters = exporters
+        _start_client()
         return
     if not native.is_on() and not cluster.has_hook():
         report(
@@ -104,6 +106,50 @@ def _start(exporters: tuple[str, ...] | None) -> None:
     # Only now, since a connected worker says nothing that another has said.
     if not connections_are_seen:
         report("this version of Ray connects in another way than those known: a second ray.init() is not traced")
+
+
+def _start_client() -> None:
+    """Trace this process if it is a Ray Client, now or when it becomes one."""
+    from ray_tracing_hooks._ray import client_connecting  # noqa: PLC0415
+
+    if in_place(client_connecting.patch, _patches, _client_connected):
+        if client_connecting.connected_worker() is not None:
+            _client_connected()
+            return
+        if in_place(client_connecting.patch_local, _until_connected, _connected_too_late):
+            return
+    _say_not_connected()
+
+
+def _client_connected() -> None:
+    """This process has connected by Ray Client. Ray calls no hook in it."""
+    _until_connected.undo()
+    with guarded("setting up tracing of this client"), _lock:
+        from ray_tracing_hooks._ray import client, client_connecting  # noqa: PLC0415
+
+        if _connection is not None:
+            if not _connection.process.is_client or _connection.process.worker.is_connected():
+                return  # a process is traced in one connection at a time
+            _disconnecting()
+            _disconnected()
+        worker = client_connecting.connected_worker()
+        if worker is not None:
+            _trace(client.describe(worker))
+
+
+def _connected_too_late() -> None:
+    """A driver has called the hook, and connects now: if its cluster has that hook, Ray has called it too."""
+    _until_connected.undo()
+    if _connection is None:
+        _say_not_connected()
+
+
+def _say_not_connected() -> None:
+    report(
+        "this process is not connected to Ray where the hook is called, so there is nothing to trace: name the hook in "
+        "ray.init(_tracing_startup_hook='ray_tracing_hooks:setup') or ray start --tracing-startup-hook=..., "
+        "and Ray calls it; only a Ray Client (ray://) calls it by itself"
+    )
 
 
 def _reconnected() -> None:
@@ -129,7 +175,7 @@ def _connect(mode: int | None, *, hook_runs: bool) -> None:
     if not contexts_travel:
         cluster.all_traced = False  # what carries nothing need not be what may
     if mode in {process.DRIVER, process.WORKER}:
-        _trace()
+        _trace(process.describe())
     if not contexts_travel:
         report(
             "this version of Ray passes arguments in another way than those known: "
@@ -137,13 +183,11 @@ def _connect(mode: int | None, *, hook_runs: bool) -> None:
         )
 
 
-def _trace() -> None:
+def _trace(process: RayProcess) -> None:
     global _connection  # noqa: PLW0603  a process is connected to one cluster at a time
     from ray_tracing_hooks import _settings  # noqa: PLC0415
     from ray_tracing_hooks._connection import Connection, reporter  # noqa: PLC0415
-    from ray_tracing_hooks._ray.process import describe  # noqa: PLC0415
 
-    process = describe()
     _guard.set_reporter(reporter(process))
     settings = _settings.load(os.environ, report)
     # Those of exporters are looked at where spans are sent.

@@ -26,6 +26,8 @@ SET_LATE = b"ray_tracing_hooks_set_late"
 JOB_TRACES = b"ray_tracing_hooks"
 """The namespace in which the drivers of a cluster tell the traces of their jobs, by the job's id."""
 
+CLIENT_INVITATION = b"\x01"
+
 _TIMEOUT = 5
 """Seconds after which the cluster's head is not waited for any longer."""
 
@@ -98,6 +100,31 @@ def published(job_id: str) -> JobTrace | None:
     """The trace of a job; None if its driver has not told one. Raises what Ray raises where that cannot be asked."""
     found = _worker().gcs_client.internal_kv_get(job_id.encode(), JOB_TRACES, _TIMEOUT)
     return JobTrace(*_JOB_TRACE.unpack(found)) if found is not None else None
+
+
+def invite_client(job_id: str) -> bool:
+    """Tell the client of a job that its server understands it; whether that was possible."""
+    try:
+        client, key = _worker().gcs_client, client_key(job_id)
+        client.internal_kv_put(key, CLIENT_INVITATION, True, JOB_TRACES, _TIMEOUT)
+    except Exception as error:  # noqa: BLE001  the client is traced from its server on
+        failed("inviting this client", error)
+        return False
+    return True
+
+
+def told_by_client(job_id: str) -> bytes | None:
+    """What the client of a job has written in the place of the invitation, which else is still there.
+
+    Raises what Ray raises where that cannot be asked.
+    """
+    told: bytes | None = _worker().gcs_client.internal_kv_get(client_key(job_id), JOB_TRACES, _TIMEOUT)
+    return told
+
+
+def client_key(job_id: str) -> bytes:
+    """Where in :data:`JOB_TRACES` a client and its server meet (:mod:`ray_tracing_hooks._ray.client_context`)."""
+    return f"{job_id}.client".encode()
 
 
 def _ask(*keys: bytes) -> dict[bytes, bytes]:

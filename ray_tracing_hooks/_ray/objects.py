@@ -73,6 +73,8 @@ def _begin(
 ) -> RecordedSpan | None:
     """The span of a call that is about to be made; None where there is none that it could belong to, or that failed."""
     try:
+        if not active.waits:
+            return None
         context, recorder = get_current(), active.recorder
         parent = recorder.parent(context)
         if parent is None:
@@ -124,7 +126,8 @@ def _objects(refs: Any) -> bytes:
 
 
 def _ids(refs: Sequence[Any]) -> list[str]:
-    return [ref.hex() for ref in refs[:_MOST_IDS] if hasattr(ref, "hex")]
+    # To ask a client's reference for its id is to wait for the server, as long as it has a future for it.
+    return [ref.hex() for ref in refs[:_MOST_IDS] if hasattr(ref, "hex") and getattr(ref, "_id_future", None) is None]
 
 
 def _timeout(seconds: Any) -> bytes:

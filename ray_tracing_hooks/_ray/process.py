@@ -42,6 +42,11 @@ class RayProcess(NamedTuple):
         return self.mode == DRIVER
 
     @property
+    def is_client(self) -> bool:
+        """Whether this process reaches its cluster by Ray Client, so that nothing of Ray runs in it."""
+        return False
+
+    @property
     def is_internal(self) -> bool:
         """Whether this is a driver of Ray's own, such as the dashboard."""
         return self.is_driver and self.namespace.startswith("_ray_internal")
@@ -112,6 +117,12 @@ def moves_objects() -> bool:
     worker = sys.modules.get("ray._private.worker")
     # By name: older versions of Ray have other numbers for these.
     return mode() in {getattr(worker, name, "unknown") for name in ("SPILL_WORKER_MODE", "RESTORE_WORKER_MODE")}
+
+
+def serves_client() -> bool:
+    """Whether this driver works for a Ray Client. (Clients import the same modules of Ray.)"""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return getattr(spec, "name", None) == "ray.util.client.server.__main__"
 
 
 def describe() -> RayProcess:

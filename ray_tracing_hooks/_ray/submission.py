@@ -74,7 +74,7 @@ class Around:
         self.parent = parent = recorder.parent(context)
         self.trace_id, self.flags = recorder.decide(parent)
         self.recorder = recorder.of(self.flags)
-        self.headers = _headers(active, context, parent)
+        self.headers = headers_of(active, context, parent)
         self.caller = active.caller(context)
         job = active.job_trace
         self.inherits = (
@@ -103,7 +103,7 @@ def _look_around(active: Tracing, context: context_api.Context) -> Around:
     return around
 
 
-def _headers(active: Tracing, context: context_api.Context, parent: Parent | None) -> dict[str, str] | None:
+def headers_of(active: Tracing, context: context_api.Context, parent: Parent | None) -> dict[str, str] | None:
     """What the global propagators say of a context besides the span itself; None where they need not be asked."""
     if active.only_standard_headers and _SPAN_AND_TASK.issuperset(context) and not (parent and parent.trace_state):
         return None

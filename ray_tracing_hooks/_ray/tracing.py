@@ -78,6 +78,8 @@ class Tracing:
             it need not carry their context.
         job_trace: In a driver that trace, once its workers can know it. In a worker the same if it is not recorded:
             else what it calls has to be told who the caller is.
+        waits: Whether waiting for objects and storing them makes spans here. In the server of a traced client it is the
+            client that waits.
         only_standard_headers: Whether the propagators are those of the W3C, which say nothing but what they are given.
     """
 
@@ -113,8 +115,9 @@ class Tracing:
         self._driver_task_id = process.current_task_id() if process.is_driver else b""
         # With only the standard propagators a context without baggage has nothing to inject but the span itself.
         self.only_standard_headers = set(propagate.get_global_textmap().fields) <= _STANDARD_HEADERS
-        self.shares_job_trace = cluster.all_traced
+        self.shares_job_trace = cluster.all_traced and not process.is_client
         self.job_trace: JobTrace | None = None
+        self.waits = True
         self._inherited: JobTrace | None = None
         self._knows_inherited = process.is_driver
         self._ask_again_at = 0.0
@@ -216,7 +219,7 @@ class Tracing:
         return {
             names.RAY_PID: str(os.getpid()),
             names.RAY_JOB_ID: self.own_job(),
-            names.RAY_NODE_ID: self.process.node_id,
+            **({names.RAY_NODE_ID: self.process.node_id} if self.process.node_id else {}),
             names.RAY_WORKER_ID: self.process.worker_id,
         }
 
@@ -226,9 +229,13 @@ class Tracing:
         return task_id if isinstance(task_id, bytes) else self._driver_task_id
 
     def start_root_span(
-        self, script: str, context: context_api.Context, attributes: Mapping[str, str] | None = None
+        self,
+        script: str,
+        context: context_api.Context,
+        attributes: Mapping[str, str] | None = None,
+        start_time: int | None = None,
     ) -> trace.Span:
-        """Begin the span of this driver, which becomes the parent of all that has none."""
+        """Begin the span of this driver, which becomes the parent of all that has none; now, or at an earlier time."""
         recorder = self.recorder
         parent = recorder.parent(context)
         trace_id, flags = recorder.decide(parent)
@@ -240,7 +247,7 @@ class Tracing:
             return unrecorded_span(recorder.fallback)
         attributes = {**self.whereabouts(), names.RAY_TASK_ID: self._driver_task_id.hex(), **(attributes or {})}
         template = Template(names.driver_name(script), INTERNAL, attributes)
-        span = recording.start(template, trace_id, flags, parent)
+        span = recording.start(template, trace_id, flags, parent, start_time=start_time)
         recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)
         return span
 

@@ -1,14 +1,18 @@
-"""A program that reaches a cluster by Ray Client (``ray://``) does not notice that the cluster is traced."""
+"""A program that reaches a cluster by Ray Client (``ray://``), with and without a hook in it and in the cluster."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import free_port, start_head, stop_head
-from support import HOOK, Run, await_spans, check_links, run_program
+from support import HOOK, PROGRAMS, Run, await_spans, by_name, check_links, run_program, tree
 
 from ray_tracing_hooks._insight.model import Span
 
@@ -21,30 +25,72 @@ CALLS = {
 }
 """How often each was submitted and executed."""
 
+UNTRACED = "this cluster was started without a hook of this package"
 
-def run_client(folder: Path, *options: str, **variables: str) -> Run:
-    """Run the program against a new cluster, whose head has ``options`` and ``variables``; the program has neither."""
-    port = free_port()
-    # How long Ray waits for the server that it starts for a client; half a minute is short on a busy machine.
-    variables["RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"] = "90"
-    head, _ = start_head(folder, f"--ray-client-server-port={port}", *options, **variables)
-    try:
-        address = f"ray://127.0.0.1:{port}"
-        run = run_program("client_calls", check=False, timeout=180, RTH_ADDRESS=address)
+pytestmark = pytest.mark.timeout(400)
+
+
+@dataclass
+class Head:
+    """A head node with a Ray Client server; ``folder`` is where its spans and files of ours go."""
+
+    address: str
+    folder: Path
+
+    @property
+    def spans(self) -> Path:
+        return self.folder / "spans"
+
+    def run(self, program: str, *arguments: str, **variables: str) -> Run:
+        """Run a program as a client of this cluster, which may fail."""
+        variables |= {
+            "RTH_ADDRESS": self.address,
+            "RAY_TRACING_LOCAL_DIR": str(self.spans),
+            "TMPDIR": str(self.folder),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(PROGRAMS), str(PROGRAMS.parent / "inside"), os.environ.get("PYTHONPATH")])
+            ),
+        }
+        run = run_program(program, *arguments, check=False, timeout=180, **variables)
         if "Initialization failure from server" in run.stderr:
             # The server of a client takes the first free port from 23000 on, and ends if another cluster was faster.
-            run = run_program("client_calls", check=False, timeout=180, RTH_ADDRESS=address)
+            run = run_program(program, *arguments, check=False, timeout=180, **variables)
+        return run
+
+    def trace(self, script: str, enough: Callable[[list[Span]], bool], known: set[str] | None = None) -> list[Span]:
+        """The spans of the one trace that has a root span of this script, and is none of the ``known`` ones."""
+
+        def spans_of(spans: list[Span]) -> list[Span]:
+            roots = [span for span in by_name(spans, f"{script} ray.driver") if span.trace_id not in (known or ())]
+            return [span for span in spans if span.trace_id == roots[0].trace_id] if len(roots) == 1 else []
+
+        return spans_of(await_spans(self.spans, lambda spans: enough(spans_of(spans))))
+
+
+@pytest.fixture(scope="module")
+def heads(short_tmp: Callable[[], Path]) -> Iterator[tuple[Head, Head]]:
+    """A cluster without a hook, and one with."""
+    running, heads = [], []
+    for options in ([], [f"--tracing-startup-hook={HOOK}"]):
+        folder, port = short_tmp(), free_port()
+        # How long Ray waits for the server that it starts for a client; half a minute is short on a busy machine.
+        variables = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90"}
         if options:
-            run.spans = await_spans(folder / "spans", ended)
-    finally:
+            variables["RAY_TRACING_LOCAL_DIR"] = str(folder / "spans")
+        head, _ = start_head(folder, f"--ray-client-server-port={port}", *options, **variables)
+        running.append(head)
+        heads.append(Head(f"ray://127.0.0.1:{port}", folder))
+    yield heads[0], heads[1]
+    for head in running:
         stop_head(head)
+
+
+@pytest.fixture(scope="module")
+def plain(heads: tuple[Head, Head]) -> Run:
+    """What the program says where nothing is traced."""
+    run = heads[0].run("client_calls")
     assert run.returncode == 0, run.stderr
     return run
-
-
-def ended(spans: list[Span]) -> bool:
-    """Whether the server's connection for the client has ended, and all spans of it are there."""
-    return any(span.name.endswith(" ray.driver") for span in spans) and missing(spans) == {}
 
 
 def missing(spans: list[Span]) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
@@ -54,18 +100,133 @@ def missing(spans: list[Span]) -> dict[str, tuple[tuple[int, int], tuple[int, in
     return {call: (expected, found[call]) for call, expected in CALLS.items() if found[call] != expected}
 
 
-@pytest.mark.timeout(400)
-def test_a_client_of_a_traced_cluster(short_tmp: Callable[[], Path]) -> None:
-    """It gets the results, errors and output that an untraced one gives; its calls are traced from the server on."""
-    plain = run_client(short_tmp())
-    folder = short_tmp()
-    traced = run_client(folder, f"--tracing-startup-hook={HOOK}", RAY_TRACING_LOCAL_DIR=str(folder / "spans"))
+def check_same(plain: Run, traced: Run) -> None:
+    """The program has said the same both times."""
+    assert traced.returncode == 0, traced.stderr
     different = {name: (plain.result[name], traced.result[name]) for name in plain.result}
     different = {name: (before, after) for name, (before, after) in different.items() if before != after}
     print(f"client_calls: {len(plain.result) - len(different)} scenarios the same, {len(different)} different")
     assert not different
+
+
+def test_a_client_of_a_traced_cluster(heads: tuple[Head, Head], plain: Run) -> None:
+    """It gets the results, errors and output that an untraced one gives; its calls are traced from the server on."""
+    traced = heads[1].run("client_calls")
+    check_same(plain, traced)
     assert "ray_tracing_hooks" not in traced.stdout + traced.stderr, "a client hears nothing of its server's tracing"
-    assert missing(traced.spans) == {}
-    check_links(traced.spans)
-    (root,) = [span for span in traced.spans if span.name.endswith(" ray.driver")]
-    assert {span.trace_id for span in traced.spans} == {root.trace_id}, "one trace for the connection of the client"
+    # The root span is that of the server's connection for the client.
+    spans = heads[1].trace("__main__.py", lambda spans: missing(spans) == {})
+    assert missing(spans) == {}
+    check_links(spans)
+
+
+def test_a_traced_client_of_a_traced_cluster(heads: tuple[Head, Head], plain: Run) -> None:
+    """Results, errors and output are the same; the root span of the client is that of all calls, and the only one."""
+    traced = heads[1].run("../inside/hooked", "client_calls.py")
+    check_same(plain, traced)
+    said = [line for line in traced.stderr.splitlines() if "ray_tracing_hooks:" in line]
+    assert len(said) == 1, said
+    assert f"tracing is on, spans go to {heads[1].spans}" in said[0]
+    spans = heads[1].trace("client_calls.py", lambda spans: missing(spans) == {})
+    assert missing(spans) == {}
+    check_links(spans)
+    (root,) = [span for span in spans if span.name.endswith(" ray.driver")]
+    assert root.attributes["ray.namespace"] == "client"
+    assert "ray.node_id" not in root.attributes
+    of_driver = {span.attributes.get("ray.parent_task_id") for span in spans if span.parent_id == root.span_id}
+    of_driver -= {None}  # of a call that Ray refuses
+    assert of_driver == {root.attributes["ray.task_id"]}
+    assert {span.attributes["ray.job_id"] for span in spans} == {root.attributes["ray.job_id"]}
+
+
+def test_a_traced_client_of_an_untraced_cluster(heads: tuple[Head, Head], plain: Run) -> None:
+    """It works as ever, says once that the cluster is not traced, and its own span is recorded."""
+    traced = heads[0].run("../inside/hooked", "client_calls.py")
+    check_same(plain, traced)
+    assert traced.stderr.count(UNTRACED) == 1
+    (root,) = await_spans(heads[0].spans, bool)
+    assert root.name == "client_calls.py ray.driver"
+
+
+OF_CALLS = """\
+__main__.double ray.remote
+  __main__.double ray.remote_worker
+    in task"""
+
+TREE = """\
+__main__.double ray.remote x2
+  __main__.double ray.remote_worker
+    in task
+first
+  __main__.below ray.remote
+    __main__.below ray.remote_worker
+      __main__.double ray.remote
+        __main__.double ray.remote_worker
+          in task
+  __main__.double ray.remote
+    __main__.double ray.remote_worker
+      in task
+  failing
+    __main__.fail ray.remote
+      __main__.fail ray.remote_worker !ValueError
+second
+  Actor.__init__ ray.remote
+    Actor.__init__ ray.remote_worker
+  Actor.later ray.remote
+    Actor.later ray.remote_worker
+  Actor.one ray.remote
+    Actor.one ray.remote_worker
+  __main__.count ray.remote
+    __main__.count ray.remote_worker
+  __main__.double ray.remote
+    __main__.double ray.remote_worker
+      in task"""
+
+RESULTS = [2, 4, 6, "RayTaskError(ValueError)", 1, 2, [0, 1], True, 8]
+
+PATCHED = {"ray.util.client._ClientContext connect", "ray.util.client.worker.Worker close"}
+
+
+def test_spans_of_clients_are_around_their_calls(heads: tuple[Head, Head]) -> None:
+    """Of several clients at once: one that shuts down, one that is killed, and one that was late to call the hook and
+    stops tracing for a while. What they have replaced in Ray is put back.
+    """
+    head = heads[1]
+    known = {span.trace_id for span in await_spans(head.spans, lambda _: True)}
+    endings = {"shutdown": [], "kill": ["kill"], "late": ["late", "stop"]}
+    with ThreadPoolExecutor() as pool:
+        runs = pool.map(lambda arguments: head.run("../inside/client_spans", *arguments), endings.values())
+        done = dict(zip(endings, runs, strict=True))
+    for ending, run in done.items():
+        assert run.returncode == (-9 if ending == "kill" else 0), run.stderr
+        expected = [*RESULTS, 10, 12] if ending == "late" else RESULTS
+        assert run.result["results"] == expected
+        api = {f"opentelemetry.trace {name}" for name in ("_TRACER_PROVIDER", "_TRACER_PROVIDER_SET_ONCE")}
+        api.add("opentelemetry.trace set_tracer_provider")
+        of_ray = {"ray._private.client_mode_hook is_client_mode_enabled", "ray.util.client _all_contexts"}
+        calls = {"ray.util.client.worker.Worker _call_schedule_for_task"}
+        assert {*run.result["traced"]} - api == PATCHED | calls
+        assert {*run.result.get("stopped", ())} - api == set()
+        if ending != "kill":
+            assert {*run.result["disconnected"]} - api - of_ray == {"ray.util.client._ClientContext connect"}
+
+    def roots(spans: list[Span]) -> list[Span]:
+        return [span for span in by_name(spans, "client_spans.py ray.driver") if span.trace_id not in known]
+
+    def complete(spans: list[Span]) -> bool:
+        return len(roots(spans)) == 4 and len(by_name(spans, "in task")) >= 4 * len(done) + 2
+
+    spans = await_spans(head.spans, complete)
+    traces = [[span for span in spans if span.trace_id == root.trace_id] for root in roots(spans)]
+    for trace in traces:
+        check_links(trace)
+    (again,) = [trace for trace in traces if not by_name(trace, "first")]
+    assert tree(again) == OF_CALLS, "what it calls once it is traced again"
+    trees = [tree(trace) for trace in traces if trace is not again]
+    assert trees == [TREE] * 3
+    died = [root for root in roots(spans) if root.status_code == 2]
+    assert [root.attributes["error.type"] for root in died] == ["driver_died"]
+    deadline = time.monotonic() + 20
+    while [*head.folder.glob("ray_tracing_hooks-*/client-*/")] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [*head.folder.glob("ray_tracing_hooks-*/client-*/")], "the spools go with their shippers"

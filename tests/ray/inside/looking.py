@@ -20,6 +20,12 @@ _at_exit = []
 _of_logging = [logging.Logger, logging.LogRecord, logging.Formatter, logging.PercentStyle, logging.Handler]
 
 
+def note():
+    """Note what there is now."""
+    _things.update(things())
+    _process.update(process())
+
+
 def setup():
     register, unregister = atexit.register, atexit.unregister
 
@@ -32,8 +38,7 @@ def setup():
         unregister(function)
 
     atexit.register, atexit.unregister = note, forget
-    _things.update(things())
-    _process.update(process())
+    note()
     local.setup()
 
 

@@ -1,0 +1,53 @@
+"""Noticing that this process connects to a cluster, where Ray calls no hook that would tell.
+
+For hooks that a program calls itself. Needs neither Ray nor OpenTelemetry to be imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray.errors import hide_frame
+
+
+def connected_worker() -> Any:
+    """The connection of this thread's client, or None if there is none."""
+    client = sys.modules.get("ray.util.client")
+    return client.ray.get_context().client_worker if client is not None and client.ray.is_connected() else None
+
+
+def patch(patches: Patches, on_connected: Callable[[], None]) -> bool:
+    """Call ``on_connected`` when this process has connected as a client."""
+    from ray.util.client import _ClientContext  # noqa: PLC0415  the hook's module must be importable without Ray
+
+    def connect(original: Callable[..., Any]) -> Callable[..., Any]:
+        def connect(*args: Any, **kwargs: Any) -> Any:
+            try:
+                information = original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            on_connected()
+            return information
+
+        return connect
+
+    return patches.wrap(_ClientContext, "connect", connect)
+
+
+def patch_local(patches: Patches, on_connected: Callable[[], None]) -> bool:
+    """Call ``on_connected`` when this process has connected as a driver of its own."""
+    from ray._private import worker  # noqa: PLC0415  as above
+
+    def connect(original: Callable[..., Any]) -> Callable[..., Any]:
+        def connect(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            on_connected()
+            return result
+
+        return connect
+
+    return patches.wrap(worker, "connect", connect)

@@ -1,0 +1,51 @@
+"""What a Ray Client (``ray://``) and its server tell each other of tracing. Each client has a server of its own: a
+driver on the cluster that makes the client's calls.
+
+- The server invites: it writes ``CLIENT_INVITATION`` to the cluster's key-value store, under its job. A client that
+  finds none (the cluster has no hook, or another one) sends nothing of ours.
+- The client announces: it writes the context of its root span in the place of the invitation, before its first call.
+- Each call brings its context along in the ``namespace`` of its request, which only a request for a named actor has a
+  use for (Ray 2.60 ``util/client/server/server.py``, ``Schedule``). Arguments and pickles are left alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any
+
+from opentelemetry.trace import TraceState
+
+from ray_tracing_hooks._ray.cluster import CLIENT_INVITATION
+from ray_tracing_hooks._record import carrier
+from ray_tracing_hooks._record.span import Parent
+
+_MARK = "ray_tracing_hooks:"
+
+
+def encode(parent: Parent, headers: dict[str, str] | None) -> bytes:
+    """The context whose span is ``parent``; ``headers`` are what the propagators say besides."""
+    return carrier.encode(parent.trace_id, parent.span_id, parent.flags, time.time_ns(), b"", headers)
+
+
+def announced(value: bytes | None) -> Parent | None:
+    """The root span that a client has announced; None if it has not."""
+    if value is None or value == CLIENT_INVITATION:
+        return None
+    carried = carrier.decode(value)
+    state = TraceState.from_header([carried.headers["tracestate"]]) if "tracestate" in carried.headers else None
+    return Parent(carried.trace_id, carried.span_id, carried.flags, state, remote=True)
+
+
+def put(task: Any, context: bytes) -> None:
+    """Give the request ``task`` (a ``ClientTask``) its context."""
+    if task.type != task.NAMED_ACTOR:
+        task.namespace = _MARK + base64.b64encode(context).decode()
+
+
+def get(task: Any) -> carrier.Carried | None:
+    """The context that a request has brought along, if any. Raises ValueError where it makes no sense."""
+    namespace = task.namespace
+    if task.type == task.NAMED_ACTOR or not namespace.startswith(_MARK):
+        return None
+    return carrier.decode(base64.b64decode(namespace[len(_MARK) :]))

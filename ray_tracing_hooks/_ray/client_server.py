@@ -1,0 +1,99 @@
+"""The server of a Ray Client (``ray://``): a driver on the cluster that makes the calls of one client.
+
+Where the client is traced, the client's root span is that of the job, and the server has none. Whether it is shows at
+the first request that matters; the root span of a server whose client is not traced begins then, as of the connection.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from opentelemetry.context import Context
+
+from ray_tracing_hooks._guard import failed, guarded
+from ray_tracing_hooks._patching import Patches, in_place
+from ray_tracing_hooks._ray import client_context, cluster, tracing
+from ray_tracing_hooks._ray.tracing import Tracing, incoming, unrecorded_span
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
+
+
+class Server:
+    """Decides once which root span the calls of the client belong to.
+
+    ``begin_own`` begins the one of this server, at a time in nanoseconds since the epoch.
+    """
+
+    def __init__(self, active: Tracing, begin_own: Callable[[int], None]) -> None:
+        self._active = active
+        self._begin_own = begin_own
+        self._connected_at = time.time_ns()
+        self._is_decided = False
+        self._lock = threading.Lock()
+
+    def serve(self, patches: Patches) -> None:
+        """Take the contexts of the client's calls, if this Ray has the places for that and the client can be told."""
+        if not (in_place(self._patch, patches) and cluster.invite_client(self._active.process.job_id)):
+            self.decide()
+
+    def decide(self) -> None:
+        """Ask for the client's root span, unless that has been done."""
+        with self._lock:
+            if self._is_decided:
+                return
+            self._is_decided = True
+            root = None
+            with guarded("asking for the trace of this client"):
+                root = client_context.announced(cluster.told_by_client(self._active.process.job_id))
+            with guarded("beginning the trace of this client"):
+                if root is None:
+                    self._begin_own(self._connected_at)
+                else:
+                    self._active.recorder.fallback = root
+                    self._active.waits = False
+                    self._active.publish_job_trace()
+
+    def _patch(self, patches: Patches) -> bool:
+        from ray.util.client.server.server import RayletServicer  # noqa: PLC0415  only in a server
+
+        def schedule(original: Callable[..., Any]) -> Callable[..., Any]:
+            def Schedule(self_: Any, task: Any, *rest: Any, **others: Any) -> Any:  # noqa: N802  Ray's name
+                self.decide()
+                context = _context_of(task)
+                if context is None:
+                    return original(self_, task, *rest, **others)
+                token = attach(context)
+                try:
+                    return original(self_, task, *rest, **others)
+                finally:
+                    detach(token)
+
+            return Schedule
+
+        def put_object(original: Callable[..., Any]) -> Callable[..., Any]:
+            def _put_object(*args: Any, **kwargs: Any) -> Any:
+                self.decide()  # it may make a span
+                return original(*args, **kwargs)
+
+            return _put_object
+
+        return patches.wrap(RayletServicer, "Schedule", schedule) and patches.wrap(
+            RayletServicer, "_put_object", put_object
+        )
+
+
+def _context_of(task: Any) -> Context | None:
+    """The context that a request has brought along."""
+    if tracing.active is None:
+        return None
+    try:
+        carried = client_context.get(task)
+        if carried is None:
+            return None
+        context, parent = incoming(carried)
+        return Context({**context, SPAN_KEY: unrecorded_span(parent)})
+    except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
+        failed("tracing a call of this client", error)
+        return None

@@ -1,7 +1,7 @@
 """The rate of calls, and the processor time of a call, with tracing relative to the same without: Ray's own loops.
 
-    python tests/benchmarks/calls [--loops NAME,...] [--lanes NAME,...] [--rounds 3] [--sessions 2] [--seconds 0.3]
-                                  [--plot FILE.svg] [--json FILE]
+    python tests/benchmarks/calls [--loops NAME,...] [--lanes NAME,...] [--options] [--rounds 3] [--sessions 2]
+                                  [--seconds 0.3] [--plot FILE.svg] [--json FILE]
 
 Every contender has a driver and a cluster of its own. All of them are up at once, and stand still (``SIGSTOP``) but in
 their turn. Turns are short, round after round, the order reversed each time, so that a slow moment of the machine hits
@@ -31,7 +31,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from contenders import LANES, UNTRACED, Contenders, Turn, missing
+from contenders import LANES, OPTIONS, UNTRACED, Contenders, Turn, missing
 from loops import LOOPS, SERVE
 
 WARM_SHARE = 0.25
@@ -132,14 +132,15 @@ def usable_loops(chosen: list[str]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loops", default=",".join(LOOPS), help="comma list; default: all")
-    parser.add_argument("--lanes", default=",".join(LANES), help="comma list; default: all")
+    parser.add_argument("--lanes", default=",".join(LANES), help="comma list; default: all but those of options")
+    parser.add_argument("--options", action="store_true", help="the lanes of options, and those to compare them with")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sessions", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--plot", help="draw the ratios into this SVG file")
     parser.add_argument("--json", help="write every figure to this file")
     chosen = parser.parse_args()
-    lanes = usable_lanes(chosen.lanes.split(","))
+    lanes = usable_lanes(["again", "local", "unsampled", *OPTIONS] if chosen.options else chosen.lanes.split(","))
     loops = usable_loops(chosen.loops.split(","))
     turns: Turns = {}
     for number in range(chosen.sessions):

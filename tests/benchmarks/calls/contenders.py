@@ -57,19 +57,26 @@ LANES = {
     ),
     "local": Lane(f"{OURS}local:setup"),
     "otlp": Lane(f"{OURS}otlp:setup"),
-    "metrics": Lane(f"{OURS}otlp:setup", {"RAY_TRACING_METRICS": "1"}),
     "unsampled": Lane(f"{OURS}local:setup", {"OTEL_TRACES_SAMPLER": "always_off"}),
+}
+"""``again`` is a second one like the first: how far it is from 1 is how far the others may be off."""
+
+OPTIONS = {
+    "waiting": Lane(f"{OURS}local:setup", {"RAY_TRACING_RAY": "task,actor,job,get,wait,put"}),
+    "arguments": Lane(f"{OURS}local:setup", {"RAY_TRACING_ARGUMENTS": "1"}),
+    "limited": Lane(f"{OURS}local:setup", {"RAY_TRACING_RATE_LIMIT": "10"}),
+    "metrics": Lane(f"{OURS}local:setup", {"RAY_TRACING_METRICS": "1"}),
     "undecided": Lane(
         f"{OURS}local:setup",
         {"OTEL_TRACES_SAMPLER": "always_off", "RAY_TRACING_KEEP_ERRORS": "1", "RAY_TRACING_KEEP_WAIT": "0"},
     ),
 }
-"""``again`` is a second one like the first: how far it is from 1 is how far the others may be off."""
+"""Ours with what is off by default, to be compared with ``local``, and the last one with ``unsampled``."""
 
 
 def missing(lane: str) -> str:
     """What has to be installed for this lane, if anything."""
-    needed = LANES[lane].needs
+    needed = (LANES | OPTIONS)[lane].needs
     return needed if needed and importlib.util.find_spec(needed) is None else ""
 
 
@@ -181,7 +188,7 @@ class Contenders:
             self._start(name)
 
     def _start(self, name: str) -> None:
-        lane = LANES[name]
+        lane = (LANES | OPTIONS)[name]
         self._started += 1
         path = Path(self._folder, f"{name}-{self._started}")
         path.mkdir()

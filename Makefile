@@ -31,6 +31,10 @@ PEERS := $(VENV)/peers
 PEERS_READY := $(PEERS)/.ready
 PEER_PACKAGES := rotel==0.0.1a15 ddapm-test-agent==1.69.1
 PEER_DEFINITIONS := aiojaeger==0.1.8 opentelemetry-exporter-jaeger-proto-grpc==1.21.0
+# What Ray's dashboard needs, which takes submitted jobs: apart, for the tests of jobs alone, since each node starts slower
+# with it. The versions are those of the environment wherever that has the package too.
+DASHBOARD := $(VENV)/dashboard
+DASHBOARD_READY := $(DASHBOARD)/.ready-ray-$(RAY)
 SOURCES := pyproject.toml README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
 
 # uv does not read pip's configuration: where it finds no index, pip does.
@@ -51,7 +55,7 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, and show its tr
 
 # From another folder, since Python puts the current one on the path of the programs that tests start.
 .PHONY: test
-test: $(PACKAGE) $(PEERS_READY) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
+test: $(PACKAGE) $(PEERS_READY) $(DASHBOARD_READY) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
 	@echo "==> Running the tests"
 	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
@@ -139,13 +143,21 @@ $(PEERS_READY): Makefile | $(BIN)/python
 	  { apt-get update -qq && apt-get install -qq -y $$library > /dev/null; } || { echo "$$rotel does not run: install $$library"; exit 1; }; }
 	@touch $@
 
-# With what the dashboard needs, which takes submitted jobs. The instrumentations of threading and logging are not
-# published in every version that the others are, which they ask for to the letter; they work with each.
+# The instrumentations of threading and logging are not published in every version that the others are, which they ask for
+# to the letter; they work with each.
 $(DEPENDENCIES): pyproject.toml | $(BIN)/python
 	@echo "==> Installing the dependencies and Ray $(RAY); this takes a minute or two the first time"
 	@rm -f $(VENV)/.dependencies-* $(PACKAGE)
-	@$(call install,'.[$(EXTRA)]' 'ray[default]==$(RAY)')
+	@$(call install,'.[$(EXTRA)]' 'ray==$(RAY)')
 	@$(call install,--no-deps 'opentelemetry-instrumentation-threading>=0.66b0' 'opentelemetry-instrumentation-logging>=0.66b0')
+	@touch $@
+
+$(DASHBOARD_READY): $(DEPENDENCIES)
+	@echo "==> Installing what Ray's dashboard needs"
+	@rm -rf $(DASHBOARD) && mkdir -p $(DASHBOARD)
+	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(DASHBOARD)/versions.txt
+	@$(BIN)/python -c 'import importlib.metadata as m; print(*(r.split(";")[0] for r in m.requires("ray") if "extra == \"default\"" in r.replace("\x27", "\"")), sep="\n")' > $(DASHBOARD)/wanted.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DASHBOARD) -c $(DASHBOARD)/versions.txt -r $(DASHBOARD)/wanted.txt
 	@touch $@
 
 # To bytecode, as pip does and uv does not: otherwise every process compiles it, where PYTHONDONTWRITEBYTECODE is set.

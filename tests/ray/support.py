@@ -48,6 +48,11 @@ def environment(**variables: str) -> dict[str, str]:
     }
 
 
+def with_dashboard() -> dict[str, str]:
+    """The variables of processes that need what Ray's dashboard needs: those of a cluster that takes jobs, and clients."""
+    return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "dashboard")])}
+
+
 def run_program(
     name: str, *arguments: str, timeout: float = 90, check: bool = True, command: Sequence[str] = (), **variables: str
 ) -> Run:

@@ -31,6 +31,8 @@ PEERS := $(VENV)/peers
 PEERS_READY := $(PEERS)/.ready
 PEER_PACKAGES := rotel==0.0.1a15 ddapm-test-agent==1.69.1
 PEER_DEFINITIONS := aiojaeger==0.1.8 opentelemetry-exporter-jaeger-proto-grpc==1.21.0
+# Not published in every version that the others are, which they ask for to the letter; they work with each.
+INSTRUMENTATIONS := 'opentelemetry-instrumentation-threading>=0.66b0' 'opentelemetry-instrumentation-logging>=0.66b0'
 # What Ray's dashboard needs, which takes submitted jobs: apart, for the tests of jobs alone, since each node starts slower
 # with it. The versions are those of the environment wherever that has the package too.
 DASHBOARD := $(VENV)/dashboard
@@ -143,21 +145,19 @@ $(PEERS_READY): Makefile | $(BIN)/python
 	  { apt-get update -qq && apt-get install -qq -y $$library > /dev/null; } || { echo "$$rotel does not run: install $$library"; exit 1; }; }
 	@touch $@
 
-# The instrumentations of threading and logging are not published in every version that the others are, which they ask for
-# to the letter; they work with each.
 $(DEPENDENCIES): pyproject.toml | $(BIN)/python
 	@echo "==> Installing the dependencies and Ray $(RAY); this takes a minute or two the first time"
 	@rm -f $(VENV)/.dependencies-* $(PACKAGE)
 	@$(call install,'.[$(EXTRA)]' 'ray==$(RAY)')
-	@$(call install,--no-deps 'opentelemetry-instrumentation-threading>=0.66b0' 'opentelemetry-instrumentation-logging>=0.66b0')
 	@touch $@
 
 $(DASHBOARD_READY): $(DEPENDENCIES)
-	@echo "==> Installing what Ray's dashboard needs"
+	@echo "==> Installing what some tests need"
 	@rm -rf $(DASHBOARD) && mkdir -p $(DASHBOARD)
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(DASHBOARD)/versions.txt
 	@$(BIN)/python -c 'import importlib.metadata as m; print(*(r.split(";")[0] for r in m.requires("ray") if "extra == \"default\"" in r.replace("\x27", "\"")), sep="\n")' > $(DASHBOARD)/wanted.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DASHBOARD) -c $(DASHBOARD)/versions.txt -r $(DASHBOARD)/wanted.txt
+	@$(call install,--no-deps $(INSTRUMENTATIONS))
 	@touch $@
 
 # To bytecode, as pip does and uv does not: otherwise every process compiles it, where PYTHONDONTWRITEBYTECODE is set.

@@ -48,8 +48,8 @@ def environment(**variables: str) -> dict[str, str]:
     }
 
 
-def with_dashboard() -> dict[str, str]:
-    """The variables of processes that need what Ray's dashboard needs: those of a cluster that takes jobs, and clients."""
+def with_dashboard() -> dict[str, Any]:
+    """The variables of processes that need what Ray's dashboard needs: of a cluster that takes jobs, and its clients."""
     return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "dashboard")])}
 
 

@@ -49,7 +49,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def with_dashboard() -> dict[str, Any]:
-    """The variables of processes that need what Ray's dashboard needs: of a cluster that takes jobs, and its clients."""
+    """The variables of processes that need what the dashboard does: of a cluster that takes jobs, and its clients."""
     return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "dashboard")])}
 
 

@@ -70,7 +70,7 @@ matrix: $(PEERS_READY) $(addprefix matrix-,$(RAYS)) ## Run the Ray tests with ol
 
 matrix-%:
 	@echo "==> Ray $*"
-	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) TESTS="$(MATRIX_TESTS)"
+	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) DASHBOARD_READY= TESTS="$(MATRIX_TESTS)"
 
 # In an environment of its own: ddtrace, which is among what is compared, does things to pytest.
 .PHONY: bench

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,8 @@ class Head:
             "RTH_ADDRESS": self.address,
             "RAY_TRACING_LOCAL_DIR": str(self.spans),
             "TMPDIR": str(self.folder),
+            # Seconds that a server waits for a client that was killed, and with it the end of the cluster.
+            "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "1",
             "PYTHONPATH": os.pathsep.join(
                 filter(None, [str(PROGRAMS), str(PROGRAMS.parent / "inside"), os.environ.get("PYTHONPATH")])
             ),
@@ -70,19 +73,18 @@ class Head:
 @pytest.fixture(scope="module")
 def heads(short_tmp: Callable[[], Path]) -> Iterator[tuple[Head, Head]]:
     """A cluster without a hook, and one with."""
-    running, heads = [], []
-    for options in ([], [f"--tracing-startup-hook={HOOK}"]):
-        folder, port = short_tmp(), free_port()
-        # How long Ray waits for the server that it starts for a client; half a minute is short on a busy machine.
-        variables = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90"}
-        if options:
-            variables["RAY_TRACING_LOCAL_DIR"] = str(folder / "spans")
-        head, _ = start_head(folder, f"--ray-client-server-port={port}", *options, **variables)
-        running.append(head)
-        heads.append(Head(f"ray://127.0.0.1:{port}", folder))
-    yield heads[0], heads[1]
-    for head in running:
-        stop_head(head)
+    heads = []
+    with ExitStack() as running:
+        for options in ([], [f"--tracing-startup-hook={HOOK}"]):
+            folder, port = short_tmp(), free_port()
+            # How long Ray waits for the server that it starts for a client; half a minute is short on a busy machine.
+            variables = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90"}
+            if options:
+                variables |= {"RAY_TRACING_LOCAL_DIR": str(folder / "spans"), "RAY_TRACING_RAY": "task,actor,get"}
+            head, _ = start_head(folder, f"--ray-client-server-port={port}", *options, **variables)
+            running.callback(stop_head, head)
+            heads.append(Head(f"ray://127.0.0.1:{port}", folder))
+        yield heads[0], heads[1]
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +120,12 @@ def test_a_client_of_a_traced_cluster(heads: tuple[Head, Head], plain: Run) -> N
     spans = heads[1].trace("__main__.py", lambda spans: missing(spans) == {})
     assert missing(spans) == {}
     check_links(spans)
+    assert by_name(spans, "ray.get"), "as the settings of the cluster say"
 
 
 def test_a_traced_client_of_a_traced_cluster(heads: tuple[Head, Head], plain: Run) -> None:
     """Results, errors and output are the same; the root span of the client is that of all calls, and the only one."""
-    traced = heads[1].run("../inside/hooked", "client_calls.py")
+    traced = heads[1].run("../inside/hooked", "client_calls.py", RAY_TRACING_RAY="get")
     check_same(plain, traced)
     said = [line for line in traced.stderr.splitlines() if "ray_tracing_hooks:" in line]
     assert len(said) == 1, said
@@ -137,6 +140,8 @@ def test_a_traced_client_of_a_traced_cluster(heads: tuple[Head, Head], plain: Ru
     of_driver -= {None}  # of a call that Ray refuses
     assert of_driver == {root.attributes["ray.task_id"]}
     assert {span.attributes["ray.job_id"] for span in spans} == {root.attributes["ray.job_id"]}
+    waiting = [span for span in by_name(spans, "ray.get") if span.parent_id == root.span_id]
+    assert {span.attributes["ray.pid"] for span in waiting} == {root.attributes["ray.pid"]}, "where the program waits"
 
 
 def test_a_traced_client_of_an_untraced_cluster(heads: tuple[Head, Head], plain: Run) -> None:
@@ -163,6 +168,7 @@ first
       __main__.double ray.remote
         __main__.double ray.remote_worker
           in task
+      ray.get
   __main__.double ray.remote
     __main__.double ray.remote_worker
       in task

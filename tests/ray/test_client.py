@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import free_port, start_head, stop_head
-from support import HOOK, PROGRAMS, Run, await_spans, by_name, check_links, run_program, tree
+from support import HOOK, PROGRAMS, Run, await_spans, by_name, check_links, run_program, spans_in, tree
 
 from ray_tracing_hooks._insight.model import Span
 
@@ -236,3 +236,21 @@ def test_spans_of_clients_are_around_their_calls(heads: tuple[Head, Head]) -> No
     while [*head.folder.glob("ray_tracing_hooks-*/client-*/")] and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not [*head.folder.glob("ray_tracing_hooks-*/client-*/")], "the spools go with their shippers"
+
+
+def test_a_process_is_a_client_and_a_driver_in_turn(heads: tuple[Head, Head]) -> None:
+    """Calling the hook once, before all of them: each traced turn is a trace, and nothing is said of the untraced one.
+    The last one ends with the interpreter, by an error.
+    """
+    run = heads[1].run("../inside/client_turns")
+    assert run.returncode == 1, run.stderr
+    assert run.stderr.rstrip().endswith("ValueError: on purpose"), run.stderr
+    said = [line for line in run.stderr.splitlines() if "ray_tracing_hooks:" in line]
+    assert ["tracing is on" in line for line in said] == [True] * 3, said
+    spans = spans_in(heads[1].spans)
+    roots = {span.trace_id: span for span in by_name(spans, "client_turns.py ray.driver")}
+    of_roots = [span for span in spans if span.parent_id in {root.span_id for root in roots.values()}]
+    called = {span.name: roots[span.trace_id] for span in of_roots}
+    assert sorted(called) == [f"__main__.{name} ray.remote" for name in ("again", "client", "traced")]
+    failed = [name for name, root in called.items() if root.attributes.get("error.type") == "ValueError"]
+    assert failed == ["__main__.again ray.remote"]

@@ -52,7 +52,7 @@ class Server:
                     self._begin_own(self._connected_at)
                 else:
                     self._active.recorder.fallback = root
-                    self._active.waits = False
+                    self._active.waits = False  # also before its first call
                     self._active.publish_job_trace()
 
     def _patch(self, patches: Patches) -> bool:
@@ -86,12 +86,14 @@ class Server:
 
 def _context_of(task: Any) -> Context | None:
     """The context that a request has brought along."""
-    if tracing.active is None:
+    active = tracing.active
+    if active is None:
         return None
     try:
         carried = client_context.get(task)
         if carried is None:
             return None
+        active.waits = False  # a client that is traced waits itself
         context, parent = incoming(carried)
         return Context({**context, SPAN_KEY: unrecorded_span(parent)})
     except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours

@@ -7,12 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import free_port, start_head, stop_head
-from support import HOOK, PROGRAMS, Run, await_spans, by_name, check_links, run_program, tree
+from support import HOOK, PROGRAMS, Run, await_spans, by_name, check_links, run_program, spans_in, tree
 
 from ray_tracing_hooks._insight.model import Span
 
@@ -47,6 +48,8 @@ class Head:
             "RTH_ADDRESS": self.address,
             "RAY_TRACING_LOCAL_DIR": str(self.spans),
             "TMPDIR": str(self.folder),
+            # Seconds that a server waits for a client that was killed, and with it the end of the cluster.
+            "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "1",
             "PYTHONPATH": os.pathsep.join(
                 filter(None, [str(PROGRAMS), str(PROGRAMS.parent / "inside"), os.environ.get("PYTHONPATH")])
             ),
@@ -70,19 +73,18 @@ class Head:
 @pytest.fixture(scope="module")
 def heads(short_tmp: Callable[[], Path]) -> Iterator[tuple[Head, Head]]:
     """A cluster without a hook, and one with."""
-    running, heads = [], []
-    for options in ([], [f"--tracing-startup-hook={HOOK}"]):
-        folder, port = short_tmp(), free_port()
-        # How long Ray waits for the server that it starts for a client; half a minute is short on a busy machine.
-        variables = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90"}
-        if options:
-            variables["RAY_TRACING_LOCAL_DIR"] = str(folder / "spans")
-        head, _ = start_head(folder, f"--ray-client-server-port={port}", *options, **variables)
-        running.append(head)
-        heads.append(Head(f"ray://127.0.0.1:{port}", folder))
-    yield heads[0], heads[1]
-    for head in running:
-        stop_head(head)
+    heads = []
+    with ExitStack() as running:
+        for options in ([], [f"--tracing-startup-hook={HOOK}"]):
+            folder, port = short_tmp(), free_port()
+            # How long Ray waits for the server that it starts for a client; half a minute is short on a busy machine.
+            variables = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90"}
+            if options:
+                variables |= {"RAY_TRACING_LOCAL_DIR": str(folder / "spans"), "RAY_TRACING_RAY": "task,actor,get"}
+            head, _ = start_head(folder, f"--ray-client-server-port={port}", *options, **variables)
+            running.callback(stop_head, head)
+            heads.append(Head(f"ray://127.0.0.1:{port}", folder))
+        yield heads[0], heads[1]
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +120,12 @@ def test_a_client_of_a_traced_cluster(heads: tuple[Head, Head], plain: Run) -> N
     spans = heads[1].trace("__main__.py", lambda spans: missing(spans) == {})
     assert missing(spans) == {}
     check_links(spans)
+    assert by_name(spans, "ray.get"), "as the settings of the cluster say"
 
 
 def test_a_traced_client_of_a_traced_cluster(heads: tuple[Head, Head], plain: Run) -> None:
     """Results, errors and output are the same; the root span of the client is that of all calls, and the only one."""
-    traced = heads[1].run("../inside/hooked", "client_calls.py")
+    traced = heads[1].run("../inside/hooked", "client_calls.py", RAY_TRACING_RAY="get")
     check_same(plain, traced)
     said = [line for line in traced.stderr.splitlines() if "ray_tracing_hooks:" in line]
     assert len(said) == 1, said
@@ -137,6 +140,8 @@ def test_a_traced_client_of_a_traced_cluster(heads: tuple[Head, Head], plain: Ru
     of_driver -= {None}  # of a call that Ray refuses
     assert of_driver == {root.attributes["ray.task_id"]}
     assert {span.attributes["ray.job_id"] for span in spans} == {root.attributes["ray.job_id"]}
+    waiting = [span for span in by_name(spans, "ray.get") if span.parent_id == root.span_id]
+    assert {span.attributes["ray.pid"] for span in waiting} == {root.attributes["ray.pid"]}, "where the program waits"
 
 
 def test_a_traced_client_of_an_untraced_cluster(heads: tuple[Head, Head], plain: Run) -> None:
@@ -163,6 +168,7 @@ first
       __main__.double ray.remote
         __main__.double ray.remote_worker
           in task
+      ray.get
   __main__.double ray.remote
     __main__.double ray.remote_worker
       in task
@@ -230,3 +236,21 @@ def test_spans_of_clients_are_around_their_calls(heads: tuple[Head, Head]) -> No
     while [*head.folder.glob("ray_tracing_hooks-*/client-*/")] and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not [*head.folder.glob("ray_tracing_hooks-*/client-*/")], "the spools go with their shippers"
+
+
+def test_a_process_is_a_client_and_a_driver_in_turn(heads: tuple[Head, Head]) -> None:
+    """Calling the hook once, before all of them: each traced turn is a trace, and nothing is said of the untraced one.
+    The last one ends with the interpreter, by an error.
+    """
+    run = heads[1].run("../inside/client_turns")
+    assert run.returncode == 1, run.stderr
+    assert run.stderr.rstrip().endswith("ValueError: on purpose"), run.stderr
+    said = [line for line in run.stderr.splitlines() if "ray_tracing_hooks:" in line]
+    assert ["tracing is on" in line for line in said] == [True] * 3, said
+    spans = spans_in(heads[1].spans)
+    roots = {span.trace_id: span for span in by_name(spans, "client_turns.py ray.driver")}
+    of_roots = [span for span in spans if span.parent_id in {root.span_id for root in roots.values()}]
+    called = {span.name: roots[span.trace_id] for span in of_roots}
+    assert sorted(called) == [f"__main__.{name} ray.remote" for name in ("again", "client", "traced")]
+    failed = [name for name, root in called.items() if root.attributes.get("error.type") == "ValueError"]
+    assert failed == ["__main__.again ray.remote"]

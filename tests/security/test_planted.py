@@ -423,9 +423,11 @@ def test_what_is_no_plan_is_replaced(tmp_path: Path, victim: Path) -> None:
 # What a process makes in the folder of a Ray session, which every user may write to.
 
 
-def spool_in(session: Path) -> str | None:
+def spool_in(session: Path, *, is_client: bool = False) -> str | None:
     connection = object.__new__(_connection.Connection)
-    connection.process = SimpleNamespace(session_dir=str(session), node_id="f" * 56)  # type: ignore[assignment]
+    connection.process = SimpleNamespace(  # type: ignore[assignment]
+        session_dir=str(session), node_id="" if is_client else "f" * 56, is_client=is_client
+    )
     connection.settings = Settings()
     connection._plan = ShipPlan(("local",), "/out", 1, 1, 1)
     return connection._make_spool()
@@ -464,6 +466,18 @@ def test_a_session_folder_of_another_user_is_said_and_another_one_used(everybody
     assert spool_in(everybodys / "b") is None
     assert [f"it belongs to another user (uid {NOBODY})" in said for said in reports] == [True] * 3
     assert reports[-1].endswith("; nothing is recorded")
+
+
+@as_root
+def test_a_folder_of_clients_that_another_user_has_made_is_said_and_not_used(
+    everybodys: Path, reports: list[str]
+) -> None:
+    """It has no second place: nothing is recorded then."""
+    as_nobody('mkdir -m 0777 "$1/ray_tracing_hooks-0"', everybodys)
+    assert spool_in(everybodys / "ray_tracing_hooks-0", is_client=True) is None
+    (said,) = reports
+    assert f"it belongs to another user (uid {NOBODY})" in said
+    assert said.endswith("; nothing is recorded")
 
 
 @pytest.mark.parametrize("plant", [*NO_FOLDERS, plant_folder], ids=named)

@@ -68,6 +68,14 @@ def test_names_of_parameters_are_found_behind_decorators() -> None:
     assert _parameters(login) == _parameters(decorated) == ("user", "password", "realm", "*others")
     assert _parameters(print) == ()
 
+    @functools.wraps(login)
+    def with_token(token: str, *args: Any) -> None:
+        return login(*args)
+
+    assert _parameters(with_token) == ("token", "password", "realm", "*others"), "the decorator's own come first"
+    vars(with_token)["__wrapped__"] = with_token
+    assert _parameters(with_token) == ("token", "*args")
+
 
 SECRET_NAMES = [
     *("password", "db_passwd", "PassPhrase", "pwd", "secret", "client_secret", "token", "hf_token", "accessToken"),

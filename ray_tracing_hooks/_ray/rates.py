@@ -125,8 +125,8 @@ def patch(patches: Patches, limits: RateLimits) -> None:
     """From now on the span of each task tells at its end which of its calls no other span has told of."""
 
     def begin(original: Callable[..., Begun | None]) -> Callable[..., Begun | None]:
-        def begin(self: Any, carried: bytes | None) -> Begun | None:
-            begun = original(self, carried)
+        def begin(self: Any, *arguments: Any) -> Begun | None:
+            begun = original(self, *arguments)
             if begun is not None and begun[1] is not None and isinstance(caller := begun[0].get(TASK_KEY), bytes):
                 begun[1].add_at_end(lambda: _attribute(limits.claim(caller)))
             return begun

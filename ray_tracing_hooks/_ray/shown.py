@@ -12,6 +12,9 @@ from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.arguments import Redactor
 from ray_tracing_hooks._record.span import RecordedSpan
 
+_MOST_DECORATORS = 100
+"""Around one function: one may say that it wraps itself."""
+
 
 class Shown:
     """Shows what one function or method is given and gives back. A method is given its actor first."""
@@ -50,13 +53,19 @@ class Shown:
 def _parameters(function: Any) -> tuple[str, ...]:
     """The names of the positional parameters, the last one with a ``*`` if it takes all further arguments.
 
-    A decorator that says what it wraps is looked through: its own parameters have no names that tell of secrets.
+    A decorator that says what it wraps is looked through where it takes further arguments: its own parameters have no
+    names that tell of secrets.
     """
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None:
-        return ()
-    count = code.co_argcount
-    found: tuple[str, ...] = code.co_varnames[:count]
-    if code.co_flags & inspect.CO_VARARGS:
-        found += (f"*{code.co_varnames[count + code.co_kwonlyargcount]}",)
-    return found
+    found: tuple[str, ...] = ()
+    rest = ""
+    for _ in range(_MOST_DECORATORS):
+        code = getattr(function, "__code__", None)
+        if code is None:
+            break
+        count = code.co_argcount
+        found += code.co_varnames[len(found) : count]
+        if not code.co_flags & inspect.CO_VARARGS:
+            return found
+        rest = f"*{code.co_varnames[count + code.co_kwonlyargcount]}"
+        function = getattr(function, "__wrapped__", None)
+    return (*found, rest) if rest else found

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
+from functools import lru_cache
 from typing import Any
 
 MASK = "***"
@@ -31,23 +32,37 @@ _SEARCHED = 4096
 _SECRET_NAME = re.compile(
     r"password|passwd|passphrase|passcode|pwd|secret|(?<!max_)(?<!num_)token(?!iz|_?(?:count|num|len|limit|type))|"
     r"credential|(?:api|access|account|private|signing|encryption|ssh)_?key|auth(?!or(?!iz))|bearer|cookie|"
-    r"session_?(?:id|key)|jwt|signature|connection_?string|sas_?url|webhook|card_?number|"
-    r"(?:^|_)(?:pass|pin|pin_?code|otp|ssn|dsn|cvv|cvc|iban|key)(?:$|_)",
+    r"session_?(?:id|key)|jwt|signature|connection_?string|sas_?url|webhook|card_?number|mnemonic|seed_?phrase|"
+    r"(?:^|_)(?:pass|pw|pin|pin_?code|t?otp|ssn|dsn|cvv|cvc|iban|key|creds?|pat|psk|hmac|pem)(?:$|_)",
     re.IGNORECASE,
 )
-"""Names of parameters and keys whose values are not shown."""
+"""Names of parameters and keys whose values are not shown; their parts may also be joined as in ``api-key``, ``apiKey``
+and ``api.key``."""
 
+_BETWEEN_PARTS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
+
+_LONGEST_NAME = 64
+"""Of a text that may be the name of what stands behind it, as in ``("password", "hunter2")``."""
+
+# No expression may take long for any text: what repeats without a bound must not be followed by what it may run past
+# from many beginnings.
 _SECRET_TEXT = re.compile(
     r"-----BEGIN|"  # a PEM text
-    r"://[^/\s@]*:[^/\s@]*@|"  # a URL with a password
-    r"\beyJ[\w-]{8,}\.|"  # a JSON Web Token
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}|"  # Amazon
-    r"\b[sprw]k[-_][\w-]{12,}|\bwhsec_\w{12,}|"  # OpenAI, Anthropic, Stripe
-    r"\bgh[opusr]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}|"  # GitHub, GitLab
-    r"\bxox[abeprs]-[\w-]{8,}|"  # Slack
-    r"\bhf_\w{16,}|\bnpm_\w{16,}|\bpypi-\w{16,}|\bdop_v1_\w{16,}|\bSG\.[\w-]{16,}|\bAIza[\w-]{20,}|\bya29\.|"
-    r"\b(?:Bearer|Basic|Token)\s+[\w+/=.~-]{8,}|"  # the header Authorization
-    r"(?:password|passwd|pwd|secret|token|(?:api|access|account)_?key|sig|signature)[\"']?\s*[=:]\s*\S",
+    r"://[^/\s@]+@|://[^/\s@:]*:[^\s@]{0,256}@|"  # a URL with a password or a key
+    r"hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/|"
+    r"(?<![a-z0-9])(?:"
+    r"eyJ[\w-]{8}|"  # a JSON Web Token
+    r"(?:AKIA|ASIA)[A-Z0-9]{12}|"  # Amazon
+    r"[sprw]k[-_][\w-]{12}|whsec_\w{12}|"  # OpenAI, Anthropic, Stripe
+    r"gh[opusr]_\w{16}|github_pat_\w{16}|glpat-[\w-]{16}|"  # GitHub, GitLab
+    r"xox[abeprs]-[\w-]{8}|xapp-[\w-]{8}|"  # Slack
+    r"hf_\w{16}|npm_\w{16}|pypi-\w{16}|dop_v1_\w{16}|SG\.[\w-]{16}|AIza[\w-]{20}|ya29\.|GOCSPX-[\w-]{8}|"
+    r"dapi[0-9a-f]{16}|hv[bs]\.[\w-]{16}|glsa_\w{16}|nvapi-[\w-]{16}|gsk_\w{16}|r8_\w{16}|AGE-SECRET-KEY-|"
+    r"(?:Bearer|Basic|Token)\s+[\w+/=.~-]{8})|"  # the header Authorization
+    r"(?:password|passwd|passphrase|pwd|secret|token|credentials?|(?:api|access|account|private)[-_ ]?key|"
+    r"(?<![a-z])(?:pass|pw|sig|signature|cookie|auth|authorization))[\\\"']*\s*[=:]\s*\S|"
+    r"[?&](?:key|code)=\S|"
+    r"(?<!\S)--?[\w-]{0,40}(?:password|passwd|passphrase|pwd|pass|secret|token|key)\s+\S",  # of a command line
     re.IGNORECASE,
 )
 """Texts that are not shown, since there is something in them that looks like a secret."""
@@ -76,10 +91,11 @@ class Redactor:
         """
 
         def each() -> Iterator[str]:
-            left = _Left()
+            left, before = _Left(), None
             for index, value in enumerate(args):
                 name = names[min(index, len(names) - 1)] if names else ""
-                shown = self._named(name.lstrip("*"), value, left)
+                shown = MASK if _announces(before) else self._named(name.lstrip("*"), value, left)
+                before = value
                 yield shown if name.startswith("*") or not name else f"{name}={shown}"
             for key, value in kwargs.items():
                 yield f"{key}={self._named(key, value, left)}"
@@ -93,9 +109,8 @@ class Redactor:
     def _named(self, name: str, value: Any, left: _Left, level: int = 0) -> str:
         if value is None or value is True or value is False:
             return repr(value)
-        if _SECRET_NAME.search(name) or self._own.fullmatch(name):
-            return MASK
-        return self._show(value, left, level)
+        name = name[:_SEARCHED]
+        return MASK if _is_called_secret(name) or self._own.fullmatch(name) else self._show(value, left, level)
 
     def _show(self, value: Any, left: _Left, level: int) -> str:
         kind = type(value)
@@ -125,6 +140,7 @@ class Redactor:
         if level >= _MOST_LEVELS:
             return f"<{name} of {count}>"
         shown = []
+        before, is_announced = None, False
         try:
             for index, each in enumerate(value.items() if kind is dict else value):
                 if index >= _MOST_ITEMS:
@@ -132,13 +148,36 @@ class Redactor:
                     break
                 if kind is dict:
                     key, item = each
-                    named = self._named(key if type(key) is str else "", item, left, level + 1)
-                    shown.append(f"{self._show(key, left, level + 1)}: {named}")
+                    shown_key = self._show(key, left, level + 1)
+                    named = MASK if is_announced else self._named(_name_in(key, shown_key), item, left, level + 1)
+                    shown.append(f"{shown_key}: {named}")
+                    # As in {"name": "DB_PASSWORD", "value": "hunter2"}.
+                    is_announced = is_announced or _announces(item)
                 else:
-                    shown.append(self._show(each, left, level + 1))
+                    # As in ["--password", "hunter2"].
+                    is_announced = (kind is list or kind is tuple) and _announces(before)
+                    shown.append(MASK if is_announced else self._show(each, left, level + 1))
+                    before = each
         except RuntimeError:  # another thread has changed it
             return f"<{name} of {count}>"
         return _BRACKETS[name].format(", ".join(shown))
+
+
+@lru_cache(maxsize=1024)
+def _is_called_secret(name: str) -> bool:
+    return any(map(_SECRET_NAME.search, (name, _BETWEEN_PARTS.sub("_", name))))
+
+
+def _announces(value: Any) -> bool:
+    """Whether ``value`` is a text by which what stands behind it is a secret."""
+    return type(value) is str and len(value) <= _LONGEST_NAME and _is_called_secret(value)
+
+
+def _name_in(key: Any, shown: str) -> str:
+    """The name that the key of a dictionary is, or has in it."""
+    if type(key) is str:
+        return key
+    return key[:_SEARCHED].decode("latin-1") if type(key) is bytes else shown
 
 
 class _Left:

@@ -7,7 +7,10 @@ from support import await_spans, by_name, check_links, of_driver, tree
 
 
 def test_what_is_above_the_limit_is_counted_and_what_it_calls_stays_in_the_trace(cluster: Cluster) -> None:
-    """A call above the limit makes no span on either side, in the driver as in an actor; no count is lost."""
+    """A call above the limit makes no span on either side, in the driver as in an actor; no count is lost.
+
+    Executions are asked to show their arguments too, which comes in at the same place.
+    """
     limit = "__main__.leaf=0.001,Actor.nothing=0.001"
     run = cluster.run("limited", RAY_TRACING_RATE_LIMIT=limit)
     assert run.result == 30
@@ -18,6 +21,7 @@ def test_what_is_above_the_limit_is_counted_and_what_it_calls_stays_in_the_trace
     left_out = {span.name: span.attributes["ray.left_out"] for span in spans if "ray.left_out" in span.attributes}
     assert left_out == {"limited.py ray.driver": 19 + 4, "Actor.loop ray.remote_worker": 9}
     assert len(by_name(spans, "__main__.leaf ray.remote")) + 19 + 9 == run.result
+    assert {span.attributes["ray.result"] for span in by_name(spans, "__main__.below ray.remote_worker")} == {"1"}
 
 
 EXPECTED = """

@@ -68,12 +68,21 @@ def test_names_of_parameters_are_found_behind_decorators() -> None:
     assert _parameters(login) == _parameters(decorated) == ("user", "password", "realm", "*others")
     assert _parameters(print) == ()
 
+    @functools.wraps(login)
+    def with_token(token: str, *args: Any) -> None:
+        return login(*args)
+
+    assert _parameters(with_token) == ("token", "password", "realm", "*others"), "the decorator's own come first"
+    vars(with_token)["__wrapped__"] = with_token
+    assert _parameters(with_token) == ("token", "*args")
+
 
 SECRET_NAMES = [
     *("password", "db_passwd", "PassPhrase", "pwd", "secret", "client_secret", "token", "hf_token", "accessToken"),
     *("credentials", "api_key", "apikey", "APIKEY", "aws_access_key_id", "private_key", "auth", "authorization"),
     *("bearer", "cookie", "session_id", "jwt", "pin", "otp", "ssn", "dsn", "card_number", "cvv", "iban", "webhook_url"),
     *("account_key", "sas_url", "key", "connection_string", "pass"),
+    *("X-API-Key", "x-api-key", "private-key", "db.pass", "dbPass", "db pw", "encryptionKey", "creds", "GITHUB_PAT"),
 ]
 
 
@@ -84,6 +93,25 @@ def test_what_is_called_a_secret_is_not_shown(name: str) -> None:
     assert redactor.arguments([name], ["hunter2"], {name: ["hunter2"]}) == f"{name}={MASK}, {name}={MASK}"
     assert "hunter2" not in redactor.arguments(["config"], [[{"a": {name: {"b": "hunter2"}}}]], {})
     assert redactor.result(f"get_{name}", "hunter2") == MASK
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [("id", 1), ("password", "hunter2")],
+        ["mysql", "--password", "hunter2", "-v"],
+        {"name": "DB_PASSWORD", "value": "hunter2"},
+        {b"password": "hunter2"},
+        {("db", "password"): "hunter2"},
+        {"x" * 1000 + "_password": "hunter2"},
+    ],
+)
+def test_what_stands_behind_the_name_of_a_secret_is_not_shown(value: Any) -> None:
+    assert "hunter2" not in show(value)
+    assert MASK in show(value)
+    assert show(["mysql", "--verbose", "hunter2"]).endswith("'hunter2']")
+    assert Redactor().arguments(["key", "value"], ["db_password", "hunter2"], {}) == f"key={MASK}, value={MASK}"
+    assert Redactor().arguments([], ["db_password", "hunter2", 3], {}) == f"'db_password', {MASK}, 3"
 
 
 SECRET_TEXTS = [
@@ -105,7 +133,47 @@ SECRET_TEXTS = [
     '{"password": "hunter2"}',
     "user=x password=hunter2",
     "https://x.blob.core.windows.net/c?sv=1&sig=abc",
+    "https://0123456789abcdef@sentry.example/1",
+    "postgres://user:hun/ter2@db/x",
+    "https://hooks.slack.com/services/T0/B0/abc",
+    "https://maps.example/x?q=1&key=abc",
+    "dapi0123456789abcdef0123456789abcdef",
+    "hvs.abcdefghijklmnopqrst",
+    "xapp-1-A0-123-abcdef",
+    "X-API-Key: abc",
+    "Cookie: sid=abc",
+    "Authorization: Digest abc",
+    "DB_PASS=hunter2",
+    '{\\"password\\": \\"hunter2\\"}',
+    "mysql --password hunter2",
 ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("://" + ":" * 5000, "eyJ-" * 2000, "://a:" * 2000, "://a" * 2000, "Bearer" + " " * 5000, "bearer " * 2000),
+        *(
+            "pwd" + " " * 5000,
+            "pwd'" * 2000,
+            "pwd\\" * 2000,
+            "pwd ",
+            " --" + "-" * 5000,
+            " --a" * 2000,
+            " -pwd " * 2000,
+        ),
+        *("a" * 5000, "_" * 5000, "aB" * 5000, "?key" * 2000, "account-" * 2000, "session" * 2000, "sk_" * 2000),
+    ],
+)
+def test_no_text_takes_long_to_look_through(text: str) -> None:
+    """Neither as a text nor as a name, of which a call may show a hundred."""
+    redactor = Redactor(["*a*a*a*b", "?*?*?*?*c"])
+    taken = []
+    for number in range(3):
+        before = time.process_time()
+        redactor.arguments([], [text, {f"{number}{text}" * 1000: 1}], {})
+        taken.append(time.process_time() - before)
+    assert min(taken) < 0.04
 
 
 @pytest.mark.parametrize("text", SECRET_TEXTS)
@@ -113,6 +181,7 @@ def test_what_looks_like_a_secret_is_not_shown(text: str) -> None:
     """Alone, amid other text, as a key, and where the end of it would be cut off."""
     assert show(text) == MASK
     assert show(f"some text, then {text}") == MASK
+    assert show(f"it_is={text}") == show(f"it_is_{text}") == MASK
     assert show({text: 1}).startswith(f"{{{MASK}: ")
     assert show([("a", text)]) == f"[('a', {MASK})]"
     assert show("." * 90 + f" {text}" + "." * 5000) == MASK
@@ -124,6 +193,7 @@ def test_what_looks_like_a_secret_is_not_shown(text: str) -> None:
         *(("max_tokens", 100), ("num_tokens", 7), ("tokenizer", "bert"), ("token_count", 3), ("author", "me")),
         *(("passenger", "p"), ("keys_only", 1), ("monkey", "m"), ("compass", "n"), ("spinner", 1), ("hotpath", "h")),
         *(("path", "s3://bucket/key"), ("url", "http://host:8080/x"), ("text", "the password is not here")),
+        *(("url", "http://host/a@b"), ("design", "design: round"), ("line", "run --max-tokens 5"), ("partKeys", 1)),
         ("digest", "0123456789abcdef" * 2),
     ],
 )

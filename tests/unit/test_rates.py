@@ -12,7 +12,9 @@ from stand_ins import DRIVER_TASK_ID, TASK_ID, recorder, tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.span import decode_span
+from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import actors, rates, submission
+from ray_tracing_hooks._ray.execution import Beginning
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._ray.rates import LEFT_OUT, RateLimits
 from ray_tracing_hooks._record import carrier, ids
@@ -150,3 +152,13 @@ def test_what_is_added_at_the_end_is_asked_for_then(tmp_path: Path, monkeypatch:
     limits.leave_out(limit(limits), CALLER)
     span.end()
     assert decode_span(written[0]).attributes[names.RAY_LEFT_OUT] == 1
+
+
+def test_what_a_task_shows_at_its_beginning_is_passed_on() -> None:
+    """Arguments are shown there where ``RAY_TRACING_ARGUMENTS`` asks for them."""
+    patches = Patches()
+    rates.patch(patches, RateLimits([("*", 1)]))
+    try:
+        assert Beginning("", "module.function").begin(None, bytes) is None
+    finally:
+        patches.undo()

@@ -35,5 +35,5 @@ def main():
 
 
 if __name__ == "__main__":
-    limit = {"RAY_TRACING_RATE_LIMIT": "__main__.leaf=0.001,Actor.nothing=0.001"}
-    harness.run(main, runtime_env={"env_vars": limit})
+    variables = {"RAY_TRACING_RATE_LIMIT": "__main__.leaf=0.001,Actor.nothing=0.001", "RAY_TRACING_ARGUMENTS": "1"}
+    harness.run(main, runtime_env={"env_vars": variables})

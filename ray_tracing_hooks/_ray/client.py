@@ -83,6 +83,9 @@ def patch_end(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[
             on_begin()
             try:
                 return original(self)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             finally:
                 on_end()
 

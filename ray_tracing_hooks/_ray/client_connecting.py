@@ -44,7 +44,11 @@ def patch_local(patches: Patches, on_connected: Callable[[], None]) -> bool:
 
     def connect(original: Callable[..., Any]) -> Callable[..., Any]:
         def connect(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             on_connected()
             return result
 

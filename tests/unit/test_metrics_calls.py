@@ -15,6 +15,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.span import decode_resource
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._ship import reasons
 from ray_tracing_hooks._ship.metrics import calls as calls_module
 from ray_tracing_hooks._ship.metrics import totals as totals_module
 from ray_tracing_hooks._ship.metrics.calls import Calls
@@ -90,6 +91,19 @@ def test_a_submission_by_a_clock_that_is_ahead_makes_no_negative_time(process: P
     process.execute(1, at=T0, submitted=T0 + 5 * MS)
     process.execute(2, at=T0, took=0, submitted=T0 + 5 * MS)
     assert counted(process.batches())[WAITED, "module.work", ""] == (2, 0)
+
+
+@pytest.mark.parametrize("reason", [reasons.ERROR, reasons.SLOW])
+def test_what_is_kept_of_traces_that_are_not_sampled_is_not_counted(process: Process, reason: str) -> None:
+    """The calls that were dropped are missing: by what is left every call would seem to fail, or to be slow."""
+    process.submit(1, at=T0)
+    process.execute(1, at=T0 + MS)
+    kept = [
+        Batch(batch.resource, batch.scope, [span + reasons.attribute(reason) for span in batch.spans])
+        for batch in process.batches()
+    ]
+    assert kept
+    assert counted(kept) == {}
 
 
 def test_what_failed_has_its_error_and_a_retry_is_counted_and_waits_for_nothing(process: Process) -> None:

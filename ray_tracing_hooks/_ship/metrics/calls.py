@@ -11,6 +11,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats import wire
 from ray_tracing_hooks._formats.span import ERROR, Span, decode_attribute, decode_scope, decode_span
 from ray_tracing_hooks._formats.wire import FormatError, fields
+from ray_tracing_hooks._ship import reasons
 from ray_tracing_hooks._ship.metrics.totals import AnyHistogram, Attributes, Count, Totals
 from ray_tracing_hooks._ship.sinks import Batch
 
@@ -51,11 +52,17 @@ _ERROR_TYPE = _key(names.ERROR_TYPE)
 _OF_INTEREST = (_key(names.RAY_SUBMIT_TIME), _key(names.RAY_ATTEMPT), _ERROR_TYPE)
 _NOTHING: Mapping[str, Any] = {}
 
+_KEPT = (reasons.attribute(reasons.ERROR), reasons.attribute(reasons.SLOW))
+"""What spans end in of which the others are not there: they say nothing of how many calls there were."""
+
 _time = struct.Struct("<Q").unpack_from
 
 
 class Calls:
-    """Adds up what the spans of calls say. Other spans are passed over. ``exemplars``: whether some are named."""
+    """Adds up what the spans of calls say. Other spans are passed over.
+
+    So are those of a trace that was not sampled and was kept. ``exemplars``: whether some are named.
+    """
 
     def __init__(self, totals: Totals, *, exemplars: bool) -> None:
         self._totals = totals
@@ -75,6 +82,8 @@ class Calls:
             if len(sites) > _MOST_SITES:
                 sites.clear()
             for span in batch.spans:
+                if span.endswith(_KEPT):
+                    continue
                 try:
                     self._span(resource, sites, span)
                 except Exception:  # noqa: BLE001  the portion must not come again, and be counted twice

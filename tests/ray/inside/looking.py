@@ -29,7 +29,7 @@ def note():
 def setup():
     register, unregister = atexit.register, atexit.unregister
 
-    def note(function, *args, **kwargs):
+    def noticed(function, *args, **kwargs):
         _at_exit.append(function)
         return register(function, *args, **kwargs)
 
@@ -37,7 +37,7 @@ def setup():
         _at_exit[:] = [other for other in _at_exit if other != function]
         unregister(function)
 
-    atexit.register, atexit.unregister = note, forget
+    atexit.register, atexit.unregister = noticed, forget
     note()
     local.setup()
 

@@ -200,11 +200,12 @@ def test_drivers_at_once_with_different_settings(cluster: Cluster, tmp_path: Pat
     assert not (tmp_path / "nothing").exists()
 
 
-def test_without_ray_the_hook_says_one_line() -> None:
-    """Also without OpenTelemetry: nothing that is installed is on the path of this interpreter."""
-    folder = os.path.dirname(os.path.dirname(ray_tracing_hooks.__file__))
+def test_without_ray_the_hook_says_one_line(tmp_path: Path) -> None:
+    """Also without OpenTelemetry: nothing else that is installed is on the path of this interpreter."""
+    (tmp_path / "ray_tracing_hooks").symlink_to(os.path.dirname(ray_tracing_hooks.__file__))
     program = (
-        f"import sys; sys.path.append({folder!r}); from ray_tracing_hooks import local; local.setup(); local.setup()"
+        f"import sys; sys.path.append({os.fspath(tmp_path)!r}); "
+        "from ray_tracing_hooks import local; local.setup(); local.setup()"
     )
     done = subprocess.run(
         [sys.executable, "-ISc", program], capture_output=True, text=True, check=True, env={"RAY_TRACING_STRICT": "1"}

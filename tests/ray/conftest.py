@@ -79,6 +79,16 @@ def start_head(folder: Path, *options: str, **variables: str) -> tuple[subproces
     return head, f"127.0.0.1:{port}"
 
 
+def dashboard_options(port: int) -> list[str]:
+    """Options of a head whose dashboard takes jobs at this port. Without them two heads would want the same ports."""
+    return [
+        "--include-dashboard=true",
+        f"--dashboard-port={port}",
+        f"--dashboard-agent-listen-port={free_port()}",
+        f"--ray-client-server-port={free_port()}",
+    ]
+
+
 def stop_head(head: subprocess.Popen[bytes]) -> None:
     head.terminate()
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import free_port, start_head, stop_head
+from conftest import dashboard_options, free_port, start_head, stop_head
 from support import HOOK, PROGRAMS, await_spans, by_name, run_program, tree, with_dashboard
 
 from ray_tracing_hooks import names
@@ -18,7 +18,8 @@ def dashboard(short_tmp: Callable[[], Path], tmp_path: Path) -> Iterator[str]:
     port = free_port()
     head, _ = start_head(
         short_tmp(),
-        *("--include-dashboard=true", f"--dashboard-port={port}", f"--tracing-startup-hook={HOOK}"),
+        *dashboard_options(port),
+        f"--tracing-startup-hook={HOOK}",
         RAY_TRACING_LOCAL_DIR=str(tmp_path),
         **with_dashboard(),
     )

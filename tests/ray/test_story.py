@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import free_port, start_head, stop_head
+from conftest import dashboard_options, free_port, start_head, stop_head
 from support import HOOK, PROGRAMS, await_spans, environment, run_program, tree, with_dashboard
 
 from ray_tracing_hooks import names
@@ -29,10 +29,11 @@ def test_everything_is_one_trace(short_tmp: Callable[[], Path], tmp_path: Path) 
     folder, port = short_tmp(), free_port()
     spans = tmp_path / "spans"
     variables = {**SETTINGS, **with_dashboard(), "RAY_TRACING_LOCAL_DIR": str(spans)}
-    options = ["--include-dashboard=true", f"--dashboard-port={port}", f"--tracing-startup-hook={HOOK}"]
+    options = [*dashboard_options(port), f"--tracing-startup-hook={HOOK}"]
     head, address = start_head(folder, *options, **variables)
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
     command = [ray, "start", f"--address={address}", "--block", "--num-cpus=0", '--resources={"tight":1}']
+    command.append(f"--dashboard-agent-listen-port={free_port()}")
     with open(folder / "node.log", "wb") as log:
         node = subprocess.Popen(
             [*command, "--object-store-memory=100000000"],

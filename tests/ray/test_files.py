@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Cluster
 from google.protobuf import json_format
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from protobuf_json import with_protobuf_ids
 from support import environment, logs_in_json
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-IDS = {"traceId", "spanId", "parentSpanId"}
-
-
-def with_protobuf_ids(value: Any) -> Any:
-    """OTLP-JSON has hexadecimal ids where protobuf's own JSON has base64; that is the one difference in the way."""
-    if isinstance(value, dict):
-        return {
-            key: base64.b64encode(bytes.fromhex(item)).decode() if key in IDS else with_protobuf_ids(item)
-            for key, item in value.items()
-        }
-    return [with_protobuf_ids(item) for item in value] if isinstance(value, list) else value
 
 
 def test_each_line_is_a_traces_data_for_an_independent_parser(cluster: Cluster) -> None:

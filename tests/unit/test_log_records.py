@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import signal
@@ -30,6 +29,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from protobuf_json import with_protobuf_ids
 from recording import PRELUDE
 from shipping import Node, ended, until
 
@@ -44,7 +44,6 @@ from ray_tracing_hooks._spool import layout, reader
 
 PROTOCOLS = ["grpc", "http/protobuf", "http/json"]
 TRACE_ID = bytes(range(1, 17))
-IDS = {"traceId", "spanId"}
 
 Recording = tuple[Recorder, Callable[[], list[tuple[str, LogRecord]]]]
 
@@ -181,16 +180,6 @@ def delivered(node: Node) -> list[tuple[ResourceLogs, ScopeLogs, LogRecord]]:
         for scope_logs in resource_logs.scope_logs
         for record in scope_logs.log_records
     ]
-
-
-def with_protobuf_ids(value: Any) -> Any:
-    """OTLP-JSON has hexadecimal ids where protobuf's own JSON has base64."""
-    if isinstance(value, dict):
-        return {
-            key: base64.b64encode(bytes.fromhex(item)).decode() if key in IDS else with_protobuf_ids(item)
-            for key, item in value.items()
-        }
-    return [with_protobuf_ids(item) for item in value] if isinstance(value, list) else value
 
 
 def test_what_a_killed_process_has_logged_is_delivered_beside_its_spans(node: Node) -> None:

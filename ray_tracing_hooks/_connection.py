@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.client_server import Server
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.rates import RateLimits
-    from ray_tracing_hooks._record.arguments import Redactor
     from ray_tracing_hooks._record.recorder import Recorder
+    from ray_tracing_hooks._record.redaction import Redactor
     from ray_tracing_hooks._record.span import RecordedSpan
     from ray_tracing_hooks._settings import Settings
     from ray_tracing_hooks._ship.plan import ShipPlan
@@ -537,7 +537,7 @@ def _is_first(mark: str, session_dir: str) -> bool:
 def _redactor(settings: Settings) -> Redactor | None:
     if not settings.arguments:
         return None
-    from ray_tracing_hooks._record.arguments import Redactor  # noqa: PLC0415  asked for by few
+    from ray_tracing_hooks._record.redaction import Redactor  # noqa: PLC0415  asked for by few
 
     return Redactor(settings.redact)
 

@@ -9,7 +9,7 @@ from typing import Any
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record import wire
-from ray_tracing_hooks._record.arguments import Redactor
+from ray_tracing_hooks._record.redaction import Redactor
 from ray_tracing_hooks._record.span import RecordedSpan
 
 _MOST_DECORATORS = 100

@@ -30,7 +30,7 @@ from ray_tracing_hooks._record.span import Parent
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.rates import RateLimit, RateLimits
     from ray_tracing_hooks._ray.submission import Around, Called
-    from ray_tracing_hooks._record.arguments import Redactor
+    from ray_tracing_hooks._record.redaction import Redactor
 
 INTERNAL, PRODUCER, CONSUMER = 1, 4, 5
 """Span kinds, by OTLP's numbers."""

@@ -23,26 +23,18 @@ def patch(patches: Patches, on_connected: Callable[[], None]) -> bool:
     """Call ``on_connected`` when this process has connected as a client."""
     from ray.util.client import _ClientContext  # noqa: PLC0415  the hook's module must be importable without Ray
 
-    def connect(original: Callable[..., Any]) -> Callable[..., Any]:
-        def connect(*args: Any, **kwargs: Any) -> Any:
-            try:
-                information = original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            on_connected()
-            return information
-
-        return connect
-
-    return patches.wrap(_ClientContext, "connect", connect)
+    return patches.wrap(_ClientContext, "connect", _telling(on_connected))
 
 
 def patch_local(patches: Patches, on_connected: Callable[[], None]) -> bool:
     """Call ``on_connected`` when this process has connected as a driver of its own."""
     from ray._private import worker  # noqa: PLC0415  as above
 
-    def connect(original: Callable[..., Any]) -> Callable[..., Any]:
+    return patches.wrap(worker, "connect", _telling(on_connected))
+
+
+def _telling(on_connected: Callable[[], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def connect(*args: Any, **kwargs: Any) -> Any:
             try:
                 result = original(*args, **kwargs)
@@ -54,4 +46,4 @@ def patch_local(patches: Patches, on_connected: Callable[[], None]) -> bool:
 
         return connect
 
-    return patches.wrap(worker, "connect", connect)
+    return wrap

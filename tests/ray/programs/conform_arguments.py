@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 
+import harness
 import numpy as np
 import ray
 import scenarios
@@ -429,7 +430,7 @@ def get_wait_and_put():
 
     @ray.remote(max_retries=0)
     def never(_seconds):
-        time.sleep(60)
+        harness.until_killed()
 
     slow = never.remote(60)
     results = [

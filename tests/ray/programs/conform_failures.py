@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import traceback
 import warnings
 
+import harness
 import numpy as np
 import ray
 import scenarios
@@ -348,7 +348,7 @@ def a_node_goes():
     def waits(telling):
         attempt_number = ray.get(telling.tell.remote("attempts on nodes", None))
         if attempt_number == 0:
-            time.sleep(600)
+            harness.until_killed()
         return attempt_number
 
     @ray.remote

@@ -4,8 +4,8 @@ import ctypes
 import os
 import signal
 import sys
-import time
 
+import harness
 import ray
 from recording import heard, recording, tracer
 
@@ -21,7 +21,7 @@ class Actor:
 
     def busy(self, how, folder):
         with recording(how, folder):
-            time.sleep(120)
+            harness.until_killed()
 
 
 def end(how):
@@ -37,9 +37,9 @@ def end(how):
         ctypes.string_at(0)
     elif how in SIGNALS:
         os.kill(os.getpid(), SIGNALS[how])
-        time.sleep(120)
+        harness.until_killed()
     elif how == "wait":
-        time.sleep(120)
+        harness.until_killed()
 
 
 def main(how, folder):

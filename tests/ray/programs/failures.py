@@ -66,13 +66,13 @@ def interrupted(started, reached):
 def killed(started, reached):
     ray.get(started.set.remote())
     reach(reached)
-    time.sleep(60)
+    harness.until_killed()
 
 
 @ray.remote(max_retries=0)
 def terminated():
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(60)
+    harness.until_killed()
 
 
 @ray.remote(num_cpus=0)

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import ray
 
 MARK = "RESULT "
+
+
+def until_killed() -> NoReturn:
+    """Wait for a signal that ends this process, or whose handler raises. For the main thread."""
+    while True:
+        signal.pause()
 
 
 def run(main: Callable[[], Any], **options: Any) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import harness
 import ray
 from opentelemetry import trace
 from ray.exceptions import OutOfMemoryError, RayError
@@ -57,7 +58,7 @@ def runs_out_of_memory(marker):
     # The raylet sends SIGTERM a moment before SIGKILL: without this, a worker that is quick has time to obey.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     open(marker, "w").close()
-    time.sleep(60)
+    harness.until_killed()
 
 
 @ray.remote(max_restarts=1, max_task_retries=1)

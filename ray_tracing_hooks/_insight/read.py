@@ -43,7 +43,7 @@ from ray_tracing_hooks._spool.layout import (
 
 JSON_SUFFIXES = (".jsonl", ".jsonl.gz")
 
-_MAX_LINE = 64 * 1024 * 1024
+MAX_LINE = 64 * 1024 * 1024
 """A longer line is taken for damage. What we write stays below 1 MiB."""
 
 _SEGMENT_CHUNK = 4 * 1024 * 1024
@@ -80,6 +80,14 @@ class Quality:
     lost: int = 0
     dropped: int = 0
     """Spans that processes say they could not record."""
+    orphans: int = 0
+    """Spans whose parent is not among the spans. This and what follows is counted for a table only."""
+    circles: int = 0
+    """Parents that would be their own ancestors. They count as missing."""
+    last_line: int = 0
+    """The number of the last line of a part of a file."""
+    negative: int = 0
+    """Spans that say that they ended before they began. They count as ended when they began."""
 
     def bad(self, file: str, line: int, reason: str) -> None:
         self.bad_lines += 1
@@ -123,7 +131,7 @@ def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
     """
     gathered = _Gathered()
     quality = gathered.quality
-    with _collector_paused():
+    with collector_paused():
         for path in paths:
             quality.files += 1
             try:
@@ -157,7 +165,7 @@ class _Gathered:
         key = json.dumps(described)
         known = self._resources.get(key)
         if known is None:
-            known = self._resources[key] = _attributes(described.get("attributes"))
+            known = self._resources[key] = plain_attributes(described.get("attributes"))
         return known
 
     def is_alive(self, segment: str) -> bool:
@@ -193,13 +201,13 @@ def _read_json(path: str, gathered: _Gathered, on_bytes: Callable[[int], None]) 
         for number, line in _lines(unpacked(path, raw)):
             quality.lines += 1
             if line is None:
-                quality.bad(path, number, f"the line is longer than {_MAX_LINE >> 20} MiB")
+                quality.bad(path, number, f"the line is longer than {MAX_LINE >> 20} MiB")
             else:
                 try:
                     document = json.loads(line)
                 except (ValueError, RecursionError) as error:
                     if line.endswith(b"\n"):
-                        quality.bad(path, number, f"not JSON: {_explain(error)}")
+                        quality.bad(path, number, f"not JSON: {explain(error)}")
                     else:
                         quality.lines -= 1  # still being written
                 else:
@@ -213,12 +221,12 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     """The lines with their numbers, without empty ones; None for a line that is too long."""
     number = 0
     try:
-        while line := file.readline(_MAX_LINE):
+        while line := file.readline(MAX_LINE):
             number += 1
-            if len(line) == _MAX_LINE and not line.endswith(b"\n"):
+            if len(line) == MAX_LINE and not line.endswith(b"\n"):
                 yield number, None
                 while line and not line.endswith(b"\n"):
-                    line = file.readline(_MAX_LINE)
+                    line = file.readline(MAX_LINE)
             elif not line.isspace():
                 yield number, line
     except EOFError:
@@ -229,7 +237,7 @@ def _add_traces_data(document: Any, path: str, number: int, gathered: _Gathered)
     """Add the spans of one line. A span that is none costs itself, not the others of the line."""
     problem = ""
     try:
-        if "resourceSpans" not in document and not any(signal in document for signal in _OTHER_SIGNALS):
+        if "resourceSpans" not in document and not any(signal in document for signal in OTHER_SIGNALS):
             raise ValueError("expected an object with resourceSpans")
         for resource_spans in document.get("resourceSpans") or ():
             resource = gathered.resource(resource_spans.get("resource") or {})
@@ -237,20 +245,20 @@ def _add_traces_data(document: Any, path: str, number: int, gathered: _Gathered)
                 scope = (scope_spans.get("scope") or {}).get("name", "")
                 for described in scope_spans.get("spans") or ():
                     try:
-                        gathered.add(_span(described, resource, scope))
-                    except _MALFORMED as error:
-                        problem = problem or f"a span that is not OTLP: {_explain(error)}"
-    except _MALFORMED as error:
-        problem = f"not OTLP traces: {_explain(error)}"
+                        gathered.add(span_of(described, resource, scope))
+                    except MALFORMED as error:
+                        problem = problem or f"a span that is not OTLP: {explain(error)}"
+    except MALFORMED as error:
+        problem = f"not OTLP traces: {explain(error)}"
     if problem:
         gathered.quality.bad(path, number, problem)
 
 
-_OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles")
-_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles")
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
-def _explain(error: Exception) -> str:
+def explain(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos + 1}"  # its own text counts lines within this line
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -269,7 +277,7 @@ def _read_segment(path: str, gathered: _Gathered) -> None:
         try:
             if kind in (SPAN, START):
                 described = json.loads(span_json(payload[U16.size :]))
-                span = _span(described, *scopes[U16.unpack_from(payload)[0]])
+                span = span_of(described, *scopes[U16.unpack_from(payload)[0]])
                 if kind == START and alive:
                     span.state = "running"
                 gathered.add(span)
@@ -282,8 +290,8 @@ def _read_segment(path: str, gathered: _Gathered) -> None:
                 scopes[scope_id] = (resources[resource_id], described.get("name", ""))
             elif kind == DROPPED:
                 gathered.quality.dropped += U64.unpack_from(payload)[0]
-        except (*_MALFORMED, struct.error) as error:
-            gathered.quality.bad(path, 0, f"a bad record at byte {offset}: {_explain(error)}")
+        except (*MALFORMED, struct.error) as error:
+            gathered.quality.bad(path, 0, f"a bad record at byte {offset}: {explain(error)}")
     if segment.refusal:
         gathered.quality.bad(path, 0, segment.refusal)
     if segment.damaged:
@@ -310,27 +318,25 @@ def _read_openings(folder: str, alive: dict[str, bool], gathered: _Gathered) -> 
                         where = json.loads(resource_json(base64.b64decode(resource)))
                         what = json.loads(scope_json(base64.b64decode(scope)))
                         described = json.loads(span_json(base64.b64decode(encoded)))
-                        span = _span(described, gathered.resource(where), what.get("name", ""))
+                        span = span_of(described, gathered.resource(where), what.get("name", ""))
                         if alive.get(process, False):
                             span.state = "running"
                         gathered.add(span)
-        except (OSError, *_MALFORMED) as error:
-            gathered.quality.bad(path, 0, f"not what a shipper has written: {_explain(error)}")
+        except (OSError, *MALFORMED) as error:
+            gathered.quality.bad(path, 0, f"not what a shipper has written: {explain(error)}")
 
 
-def _span(described: dict[str, Any], resource: dict[str, Any], scope: str) -> Span:
-    attributes = _attributes(described.get("attributes"))
+def span_of(described: dict[str, Any], resource: dict[str, Any], scope: str) -> Span:
+    attributes = plain_attributes(described.get("attributes"))
     status = described.get("status") or {}
-    trace_id, span_id = _id(described["traceId"], 16), _id(described["spanId"], 8)
-    if not trace_id or not span_id:
-        raise ValueError("its ids are zero")
+    trace_id, span_id = span_ids(described)
     end_ns = _time(described.get("endTimeUnixNano"))
     # In a file nobody will end a span that has no end, so it is lost as well.
     state: State = "ended" if end_ns and not attributes.get(names.RAY_END_ESTIMATED) else "lost"
     return Span(
         trace_id=trace_id,
         span_id=span_id,
-        parent_id=_id(described.get("parentSpanId") or "", 8),
+        parent_id=id_text(described.get("parentSpanId") or "", 8),
         name=intern(described.get("name") or ""),
         kind=int(described.get("kind") or 0),
         start_ns=_time(described.get("startTimeUnixNano")),
@@ -339,17 +345,25 @@ def _span(described: dict[str, Any], resource: dict[str, Any], scope: str) -> Sp
         status_message=str(status.get("message") or ""),
         attributes=attributes,
         events=[
-            Event(event.get("name") or "", _time(event.get("timeUnixNano")), _attributes(event.get("attributes")))
+            Event(event.get("name") or "", _time(event.get("timeUnixNano")), plain_attributes(event.get("attributes")))
             for event in described.get("events") or ()
         ],
         links=[
-            Link(_id(link["traceId"], 16), _id(link["spanId"], 8), _attributes(link.get("attributes")))
+            Link(id_text(link["traceId"], 16), id_text(link["spanId"], 8), plain_attributes(link.get("attributes")))
             for link in described.get("links") or ()
         ],
         resource=resource,
         scope=scope,
         state=state,
     )
+
+
+def span_ids(described: dict[str, Any]) -> tuple[str, str]:
+    """Its trace id and span id. Raises one of ``MALFORMED`` where one is missing or none."""
+    trace_id, span_id = id_text(described["traceId"], 16), id_text(described["spanId"], 8)
+    if not trace_id or not span_id:
+        raise ValueError("its ids are zero")
+    return trace_id, span_id
 
 
 def _time(described: Any) -> int:
@@ -359,7 +373,7 @@ def _time(described: Any) -> int:
     return number
 
 
-def _id(text: str, size: int) -> str:
+def id_text(text: str, size: int) -> str:
     """An id in lower case. An empty one, or only zeros, is none."""
     number = bytes.fromhex(text)
     if number and len(number) != size:
@@ -367,11 +381,11 @@ def _id(text: str, size: int) -> str:
     return intern(number.hex()) if any(number) else ""
 
 
-def _attributes(described: list[dict[str, Any]] | None) -> dict[str, Any]:
-    return {intern(item["key"]): _value(item.get("value") or {}) for item in described or ()}
+def plain_attributes(described: list[dict[str, Any]] | None) -> dict[str, Any]:
+    return {intern(item["key"]): plain_value(item.get("value") or {}) for item in described or ()}
 
 
-def _value(described: dict[str, Any]) -> Any:
+def plain_value(described: dict[str, Any]) -> Any:
     """The plain value; bytes stay base64 text."""
     for kind, value in described.items():
         if kind == "stringValue":
@@ -383,14 +397,14 @@ def _value(described: dict[str, Any]) -> Any:
         if kind in ("boolValue", "bytesValue"):
             return value
         if kind == "arrayValue":
-            return [_value(item) for item in value.get("values") or ()]
+            return [plain_value(item) for item in value.get("values") or ()]
         if kind == "kvlistValue":
-            return _attributes(value.get("values"))
+            return plain_attributes(value.get("values"))
     return None
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """Without the garbage collector, which would go over all spans read so far again and again: three times as fast."""
     enabled = gc.isenabled()
     gc.disable()

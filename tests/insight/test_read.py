@@ -174,7 +174,7 @@ def test_a_bad_span_costs_itself_and_not_its_line(tmp_path: Path) -> None:
 
 def test_an_endless_line_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line over the limit is never held in memory; what follows it is read."""
-    monkeypatch.setattr(reading, "_MAX_LINE", 1024)
+    monkeypatch.setattr(reading, "MAX_LINE", 1024)
     (tmp_path / "a.jsonl").write_text("x" * 5000 + "\n" + line(described(1)))
     spans, quality = read(tmp_path)
     assert [span.name for span in spans] == ["span 1"]

@@ -48,7 +48,7 @@ def lanes(table: Table, places: Places, ends: array[int] | None = None) -> Lanes
     found: list[Lane] = []
     stacks: list[list[int]] = []
     overflows = 0
-    for row in _outer_first(table, ends):
+    for row in outer_first(table, ends):
         place, begin, end, parent = place_of[row], start[row], ends[row], parents[row]
         stack: list[int] | None = None
         lane = of[parent] if parent >= 0 else 0
@@ -89,20 +89,7 @@ def ends_of(table: Table) -> array[int]:
     return array("q", [max(begin, now(row)) for row, begin in enumerate(table.start)])
 
 
-class _Place:
-    """The lanes of one place by whether a stack of spans goes on in them."""
-
-    __slots__ = ("busy", "count", "free")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.free: list[tuple[int, int]] = []
-        """Number and index of those that are free, a heap."""
-        self.busy: list[tuple[int, int, int]] = []
-        """When they will be free, number and index of the others, a heap."""
-
-
-def _outer_first(table: Table, ends: array[int]) -> list[int]:
+def outer_first(table: Table, ends: array[int]) -> list[int]:
     """The rows by start, of equal starts the longest first, of equal times parents before children."""
     order = list(range(len(table)))
     start = table.start
@@ -120,6 +107,19 @@ def _outer_first(table: Table, ends: array[int]) -> list[int]:
             )
         position = after
     return order
+
+
+class _Place:
+    """The lanes of one place by whether a stack of spans goes on in them."""
+
+    __slots__ = ("busy", "count", "free")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.free: list[tuple[int, int]] = []
+        """Number and index of those that are free, a heap."""
+        self.busy: list[tuple[int, int, int]] = []
+        """When they will be free, number and index of the others, a heap."""
 
 
 def _steps_up(parents: array[int], first: int, after: int) -> list[int]:

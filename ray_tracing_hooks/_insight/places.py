@@ -101,30 +101,31 @@ def places(table: Table) -> Places:
     found = _Found()
     unknown: list[int] = []
     of = array("L", bytes(8 * len(table)))
-    seen: set[tuple[int, int]] = set()
     described = [_process(resource) for resource in table.resources]
     known: list[int | None] = [None] * len(described)
-    kinds, start, name, resources = table.kind, table.start, table.name, table.resource
+    by_site: dict[tuple[int, int], int] = {}
+    told: set[tuple[int, int]] = set()
+    kinds, start, sites, resources = table.kind, table.start, table.site, table.resource
     for row in range(len(table)):
-        resource = resources[row]
+        resource, site = resources[row], sites[row]
         place = known[resource]
+        if place is None:
+            place = by_site.get((resource, site))
         if place is None:
             process, is_whole = described[resource]
             if not is_whole:
-                process = _completed(process, table, row)
+                process = _completed(process, table.sites[site])
             if not (process.worker or process.pid):
                 unknown.append(row)
                 continue
             place = found.index(process, start[row])
+            by_site[resource, site] = place
             if is_whole:
                 known[resource] = place
         of[row] = place
-        if kinds[row] == CONSUMER and (place, name[row]) not in seen:
-            # Executions of one name in one process are of one actor: asked once, not a million times.
-            seen.add((place, name[row]))
-            found.tell(place, table, row)
-    for row in unknown:
-        of[row] = 0
+        if kinds[row] == CONSUMER and (place, site) not in told:
+            told.add((place, site))
+            _tell(found.places[place], table.sites[site])
     _inherit(table, of, unknown, described, found)
     return _ordered(of, found.places)
 
@@ -162,16 +163,16 @@ class _Found:
             self.places.append(Place(node, host, ip, worker, pid, process_type, service, start_ns))
         return index
 
-    def tell(self, index: int, table: Table, row: int) -> None:
-        """Take from an execution what its attributes tell of its process."""
-        place = self.places[index]
-        actor_id = _text(table.attribute(row, names.RAY_ACTOR_ID))
-        if actor_id and all(actor.actor_id != actor_id for actor in place.actors):
-            class_name = _text(table.attribute(row, names.RAY_ACTOR_CLASS)).rpartition(".")[2]
-            place.actors.append(Actor(actor_id, class_name, _text(table.attribute(row, names.RAY_ACTOR_NAME))))
-        group = _text(table.attribute(row, names.RAY_PLACEMENT_GROUP_ID))
-        if group and group not in place.placement_groups:
-            place.placement_groups.append(group)
+
+def _tell(place: Place, execution: Mapping[str, Any]) -> None:
+    """Take from the attributes of an execution what they tell of its process."""
+    actor_id = _text(execution.get(names.RAY_ACTOR_ID))
+    if actor_id and all(actor.actor_id != actor_id for actor in place.actors):
+        class_name = _text(execution.get(names.RAY_ACTOR_CLASS)).rpartition(".")[2]
+        place.actors.append(Actor(actor_id, class_name, _text(execution.get(names.RAY_ACTOR_NAME))))
+    group = _text(execution.get(names.RAY_PLACEMENT_GROUP_ID))
+    if group and group not in place.placement_groups:
+        place.placement_groups.append(group)
 
 
 def _process(resource: Mapping[str, Any]) -> tuple[_Process, bool]:
@@ -190,11 +191,11 @@ def _process(resource: Mapping[str, Any]) -> tuple[_Process, bool]:
     ), bool(node and worker)
 
 
-def _completed(process: _Process, table: Table, row: int) -> _Process:
+def _completed(process: _Process, attributes: Mapping[str, Any]) -> _Process:
     return process._replace(
-        node=process.node or _text(table.attribute(row, names.RAY_NODE_ID)),
-        worker=process.worker or _text(table.attribute(row, names.RAY_WORKER_ID)),
-        pid=process.pid or _text(table.attribute(row, names.RAY_PID)),
+        node=process.node or _text(attributes.get(names.RAY_NODE_ID)),
+        worker=process.worker or _text(attributes.get(names.RAY_WORKER_ID)),
+        pid=process.pid or _text(attributes.get(names.RAY_PID)),
     )
 
 

@@ -183,7 +183,7 @@ class Table:
             self._last_known = {}
             for resource, start, end in zip(self.resource, self.start, self.end, strict=True):
                 last = max(start, end)
-                if last > self._last_known.get(resource, 0):
+                if last > self._last_known.get(resource, -1):
                     self._last_known[resource] = last
         return self._last_known[self.resource[row]]
 

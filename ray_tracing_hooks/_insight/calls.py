@@ -1,0 +1,306 @@
+"""Calls of Ray in a table of spans: which execution belongs to which submission, and who waits for what.
+
+Submissions and executions are joined by parent, else by the id of the task; several executions of one task are its
+attempts. An object's id says which task makes it, so a ``ray.get`` that names objects names the calls it waits for.
+Files of Ray's own tracing are read too. There ``ray.task_id`` on a submission is the caller's task, and is left aside.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.columns import NONE
+from ray_tracing_hooks._insight.outline import call_name
+from ray_tracing_hooks._insight.table import Table
+
+OTHER, SUBMISSION, EXECUTION, GET, WAIT, PUT, DRIVER = range(7)
+"""What a span is to Ray."""
+
+WAITS = (GET, WAIT)
+
+_FIRST_PUT = 100_000_001
+"""The index in the id of an object that ``ray.put`` makes is at least this; that of a result counts from 1."""
+
+_TASK_DIGITS, _OBJECT_DIGITS = 48, 56
+
+
+class Place(NamedTuple):
+    """What a span says of where it ran; texts are empty where it does not say."""
+
+    node: str
+    worker: str
+    actor: str
+    actor_class: str
+    group: str
+    """Concurrency group."""
+    slots: int
+    """How many methods of the actor may run at once."""
+
+
+class Calls:
+    """The calls in a table, numbered from 0 by what is seen first of each.
+
+    ``role``        for each row ``SUBMISSION``, ``EXECUTION``, ``GET``, ``WAIT``, ``PUT``, ``DRIVER`` or ``OTHER``.
+    ``call_of``     for each row its call; -1 if it is neither submission nor execution.
+    ``submission``  for each call the row of its submission, -1 if that is not known.
+    ``execution``   for each call the row of its last attempt, -1 if none is known.
+    ``function``    for each call an index into ``functions``, the names of functions and methods.
+    ``frame``       for each row the row of the execution or root that it is a part of: code that ran in one place. What
+                    a driver without a root span made is part of a frame that no row describes: those are numbered
+                    from ``len(table)`` on, one for each such process.
+    ``is_exact``    whether waiting was recorded (``ray.get``, ``ray.wait``), so that who waits for what is known.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.places = [_place(site) for site in table.sites]
+        by_name = [_role(name) for name in table.names]
+        self.role = bytearray(map(by_name.__getitem__, table.name))
+        self.is_exact = any(role in WAITS for role in by_name)
+        self.functions: list[str] = []
+        index: dict[str, int] = {}
+        self._function_of_name = array("I")
+        for name in table.names:
+            function = call_name(name)
+            if function not in index:
+                index[function] = len(self.functions)
+                self.functions.append(function)
+            self._function_of_name.append(index[function])
+        self._is_stock = _stock(table)
+        self.submission, self.execution = array("q"), array("q")
+        self.function = array("I")
+        self._attempts: dict[int, list[int]] = {}
+        self.call_of = self._join()
+        self._by_id: dict[str, int] | None = None
+        self._puts: dict[str, int] | None = None
+        self._extent: dict[int, list[int]] = {}
+        self.frame = self._frames()
+        self._members: dict[int, list[int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.submission)
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    def attempts(self, call: int) -> Sequence[int]:
+        """The rows of its executions, the first attempt first."""
+        several = self._attempts.get(call)
+        if several is not None:
+            return several
+        return [self.execution[call]] if self.execution[call] >= 0 else []
+
+    def function_of(self, row: int) -> str:
+        """The function of a submission or execution; of any other span its name."""
+        return self.functions[self._function_of_name[self.table.name[row]]]
+
+    def place(self, row: int) -> Place:
+        return self.places[self.table.site[row]]
+
+    def submitted_ns(self, call: int) -> int:
+        """When Ray had the call; 0 if that is not known. Never after the first attempt began."""
+        table, row = self.table, self.submission[call]
+        attempts = self.attempts(call)
+        begun = table.start[attempts[0]] if attempts else 0
+        if row >= 0:
+            end = table.end_or_now(row)
+            # An execution may begin before `.remote()` has returned.
+            return max(table.start[row], min(end, begun)) if begun else end
+        return table.submitted[attempts[0]] if attempts else 0
+
+    def queued_ns(self, call: int) -> int | None:
+        """From its submission to the beginning of its first attempt; None where one of them is not known.
+
+        Not below 0. What it waits for in that time (its arguments, its actor, a worker) is not told apart here.
+        """
+        attempts, submitted = self.attempts(call), self.submitted_ns(call)
+        if not attempts or not submitted:
+            return None
+        return max(0, self.table.start[attempts[0]] - submitted)
+
+    def call_of_task(self, task: int) -> int:
+        """The call that makes a task, by the index of its id in the table; -1 where there is none."""
+        return self._call_of_task[task] if task != NONE else -1
+
+    # --- objects --------------------------------------------------------------------------------------------------
+
+    def producer(self, object_id: str) -> int:
+        """The call that makes the object, -1 where it is not known."""
+        if len(object_id) != _OBJECT_DIGITS or is_put(object_id):
+            return -1
+        if self._by_id is None:
+            wanted = {each[:_TASK_DIGITS] for ids in self.table.objects.values() for each in ids}
+            wanted.update(each[:_TASK_DIGITS] for ids in self.table.ready.values() for each in ids)
+            self._by_id = {}
+            for index, call in enumerate(self._call_of_task):
+                if call >= 0 and (text := self.table.ids[index]) in wanted:
+                    self._by_id[text] = call
+        return self._by_id.get(object_id[:_TASK_DIGITS], -1)
+
+    def put_of(self, object_id: str) -> int:
+        """The row of the ``ray.put`` that stored the object, -1 where it is not known."""
+        if self._puts is None:
+            self._puts = {each: row for row, ids in self.table.objects.items() if self.role[row] == PUT for each in ids}
+        return self._puts.get(object_id, -1)
+
+    def objects_of(self, row: int) -> tuple[str, ...]:
+        """The ids of a submission's arguments, or of what a wait waits for."""
+        return self.table.objects.get(row, ())
+
+    def is_cut(self, row: int) -> bool:
+        """Whether a wait waits for more objects than it names."""
+        many = self.table.attribute(row, names.RAY_OBJECT_COUNT)
+        return isinstance(many, int) and many > len(self.objects_of(row))
+
+    # --- frames ---------------------------------------------------------------------------------------------------
+
+    def frame_start(self, frame: int) -> int:
+        return self.table.start[frame] if frame < len(self.table) else self._extent[frame][0]
+
+    def frame_end(self, frame: int) -> int:
+        return self.table.end_or_now(frame) if frame < len(self.table) else self._extent[frame][1]
+
+    def members(self, frame: int) -> Sequence[int]:
+        """The rows of submissions, waits and puts that the code of a frame made, by start."""
+        if self._members is None:
+            self._members = {}
+            for row, role in enumerate(self.role):
+                if role in _MADE:
+                    self._members.setdefault(self.frame[row], []).append(row)
+        return self._members.get(frame, ())
+
+    def frames(self) -> list[int]:
+        """All frames: executions, roots, and those that no row describes."""
+        frame = self.frame
+        return [row for row in range(len(self.table)) if frame[row] == row] + list(self._extent)
+
+    def drivers(self) -> list[int]:
+        """The frames of drivers: the spans of their own, and the frames that no row describes."""
+        return [row for row, role in enumerate(self.role) if role == DRIVER] or list(self._extent)
+
+    def frame_name(self, frame: int) -> str:
+        """The function of a frame, or the name of its driver or root."""
+        if frame < len(self.table):
+            name = self.function_of(frame)
+            return name.removesuffix(_DRIVER_SUFFIX) if self.role[frame] == DRIVER else name
+        return "driver"
+
+    # --- making ---------------------------------------------------------------------------------------------------
+
+    def _join(self) -> array[int]:
+        table, role = self.table, self.role
+        call_of = array("q", b"\xff" * 8 * len(table))
+        self._call_of_task = call_of_task = array("q", b"\xff" * 8 * len(table.ids))
+        for row, what in enumerate(role):
+            if what == SUBMISSION:
+                call = self._new(row, -1)
+                call_of[row] = call
+                task = table.task[row]
+                if task != NONE and not self._is_stock[table.resource[row]]:
+                    call_of_task[task] = call
+        for row, what in enumerate(role):
+            if what != EXECUTION:
+                continue
+            above, task = table.parent[row], table.task[row]
+            call = call_of[above] if above >= 0 and role[above] == SUBMISSION else -1
+            if call < 0 and task != NONE:
+                call = call_of_task[task]
+            if call < 0:
+                call = self._new(-1, row)
+            elif self.execution[call] < 0:
+                self.execution[call] = row
+            else:
+                self._attempts.setdefault(call, [self.execution[call]]).append(row)
+                self.execution[call] = row
+            call_of[row] = call
+            if task != NONE:
+                call_of_task[task] = call
+        return call_of
+
+    def _new(self, submission: int, execution: int) -> int:
+        self.submission.append(submission)
+        self.execution.append(execution)
+        self.function.append(self._function_of_name[self.table.name[max(submission, execution)]])
+        return len(self.submission) - 1
+
+    def _frames(self) -> array[int]:
+        table, role = self.table, self.role
+        frame = array("q", b"\xff" * 8 * len(table))
+        alone: dict[int, int] = {}
+        for row in range(len(table)):
+            path = []
+            here = row
+            while frame[here] < 0:
+                path.append(here)
+                above = table.parent[here]
+                if role[here] in _FRAMES or (above < 0 and role[here] not in _MADE):
+                    frame[here] = here
+                elif above < 0:
+                    resource = table.resource[here]
+                    frame[here] = alone.setdefault(resource, len(table) + len(alone))
+                    self._extend(frame[here], here)
+                else:
+                    here = above
+            for each in path:
+                frame[each] = frame[here]
+        return frame
+
+    def _extend(self, frame: int, row: int) -> None:
+        start, end = self.table.start[row], self.table.end_or_now(row)
+        extent = self._extent.setdefault(frame, [start, end])
+        extent[:] = min(extent[0], start), max(extent[1], end)
+
+
+_MADE = (SUBMISSION, GET, WAIT, PUT)
+_FRAMES = (EXECUTION, DRIVER)
+
+
+def is_put(object_id: str) -> bool:
+    """Whether ``ray.put`` made the object, and not a task."""
+    return _index(object_id) >= _FIRST_PUT
+
+
+def is_item(object_id: str) -> bool:
+    """Whether it may be an item of a generator, which is there before its task ends: not the first result."""
+    return 1 < _index(object_id) < _FIRST_PUT
+
+
+def _index(object_id: str) -> int:
+    try:
+        return int.from_bytes(bytes.fromhex(object_id[_TASK_DIGITS:]), "little")
+    except ValueError:
+        return 0
+
+
+def _role(name: str) -> int:
+    if name.endswith(_EXECUTION_SUFFIX):
+        return EXECUTION
+    if name.endswith(_SUBMISSION_SUFFIX):
+        return SUBMISSION
+    if name.endswith(_DRIVER_SUFFIX):
+        return DRIVER
+    return _WAITING.get(name, OTHER)
+
+
+_SUBMISSION_SUFFIX, _EXECUTION_SUFFIX = names.submission_name(""), names.execution_name("")
+_DRIVER_SUFFIX = names.driver_name("")
+_WAITING = {"ray.get": GET, "ray.wait": WAIT, "ray.put": PUT}
+
+
+def _place(site: dict[str, Any]) -> Place:
+    slots = site.get(names.RAY_MAX_CONCURRENCY)
+    return Place(
+        node=str(site.get(names.RAY_NODE_ID) or ""),
+        worker=str(site.get(names.RAY_WORKER_ID) or ""),
+        actor=str(site.get(names.RAY_ACTOR_ID) or ""),
+        actor_class=str(site.get(names.RAY_ACTOR_CLASS) or ""),
+        group=str(site.get(names.RAY_CONCURRENCY_GROUP) or ""),
+        slots=slots if isinstance(slots, int) and slots > 0 else 1,
+    )
+
+
+def _stock(table: Table) -> list[bool]:
+    """For each resource whether Ray's own tracing made its spans, as far as one can tell."""
+    return [resource.get(names.DISTRO_NAME) != names.SCOPE for resource in table.resources]

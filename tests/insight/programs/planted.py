@@ -1,0 +1,179 @@
+"""Small programs, each with one fault planted in it, or none: what the summary has to find, and not to find.
+
+Each runs as ``planted.py NAME``. Work is sleep, so that they show the same on any machine.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+
+import ray
+
+MS = 0.001
+
+
+@ray.remote(num_cpus=1)
+def work(milliseconds):
+    time.sleep(milliseconds * MS)
+    return milliseconds
+
+
+@ray.remote(num_cpus=1)
+def combine(*parts):
+    time.sleep(40 * MS)
+    return sum(parts)
+
+
+@ray.remote(num_cpus=0)
+class Store:
+    def __init__(self):
+        self.values = {}
+
+    def update(self, key):
+        time.sleep(20 * MS)
+        self.values[key] = self.values.get(key, 0) + 1
+        return key
+
+
+def healthy():
+    """Two stages that keep all four workers busy, the second fed by the first."""
+    loaded = [work.remote(100) for _ in range(24)]
+    return ray.get([combine.remote(*loaded[first : first + 4]) for first in range(0, 24, 4)])
+
+
+@ray.remote(num_cpus=1)
+def client(store, number):
+    time.sleep(5 * MS)
+    return ray.get([store.update.remote((number, count)) for count in range(8)])
+
+
+def bottleneck():
+    """Eight clients that all need the one actor."""
+    store = Store.remote()
+    ray.get(store.update.remote("first"))
+    return ray.get([client.remote(store, number) for number in range(8)])
+
+
+def straggler():
+    """One of many equal tasks takes ten times as long, and everything waits for it."""
+    return ray.get([work.remote(1500 if number == 17 else 150) for number in range(24)])
+
+
+def get_in_loop():
+    """Each task is waited for before the next one is submitted."""
+    return [ray.get(work.remote(50)) for _ in range(30)]
+
+
+@ray.remote(num_cpus=1, max_retries=2)
+def dies_once(path):
+    if not os.path.exists(path):
+        with open(path, "w"):
+            pass
+        time.sleep(200 * MS)
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(100 * MS)
+    return path
+
+
+def killed():
+    """A worker is killed, and its task tried again."""
+    path = os.path.join(os.environ["PLANTED_FOLDER"], "died")
+    return ray.get([dies_once.remote(path), *[work.remote(100) for _ in range(11)]])
+
+
+@ray.remote(num_cpus=1)
+def tiny(number):
+    return number + 1
+
+
+def tiny_tasks():
+    """Tasks that take less time than it takes to send them."""
+    return sum(ray.get([tiny.remote(number) for number in range(600)]))
+
+
+@ray.remote(num_cpus=1)
+def measure(data, number):
+    time.sleep(30 * MS)
+    return len(data) + number
+
+
+def large_arguments():
+    """The same large value is passed by value to every call."""
+    data = random.randbytes(24 << 20)
+    return ray.get([measure.remote(data, number) for number in range(16)])
+
+
+def serial_driver():
+    """The driver prepares each piece of work itself, which takes longer than the work."""
+    refs = []
+    for _ in range(25):
+        time.sleep(80 * MS)
+        refs.append(work.remote(20))
+    return ray.get(refs)
+
+
+@ray.remote(num_cpus=1)
+def shard(number, milliseconds):
+    time.sleep(milliseconds * MS)
+    return number
+
+
+def slow_node():
+    """Of two nodes one takes four times as long for the same work."""
+    usual = [shard.options(resources={"usual": 1}).remote(number, 100) for number in range(16)]
+    slow = [shard.options(resources={"slow": 1}).remote(number, 400) for number in range(8)]
+    return ray.get(usual + slow)
+
+
+@ray.remote(num_cpus=0)
+class Worker:
+    """The tree of actors of Flow Insight's example, 200 times as fast: each process() calls each child ten times."""
+
+    def __init__(self, depth, path="0"):
+        self.depth = depth
+        self.is_bottleneck = path == "01"
+        count = {2: 2, 1: 1, 0: 0}[depth]
+        self.children = [Worker.remote(depth - 1, f"{path}{index}") for index in range(count)]
+
+    def process(self):
+        futures = []
+        for child in self.children:
+            for _ in range(10):
+                if self.is_bottleneck and self.depth - 1 <= 0:
+                    time.sleep(150 * MS)
+                time.sleep(25 * MS)
+                futures.append(child.process.remote())
+        ray.get(futures)
+
+
+def tree():
+    """Flow Insight's example."""
+    root = Worker.remote(2)
+    return ray.get(root.process.remote())
+
+
+HOOK = "ray_tracing_hooks.local:setup"
+
+
+def main():
+    name = sys.argv[1]
+    if name == "slow_node":
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 2, "resources": {"usual": 100}, "include_dashboard": False, "tracing_startup_hook": HOOK}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        cluster.add_node(num_cpus=2, resources={"slow": 100})
+        ray.init(address=cluster.address)
+        warm = [shard.options(resources={kind: 1}).remote(0, 1000) for kind in ("usual", "usual", "slow", "slow")]
+        ray.get(warm)
+    else:
+        ray.init("local", num_cpus=4, include_dashboard=False, _tracing_startup_hook=HOOK)
+        ray.get([work.remote(300) for _ in range(4)])  # so that workers have started
+    print(name, globals()[name]())
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Runs the programs of ``programs/planted.py`` on Ray, and keeps their spans in ``recorded/``: ``record.py [NAME]...``.
+
+Run it anew where spans get new attributes that the analysis is to use.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NAMES = (
+    "healthy",
+    "bottleneck",
+    "straggler",
+    "get_in_loop",
+    "killed",
+    "tiny_tasks",
+    "large_arguments",
+    "serial_driver",
+    "slow_node",
+    "tree",
+)
+
+
+def record(name: str, parts: str, to: str) -> None:
+    """Run one program with these parts of Ray traced, and pack its spans into one file."""
+    with tempfile.TemporaryDirectory(prefix="rec-") as folder:
+        settings = {
+            "RAY_TRACING_LOCAL_DIR": f"{folder}/spans",
+            "RAY_TRACING_RAY": parts,
+            "RAY_TMPDIR": folder,
+            "RAY_AUTH_MODE": "disabled",
+            "PLANTED_FOLDER": folder,
+        }
+        program = os.path.join(HERE, "programs", "planted.py")
+        subprocess.run([sys.executable, program, name], env=os.environ | settings, check=True, timeout=300)
+        with gzip.GzipFile(to, "wb", mtime=0) as packed:
+            for path in sorted(glob.glob(f"{folder}/spans/*.jsonl")):
+                with open(path, "rb") as file:
+                    packed.writelines(file)
+
+
+def main() -> None:
+    os.makedirs(f"{HERE}/recorded", exist_ok=True)
+    for name in sys.argv[1:] or NAMES:
+        record(name, "task,actor,get,wait,put", f"{HERE}/recorded/{name}.jsonl.gz")
+        print(name, os.path.getsize(f"{HERE}/recorded/{name}.jsonl.gz"))
+    if not sys.argv[1:] or "bottleneck" in sys.argv[1:]:
+        record("bottleneck", "task,actor", f"{HERE}/recorded/bottleneck_inferred.jsonl.gz")
+
+
+if __name__ == "__main__":
+    main()

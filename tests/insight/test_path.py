@@ -1,0 +1,409 @@
+"""The critical path, on runs made by hand whose answers are computed by hand. Times are milliseconds."""
+
+from __future__ import annotations
+
+import pytest
+from hand_made import MS, START, HandMade
+
+from ray_tracing_hooks._insight.calls import Calls
+from ray_tracing_hooks._insight.path import (
+    ACTOR_QUEUE,
+    GET_TIME,
+    RETRYING,
+    RUN,
+    SCHEDULING,
+    SUBMIT,
+    UNEXPLAINED,
+    WORKER_QUEUE,
+    Path,
+    critical_path,
+    time_split,
+)
+
+
+def steps(path: Path, calls: Calls) -> list[tuple[str, str, float, float]]:
+    """Kind, place, beginning and end of each step; checks what holds for every path."""
+    end = path.start
+    for step in path.steps:
+        assert step.start == end
+        assert step.end > step.start
+        end = step.end
+    assert end == path.end
+    assert sum(path.kinds.values()) == path.wall
+    named = [calls.frame_name(step.row) if step.row >= 0 else "" for step in path.steps]
+    return [
+        (step.kind, name, (step.start - START) / MS, (step.end - START) / MS)
+        for step, name in zip(path.steps, named, strict=True)
+    ]
+
+
+def kinds(path: Path) -> dict[str, float]:
+    return {kind: time / MS for kind, time in path.kinds.items() if time}
+
+
+def functions(path: Path) -> dict[str, float]:
+    return {function: time / MS for function, time in path.functions.items() if time}
+
+
+def critical(run: HandMade, now: float | None = None) -> tuple[Path, Calls]:
+    calls = Calls(run.table(now))
+    return critical_path(calls), calls
+
+
+def test_a_chain() -> None:
+    """Tasks that are each the argument of the next one: the driver's time, then each task with what starts it."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    first = run.task(driver, "a", 5, 10, 40, worker="w1")
+    second = run.task(driver, "b", 6, 45, 60, arguments=[first.object()], worker="w2")
+    run.get(driver, [second], 7, 62)
+    path, calls = critical(run)
+    assert steps(path, calls) == [
+        (RUN, "job.py", 0, 5),
+        (SCHEDULING, "a", 5, 10),
+        (RUN, "a", 10, 40),
+        (SCHEDULING, "b", 40, 45),
+        (RUN, "b", 45, 60),
+        (GET_TIME, "ray.get", 60, 62),
+        (RUN, "job.py", 62, 100),
+    ]
+    assert [step.edge for step in path.steps] == ["nothing", "submission", "code", "argument", "code", "get", "code"]
+    assert (path.is_exact, path.coverage, path.is_estimated) == (True, 1.0, False)
+
+
+def test_a_fan_out_is_as_long_as_its_slowest() -> None:
+    """Of many tasks the one that ends last is on the path, whichever was submitted last."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    tasks = [run.task(driver, "t", number, 10, end, worker=f"w{number}") for number, end in enumerate((30, 50, 40))]
+    run.get(driver, tasks, 5, 51)
+    path, calls = critical(run)
+    assert functions(path) == {"job.py": 1 + 9, "t": 40}
+    assert kinds(path) == {RUN: 50, SCHEDULING: 9, GET_TIME: 1}
+    assert (SCHEDULING, "t", 1, 10) in steps(path, calls)
+
+
+def test_time_in_remote_is_told_apart() -> None:
+    """What a driver spends in `.remote()` is submission, and not its own code."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    calls = [run.submit(driver, "t", 10 * number, took=8) for number in range(3)]
+    for number, call in enumerate(calls):
+        run.run(call, 30, 48 + number, worker=f"w{number}")
+    run.get(driver, calls, 28, 50)
+    path, _ = critical(run)
+    # Up to the end of the last submission the driver took 28 ms, of which it submitted 3 x 8.
+    assert kinds(path) == {SUBMIT: 24, RUN: 4 + 20 + 10, SCHEDULING: 2}
+
+
+def test_waiting_for_some() -> None:
+    """`ray.wait` ends with the last of those that were ready, not with the last of all."""
+    run = HandMade()
+    driver = run.driver(0, 40)
+    tasks = [run.task(driver, f"t{end}", 0, 5, end, worker=f"w{end}") for end in (10, 20, 90)]
+    run.wait(driver, tasks, 1, 21, ready=tasks[:2])
+    path, _ = critical(run)
+    assert functions(path) == {"t20": 15, "job.py": 19}
+    assert kinds(path) == {SCHEDULING: 5, RUN: 15 + 19, GET_TIME: 1}
+
+
+def test_a_wait_that_gave_up_waited_for_nothing() -> None:
+    """After a timeout no task is the reason why it went on."""
+    run = HandMade()
+    driver = run.driver(0, 40)
+    task = run.task(driver, "t", 0, 5, 90)
+    run.get(driver, [task], 1, 21, error="GetTimeoutError")
+    run.wait(driver, [task], 22, 32, ready=[])
+    path, calls = critical(run)
+    assert steps(path, calls) == [
+        (RUN, "job.py", 0, 1),
+        (UNEXPLAINED, "ray.get", 1, 21),
+        (RUN, "job.py", 21, 22),
+        (UNEXPLAINED, "ray.wait", 22, 32),
+        (RUN, "job.py", 32, 40),
+    ]
+
+
+def queue() -> HandMade:
+    """Three calls to one actor, submitted at once, 20 ms each."""
+    run = HandMade()
+    driver = run.driver(0, 80)
+    actor = run.actor()
+    run.task(driver, "A.__init__", 0, 2, 4, actor=actor)
+    calls = [run.submit(driver, "A.f", 5, actor=actor) for _ in range(3)]
+    for number, call in enumerate(calls):
+        run.run(call, 10 + 21 * number, 30 + 21 * number)
+    run.get(driver, calls, 6, 73)
+    return run
+
+
+def test_the_critical_path_goes_through_what_an_actor_was_busy_with() -> None:
+    """All three calls are on the path, since each had to wait for the one before it."""
+    path, calls = critical(queue())
+    assert functions(path) == {"A.f": 60, "job.py": 5 + 7}
+    assert kinds(path) == {RUN: 72, SCHEDULING: 5 + 1 + 1, GET_TIME: 1}
+    assert [step.edge for step in path.steps].count("actor") == 2
+    assert steps(path, calls)[1] == (SCHEDULING, "A.f", 5, 10)
+
+
+def test_the_split_of_time_shows_the_queue() -> None:
+    """The last call waited from its submission until the actor was free."""
+    path = time_split(Calls(queue().table()))
+    assert kinds(path) == {RUN: 5 + 20 + 7, ACTOR_QUEUE: 51 - 5, SCHEDULING: 1, GET_TIME: 1}
+
+
+@pytest.mark.parametrize(("waited_for", "expected"), [(2, {"A.f": 29 + 24}), (3, {"A.f": 20})])
+def test_an_actor_with_two_slots_is_busy_when_both_are(waited_for: int, expected: dict[str, float]) -> None:
+    """The call that freed a slot is on the path; while one slot is free nothing waits for the other."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    actor = run.actor()
+    calls = [run.submit(driver, "A.f", 0, actor=actor) for _ in range(4)]
+    # At 30 both slots were taken, and the third began when one was free. At 55 one was: the fourth waited for Ray.
+    for call, start, end in zip(calls, (1, 1, 31, 60), (30, 50, 55, 80), strict=True):
+        run.run(call, start, end, attributes={"ray.max_concurrency": 2})
+    run.get(driver, [calls[waited_for]], 0, 90)
+    path, _ = critical(run)
+    assert functions(path) == expected | {"job.py": 10}
+
+
+def test_a_task_waits_for_the_task_before_it_on_its_worker() -> None:
+    """Five tasks on one worker are all on the path; as a split of time it is waiting for a worker."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    tasks = [run.task(driver, "t", 0, 1 + 10 * number, 10 + 10 * number) for number in range(5)]
+    run.get(driver, tasks, 0, 50)
+    path, calls = critical(run)
+    assert kinds(path) == {RUN: 45 + 10, SCHEDULING: 5}
+    assert kinds(time_split(calls)) == {RUN: 9 + 10, WORKER_QUEUE: 40, SCHEDULING: 1}
+
+
+def test_an_actor_must_be_there_before_its_methods() -> None:
+    """The first method waits for the end of the creation."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    actor = run.actor()
+    run.task(driver, "A.__init__", 1, 10, 40, actor=actor)
+    call = run.task(driver, "A.f", 2, 41, 50, actor=actor)
+    run.get(driver, [call], 3, 50)
+    path, calls = critical(run)
+    assert steps(path, calls) == [
+        (RUN, "job.py", 0, 1),
+        (SCHEDULING, "A.__init__", 1, 10),
+        (RUN, "A.__init__", 10, 40),
+        (SCHEDULING, "A.f", 40, 41),
+        (RUN, "A.f", 41, 50),
+        (RUN, "job.py", 50, 60),
+    ]
+    assert path.steps[3].edge == "creation"
+
+
+def test_an_object_that_was_put_is_there_at_the_end_of_the_put() -> None:
+    """A task that takes it waits for the put, which here comes after the submission in another thread."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    stored = run.put(driver, 1, 20)
+    task = run.task(driver, "t", 5, 25, 50, arguments=[stored])
+    run.get(driver, [task], 6, 50)
+    path, calls = critical(run)
+    assert (SCHEDULING, "t", 20, 25) in steps(path, calls)
+    assert kinds(path) == {RUN: 20 + 25 + 10, SCHEDULING: 5}
+
+
+def test_an_item_of_a_generator_is_there_before_its_task_ends() -> None:
+    """A get of the second item goes to the middle of the generator's run."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    call = run.submit(driver, "items", 0)
+    run.run(call, 10, 100)
+    run.get(driver, [call.object(3)], 1, 40)
+    path, calls = critical(run)
+    assert steps(path, calls) == [(SCHEDULING, "items", 0, 10), (RUN, "items", 10, 40), (RUN, "job.py", 40, 60)]
+    assert (path.is_exact, path.clamped) == (True, 0)
+
+
+def test_attempts_come_one_after_the_other() -> None:
+    """A task that failed once and was killed once: all three attempts, and the time between them."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    call = run.submit(driver, "t", 0)
+    run.run(call, 5, 20, error="ValueError")
+    run.run(call, 30, 40, worker="w2", state="lost", error="worker_died", attributes={"ray.attempt": 1})
+    run.run(call, 60, 90, worker="w3", attributes={"ray.attempt": 2})
+    run.get(driver, [call], 1, 91)
+    path, calls = critical(run)
+    assert kinds(path) == {SCHEDULING: 5, RUN: 15 + 10 + 30 + 9, RETRYING: 10 + 20, GET_TIME: 1}
+    assert path.is_estimated
+    assert calls.attempts(0) == [3, 4, 5]
+
+
+def test_a_worker_that_died_for_good() -> None:
+    """A get that failed with its task waited for the end of it."""
+    run = HandMade()
+    driver = run.driver(0, 50)
+    call = run.submit(driver, "t", 0)
+    run.run(call, 5, 30, state="lost", error="worker_died")
+    run.get(driver, [call], 1, 40, error="WorkerCrashedError")
+    path, _ = critical(run)
+    assert kinds(path) == {SCHEDULING: 5, RUN: 25 + 10, GET_TIME: 10}
+
+
+def test_a_call_within_a_call() -> None:
+    """The caller's own code is on the path before and after it waits."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    outer = run.submit(driver, "outer", 0)
+    frame = run.run(outer, 5, 90)
+    inner = run.submit(frame, "inner", 25, worker="w1")
+    run.run(inner, 30, 70, worker="w2")
+    run.get(frame, [inner], 26, 71, worker="w1")
+    run.get(driver, [outer], 1, 92)
+    path, _ = critical(run)
+    assert functions(path) == {"outer": 20 + 19, "inner": 40, "job.py": 8}
+    assert kinds(path) == {SCHEDULING: 5 + 5, RUN: 87, GET_TIME: 1 + 2}
+
+
+def test_without_spans_of_waiting_it_is_assumed() -> None:
+    """The caller waited for the last call that ended before; the same times as above, marked as assumed."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    outer = run.submit(driver, "outer", 0)
+    frame = run.run(outer, 5, 90)
+    run.run(run.submit(frame, "inner", 25, worker="w1"), 30, 70, worker="w2")
+    path, _ = critical(run)
+    assert functions(path) == {"outer": 20 + 20, "inner": 40, "job.py": 10}
+    assert not path.is_exact
+    assert [step.is_assumed for step in path.steps if step.kind == RUN] == [False, False, True, True]
+
+
+def test_coroutines_wait_unseen() -> None:
+    """`await` makes no span: in an async actor it is assumed, also where other waiting is recorded."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    actor = run.actor()
+    outer = run.submit(driver, "A.f", 0, actor=actor)
+    frame = run.run(outer, 5, 90, attributes={"ray.max_concurrency": 1000})
+    run.run(run.submit(frame, "inner", 25, worker="w1"), 30, 70, worker="w2")
+    run.get(driver, [outer], 1, 90)
+    path, _ = critical(run)
+    assert functions(path) == {"A.f": 20 + 20, "inner": 40, "job.py": 10}
+    assert not path.is_exact
+
+
+def test_more_objects_than_are_named() -> None:
+    """Of more than 64 objects the last call that ended before is taken, and marked."""
+    run = HandMade()
+    driver = run.driver(0, 400)
+    tasks = [run.task(driver, "t", 0, 5, 100 + number, worker=f"w{number}") for number in range(100)]
+    run.get(driver, tasks, 1, 200)
+    path, _ = critical(run)
+    assert functions(path) == {"t": 199 - 5, "job.py": 200}
+    assert not path.is_exact
+
+
+def test_causes_that_seem_to_come_late_are_clamped() -> None:
+    """A task that ends after the get that waited for it, by the clocks of two nodes: nothing is negative."""
+    run = HandMade()
+    driver = run.driver(0, 50)
+    call = run.submit(driver, "t", 0)
+    run.run(call, 5, 43, node="n2")
+    run.get(driver, [call], 1, 40)
+    path = critical_path(Calls(run.table()))
+    assert kinds(path) == {SCHEDULING: 5, RUN: 35 + 10}
+    assert path.clamped == 3 * MS
+
+
+def test_a_deadlock_ends_the_path_and_is_told() -> None:
+    """Two actors that wait for each other, still running."""
+    run = HandMade()
+    driver = run.driver(0, None)
+    one, other = run.actor(), run.actor()
+    first = run.submit(driver, "A.f", 0, actor=one)
+    frame = run.run(first, 5, None, state="running", worker="w1")
+    second = run.submit(frame, "B.f", 10, actor=other, worker="w1")
+    below = run.run(second, 15, None, state="running", worker="w2")
+    third = run.submit(below, "A.g", 20, actor=one, worker="w2")
+    run.get(below, [third], 21, None, state="running", worker="w2")
+    run.get(frame, [second], 11, None, state="running", worker="w1")
+    run.get(driver, [first], 1, None, state="running")
+    path, calls = critical(run, now=1000)
+    assert path.wall == 1000 * MS
+    # The last call never began, so what B waits for is not known; the rest of the chain is.
+    assert steps(path, calls)[-1] == (UNEXPLAINED, "ray.get", 21, 1000)
+    assert path.is_estimated
+
+
+def test_calls_that_wait_for_each_other_make_a_circle() -> None:
+    """Objects that each wait for the other's task: said, and no endless walk."""
+    run = HandMade()
+    driver = run.driver(0, None)
+    first, second = run.submit(driver, "f", 0), run.submit(driver, "g", 0)
+    one = run.run(first, 5, None, state="running", worker="w1")
+    other = run.run(second, 5, None, state="running", worker="w2")
+    run.get(one, [second], 6, None, state="running", worker="w1")
+    run.get(other, [first], 6, None, state="running", worker="w2")
+    run.get(driver, [first], 1, None, state="running")
+    path, calls = critical(run, now=100)
+    assert path.has_circle
+    assert steps(path, calls) == [(UNEXPLAINED, "", 0, 100)]
+
+
+def test_a_driver_without_a_span_of_its_own() -> None:
+    """Its submissions and waits stand for it: the path goes from the first to the last of them."""
+    run = HandMade()
+    for number in range(3):
+        call = run.submit("", "t", 10 + 30 * number)
+        run.run(call, 15 + 30 * number, 30 + 30 * number)
+        run.get("", [call], 11 + 30 * number, 31 + 30 * number)
+    path, calls = critical(run)
+    assert (path.wall, path.coverage) == ((91 - 10) * MS, 1.0)
+    assert functions(path) == {"t": 45, "driver": 81 - 45 - 15 - 3}
+    assert steps(path, calls)[-1] == (GET_TIME, "ray.get", 90, 91)
+
+
+def test_a_submission_that_is_not_there() -> None:
+    """The execution says when it was submitted, and by which task."""
+    run = HandMade()
+    driver = run.driver(0, 50)
+    outer = run.submit(driver, "outer", 0)
+    run.run(outer, 5, 45)
+    inner = run.submit("", "inner", 10)
+    run.spans.pop()
+    run.run(inner, 20, 40, submitted=12, worker="w2", attributes={"ray.parent_task_id": outer.task})
+    run.get(driver, [inner], 1, 41)
+    path, calls = critical(run)
+    assert steps(path, calls) == [
+        (SCHEDULING, "outer", 0, 5),
+        (RUN, "outer", 5, 12),
+        (SCHEDULING, "inner", 12, 20),
+        (RUN, "inner", 20, 40),
+        (GET_TIME, "ray.get", 40, 41),
+        (RUN, "job.py", 41, 50),
+    ]
+
+
+@pytest.mark.parametrize("walk", [critical_path, time_split])
+def test_nothing_and_next_to_nothing(walk: object) -> None:
+    """No span, and one span that took no time."""
+    assert callable(walk)
+    assert walk(Calls(HandMade().table())).steps == []
+    run = HandMade()
+    run.driver(5, 5)
+    path = walk(Calls(run.table()))
+    assert (path.steps, path.wall, path.coverage) == ([], 0, 1.0)
+
+
+def test_a_long_chain_takes_no_recursion() -> None:
+    """Ten thousand calls, each of which calls the next one and waits for it."""
+    run = HandMade()
+    count = 10_000
+    parent = run.driver(0, 4 * count)
+    worker = "driver"
+    for number in range(count):
+        call = run.submit(parent, "f", number, worker=worker)
+        run.get(parent, [call], number, 4 * count - number, worker=worker)
+        worker = f"w{number}"
+        parent = run.run(call, number + 0.5, 4 * count - number - 1, worker=worker)
+    path, _ = critical(run)
+    assert path.coverage == 1.0
+    assert path.kinds[GET_TIME] == count * MS

@@ -6,6 +6,7 @@ import click
 
 from ray_tracing_hooks import __version__
 from ray_tracing_hooks._cli.config import config
+from ray_tracing_hooks._cli.export import export
 from ray_tracing_hooks._cli.replay import replay
 from ray_tracing_hooks._cli.tree import tree
 
@@ -16,5 +17,5 @@ def main() -> None:
     """Tracing of Ray programs: look at what was recorded, send it on, see how it is set up."""
 
 
-for command in (tree, replay, config):
+for command in (tree, export, replay, config):
     main.add_command(command)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import click
 
 from ray_tracing_hooks._cli.text import SafeError, warn
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.model import Span
-from ray_tracing_hooks._settings import load
+from ray_tracing_hooks._insight.table import Table, load
+from ray_tracing_hooks._settings import load as load_settings
 
-_LONG_BYTES = 32 * 1024 * 1024
+_Read = TypeVar("_Read")
+
+LONG_BYTES = 32 * 1024 * 1024
 """From this size on, reading takes long enough for a progress bar."""
 
 _HOW_TO_RECORD = (
@@ -26,35 +30,65 @@ def read(paths: Sequence[str]) -> tuple[list[Span], reading.Quality]:
 
     Ends the command with exit code 2 for a path that cannot be read and 1 where there are no spans.
     """
-    given = list(paths) or [load(os.environ, warn).local_dir]
-    where = ", ".join(given)
+    found = files(paths)
+    spans, quality = with_progress(found, reading.read)
+    if not spans:
+        raise SafeError(no_spans(paths, quality))
+    return spans, quality
+
+
+def table(paths: Sequence[str]) -> Table:
+    """The same as a table."""
+    found = files(paths)
+    read = with_progress(found, load)
+    if not len(read):
+        raise SafeError(no_spans(paths, read.quality))
+    return read
+
+
+def files(paths: Sequence[str]) -> list[str]:
+    """The files with spans below ``paths``, or in the configured local folder if there are none; at least one.
+
+    Ends the command with exit code 2 for a path that cannot be read and 1 where there are no such files.
+    """
     try:
-        files = reading.files(given)
+        found = reading.files(_given(paths))
     except FileNotFoundError as error:
         if not paths:
-            raise SafeError(f"no spans yet: there is no folder {where}. {_HOW_TO_RECORD}") from None
+            raise SafeError(f"no spans yet: there is no folder {_where(paths)}. {_HOW_TO_RECORD}") from None
         raise click.BadParameter(
             f"{error.filename!r} does not exist: expected a folder of spans or a file of them", param_hint="PATH"
         ) from None
     except OSError as error:
         raise click.BadParameter(f"{error.filename!r} cannot be read: {error.strerror}", param_hint="PATH") from None
-    if not files:
-        raise SafeError(f"no spans in {where}: it holds no *.jsonl, *.jsonl.gz or *.spool. {_HOW_TO_RECORD}")
-    spans, quality = _read_files(files)
-    if not spans:
-        first = f" The first of {quality.bad_lines} problems: {quality.problems[0]}." if quality.problems else ""
-        raise SafeError(f"no spans in {where}, though there are files for them.{first} {_HOW_TO_RECORD}")
-    return spans, quality
+    if not found:
+        raise SafeError(f"no spans in {_where(paths)}: it holds no *.jsonl, *.jsonl.gz or *.spool. {_HOW_TO_RECORD}")
+    return found
 
 
-def _read_files(files: Sequence[str]) -> tuple[list[Span], reading.Quality]:
-    size = sum(os.path.getsize(file) for file in files if os.path.exists(file))
-    if size < _LONG_BYTES:
-        return reading.read(files)
+def no_spans(paths: Sequence[str], quality: reading.Quality) -> str:
+    """What to say where there are files and no spans in them."""
+    first = f" The first of {quality.bad_lines} problems: {quality.problems[0]}." if quality.problems else ""
+    return f"no spans in {_where(paths)}, though there are files for them.{first} {_HOW_TO_RECORD}"
+
+
+def with_progress(found: Sequence[str], read: Callable[[Sequence[str], Callable[[int], None]], _Read]) -> _Read:
+    """What ``read`` makes of the files, with a progress bar if there is much of it and a terminal to show it."""
+    size = sum(os.path.getsize(file) for file in found if os.path.exists(file))
+    if size < LONG_BYTES:
+        return read(found, lambda _count: None)
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("reading spans", total=size)
-        return reading.read(files, lambda count: progress.advance(task, count))
+        return read(found, lambda count: progress.advance(task, count))
+
+
+def _given(paths: Sequence[str]) -> list[str]:
+    return list(paths) or [load_settings(os.environ, warn).local_dir]
+
+
+def _where(paths: Sequence[str]) -> str:
+    return ", ".join(_given(paths))

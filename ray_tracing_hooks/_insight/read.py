@@ -143,7 +143,7 @@ def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
             except FileNotFoundError:
                 # The shipper delivered a segment, or an old file made room, since the folder was listed.
                 quality.files -= 1
-            except (OSError, EOFError, ValueError, zlib.error) as error:
+            except UNREADABLE as error:
                 quality.bad(path, 0, str(getattr(error, "strerror", None) or error))
     spans = list(gathered.spans.values())
     quality.spans = len(spans)
@@ -198,7 +198,7 @@ def _read_json(path: str, gathered: _Gathered, on_bytes: Callable[[int], None]) 
     quality = gathered.quality
     with open(path, "rb") as raw:
         position = 0
-        for number, line in _lines(unpacked(path, raw)):
+        for number, line in lines_of(unpacked(path, raw)):
             quality.lines += 1
             if line is None:
                 quality.bad(path, number, f"the line is longer than {MAX_LINE >> 20} MiB")
@@ -217,7 +217,7 @@ def _read_json(path: str, gathered: _Gathered, on_bytes: Callable[[int], None]) 
             position = here
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     """The lines with their numbers, without empty ones; None for a line that is too long."""
     number = 0
     try:
@@ -255,6 +255,7 @@ def _add_traces_data(document: Any, path: str, number: int, gathered: _Gathered)
 
 
 OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles")
+UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 

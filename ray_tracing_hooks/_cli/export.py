@@ -1,0 +1,154 @@
+"""``ray-tracing-hooks export``: recorded spans in a file for another viewer."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import BinaryIO, cast
+
+import click
+
+from ray_tracing_hooks._cli import source
+from ray_tracing_hooks._cli.text import SafeError, count, duration, warn
+from ray_tracing_hooks._escape import safe
+from ray_tracing_hooks._insight.exports import FORMATS, writer
+from ray_tracing_hooks._insight.exports.source import Source
+from ray_tracing_hooks._insight.read import Quality
+
+_FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.items())
+
+
+@click.command()
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option(
+    "-f", "--format", "format_name", type=click.Choice(list(FORMATS)), required=True, help=f"{_FORMATS_HELP}."
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="The file to write, compressed if its name ends in .gz; - is standard output. "
+    "By default spans with the ending of the format, in the current folder.",
+)
+@click.option("--force", is_flag=True, help="Write over a file that exists.")
+@click.option("--no-attributes", is_flag=True, help="Only names, ids, times and outcomes.")
+@click.option("--redact", metavar="KEY", multiple=True, help="Do not show the value of this attribute.")
+def export(
+    paths: tuple[str, ...],
+    format_name: str,
+    output: str | None,
+    force: bool,
+    no_attributes: bool,
+    redact: tuple[str, ...],
+) -> None:
+    """Write recorded spans to a file for another viewer.
+
+    PATH is as in the other commands; by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. All spans that are
+    found are written. What the format cannot hold is said on standard error. Attributes may hold what others should
+    not see: look at the file before it is shared, or leave them out.
+    """
+    output = output or f"spans{FORMATS[format_name].suffix}"
+    write = writer(format_name)
+    if output == "-":
+        if sys.stdout.isatty():
+            raise click.BadParameter("a terminal cannot show this format: name a file", param_hint="--output")
+    elif not force and os.path.lexists(output):
+        raise click.BadParameter(f"{output!r} exists: --force writes over it", param_hint="--output")
+    files = source.files(paths)
+    began = time.monotonic()
+    with _progress(files) as (on_bytes, on_read, on_spans):
+        exported = _Exported(on_read)
+        from_files = Source(
+            files,
+            attributes=not no_attributes,
+            redacted=frozenset(redact),
+            on_bytes=on_bytes,
+            on_read=exported.read,
+            on_spans=on_spans,
+        )
+        try:
+            with _opened(output, force=force) as out:
+                told = write(from_files, out)
+                if not exported.spans:
+                    raise SafeError(source.no_spans(paths, exported.quality))
+        except ImportError as error:
+            raise click.UsageError(
+                f"--format {format_name} needs {error.name}: pip install 'ray-tracing-hooks[insight]'"
+            ) from None
+        except OSError as error:
+            raise SafeError(f"{output}: {error.strerror or error}") from None
+    for note in told:
+        warn(note, "note")
+    if bad := exported.quality.bad_lines:
+        warn(f"{count(bad, 'bad line')} skipped (the first: {exported.quality.problems[0]})", "note")
+    if output != "-":
+        size = os.path.getsize(output)
+        click.echo(
+            f"{safe(output)}: {count(exported.spans, 'span')}, {size / 1e6:.1f} MB, written in "
+            f"{duration((time.monotonic() - began) * 1e9)}"
+        )
+
+
+class _Exported:
+    """What there was to write."""
+
+    def __init__(self, also: Callable[[int], None]) -> None:
+        self.spans = 0
+        self.quality = Quality()
+        self._also = also
+
+    def read(self, spans: int, quality: Quality) -> None:
+        self.spans, self.quality = spans, quality
+        self._also(spans)
+
+
+@contextmanager
+def _opened(output: str, *, force: bool) -> Iterator[BinaryIO]:
+    """The file to write to, for this user alone. It gets its name when all of it is there."""
+    if output == "-":
+        yield sys.stdout.buffer
+        return
+    folder, name = os.path.split(os.path.abspath(output))
+    descriptor, path = tempfile.mkstemp(dir=folder, prefix=f".{name[:100]}.")  # made with 0600
+    try:
+        with open(descriptor, "wb") as file:
+            if name.endswith(".gz"):
+                # No name and no time in it: equal spans give equal files.
+                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6) as packed:
+                    yield cast("BinaryIO", packed)
+            else:
+                yield file
+        if force:
+            os.replace(path, output)
+        else:
+            os.link(path, output)  # fails where a file of that name was made meanwhile
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+@contextmanager
+def _progress(
+    files: Sequence[str],
+) -> Iterator[tuple[Callable[[int], None], Callable[[int], None], Callable[[int], None]]]:
+    """What to call as bytes are read, once all spans are known, and as they are written."""
+    size = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+    if size < source.LONG_BYTES or not sys.stderr.isatty():
+        yield (lambda _bytes: None), (lambda _spans: None), (lambda _spans: None)
+        return
+    from rich.console import Console  # noqa: PLC0415  slow to import
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        reading = progress.add_task("reading spans", total=size)
+        writing = progress.add_task("writing spans", total=None)
+        yield (
+            lambda number: progress.advance(reading, number),
+            lambda spans: progress.update(writing, total=spans),
+            lambda spans: progress.advance(writing, spans),
+        )

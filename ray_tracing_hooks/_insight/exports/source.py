@@ -1,0 +1,75 @@
+"""What an export is made from: the files, the spans in them, and what of a span is to be shown."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ray_tracing_hooks._insight.read import Quality
+from ray_tracing_hooks._insight.table import Table, load
+
+REDACTED = "[redacted]"
+
+
+@dataclass
+class Source:
+    """The spans to write.
+
+    Attributes:
+        files: As :func:`ray_tracing_hooks._insight.read.files` gives them.
+        attributes: Whether attributes are shown, of spans, events, links and Resources, and messages of errors.
+        redacted: Keys of attributes of which the value is not shown.
+        on_bytes: Called with the size of what was read since its last call.
+        on_read: Called once all is read, with the number of spans and what is wrong with the data.
+        on_spans: Called with the number of spans that were written since its last call.
+    """
+
+    files: Sequence[str]
+    attributes: bool = True
+    redacted: Collection[str] = ()
+    on_bytes: Callable[[int], None] = lambda _count: None
+    on_read: Callable[[int, Quality], None] = lambda _spans, _quality: None
+    on_spans: Callable[[int], None] = lambda _count: None
+
+    @cached_property
+    def table(self) -> Table:
+        """The spans, read when this is first asked for."""
+        table = load(self.files, self.on_bytes)
+        self.on_read(len(table), table.quality)
+        return table
+
+    def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The attributes as they are to be shown."""
+        if not self.attributes:
+            return {}
+        if self.redacted and not attributes.keys().isdisjoint(self.redacted):
+            return {key: REDACTED if key in self.redacted else value for key, value in attributes.items()}
+        return attributes
+
+
+def as_json(value: Any) -> str:
+    """JSON that every reader takes: what is no number there is text. Lone surrogates are left to :func:`encoded`."""
+    try:
+        return _encode(value)
+    except ValueError:
+        return _encode(_finite(value))
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8, with what cannot be in it replaced."""
+    return text.encode("utf-8", "replace")
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

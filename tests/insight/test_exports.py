@@ -1,0 +1,406 @@
+"""``ray-tracing-hooks export``: files for other viewers, and what is in them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import stat
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from google.protobuf.json_format import Parse
+from made_spans import CONSUMER, PRODUCER, TRACE_ID, process, span
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from protobuf_json import with_protobuf_ids
+
+from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._insight.exports import FORMATS
+from ray_tracing_hooks._insight.exports.otlp import _attributes, _described
+from ray_tracing_hooks._insight.model import Event, Link, Span
+
+EPOCH = 1_795_300_404_477_229_122
+"""A time whose nanoseconds no double holds."""
+
+DRIVER = process(pid=1, **{"ray.worker.process_type": "driver"})
+HOSTILE = "</script><b>\x1b[31m\u202e\ud800\"'&\u2028"
+TASK, OBJECT = "ab" * 24, "ab" * 24 + "01000000"
+
+
+def lines(spans: list[Span]) -> str:
+    """A file of these spans, one line for each."""
+    return "".join(
+        json.dumps(
+            {
+                "resourceSpans": [
+                    {
+                        "resource": {"attributes": _attributes(each.resource)},
+                        "scopeSpans": [{"scope": {"name": each.scope}, "spans": [_described(each)]}],
+                    }
+                ]
+            }
+        )
+        + "\n"
+        for each in spans
+    )
+
+
+def program() -> list[Span]:
+    """A driver that calls a task on another node and waits for it; the task fails in a span of the user's."""
+    at = EPOCH
+    error = Event("exception", at + 4_000_001, {"exception.type": "ValueError", "secret": "hush"})
+    return [
+        span(1, at, at + 9_000_000, name="run.py ray.driver", where=DRIVER),
+        span(2, at + 1_000, at + 2_001, 1, name="m.f ray.remote", kind=PRODUCER, where=DRIVER,
+             attributes={"ray.task_id": TASK, "ray.function": "m.f"}),
+        span(3, at + 3_000_003, at + 5_000_000, 2, name="m.f ray.remote_worker", kind=CONSUMER,
+             where=process("ccccdddd", pid=2), attributes={"ray.task_id": TASK, "ray.function": "m.f", "ok": True},
+             status_code=2, status_message="boom", events=[error]),
+        span(4, at + 3_500_000, at + 4_999_999, 3, name=HOSTILE, where=process("ccccdddd", pid=2),
+             attributes={"half": 0.5, "nan": float("nan"), "many": [1, 2], HOSTILE: HOSTILE},
+             links=[Link(TRACE_ID, "00000000000000ff", {})]),
+        span(5, at + 2_500, at + 6_000_000, 1, name="ray.get", where=DRIVER,
+             attributes={"ray.object_ids": [OBJECT], "ray.object_count": 1}),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the spans of the program."""
+    made = tmp_path / "spans"
+    made.mkdir()
+    (made / "a.jsonl").write_text(lines(program()))
+    return made
+
+
+def export(folder: Path, name: str, *arguments: str, output: str = "out") -> tuple[Result, Path]:
+    out = folder.parent / output
+    result = CliRunner().invoke(main, ["export", str(folder), "--format", name, "-o", str(out), *arguments])
+    return result, out
+
+
+def exported(folder: Path, name: str, *arguments: str, output: str = "out") -> Path:
+    result, out = export(folder, name, *arguments, output=output)
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def with_parquet(names: list[str]) -> list[str]:
+    return [name for name in names if name != "parquet"]
+
+
+EVERYWHERE = with_parquet(list(FORMATS))
+"""The formats that need nothing that is not there."""
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_the_file_is_this_users_alone_and_compressed_by_its_name(folder: Path, name: str) -> None:
+    """It says what it wrote. Packed or not, the content is the same."""
+    result, out = export(folder, name)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{out}: 5 spans, ")
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    packed = exported(folder, name, output="out.gz")
+    assert gzip.decompress(packed.read_bytes()) == out.read_bytes()
+    assert sorted(os.listdir(folder.parent)) == ["out", "out.gz", "spans"]
+
+
+def test_a_file_that_exists_is_kept_unless_told_otherwise(folder: Path) -> None:
+    """Nothing is lost to a slip."""
+    (folder.parent / "out").write_text("mine")
+    result, out = export(folder, "chrome")
+    assert (result.exit_code, out.read_text()) == (2, "mine")
+    assert "exists: --force writes over it" in result.output
+    assert json.loads(exported(folder, "chrome", "--force").read_text())["displayTimeUnit"] == "ns"
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(folder: Path) -> None:
+    """A folder that is not there; a file without spans."""
+    result, _ = export(folder, "chrome", output="missing/out")
+    assert result.exit_code == 1
+    assert "No such file or directory" in result.output
+    (folder / "a.jsonl").write_text("{}\n")
+    result, _ = export(folder, "chrome")
+    assert result.exit_code == 1
+    assert "though there are files for them" in result.output
+    assert os.listdir(folder.parent) == ["spans"]
+
+
+def test_the_name_is_by_the_format_where_none_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the current folder."""
+    monkeypatch.chdir(folder.parent)
+    assert CliRunner().invoke(main, ["export", str(folder), "-f", "speedscope"]).exit_code == 0
+    assert sorted(os.listdir(".")) == ["spans", "spans.speedscope.json"]
+
+
+def test_standard_output_takes_the_file(folder: Path) -> None:
+    """For a pipe."""
+    result = CliRunner().invoke(main, ["export", str(folder), "-f", "otlp", "-o", "-"])
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 5)
+
+
+def test_a_package_that_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs it."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result, _ = export(folder, "parquet")
+    assert result.exit_code == 2
+    assert "--format parquet needs pyarrow: pip install 'ray-tracing-hooks[insight]'" in result.output
+    assert os.listdir(folder.parent) == ["spans"]
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_attributes_can_be_left_out(folder: Path, name: str) -> None:
+    """All of them, with messages of errors, or the values of some keys."""
+    every = exported(folder, name).read_bytes()
+    few = exported(folder, name, "--redact", "secret", "--redact", "exception.type", output="few").read_bytes()
+    none = exported(folder, name, "--no-attributes", output="none").read_bytes()
+    assert (b"hush" in every) == (b"boom" in every) == (name != "speedscope")
+    assert b"hush" not in few
+    assert b"ValueError" not in few
+    assert (b"boom" in few) == (name != "speedscope")
+    for secret in (b"hush", b"boom", b"ValueError", b"half"):
+        assert secret not in none
+    assert b"m.f" in none
+
+
+def test_damage_is_told(folder: Path) -> None:
+    """The rest is written."""
+    with (folder / "a.jsonl").open("a") as file:
+        file.write("no json\n")
+    for name in EVERYWHERE:
+        result, _ = export(folder, name, output=name)
+        assert result.exit_code == 0
+        assert "note: 1 bad line skipped (the first: " in result.stderr
+        assert "5 spans" in result.stdout
+
+
+# --- Chrome -------------------------------------------------------------------------------------------------------
+
+
+def chrome(folder: Path, *arguments: str) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    """The document, and its events by kind."""
+    document = json.loads(exported(folder, "chrome", *arguments).read_bytes())
+    events: dict[str, list[dict[str, Any]]] = {}
+    for event in document["traceEvents"]:
+        events.setdefault(event["ph"], []).append(event)
+    return document, events
+
+
+def ns(microseconds: float) -> int:
+    return round(microseconds * 1000)
+
+
+def test_chrome_has_every_span_with_its_nanoseconds_and_its_attributes(folder: Path) -> None:
+    """Times are from the first span on."""
+    document, events = chrome(folder)
+    assert document["otherData"]["start_unix_nano"] == str(EPOCH)
+    spans = {event["name"]: event for event in events["X"] if event["cat"] != "wake"}
+    assert {name: (ns(each["ts"]), ns(each["dur"])) for name, each in spans.items()} == {
+        "run.py ray.driver": (0, 9_000_000),
+        "m.f ray.remote": (1_000, 1_001),
+        "m.f": (3_000_003, 1_999_997),
+        HOSTILE.replace("\ud800", "?"): (3_500_000, 1_499_999),
+        "ray.get": (2_500, 5_997_500),
+    }
+    told = spans["m.f"]["args"]
+    assert (told["span_id"], told["parent_span_id"]) == (f"{3:016x}", f"{2:016x}")
+    assert (told["status"], told["status_message"], told["ok"]) == ("ERROR", "boom", True)
+    assert spans[HOSTILE.replace("\ud800", "?")]["args"]["nan"] == "nan"
+    (instant,) = events["i"]
+    assert (instant["name"], ns(instant["ts"]), instant["args"]["secret"]) == ("exception", 4_000_001, "hush")
+
+
+def test_chrome_names_nodes_and_lanes(folder: Path) -> None:
+    """Nodes are processes, lanes threads."""
+    _, events = chrome(folder)
+    named = [(each["name"], each["args"]) for each in events["M"] if each["name"] in ("process_name", "thread_name")]
+    assert named == [
+        ("process_name", {"name": "node aaaa (10.0.0.7)"}),
+        ("process_name", {"name": "node cccc (10.0.0.7)"}),
+        ("thread_name", {"name": "driver (pid 1)"}),
+        ("thread_name", {"name": "worker 0000 (pid 2)"}),
+    ]
+    tracks = {(each["pid"], each["tid"]) for each in events["X"]}
+    assert len(tracks) == 2
+    assert len({tid for _, tid in tracks} | {pid for pid, _ in tracks}) == 4
+
+
+def test_chrome_has_arrows_to_executions_and_from_what_a_get_waited_for(folder: Path) -> None:
+    """The second points to a slice at the end of the wait, which begins after the execution did."""
+    _, events = chrome(folder)
+    (wake,) = [each for each in events["X"] if each["cat"] == "wake"]
+    assert (ns(wake["ts"]), ns(wake["dur"])) == (6_000_000 - 1000, 1000)
+    arrows: dict[int, list[tuple[str, str, int]]] = {}
+    for each in (*events["s"], *events["f"]):
+        arrows.setdefault(each["id"], []).append((each["ph"], each["cat"], ns(each["ts"])))
+    assert sorted(arrows.values()) == [
+        [("s", "get", 3_000_003), ("f", "get", 5_999_000)],
+        [("s", "submit", 1_000), ("f", "submit", 3_000_003)],
+    ]
+    assert all(each["bp"] == "e" for each in events["f"])
+
+
+def test_chrome_shows_queued_calls_and_counts(folder: Path) -> None:
+    """A call is queued from the end of its submission to the beginning of its execution, on the node that runs it."""
+    _, events = chrome(folder)
+    (begin,), (end,) = events["b"], events["e"]
+    assert (begin["name"], begin["id"]) == (end["name"], end["id"]) == ("queued m.f", 1)
+    assert (ns(begin["ts"]), ns(end["ts"])) == (2_001, 3_000_003)
+    counts = [(each["pid"], ns(each["ts"]), each["args"]) for each in events["C"]]
+    assert [each for each in counts if "running" in each[2]] == [
+        (2, 2_001, {"running": 0}),
+        (2, 3_000_003, {"running": 1}),
+        (2, 5_000_000, {"running": 0}),
+    ]
+    assert [queued["queued"] for _, _, queued in counts if "queued" in queued] == [1, 0, 0]
+
+
+def test_clocks_that_differ_make_no_arrow_and_that_is_told(tmp_path: Path) -> None:
+    """An arrow would point the wrong way."""
+    folder = tmp_path / "spans"
+    folder.mkdir()
+    submission = span(1, 100, 200, name="f ray.remote", kind=PRODUCER, where=DRIVER)
+    execution = span(2, 50, 300, 1, name="f ray.remote_worker", kind=CONSUMER)
+    (folder / "a.jsonl").write_text(lines([submission, execution]))
+    result, out = export(folder, "chrome")
+    assert "1 arrows are left out" in result.stderr
+    assert {event["ph"] for event in json.loads(out.read_text())["traceEvents"]} == {"M", "X", "C"}
+
+
+def test_a_span_without_end_is_drawn_and_told(tmp_path: Path) -> None:
+    """Until its process was last heard of."""
+    folder = tmp_path / "spans"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text(lines([span(1, 100, 0, state="lost"), span(2, 150, 400, 1)]))
+    result, out = export(folder, "chrome")
+    assert "1 spans have not ended" in result.stderr
+    drawn = [event for event in json.loads(out.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert (ns(drawn[0]["dur"]), drawn[0]["args"]["state"]) == (300, "lost")
+
+
+# --- speedscope ---------------------------------------------------------------------------------------------------
+
+
+def test_speedscope_has_a_profile_of_all_and_one_for_each_lane(folder: Path) -> None:
+    """In the merged one each stack weighs what its last span took without its children; the others nest strictly."""
+    document = json.loads(exported(folder, "speedscope").read_bytes())
+    frames = [frame["name"] for frame in document["shared"]["frames"]]
+    merged, *lanes = document["profiles"]
+    stacks = {
+        tuple(frames[frame] for frame in stack): weight
+        for stack, weight in zip(merged["samples"], merged["weights"], strict=True)
+    }
+    driver, submit, call = "run.py ray.driver", "m.f ray.remote", "m.f"
+    assert stacks == {
+        (driver,): 9_000_000 - 1_001 - 5_997_500,
+        (driver, submit): 1_001,
+        (driver, submit, call): 1_999_997 - 1_499_999,
+        (driver, submit, call, HOSTILE.replace("\ud800", "?")): 1_499_999,
+        (driver, "ray.get"): 5_997_500,
+    }
+    assert [lane["name"] for lane in lanes] == [
+        "driver (pid 1) on node aaaa (10.0.0.7)",
+        "worker 0000 (pid 2) on node cccc (10.0.0.7)",
+    ]
+    for lane in lanes:
+        stack: list[int] = []
+        at = lane["startValue"]
+        for event in lane["events"]:
+            assert event["at"] >= at
+            at = event["at"]
+            if event["type"] == "O":
+                stack.append(event["frame"])
+            else:
+                assert stack.pop() == event["frame"]
+        assert not stack
+        assert at <= lane["endValue"]
+    assert sum(len(lane["events"]) for lane in lanes) == 2 * 5
+
+
+def test_speedscope_cuts_stacks_that_are_too_deep_and_says_so(tmp_path: Path) -> None:
+    """Their time is not lost."""
+    folder = tmp_path / "spans"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text(lines([span(n, n, 2000 - n, n - 1) for n in range(1, 301)]))
+    result, out = export(folder, "speedscope")
+    assert "100 spans lie deeper than 200 levels" in result.stderr
+    merged = json.loads(out.read_text())["profiles"][0]
+    assert max(map(len, merged["samples"])) == 200
+    assert sum(merged["weights"]) == 1998
+
+
+# --- OTLP ---------------------------------------------------------------------------------------------------------
+
+
+def otlp(path: Path) -> list[Any]:
+    """The spans of a file, as protobuf's own parser reads them."""
+    messages = [
+        Parse(json.dumps(with_protobuf_ids(json.loads(line))), TracesData()) for line in path.read_text().splitlines()
+    ]
+    return [
+        each
+        for message in messages
+        for resource in message.resource_spans
+        for scope in resource.scope_spans
+        for each in scope.spans
+    ]
+
+
+def test_otlp_lines_are_taken_over_as_they_are(folder: Path) -> None:
+    """To the byte; but for text that is no Unicode, which strict readers refuse."""
+    written, read = exported(folder, "otlp").read_bytes().splitlines(), (folder / "a.jsonl").read_bytes().splitlines()
+    assert [line for line in written if line not in read] == [
+        read[3].replace(b"\\ud800", b"?").replace(b", ", b",").replace(b": ", b":")
+    ]
+    assert all(line.isascii() for line in written)
+
+
+def test_otlp_has_each_span_once_and_its_best_record(folder: Path) -> None:
+    """An end that was recorded is better than an estimated one, and that than none, in whatever file."""
+    cut = span(3, EPOCH, 0)
+    estimated = span(3, EPOCH, EPOCH + 10**12, attributes={"ray.end_estimated": True})
+    (folder / "0.jsonl").write_text(lines([cut, estimated]))
+    (folder / "b.jsonl").write_text(lines([estimated, cut, *program()[:2]]))
+    metrics = json.dumps({"resourceMetrics": []}) + "\n"
+    (folder / "c.jsonl").write_text(metrics + lines([span(6, EPOCH, EPOCH + 5)]).rstrip("\n"))
+    found = otlp(exported(folder, "otlp"))
+    assert Counter(each.span_id.hex() for each in found) == {f"{n:016x}": 1 for n in range(1, 7)}
+    assert {each.end_time_unix_nano for each in found if each.span_id.hex() == f"{3:016x}"} == {EPOCH + 5_000_000}
+
+
+def test_otlp_that_is_redacted_is_still_otlp(folder: Path) -> None:
+    """Of all spans, with their times."""
+    found = otlp(exported(folder, "otlp", "--redact", "secret", "--redact", "half"))
+    assert [each.start_time_unix_nano for each in found] == [each.start_ns for each in program()]
+    (event,) = found[2].events
+    assert [(each.key, each.value.string_value) for each in event.attributes][1] == ("secret", "[redacted]")
+
+
+# --- Jaeger -------------------------------------------------------------------------------------------------------
+
+
+def test_jaeger_has_traces_with_their_processes(folder: Path) -> None:
+    """As its query service answers, which its page takes as an upload."""
+    document = json.loads(exported(folder, "jaeger").read_bytes())
+    (trace,) = document["data"]
+    assert trace["traceID"] == TRACE_ID
+    spans = {each["spanID"]: each for each in trace["spans"]}
+    assert len(spans) == 5
+    call = spans[f"{3:016x}"]
+    assert (call["startTime"], call["duration"]) == ((EPOCH + 3_000_003) // 1000, 5_000_000 // 1000 - 3_000_003 // 1000)
+    assert call["references"] == [{"refType": "CHILD_OF", "traceID": TRACE_ID, "spanID": f"{2:016x}"}]
+    tags = {tag["key"]: (tag["type"], tag["value"]) for tag in call["tags"]}
+    assert tags["error"] == ("bool", True)
+    assert tags["span.kind"] == ("string", "consumer")
+    assert call["logs"][0]["fields"][0] == {"key": "event", "type": "string", "value": "exception"}
+    service = trace["processes"][call["processID"]]
+    assert service["serviceName"] == "ray"
+    assert {"key": "process.pid", "type": "int64", "value": 2} in service["tags"]
+    assert spans[f"{4:016x}"]["references"][1]["refType"] == "FOLLOWS_FROM"

@@ -7,6 +7,9 @@ import re
 import click
 
 from ray_tracing_hooks._escape import safe
+from ray_tracing_hooks._insight.text import count, duration
+
+__all__ = ["SafeError", "count", "duration", "parse_duration", "warn"]
 
 _UNITS_NS = {"us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-zµ]+)")
@@ -18,29 +21,6 @@ def parse_duration(text: str) -> int:
     if match is None or match[2] not in _UNITS_NS:
         raise click.BadParameter(f"{text!r} is no duration: expected a number and us, ms, s, m or h, as in 10ms")
     return round(float(match[1]) * _UNITS_NS[match[2]])
-
-
-def duration(nanoseconds: float) -> str:
-    """A duration to three digits: ``812 us``, ``1.23 ms``, ``45.6 s``, ``2m 05s``, ``1h 02m``."""
-    if nanoseconds < 999.5e3:
-        return f"{_three_digits(nanoseconds / 1e3)} us"
-    if nanoseconds < 999.5e6:
-        return f"{_three_digits(nanoseconds / 1e6)} ms"
-    if nanoseconds < 59.95e9:
-        return f"{_three_digits(nanoseconds / 1e9)} s"
-    seconds = round(nanoseconds / 1e9)
-    if seconds < 3600:
-        return f"{seconds // 60}m {seconds % 60:02}s"
-    return f"{seconds // 3600}h {seconds // 60 % 60:02}m"
-
-
-def _three_digits(number: float) -> str:
-    return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:.0f}"
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """``1 error``, ``1,204 spans``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def warn(text: str, kind: str = "warning") -> None:

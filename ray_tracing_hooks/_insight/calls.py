@@ -171,6 +171,11 @@ class Calls:
                     self._members.setdefault(self.frame[row], []).append(row)
         return self._members.get(frame, ())
 
+    def frames_with_members(self) -> list[int]:
+        """The frames that made calls, waited or stored."""
+        self.members(-1)
+        return list(self._members or ())
+
     def frames(self) -> list[int]:
         """All frames: executions, roots, and those that no row describes."""
         frame = self.frame

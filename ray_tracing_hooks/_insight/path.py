@@ -89,6 +89,8 @@ class Path:
     """Time by what it was spent on. Sums to the wall time."""
     functions: Counter[str] = field(default_factory=Counter)
     """Time that the code of each function ran on the path, submitting included."""
+    submitting: Counter[str] = field(default_factory=Counter)
+    """Time on the path that the submission of calls of each function took."""
 
     @property
     def wall(self) -> int:
@@ -411,14 +413,14 @@ class _Walk:
         for step in path.steps:
             length = step.end - step.start
             if step.kind == RUN:
-                submitting = self._submitting(step)
+                submitting = self._submitting(step, path.submitting)
                 path.kinds[SUBMIT] += submitting
                 path.kinds[RUN] += length - submitting
                 path.functions[self.calls.frame_name(step.row)] += length
             else:
                 path.kinds[step.kind] += length
 
-    def _submitting(self, step: Step) -> int:
+    def _submitting(self, step: Step, by_function: Counter[str]) -> int:
         members = self.calls.members(step.row)
         table = self.table
         first = bisect_left(members, step.start, key=table.start.__getitem__)
@@ -429,6 +431,7 @@ class _Walk:
                 break
             if self.calls.role[row] == SUBMISSION and end > begin:
                 total += end - begin
+                by_function[self.calls.function_of(row)] += end - begin
                 done = end
         return total
 

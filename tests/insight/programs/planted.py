@@ -15,6 +15,11 @@ MS = 0.001
 
 
 @ray.remote(num_cpus=1)
+def start_up():
+    time.sleep(300 * MS)
+
+
+@ray.remote(num_cpus=1)
 def work(milliseconds):
     time.sleep(milliseconds * MS)
     return milliseconds
@@ -166,11 +171,10 @@ def main():
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=2, resources={"slow": 100})
         ray.init(address=cluster.address)
-        warm = [shard.options(resources={kind: 1}).remote(0, 1000) for kind in ("usual", "usual", "slow", "slow")]
-        ray.get(warm)
+        ray.get([start_up.options(resources={kind: 1}).remote() for kind in ("usual", "usual", "slow", "slow")])
     else:
         ray.init("local", num_cpus=4, include_dashboard=False, _tracing_startup_hook=HOOK)
-        ray.get([work.remote(300) for _ in range(4)])  # so that workers have started
+        ray.get([start_up.remote() for _ in range(4)])  # so that workers have started
     print(name, globals()[name]())
     ray.shutdown()
 

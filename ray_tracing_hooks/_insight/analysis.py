@@ -1,0 +1,57 @@
+"""One run, looked at from all sides: what the summary says and the page shows comes from here, so they cannot disagree.
+
+Everything is computed when it is first asked for, from the table alone. Times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from ray_tracing_hooks._insight import path as paths
+from ray_tracing_hooks._insight.actors import Actor, actors
+from ray_tracing_hooks._insight.calls import Calls
+from ray_tracing_hooks._insight.functions import Function, functions, self_times
+from ray_tracing_hooks._insight.parallelism import Parallelism, parallelism
+from ray_tracing_hooks._insight.path import Path
+from ray_tracing_hooks._insight.table import Table
+
+
+class Analysis:
+    """What there is to know of the spans of a table, which should be those of one run."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    @cached_property
+    def calls(self) -> Calls:
+        return Calls(self.table)
+
+    @cached_property
+    def path(self) -> Path:
+        """The critical path."""
+        return paths.critical_path(self.calls)
+
+    @cached_property
+    def split(self) -> Path:
+        """The wall time by what it was spent on, queues told apart."""
+        return paths.time_split(self.calls)
+
+    @cached_property
+    def self_time(self) -> dict[int, int]:
+        """For each execution how long its own code ran: without waiting in ``ray.get`` and ``ray.wait``."""
+        return self_times(self.calls)
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """Functions and methods, those with most self time first."""
+        return functions(self.calls, self.self_time, self.path)
+
+    @cached_property
+    def actors(self) -> list[Actor]:
+        """Actors, those with most self time first."""
+        return actors(self.calls, self.self_time, self.path)
+
+    @cached_property
+    def parallelism(self) -> Parallelism:
+        """How many executions ran at once, over the time of the run."""
+        return parallelism(self.calls, self.self_time, self.path)

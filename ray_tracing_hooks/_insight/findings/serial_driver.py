@@ -1,0 +1,67 @@
+"""A driver that takes longer to make each call than the call takes to run, so that workers wait for work."""
+
+from __future__ import annotations
+
+from ray_tracing_hooks._insight.analysis import Analysis
+from ray_tracing_hooks._insight.calls import SUBMISSION, WAITS, Calls
+from ray_tracing_hooks._insight.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.functions import Function, percentile
+from ray_tracing_hooks._insight.text import count, duration
+
+KIND = "serial-driver"
+
+_CALLS = 8
+_COST = 0.1
+
+
+def find(analysis: Analysis) -> list[Finding]:
+    """Functions whose calls a driver submits slower than one worker runs them, doing work of its own in between."""
+    found = []
+    for driver in analysis.calls.drivers():
+        for function in analysis.functions:
+            between, rows = _between(analysis.calls, driver, function)
+            if len(between) < _CALLS or not analysis.path.wall:
+                continue
+            usual, runs = percentile(sorted(between), 0.5), percentile(function.self_times, 0.5)
+            # The path has that time too if it is what the run waits for.
+            own = min(sum(between), analysis.path.functions[analysis.calls.frame_name(driver)])
+            if usual > runs and own / analysis.path.wall >= _COST:
+                found.append(_finding(analysis, driver, function, usual, runs, own, rows))
+    return found
+
+
+def _between(calls: Calls, driver: int, function: Function) -> tuple[list[int], list[int]]:
+    """How long the driver's own code ran between one submission of the function and the next, with no wait between."""
+    table = calls.table
+    between: list[int] = []
+    rows: list[int] = []
+    before = 0
+    for row in calls.members(driver):
+        if calls.role[row] in WAITS:
+            before = 0
+        elif calls.role[row] == SUBMISSION:
+            if before and calls.function_of(row) == function.name:
+                between.append(max(0, table.start[row] - before))
+                rows.append(row)
+            before = table.end_or_now(row)
+    return between, rows
+
+
+def _finding(
+    analysis: Analysis, driver: int, function: Function, usual: int, runs: int, own: int, rows: list[int]
+) -> Finding:
+    name = analysis.calls.frame_name(driver)
+    text = (
+        f"{quoted(name)} works {duration(usual)} by itself before each call of {quoted(function.name)}, which runs for "
+        f"{duration(runs)} (medians of {count(len(rows), 'call')}): workers wait for the driver, {duration(own)} in all"
+    )
+    advice = "move that work into the tasks, or into tasks of its own"
+    figures: dict[str, float | int | str] = {
+        "driver": name,
+        "function": function.name,
+        "calls": len(rows),
+        "median_between_ns": usual,
+        "median_run_ns": runs,
+        "driver_ns": own,
+    }
+    return Finding(KIND, text, advice, own / analysis.path.wall, rows, figures)

@@ -1,0 +1,60 @@
+"""Tasks that do so little that the run is spent on sending them."""
+
+from __future__ import annotations
+
+from ray_tracing_hooks._insight.analysis import Analysis
+from ray_tracing_hooks._insight.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.functions import Function, percentile
+from ray_tracing_hooks._insight.path import GET_TIME, RUN, SCHEDULING, Path
+from ray_tracing_hooks._insight.text import count, duration
+
+KIND = "tiny-tasks"
+
+_CALLS = 100
+_TINY = 1_000_000
+_COST = 0.1
+
+
+def find(analysis: Analysis) -> list[Finding]:
+    """Functions that are called often, run for less than a millisecond, and whose sending takes part of the run."""
+    wall = analysis.path.wall
+    found = []
+    for function in analysis.functions:
+        usual = percentile(function.self_times, 0.5)
+        if function.calls < _CALLS or usual >= _TINY or not wall:
+            continue
+        tiny = {row for row in function.executions if analysis.self_time[row] < _TINY}
+        submitting = analysis.path.submitting[function.name] * len(tiny) // len(function.executions)
+        cost = min(wall, submitting + _sending(analysis.path, tiny))
+        if cost / wall >= _COST:
+            found.append(_finding(analysis, function, usual, cost))
+    return found
+
+
+def _sending(path: Path, rows: set[int]) -> int:
+    """How long the path is in these executions, their scheduling and their results."""
+    total = 0
+    first = True
+    for step in path.steps:
+        if step.kind == SCHEDULING and step.row in rows:
+            # What the first call waits for is that workers start, and no fault of its size.
+            total += 0 if first else step.end - step.start
+            first = False
+        elif (step.kind == RUN and step.row in rows) or (step.kind == GET_TIME and step.source in rows):
+            total += step.end - step.start
+    return total
+
+
+def _finding(analysis: Analysis, function: Function, usual: int, cost: int) -> Finding:
+    text = (
+        f"{count(function.calls, 'call')} of {quoted(function.name)} run for {duration(usual)} each (median), and the "
+        f"run spends {duration(cost)} on sending them and on their results"
+    )
+    advice = "give each call more to do: a batch of what is now one call each"
+    figures: dict[str, float | int | str] = {
+        "function": function.name,
+        "calls": function.calls,
+        "median_ns": usual,
+        "cost_ns": cost,
+    }
+    return Finding(KIND, text, advice, cost / analysis.path.wall, function.executions, figures)

@@ -1,0 +1,101 @@
+"""Functions and methods of a run: how often they ran, for how long, and what they waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ray_tracing_hooks._insight.calls import EXECUTION, SUBMISSION, WAITS, Calls
+from ray_tracing_hooks._insight.path import Path
+
+
+@dataclass
+class Function:
+    """A function or method. Times are nanoseconds; lists are sorted."""
+
+    name: str
+    calls: int = 0
+    """Submissions, and executions of which no submission is recorded."""
+    executions: list[int] = field(default_factory=list)
+    """Rows, by start."""
+    self_times: list[int] = field(default_factory=list)
+    """Of each execution the time that its own code ran."""
+    durations: list[int] = field(default_factory=list)
+    queued: list[int] = field(default_factory=list)
+    """From submission to beginning, of each call where both are known."""
+    submitting: list[int] = field(default_factory=list)
+    """How long each ``.remote()`` took."""
+    failed: int = 0
+    """Executions that failed or were cut off."""
+    on_path: int = 0
+    """Time that its code ran on the critical path: the run is shorter by at most that much if it takes no time."""
+
+    @property
+    def self_time(self) -> int:
+        return sum(self.self_times)
+
+
+def functions(calls: Calls, self_time: Mapping[int, int], path: Path) -> list[Function]:
+    """Every function that was called, those with most self time first."""
+    table = calls.table
+    found = [Function(name) for name in calls.functions]
+    for call in range(len(calls)):
+        function = found[calls.function[call]]
+        function.calls += 1
+        row = calls.submission[call]
+        if row >= 0:
+            function.submitting.append(table.duration(row))
+        attempts = calls.attempts(call)
+        function.executions += attempts
+        if (queued := calls.queued_ns(call)) is not None:
+            function.queued.append(queued)
+        for attempt in attempts:
+            function.self_times.append(self_time[attempt])
+            function.durations.append(table.duration(attempt))
+            function.failed += table.failed(attempt)
+    for function in found:
+        function.executions.sort()
+        for times in (function.self_times, function.durations, function.queued, function.submitting):
+            times.sort()
+        function.on_path = path.functions[function.name]
+    return sorted((each for each in found if each.calls), key=lambda each: (-each.self_time, each.name))
+
+
+def self_times(calls: Calls) -> dict[int, int]:
+    """For each execution, by row, how long its own code ran.
+
+    That is its duration without ``ray.get`` and ``ray.wait``. Where waiting was not recorded it is the duration without
+    the time in which calls that it made were running, since it may have waited for them then.
+    """
+    table, frame = calls.table, calls.frame
+    waiting: dict[int, list[tuple[int, int]]] = {}
+    for row, role in enumerate(calls.role):
+        above = frame[row]
+        if calls.is_exact:
+            if role in WAITS:
+                waiting.setdefault(above, []).append((table.start[row], table.end_or_now(row)))
+        elif role == SUBMISSION and (execution := calls.execution[calls.call_of[row]]) >= 0:
+            waiting.setdefault(above, []).append((table.start[execution], table.end_or_now(execution)))
+    return {
+        row: table.duration(row) - covered(waiting.get(row, ()), table.start[row], table.end_or_now(row))
+        for row, role in enumerate(calls.role)
+        if role == EXECUTION
+    }
+
+
+def covered(intervals: Sequence[tuple[int, int]], start: int, end: int) -> int:
+    """How much of the time from ``start`` to ``end`` is in one of the intervals or more."""
+    total, done = 0, start
+    for begun, ended in sorted(intervals):
+        here, there = max(begun, done), min(ended, end)
+        if there > here:
+            total += there - here
+            done = there
+    return total
+
+
+def percentile(ordered: Sequence[int], share: float) -> int:
+    """The least value that at least this share of the values does not exceed (nearest rank); 0 of none."""
+    if not ordered:
+        return 0
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]

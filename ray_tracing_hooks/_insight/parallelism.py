@@ -1,0 +1,56 @@
+"""How many executions ran at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ray_tracing_hooks._insight.calls import EXECUTION, Calls
+from ray_tracing_hooks._insight.path import Path
+
+BUCKETS = 60
+
+
+@dataclass
+class Parallelism:
+    """Executions that ran at once; those that waited in ``ray.get`` count by the share of time that they did not."""
+
+    average: float
+    """Over the wall time of the run."""
+    peak: int
+    """The most executions at once, waiting or not."""
+    buckets: list[float]
+    """The average in equal parts of the wall time, by time."""
+    workers: int
+    """How many workers ran anything."""
+    nodes: int
+
+
+def parallelism(calls: Calls, self_time: Mapping[int, int], path: Path) -> Parallelism:
+    """The executions of a run over the wall time of its path."""
+    table = calls.table
+    width = max(1, -(-path.wall // BUCKETS))
+    busy = [0.0] * BUCKETS
+    changes: list[tuple[int, int]] = []
+    workers, nodes = set(), set()
+    for row, role in enumerate(calls.role):
+        if role != EXECUTION:
+            continue
+        place = calls.place(row)
+        workers.add(place.worker)
+        nodes.add(place.node)
+        start, end = max(table.start[row], path.start), min(table.end_or_now(row), path.end)
+        if end <= start:
+            continue
+        changes += ((start, 1), (end, -1))
+        share = self_time[row] / max(1, table.duration(row))
+        first, last = (start - path.start) // width, (end - 1 - path.start) // width
+        for bucket in range(first, last + 1):
+            begin = path.start + bucket * width
+            busy[bucket] += share * (min(end, begin + width) - max(start, begin))
+    depth = peak = 0
+    for _, change in sorted(changes):
+        depth += change
+        peak = max(peak, depth)
+    buckets = [each / width for each in busy] if path.wall else []
+    return Parallelism(sum(busy) / max(1, path.wall), peak, buckets, len(workers - {""}), len(nodes - {""}))

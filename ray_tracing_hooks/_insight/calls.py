@@ -124,6 +124,10 @@ class Calls:
         """The call that makes a task, by the index of its id in the table; -1 where there is none."""
         return self._call_of_task[task] if task != NONE else -1
 
+    def is_generator(self, row: int) -> bool:
+        """Whether an execution is of a generator, whose items are there before it ends."""
+        return self.table.attribute(row, names.RAY_GENERATOR_ITEMS) is not None
+
     # --- objects --------------------------------------------------------------------------------------------------
 
     def producer(self, object_id: str) -> int:

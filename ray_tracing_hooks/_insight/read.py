@@ -84,6 +84,8 @@ class Quality:
     """Spans whose parent is not among the spans. This and what follows is counted for a table only."""
     circles: int = 0
     """Parents that would be their own ancestors. They count as missing."""
+    clocks: dict[str, int] = field(default_factory=dict)
+    """For machines whose clocks were found to be wrong, the nanoseconds that were added to all times of theirs."""
     last_line: int = 0
     """The number of the last line of a part of a file."""
     negative: int = 0

@@ -78,15 +78,7 @@ class Table:
         self.kind = bytearray(_taken(whole.kind, order))
         self.status = bytearray(_taken(whole.status, order))
         self.state = bytearray(_taken(whole.state, order))
-        self.objects, self.ready, self._kept = whole.objects, whole.ready, whole.kept
-        if not isinstance(order, range):
-            sparse = (self.objects, self.ready, self._kept)
-            self.objects, self.ready, self._kept = ({} for _ in sparse)
-            wanted = frozenset().union(*sparse)
-            row_of = {old: row for row, old in enumerate(order) if old in wanted}
-            self.objects = {row_of[old]: ids for old, ids in sparse[0].items() if old in row_of}
-            self.ready = {row_of[old]: ids for old, ids in sparse[1].items() if old in row_of}
-            self._kept = {row_of[old]: span for old, span in sparse[2].items() if old in row_of}
+        self._take_sparse(whole.objects, whole.ready, whole.kept, order)
         self.traces, self.names, self.scopes = list(whole.traces), list(whole.names), list(whole.scopes)
         self.ids = list(whole.ids)
         self.resources, self.sites = whole.resources, whole.sites
@@ -101,6 +93,52 @@ class Table:
         self._first_child: array[int] | None = None
         self._children: array[int] = array("q")
         self._last_known: dict[int, int] | None = None
+
+    def part(self, rows: Iterable[int], shifts: Sequence[int] | None = None) -> Table:
+        """A table of some of the rows. ``shifts`` are added to all times of a span, by the index of its resource.
+
+        Lists that rows index (``names``, ``traces``, ...), the quality and the files are shared. The parent of a span
+        whose parent is left out is -1.
+        """
+        found = Table.__new__(Table)
+        found.__dict__.update(self.__dict__)
+        found._cut(list(rows), shifts)  # noqa: SLF001
+        return found
+
+    def _cut(self, order: list[int], shifts: Sequence[int] | None) -> None:
+        if shifts is None:
+            order.sort()
+        else:
+            added = list(map(shifts.__getitem__, self.resource))
+            self.end = array("q", [end and end + shift for end, shift in zip(self.end, added, strict=True)])
+            self.start = array("q", [start + shift for start, shift in zip(self.start, added, strict=True)])
+            order.sort(key=self.start.__getitem__)
+        row_of = array("q", b"\xff" * 8 * (len(self) + 1))
+        for row, old in enumerate(order):
+            row_of[old] = row
+        # The last item stays -1: what stands for the parent of a span without one.
+        self.parent = array("q", [row_of[self.parent[old]] for old in order])
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            values = map(column.__getitem__, order)
+            setattr(self, name, bytearray(values) if isinstance(column, bytearray) else array(column.typecode, values))
+        self._take_sparse(self.objects, self.ready, self._kept, order)
+        self._first_child = self._last_known = None
+
+    def _take_sparse(
+        self,
+        objects: dict[int, tuple[str, ...]],
+        ready: dict[int, tuple[str, ...]],
+        kept: dict[int, Span],
+        order: Sequence[int],
+    ) -> None:
+        if not isinstance(order, range):
+            wanted = objects.keys() | ready.keys() | kept.keys()
+            row_of = {old: row for row, old in enumerate(order) if old in wanted}
+            objects = {row_of[old]: ids for old, ids in objects.items() if old in row_of}
+            ready = {row_of[old]: ids for old, ids in ready.items() if old in row_of}
+            kept = {row_of[old]: span for old, span in kept.items() if old in row_of}
+        self.objects, self.ready, self._kept = objects, ready, kept
 
     @classmethod
     def of(cls, spans: Iterable[Span], now_ns: int | None = None) -> Table:
@@ -337,6 +375,12 @@ def _segments(paths: Sequence[str], quality: reading.Quality, on_bytes: Callable
     for span in spans:
         columns.add_span(span, opening=not span.end_ns)
     return columns
+
+
+_COLUMNS = (
+    *("start", "end", "span_id", "trace", "name", "resource", "scope", "site", "task", "caller"),
+    *("submitted", "kind", "status", "state", "_line", "_place"),
+)
 
 
 def _taken(column: Sequence[int], order: Sequence[int]) -> Iterable[int]:

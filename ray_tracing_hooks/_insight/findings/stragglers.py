@@ -59,7 +59,7 @@ def _finding(
     longest = analysis.self_time[slow[0]]
     where = _in_common(analysis, rows, slow)
     text = (
-        f"{count(len(slow), 'call')} of {quoted(function.name)} took up to {duration(longest)}, "
+        f"{count(len(slow), 'call')} of {quoted(function.name)} took {'up to ' if len(slow) > 1 else ''}{duration(longest)}, "
         f"{longest / max(usual, 1):.1f} times the median of {duration(usual)} "
         f"({count(len(rows), 'call')}){where}, and the run waited for it {duration(excess)} longer"
     )

@@ -1,0 +1,79 @@
+"""Clocks of machines that differ: found by causality, corrected by the least, and said."""
+
+from __future__ import annotations
+
+import pytest
+from hand_made import MS, START, HandMade
+
+from ray_tracing_hooks._insight.clocks import correct
+
+
+def run(second: float, third: float = 0.0, *, waits: bool = True) -> HandMade:
+    """A task on each of two further machines, whose clocks are ahead by these milliseconds."""
+    made = HandMade()
+    driver = made.driver(0, 200)
+    outer = made.submit(driver, "f", 10)
+    frame = made.run(outer, 12, 100, node="n2", worker="w2", clock=second)
+    inner = made.submit(frame, "g", 20, node="n2", worker="w2", clock=second)
+    made.run(inner, 22, 50, node="n3", worker="w3", clock=third)
+    if waits:
+        made.get(frame, [inner], 21, 51, node="n2", worker="w2", clock=second)
+        made.get(driver, [outer], 11, 102)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "expected"),
+    [
+        (0, 0, {}),
+        (1, 1, {}),  # nothing contradicts it
+        (50, 50, {"host-n2": -48, "host-n3": -47}),  # seems to end after the get
+        (-50, -50, {"host-n2": 48, "host-n3": 46}),  # seems to begin before it was submitted
+        (0, -500, {"host-n3": 498}),
+        (0, 500, {"host-n3": -499}),
+    ],
+)
+def test_a_clock_is_moved_by_the_least_that_makes_it_right(
+    second: float, third: float, expected: dict[str, float]
+) -> None:
+    """Up or down, also through a second machine; the driver's clock is right."""
+    table = correct(run(second, third).table())
+    assert {machine: shift / MS for machine, shift in table.quality.clocks.items()} == expected
+    start_of = {table.name_of(row): (table.start[row] - START) / MS for row in range(len(table))}
+    assert start_of["job.py ray.driver"] == 0
+    assert start_of["f ray.remote"] <= start_of["f ray.remote_worker"]
+    assert start_of["g ray.remote"] <= start_of["g ray.remote_worker"]
+    assert list(table.start) == sorted(table.start)
+
+
+def test_a_corrected_span_is_corrected_as_a_whole() -> None:
+    """Start, end and events move together; parents stay parents."""
+    made = run(0, -500)
+    before = made.table()
+    table = correct(before)
+    old = next(span for span in made.spans if span.name == "g ray.remote_worker")
+    row = next(row for row in range(len(table)) if table.name_of(row) == old.name)
+    new = table.span(row)
+    assert (new.start_ns - old.start_ns, new.end_ns - old.end_ns) == (498 * MS, 498 * MS)
+    assert table.name_of(table.parent[row]) == "g ray.remote"
+    assert new.parent_id == old.parent_id
+
+
+def test_a_lost_end_stays_unknown() -> None:
+    """What did not end is not given an end by a shift."""
+    made = HandMade()
+    driver = made.driver(0, 200)
+    call = made.submit(driver, "f", 100)
+    made.run(call, 0, None, node="n2", state="lost")
+    table = correct(made.table())
+    assert table.quality.clocks == {"host-n2": 100 * MS}
+    assert min(table.end) == 0
+
+
+def test_contradictions_do_not_go_on_for_ever() -> None:
+    """Bounds that no shift can meet are given up."""
+    made = run(0)
+    other = made.submit(made.spans[0].span_id, "h", 150)
+    made.run(other, 0, 10_000, node="n2", worker="w2")
+    made.get(made.spans[0].span_id, [other], 151, 160)
+    assert correct(made.table()).quality.clocks

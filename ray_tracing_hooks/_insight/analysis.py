@@ -5,8 +5,11 @@ Everything is computed when it is first asked for, from the table alone. Times a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight import path as paths
 from ray_tracing_hooks._insight.actors import Actor, actors
 from ray_tracing_hooks._insight.calls import Calls
@@ -21,6 +24,38 @@ class Analysis:
 
     def __init__(self, table: Table) -> None:
         self.table = table
+
+    @cached_property
+    def name(self) -> str:
+        """The driver's program, or what else the run ends with."""
+        return self.calls.frame_name(self.path.root) if len(self.table) else ""
+
+    @cached_property
+    def session(self) -> str:
+        """The session of the cluster, empty where it is not recorded."""
+        found = (resource.get(names.RESOURCE_SESSION_NAME) for resource in self._resources())
+        return next((str(each) for each in found if each), "")
+
+    @cached_property
+    def job(self) -> str:
+        """Ray's id of the job, likewise."""
+        found = (site.get(names.RAY_JOB_ID) for site in self._sites())
+        return next((str(each) for each in found if each), "")
+
+    @cached_property
+    def unexecuted(self) -> int:
+        """Submissions that Ray took, and of which no execution is recorded."""
+        calls, table = self.calls, self.table
+        return sum(
+            execution < 0 and submission >= 0 and not table.failed(submission)
+            for submission, execution in zip(calls.submission, calls.execution, strict=True)
+        )
+
+    def _resources(self) -> Iterator[dict[str, Any]]:
+        return (self.table.resources[index] for index in dict.fromkeys(self.table.resource))
+
+    def _sites(self) -> Iterator[dict[str, Any]]:
+        return (self.table.sites[index] for index in dict.fromkeys(self.table.site))
 
     @cached_property
     def calls(self) -> Calls:

@@ -20,6 +20,8 @@ from ray_tracing_hooks._insight.findings import (
 )
 from ray_tracing_hooks._insight.findings.finding import Finding
 
+__all__ = ["Finding", "find"]
+
 _FINDERS = (
     failures.find,
     unfinished.find,

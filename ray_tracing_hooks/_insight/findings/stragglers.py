@@ -58,8 +58,9 @@ def _finding(
     slow = sorted(slow, key=lambda row: -analysis.self_time[row])
     longest = analysis.self_time[slow[0]]
     where = _in_common(analysis, rows, slow)
+    up_to = "up to " if len(slow) > 1 else ""
     text = (
-        f"{count(len(slow), 'call')} of {quoted(function.name)} took {'up to ' if len(slow) > 1 else ''}{duration(longest)}, "
+        f"{count(len(slow), 'call')} of {quoted(function.name)} took {up_to}{duration(longest)}, "
         f"{longest / max(usual, 1):.1f} times the median of {duration(usual)} "
         f"({count(len(rows), 'call')}){where}, and the run waited for it {duration(excess)} longer"
     )

@@ -1,0 +1,367 @@
+"""``ray-tracing-hooks summary``: where the time of a run went, on one screen."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+import click
+
+from ray_tracing_hooks._cli import source
+from ray_tracing_hooks._escape import safe
+from ray_tracing_hooks._insight import summary as summaries
+from ray_tracing_hooks._insight.against import SURE, Change, changes
+from ray_tracing_hooks._insight.analysis import Analysis
+from ray_tracing_hooks._insight.clocks import correct
+from ray_tracing_hooks._insight.findings import Finding, find
+from ray_tracing_hooks._insight.functions import percentile
+from ray_tracing_hooks._insight.path import (
+    ACTOR_QUEUE,
+    GET_TIME,
+    RETRYING,
+    RUN,
+    SCHEDULING,
+    SUBMIT,
+    UNEXPLAINED,
+    WORKER_QUEUE,
+)
+from ray_tracing_hooks._insight.runs import part_of, runs
+from ray_tracing_hooks._insight.table import RUNNING, Table
+from ray_tracing_hooks._insight.text import count, duration, percent, shortened
+
+
+@click.command()
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option("--trace", "trace_id", metavar="ID", help="The trace whose id begins so, instead of the newest run.")
+@click.option("--against", metavar="PATH", help="Compare with the newest run in this folder or file.")
+@click.option("--check", is_flag=True, help="Exit code 1 if there are findings, or if a function is surely slower.")
+@click.option("-v", "--verbose", is_flag=True, help="Evidence: ids of spans, the steps of the critical path.")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs, and more of it.")
+def summary(
+    paths: tuple[str, ...], trace_id: str | None, against: str | None, check: bool, verbose: bool, as_json: bool
+) -> None:
+    """Say where the time of a run went, and what is worth a look.
+
+    PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of a running node; by default the
+    folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. Of several runs it is the newest.
+
+    The critical path is what the end of the run waited for, back to its beginning. It is exact where waiting is
+    recorded: RAY_TRACING_RAY=task,actor,job,get,wait. Else it is assumed that a caller waits for what ended last.
+    """
+    if trace_id is not None and not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
+        raise click.BadParameter(f"{trace_id!r} is no trace id: expected up to 32 hex digits", param_hint="--trace")
+    analysis, number = _chosen(source.table(paths), trace_id)
+    before = _chosen(source.table([against]), None)[0] if against is not None else None
+    findings = find(analysis)
+    changed = changes(analysis, before) if before is not None else []
+    if as_json:
+        document = summaries.document(analysis, findings, runs=number, steps=verbose)
+        if before is not None:
+            document["against"] = summaries.changes(changed, before)
+        click.echo(json.dumps(document))
+    else:
+        _print(_lines(analysis, findings, number, verbose=verbose))
+        if before is not None:
+            _print(_against(analysis, before, changed))
+    if check and (findings or any(change.is_sure and change.cost > 0 for change in changed)):
+        raise click.exceptions.Exit(1)
+
+
+def _chosen(table: Table, trace_id: str | None) -> tuple[Analysis, int]:
+    """The run that is asked for, and how many there are."""
+    if trace_id is not None:
+        fits = [trace.startswith(trace_id.lower()) for trace in table.traces]
+        rows = [row for row, trace in enumerate(table.trace) if fits[trace]]
+        if not rows:
+            raise click.BadParameter(f"none of {count(len(table.traces), 'trace')} begins so", param_hint="--trace")
+        return Analysis(correct(table.part(rows))), 1
+    found = runs(table)
+    return Analysis(correct(part_of(table, found[0]))), len(found)
+
+
+def _print(given: Iterable[str]) -> None:
+    """Lines that may quote anything, cut at words where they are too long for a screen."""
+    encoding = sys.stdout.encoding or "ascii"
+    for line in given:
+        try:
+            line.encode(encoding)
+            text = safe(line)
+        except UnicodeEncodeError:
+            text = safe(line, ascii_only=True)
+        indent = " " * (len(text) - len(text.lstrip()) + 3)
+        if len(text) > _WIDTH:
+            together = re.sub(r"(\d) (%|us|ms|s)\b", "\\1\xa0\\2", text.replace(" %", "\xa0%"))
+            lines = textwrap.wrap(
+                together, _WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+            )
+            text = "\n".join(lines).replace("\xa0", " ")
+        click.echo(text)
+
+
+# --- Text ---------------------------------------------------------------------------------------------------------
+
+_SHOWN_FUNCTIONS = 8
+_SHOWN_ACTORS = 3
+_SHOWN_FINDINGS = 10
+_SHOWN_EVIDENCE = 5
+_NAME_WIDTH = 40
+_WIDTH = 110
+_BAR = 24
+
+_BAD = ("bad_lines", "dropped", "lost", "orphans", "circles", "clocks")
+"""What is wrong with the data in such a way that the rest has to be read with it in mind."""
+
+_KINDS = {
+    RUN: "code that ran, of the driver and of calls",
+    SUBMIT: "submitting calls, in .remote()",
+    GET_TIME: "fetching results that were there, in ray.get",
+    ACTOR_QUEUE: "waiting for an actor that was busy",
+    WORKER_QUEUE: "waiting for a worker that was busy",
+    SCHEDULING: "scheduling: leases, the start of workers, fetching arguments",
+    RETRYING: "between a failed attempt and the next one",
+    UNEXPLAINED: "unexplained: no span says what it was",
+}
+
+
+def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verbose: bool) -> Iterator[str]:
+    yield from _heading(analysis, number)
+    is_bad = any(getattr(analysis.table.quality, name) for name in _BAD)
+    if is_bad:
+        yield _quality(analysis)
+    yield from _findings(analysis, findings, verbose=verbose)
+    yield from _split(analysis)
+    yield from _path(analysis, verbose=verbose)
+    yield from _functions(analysis)
+    yield from _actors(analysis)
+    yield from _parallelism(analysis)
+    if not is_bad:
+        yield ""
+        yield _quality(analysis)
+
+
+def _heading(analysis: Analysis, number: int) -> Iterator[str]:
+    path, table = analysis.path, analysis.table
+    start = datetime.fromtimestamp(path.start / 1e9).astimezone()
+    went = "has run for" if RUNNING in table.state else "took"
+    seen = analysis.parallelism
+    yield (
+        f"{_name(analysis.name)} {went} {duration(path.wall)}   {start:%Y-%m-%d %H:%M:%S}   "
+        f"{count(len(analysis.calls), 'call')} of {count(len(analysis.functions), 'function')}, "
+        f"{count(seen.workers, 'worker')} on {count(seen.nodes, 'node')}, {count(len(table), 'span')}"
+    )
+    if number > 1:
+        yield f"It is the newest of {count(number, 'run')}; --trace ID shows another (ray-tracing-hooks tree has ids)."
+
+
+def _quality(analysis: Analysis) -> str:
+    found, path = analysis.table.quality, analysis.path
+    said = [f"{count(found.spans, 'span')} in {count(found.files, 'file')}"]
+    if found.bad_lines:
+        said.append(f"{count(found.bad_lines, 'bad line')} skipped (the first: {found.problems[0]})")
+    for number, one, many in (
+        (found.dropped, "span could not be recorded", "spans could not be recorded"),
+        (found.lost, "span cut off by the death of its process", "spans cut off by the death of their process"),
+        (found.running, "span still running", "spans still running"),
+        (found.orphans, "span without the parent it names", "spans without the parent they name"),
+        (found.circles, "circle of parents, cut", "circles of parents, cut"),
+        (found.negative, "span that ends before it begins", "spans that end before they begin"),
+        (analysis.unexecuted, "call without execution", "calls without execution"),
+        (found.duplicates, "duplicate", "duplicates"),
+    ):
+        if number:
+            said.append(count(number, one, many))
+    for machine, shift in found.clocks.items():
+        how = "ahead" if shift < 0 else "behind"
+        said.append(f"the clock of {_name(machine)} is {duration(abs(shift))} {how}, corrected")
+    if path.clamped:
+        said.append(f"{duration(path.clamped)} of causes after their effects")
+    said.append(
+        "waiting is recorded"
+        if analysis.calls.is_exact
+        else "waiting is not recorded, so the path is assumed (RAY_TRACING_RAY=task,actor,job,get,wait records it)"
+    )
+    return f"Data: {'; '.join(said)}."
+
+
+def _findings(analysis: Analysis, findings: Sequence[Finding], *, verbose: bool) -> Iterator[str]:
+    yield ""
+    yield "Findings" if findings else "Findings: none"
+    table = analysis.table
+    for place, finding in enumerate(findings[:_SHOWN_FINDINGS], 1):
+        cost = f" [at most {percent(finding.share)} of the run]" if finding.share else ""
+        yield f" {place}. {finding.text}{cost}"
+        if finding.advice:
+            yield f"    -> {finding.advice}"
+        if verbose:
+            rows = finding.rows[:_SHOWN_EVIDENCE]
+            more = f" and {count(len(finding.rows) - len(rows), 'other')}" if len(finding.rows) > len(rows) else ""
+            yield f"    {finding.kind}: spans {', '.join(map(table.span_id_of, rows))}{more}"
+    if len(findings) > _SHOWN_FINDINGS:
+        yield f"    and {count(len(findings) - _SHOWN_FINDINGS, 'other finding')}: --json has them"
+
+
+def _split(analysis: Analysis) -> Iterator[str]:
+    split = analysis.split
+    yield ""
+    yield f"Where the {duration(split.wall)} went: what the end of the run waited for"
+    for each in summaries.kinds(split):
+        if each["ns"]:
+            bar = "#" * round(each["share"] * _BAR)
+            yield f" {percent(each['share']):>6} {duration(each['ns']):>8}  {bar:<{_BAR}} {_KINDS[each['kind']]}"
+
+
+def _path(analysis: Analysis, *, verbose: bool) -> Iterator[str]:
+    path = analysis.path
+    if not path.functions:
+        return
+    yield ""
+    marks = "" if path.is_exact else ", assumed in part"
+    if path.is_estimated:
+        marks += ", with ends that are estimated"
+    yield f"Critical path ({percent(path.coverage)} explained{marks})"
+    yield "If the code of a function took no time, the run would be shorter by at most"
+    for name, time in path.functions.most_common(5):
+        yield f" {percent(time / path.wall):>6} {duration(time):>8}  {_name(name)}"
+    others = path.wall - sum(path.functions.values())
+    yield f" {percent(others / path.wall):>6} {duration(others):>8}  (no code: scheduling and the like)"
+    if verbose:
+        yield from _steps(analysis)
+
+
+def _steps(analysis: Analysis) -> Iterator[str]:
+    table, calls, path = analysis.table, analysis.calls, analysis.path
+    yield "   AT        TOOK      WHAT"
+    for step in path.steps:
+        name = _name(calls.frame_name(step.row)) if step.row >= 0 else ""
+        because = f"after {step.edge}" if step.edge not in ("code", "nothing") else ""
+        shown = f"  {table.span_id_of(step.source)}" if because and 0 <= step.source < len(table) else ""
+        assumed = " (assumed)" if step.is_assumed else ""
+        at = duration(step.start - path.start)
+        yield f"   {at:<9} {duration(step.end - step.start):<9} {step.kind:<12} {name}  {because}{shown}{assumed}".rstrip()
+
+
+def _functions(analysis: Analysis) -> Iterator[str]:
+    rows = [
+        (
+            _name(each.name),
+            f"{each.calls:,}",
+            duration(each.self_time),
+            *(duration(percentile(each.self_times, share)) if each.self_times else "" for share in (0.5, 0.95, 1.0)),
+            duration(percentile(each.queued, 0.5)) if each.queued else "",
+            f"{each.failed:,}" if each.failed else "",
+        )
+        for each in analysis.functions[:_SHOWN_FUNCTIONS]
+    ]
+    if not rows:
+        return
+    yield ""
+    yield "Functions by self time: their own code, without waiting in ray.get"
+    yield from _table(("FUNCTION", "CALLS", "SELF TIME", "MEDIAN", "P95", "MAX", "QUEUED", "FAILED"), rows)
+    if more := len(analysis.functions) - len(rows):
+        yield f" and {count(more, 'other function')}"
+
+
+def _actors(analysis: Analysis) -> Iterator[str]:
+    rows = [
+        (
+            _name(each.name),
+            f"{len(each.executions):,}",
+            duration(each.self_time),
+            percent(each.busy_share),
+            duration(percentile(each.queued, 0.5)) if each.queued else "",
+            f"{each.deepest:,}",
+        )
+        for each in analysis.actors[:_SHOWN_ACTORS]
+    ]
+    if not rows:
+        return
+    yield ""
+    yield "Actors by self time: how busy each was while it was in use, and the calls that waited for it"
+    yield from _table(("ACTOR", "CALLS", "SELF TIME", "BUSY", "QUEUED", "LONGEST QUEUE"), rows)
+    if more := len(analysis.actors) - len(rows):
+        yield f" and {count(more, 'other actor')}"
+
+
+def _parallelism(analysis: Analysis) -> Iterator[str]:
+    seen = analysis.parallelism
+    most = max(seen.buckets, default=0)
+    if not most:
+        return
+    top = len(_HEIGHTS) - 1
+    drawn = "".join(_HEIGHTS[min(top, math.ceil(each / most * top))] for each in seen.buckets)
+    yield ""
+    yield f"Calls at once: {seen.average:.2f} on average, {seen.peak:,} at most; over time, up to {most:.1f}:"
+    yield f" |{drawn}|"
+
+
+_HEIGHTS = " .:-=+*#"
+
+
+def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> Iterator[str]:
+    wall, old = analysis.path.wall, before.path.wall
+    start = datetime.fromtimestamp(before.path.start / 1e9).astimezone()
+    surely = sum(change.is_sure for change in found)
+    yield ""
+    yield (
+        f"Against {_name(before.name)} of {start:%Y-%m-%d %H:%M:%S}: the run took {duration(wall)}, before "
+        f"{duration(old)} ({_ratio(wall, old)}). One run each says nothing of chance."
+    )
+    yield (
+        f" {count(surely, 'function')} of {len(found):,} surely changed (p < {SURE:g}: Mann and Whitney's test of self "
+        f"times, corrected by Holm)"
+    )
+    shown = [each for each in found if each.is_sure] + [each for each in found if not each.is_sure]
+    rows = [
+        (
+            _name(change.function),
+            _verdict(change),
+            duration(change.median_before) if change.calls_before else "",
+            duration(change.median) if change.calls else "",
+            _ratio(change.median, change.median_before) if change.calls and change.calls_before else "",
+            f"{change.calls_before:,} / {change.calls:,}",
+            "too few calls" if change.probability is None else f"p {_probability(change.probability)}",
+        )
+        for change in shown[:_SHOWN_FUNCTIONS]
+    ]
+    yield from _table(("FUNCTION", "", "BEFORE", "NOW", "TIMES", "CALLS", "SURE"), rows)
+
+
+def _verdict(change: Change) -> str:
+    if not change.calls_before:
+        return "new"
+    if not change.calls:
+        return "gone"
+    if not change.is_sure:
+        return "cannot be told" if change.probability is None else "no change seen"
+    return (
+        "slower"
+        if change.median > change.median_before
+        else "faster"
+        if change.median < change.median_before
+        else "other"
+    )
+
+
+def _probability(probability: float) -> str:
+    return "< 0.001" if probability < 0.001 else f"= {probability:.3f}"
+
+
+def _ratio(now: int, before: int) -> str:
+    return f"x{now / before:.2f}" if before else ""
+
+
+def _name(name: str) -> str:
+    return shortened(name.removeprefix("__main__."), _NAME_WIDTH)
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows with aligned columns, the first to the left."""
+    widths = [max(len(title), *(len(row[column]) for row in rows)) for column, title in enumerate(titles)]
+    for row in (titles, *rows):
+        first, *others = zip(row, widths, strict=True)
+        yield f" {first[0]:<{first[1]}}  {'  '.join(f'{cell:>{width}}' for cell, width in others)}".rstrip()

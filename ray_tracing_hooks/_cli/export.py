@@ -18,7 +18,7 @@ from ray_tracing_hooks._cli.text import SafeError, count, duration, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.exports import FORMATS, writer
 from ray_tracing_hooks._insight.exports.source import Source
-from ray_tracing_hooks._insight.read import Quality
+from ray_tracing_hooks._insight.read import Quality, collector_paused
 
 _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.items())
 
@@ -72,7 +72,7 @@ def export(
             on_spans=on_spans,
         )
         try:
-            with _opened(output, force=force) as out:
+            with collector_paused(), _opened(output, force=force) as out:
                 told = write(from_files, out)
                 if not exported.spans:
                     raise SafeError(source.no_spans(paths, exported.quality))

@@ -83,6 +83,17 @@ def lanes(table: Table, places: Places, ends: array[int] | None = None) -> Lanes
     return _ordered(of, depth, found, overflows)
 
 
+def by_lane(table: Table, ends: array[int], found: Lanes) -> list[list[int]]:
+    """The rows of each lane, outer spans before what is in them.
+
+    What was recorded together is together here: spans are read from their files quicker so than by time.
+    """
+    rows: list[list[int]] = [[] for _ in found.lanes]
+    for row in outer_first(table, ends):
+        rows[found.of[row]].append(row)
+    return rows
+
+
 def ends_of(table: Table) -> array[int]:
     """When each span ended, or until when it is shown: never before its start."""
     now = table.end_or_now

@@ -13,11 +13,11 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, BinaryIO
 
 from ray_tracing_hooks._insight.exports.scene import Scene, lane_label, scene, title, told_of
 from ray_tracing_hooks._insight.exports.source import Source, as_json, encoded
-from ray_tracing_hooks._insight.lanes import outer_first
 from ray_tracing_hooks._insight.model import KIND_NAMES
 
 _MANY = 1000
@@ -59,7 +59,7 @@ def _events(drawn: Scene, source: Source) -> Iterator[str]:
     yield from _tracks(drawn)
     table, start, ends, origin = drawn.table, drawn.table.start, drawn.ends, drawn.origin_ns
     first_tid = _first_tid(drawn)
-    for done, row in enumerate(outer_first(table, ends), 1):
+    for done, row in enumerate(chain.from_iterable(drawn.by_lane()), 1):
         span = table.span(row)
         where = f'"pid":{drawn.node_of(row) + 1},"tid":{drawn.lanes.of[row] + first_tid}'
         begin = start[row] - origin

@@ -106,11 +106,12 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
     with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
         for first in range(0, len(table), _ROWS):
             rows = range(first, min(first + _ROWS, len(table)))
-            values: list[list[Any]] = [[] for _ in COLUMNS]
-            for row in rows:
+            values: list[list[Any]] = [[None] * len(rows) for _ in COLUMNS]
+            # What was recorded together is read together.
+            for row in sorted(rows, key=table.resource.__getitem__):
                 described = _Row(table.span(row), table.end_or_now(row), where.place(row), source)
                 for column, into in zip(COLUMNS, values, strict=True):
-                    into.append(_stored(column, column.value(described)))
+                    into[row - first] = _stored(column, column.value(described))
             arrays = [pyarrow.array(column, field.type) for column, field in zip(values, schema, strict=True)]
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
             source.on_spans(len(rows))

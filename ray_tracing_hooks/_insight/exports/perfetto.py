@@ -15,7 +15,6 @@ from ray_tracing_hooks._formats.wire import field, utf8, varint
 from ray_tracing_hooks._insight.exports.chrome import notes
 from ray_tracing_hooks._insight.exports.scene import Scene, lane_label, scene, title, told_of
 from ray_tracing_hooks._insight.exports.source import Source, as_json
-from ray_tracing_hooks._insight.lanes import outer_first
 from ray_tracing_hooks._insight.model import KIND_NAMES
 
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
@@ -69,6 +68,8 @@ class _Writer:
         self._keys = _Strings(b"\x1a")
         self._values = _Strings(b"\xea\x01")
         self._seen: set[str] = set()
+        self._written: dict[tuple[str, str], bytes] = {}
+        """Keys and values that are written by their numbers."""
         # Uuids of tracks: nodes from 1, then lanes, then two counters a node, then the tracks of queued calls.
         self._first_lane = len(drawn.nodes) + 1
         self._first_counter = self._first_lane + len(drawn.lanes.lanes)
@@ -126,17 +127,14 @@ class _Writer:
         self._packet(_int(0x40, min(time_ns, _MOST_NS)) + _FURTHER + strings + event)
 
     def _spans(self) -> None:
-        drawn, table = self._drawn, self._drawn.table
+        drawn = self._drawn
         outgoing: dict[int, list[int]] = {}
         for arrow in (*drawn.calls.values(), *drawn.wakes.values()):
             outgoing.setdefault(arrow.source, []).append(arrow.number)
-        by_lane: list[list[int]] = [[] for _ in drawn.lanes.lanes]
-        for row in outer_first(table, drawn.ends):
-            by_lane[drawn.lanes.of[row]].append(row)
         done = 0
         # Lane by lane: what has one time is taken in the order of the file, and where one span ends as the next begins
         # the end must come first.
-        for track, rows in enumerate(by_lane, self._first_lane):
+        for track, rows in enumerate(drawn.by_lane(), self._first_lane):
             open_rows: list[int] = []
             for row in rows:
                 while len(open_rows) > drawn.lanes.depth[row]:
@@ -178,9 +176,16 @@ class _Writer:
         self._event(_END, drawn.ends[row], track)
 
     def _annotations(self, told: Mapping[str, Any], new: list[bytes]) -> list[bytes]:
-        return [
-            field(0x22, b"\x08" + self._keys.number(key, new) + self._value(value, new)) for key, value in told.items()
-        ]
+        return [self._annotation(key, value, new) for key, value in told.items()]
+
+    def _annotation(self, key: str, value: Any, new: list[bytes]) -> bytes:
+        # Only of text: 1, 1.0 and True are one key of a dictionary.
+        text = (key, value) if isinstance(value, str) and value in self._seen else None
+        if text is None or (written := self._written.get(text)) is None:
+            written = field(0x22, b"\x08" + self._keys.number(key, new) + self._value(value, new))
+            if text is not None and len(self._written) < _MOST_VALUES:
+                self._written[text] = written
+        return written
 
     def _value(self, value: Any, new: list[bytes]) -> bytes:
         if isinstance(value, bool):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._insight.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.exports.source import Source
-from ray_tracing_hooks._insight.lanes import Lanes, ends_of, lanes
+from ray_tracing_hooks._insight.lanes import Lanes, by_lane, ends_of, lanes
 from ray_tracing_hooks._insight.model import CONSUMER, Span
 from ray_tracing_hooks._insight.outline import call_name
 from ray_tracing_hooks._insight.places import Place, Places, places
@@ -75,6 +75,10 @@ class Scene:
     def wake_ns(self, row: int) -> int:
         """When the slice begins at the end of a wait to which the arrow points: after all else in it."""
         return max(self.ends[row] - WAKE_NS, self._ends_inside.get(row, self.table.start[row]))
+
+    def by_lane(self) -> list[list[int]]:
+        """The rows of each lane, outer spans before what is in them."""
+        return by_lane(self.table, self.ends, self.lanes)
 
     def queues(self) -> Iterator[tuple[int, int, int]]:
         """Of each call that waited: the row of its first execution, and from when until when it did."""

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from ray_tracing_hooks import __version__
 from ray_tracing_hooks._insight.exports.scene import lane_label, title
 from ray_tracing_hooks._insight.exports.source import Source, as_json, encoded
-from ray_tracing_hooks._insight.lanes import ends_of, lanes, outer_first
+from ray_tracing_hooks._insight.lanes import by_lane, ends_of, lanes
 from ray_tracing_hooks._insight.places import places
 from ray_tracing_hooks._insight.table import Table
 
@@ -55,10 +55,7 @@ def _lanes(source: Source, table: Table, ends: array[int], frame_of: array[int])
     found = lanes(table, where, ends)
     origin = table.start[0] if len(table) else 0
     last = max(ends, default=origin) - origin
-    by_lane: list[list[int]] = [[] for _ in found.lanes]
-    for row in outer_first(table, ends):
-        by_lane[found.of[row]].append(row)
-    for lane, rows in zip(found.lanes, by_lane, strict=True):
+    for lane, rows in zip(found.lanes, by_lane(table, ends, found), strict=True):
         place = where.places[lane.place]
         name = as_json(f"{lane_label(place, lane.number)} on {place.node_label}")
         yield f',\n{{"type":"evented","name":{name},"unit":"nanoseconds","startValue":0,"endValue":{last},"events":['

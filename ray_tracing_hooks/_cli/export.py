@@ -37,7 +37,9 @@ _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.it
 )
 @click.option("--force", is_flag=True, help="Write over a file that exists.")
 @click.option("--no-attributes", is_flag=True, help="Only names, ids, times and outcomes.")
-@click.option("--redact", metavar="KEY", multiple=True, help="Do not show the value of this attribute.")
+@click.option(
+    "--redact", metavar="PATTERN", multiple=True, help="Do not show attributes whose key fits, such as *.password."
+)
 def export(
     paths: tuple[str, ...],
     format_name: str,
@@ -66,7 +68,7 @@ def export(
         from_files = Source(
             files,
             attributes=not no_attributes,
-            redacted=frozenset(redact),
+            redacted=[pattern.lower() for pattern in redact],
             on_bytes=on_bytes,
             on_read=exported.read,
             on_spans=on_spans,

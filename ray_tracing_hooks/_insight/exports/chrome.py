@@ -16,16 +16,18 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, BinaryIO
 
+from ray_tracing_hooks._insight.clocks import correct
 from ray_tracing_hooks._insight.exports.scene import Scene, lane_label, scene, title, told_of
 from ray_tracing_hooks._insight.exports.source import Source, as_json, encoded
 from ray_tracing_hooks._insight.model import KIND_NAMES
+from ray_tracing_hooks._insight.table import Table
 
 _MANY = 1000
 
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
     """Write all spans; returns what a user should know."""
-    drawn = scene(source.table)
+    drawn = scene(correct(source.table))
     head = {"start_unix_nano": str(drawn.origin_ns), "resources": [source.shown(r) for r in drawn.table.resources]}
     out.write(encoded(f'{{"displayTimeUnit":"ns","otherData":{as_json(head)},"traceEvents":['))
     separator = "\n"
@@ -52,7 +54,16 @@ def notes(drawn: Scene) -> list[str]:
         told.append(
             f"{drawn.behind:,} arrows are left out: by the clocks of their nodes the effect was before the cause"
         )
-    return told
+    return told + clocks(drawn.table)
+
+
+def clocks(table: Table) -> list[str]:
+    """What was done to the clocks of machines."""
+    return [
+        f"the clock of {machine} was set {'forward' if shift > 0 else 'back'} by {abs(shift) / 1e6:.3f} ms, "
+        "since effects seemed to come before their causes"
+        for machine, shift in table.quality.clocks.items()
+    ]
 
 
 def _events(drawn: Scene, source: Source) -> Iterator[str]:

@@ -191,7 +191,7 @@ def _redact_attributes(holder: dict[str, Any], source: Source, keep: str = "") -
         holder["attributes"] = [each for each in attributes if each.get("key") == keep]
     else:
         holder["attributes"] = [
-            {"key": each["key"], "value": {"stringValue": REDACTED}} if each.get("key") in source.redacted else each
+            {"key": each["key"], "value": {"stringValue": REDACTED}} if source.hides(each.get("key") or "") else each
             for each in attributes
         ]
 

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from typing import Any, BinaryIO
 
 from ray_tracing_hooks._formats.wire import field, utf8, varint
+from ray_tracing_hooks._insight.clocks import correct
 from ray_tracing_hooks._insight.exports.chrome import notes
 from ray_tracing_hooks._insight.exports.scene import Scene, lane_label, scene, title, told_of
 from ray_tracing_hooks._insight.exports.source import Source, as_json
@@ -35,7 +36,7 @@ _EXPLICIT_ORDER = b"\x58\x03"
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
     """Write all spans; returns what a user should know."""
-    drawn = scene(source.table)
+    drawn = scene(correct(source.table))
     _Writer(drawn, source, out).write()
     return notes(drawn)
 

@@ -125,7 +125,7 @@ def _arrows(calls: Calls, ends: array[int]) -> tuple[dict[int, Arrow], dict[int,
     found: tuple[dict[int, Arrow], dict[int, Arrow]] = ({}, {})
     number = behind = 0
     for sort, (source, target) in _edges(calls, ends):
-        if start[source] < (start[target] if sort == _CALL else max(start[target], ends[target] - WAKE_NS)):
+        if start[source] <= (start[target] if sort == _CALL else max(start[target], ends[target] - WAKE_NS)):
             number += 1
             found[sort][target] = Arrow(number, source, target)
         else:

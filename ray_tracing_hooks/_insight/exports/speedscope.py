@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from ray_tracing_hooks import __version__
+from ray_tracing_hooks._insight.clocks import correct
+from ray_tracing_hooks._insight.exports.chrome import clocks
 from ray_tracing_hooks._insight.exports.scene import lane_label, title
 from ray_tracing_hooks._insight.exports.source import Source, as_json, encoded
 from ray_tracing_hooks._insight.lanes import by_lane, ends_of, lanes
@@ -26,7 +28,7 @@ _MANY = 1000
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
     """Write all spans; returns what a user should know."""
-    table = source.table
+    table = correct(source.table)
     frames: dict[str, int] = {}
     frame_of = array("L", [frames.setdefault(title(table, row), len(frames)) for row in range(len(table))])
     head = {
@@ -47,7 +49,7 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
         told.append(
             f"{cut:,} spans lie deeper than {_DEEPEST} levels: in the merged profile their time is at that level"
         )
-    return told
+    return told + clocks(table)
 
 
 def _lanes(source: Source, table: Table, ends: array[int], frame_of: array[int]) -> Iterator[str]:

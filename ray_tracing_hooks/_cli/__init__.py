@@ -10,6 +10,7 @@ from ray_tracing_hooks._cli.export import export
 from ray_tracing_hooks._cli.replay import replay
 from ray_tracing_hooks._cli.summary import summary
 from ray_tracing_hooks._cli.tree import tree
+from ray_tracing_hooks._cli.view import view
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,5 +19,5 @@ def main() -> None:
     """Tracing of Ray programs: look at what was recorded, send it on, see how it is set up."""
 
 
-for command in (tree, summary, export, replay, config):
+for command in (tree, summary, view, export, replay, config):
     main.add_command(command)

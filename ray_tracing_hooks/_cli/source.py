@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -10,8 +11,12 @@ import click
 
 from ray_tracing_hooks._cli.text import SafeError, warn
 from ray_tracing_hooks._insight import read as reading
+from ray_tracing_hooks._insight.analysis import Analysis
+from ray_tracing_hooks._insight.clocks import correct
 from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.runs import part_of, runs
 from ray_tracing_hooks._insight.table import Table, load
+from ray_tracing_hooks._insight.text import count
 from ray_tracing_hooks._settings import load as load_settings
 
 _Read = TypeVar("_Read")
@@ -44,6 +49,23 @@ def table(paths: Sequence[str]) -> Table:
     if not len(read):
         raise SafeError(no_spans(paths, read.quality))
     return read
+
+
+def chosen(table: Table, trace_id: str | None) -> tuple[Analysis, int]:
+    """The newest run, or the trace whose id begins so, with clocks set right; and how many runs there are.
+
+    Ends the command with exit code 2 where there is no such trace.
+    """
+    if trace_id is None:
+        found = runs(table)
+        return Analysis(correct(part_of(table, found[0]))), len(found)
+    if not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
+        raise click.BadParameter(f"{trace_id!r} is no trace id: expected up to 32 hex digits", param_hint="--trace")
+    fits = [trace.startswith(trace_id.lower()) for trace in table.traces]
+    rows = [row for row, trace in enumerate(table.trace) if fits[trace]]
+    if not rows:
+        raise click.BadParameter(f"none of {count(len(table.traces), 'trace')} begins so", param_hint="--trace")
+    return Analysis(correct(table.part(rows))), 1
 
 
 def files(paths: Sequence[str]) -> list[str]:

@@ -17,21 +17,10 @@ from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight import summary as summaries
 from ray_tracing_hooks._insight.against import SURE, Change, changes
 from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.clocks import correct
 from ray_tracing_hooks._insight.findings import Finding, find
 from ray_tracing_hooks._insight.functions import percentile
-from ray_tracing_hooks._insight.path import (
-    ACTOR_QUEUE,
-    GET_TIME,
-    RETRYING,
-    RUN,
-    SCHEDULING,
-    SUBMIT,
-    UNEXPLAINED,
-    WORKER_QUEUE,
-)
-from ray_tracing_hooks._insight.runs import part_of, runs
-from ray_tracing_hooks._insight.table import RUNNING, Table
+from ray_tracing_hooks._insight.path import MEANINGS
+from ray_tracing_hooks._insight.table import RUNNING
 from ray_tracing_hooks._insight.text import count, duration, percent, shortened
 
 
@@ -53,10 +42,8 @@ def summary(
     The critical path is what the end of the run waited for, back to its beginning. It is exact where waiting is
     recorded: RAY_TRACING_RAY=task,actor,job,get,wait. Else it is assumed that a caller waits for what ended last.
     """
-    if trace_id is not None and not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
-        raise click.BadParameter(f"{trace_id!r} is no trace id: expected up to 32 hex digits", param_hint="--trace")
-    analysis, number = _chosen(source.table(paths), trace_id)
-    before = _chosen(source.table([against]), None)[0] if against is not None else None
+    analysis, number = source.chosen(source.table(paths), trace_id)
+    before = source.chosen(source.table([against]), None)[0] if against is not None else None
     findings = find(analysis)
     changed = changes(analysis, before) if before is not None else []
     if as_json:
@@ -70,18 +57,6 @@ def summary(
             _print(_against(analysis, before, changed))
     if check and (findings or any(change.is_sure and change.cost > 0 for change in changed)):
         raise click.exceptions.Exit(1)
-
-
-def _chosen(table: Table, trace_id: str | None) -> tuple[Analysis, int]:
-    """The run that is asked for, and how many there are."""
-    if trace_id is not None:
-        fits = [trace.startswith(trace_id.lower()) for trace in table.traces]
-        rows = [row for row, trace in enumerate(table.trace) if fits[trace]]
-        if not rows:
-            raise click.BadParameter(f"none of {count(len(table.traces), 'trace')} begins so", param_hint="--trace")
-        return Analysis(correct(table.part(rows))), 1
-    found = runs(table)
-    return Analysis(correct(part_of(table, found[0]))), len(found)
 
 
 def _print(given: Iterable[str]) -> None:
@@ -115,17 +90,6 @@ _BAR = 24
 
 _BAD = ("bad_lines", "dropped", "lost", "orphans", "circles", "clocks")
 """What is wrong with the data in such a way that the rest has to be read with it in mind."""
-
-_KINDS = {
-    RUN: "code that ran, of the driver and of calls",
-    SUBMIT: "submitting calls, in .remote()",
-    GET_TIME: "fetching results that were there, in ray.get",
-    ACTOR_QUEUE: "waiting for an actor that was busy",
-    WORKER_QUEUE: "waiting for a worker that was busy",
-    SCHEDULING: "scheduling: leases, the start of workers, fetching arguments",
-    RETRYING: "between a failed attempt and the next one",
-    UNEXPLAINED: "unexplained: no span says what it was",
-}
 
 
 def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verbose: bool) -> Iterator[str]:
@@ -212,7 +176,7 @@ def _split(analysis: Analysis) -> Iterator[str]:
     for each in summaries.kinds(split):
         if each["ns"]:
             bar = "#" * round(each["share"] * _BAR)
-            yield f" {percent(each['share']):>6} {duration(each['ns']):>8}  {bar:<{_BAR}} {_KINDS[each['kind']]}"
+            yield f" {percent(each['share']):>6} {duration(each['ns']):>8}  {bar:<{_BAR}} {MEANINGS[each['kind']]}"
 
 
 def _path(analysis: Analysis, *, verbose: bool) -> Iterator[str]:

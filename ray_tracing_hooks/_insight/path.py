@@ -44,6 +44,18 @@ UNEXPLAINED = "unexplained"
 
 KINDS = (RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, SCHEDULING, RETRYING, UNEXPLAINED)
 
+MEANINGS = {
+    RUN: "code that ran, of the driver and of calls",
+    SUBMIT: "submitting calls, in .remote()",
+    GET_TIME: "fetching results that were there, in ray.get",
+    ACTOR_QUEUE: "waiting for an actor that was busy",
+    WORKER_QUEUE: "waiting for a worker that was busy",
+    SCHEDULING: "scheduling: leases, the start of workers, fetching arguments",
+    RETRYING: "between a failed attempt and the next one",
+    UNEXPLAINED: "unexplained: no span says what it was",
+}
+"""What is said of each to people."""
+
 BY_SUBMISSION, BY_ARGUMENT, BY_CREATION, BY_ACTOR, BY_WORKER = "submission", "argument", "creation", "actor", "worker"
 BY_RETRY, BY_GET, BY_ITEM, BY_CODE, BY_NOTHING = "retry", "get", "generator item", "code", "nothing"
 """Edges: why a step could not begin before what stands before it. ``code``: one thing after the other in one place;

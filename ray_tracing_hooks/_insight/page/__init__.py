@@ -1,0 +1,95 @@
+"""The report as one HTML file that needs nothing else: no server, no network, no other file.
+
+Data stand in it as base64 in elements that are no scripts, so nothing that a span says can become part of the page. The
+page may run the one script that it was made with, by its hash, and may not connect to anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from collections.abc import Callable
+from importlib.resources import files
+from string import Template
+from typing import BinaryIO
+
+from ray_tracing_hooks._escape import safe
+from ray_tracing_hooks._insight.analysis import Analysis
+from ray_tracing_hooks._insight.page import details, pack
+from ray_tracing_hooks._insight.page.content import content
+from ray_tracing_hooks._insight.page.details import Redaction
+
+__all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "write"]
+
+MOST_SPANS = 1_000_000
+"""More spans make a page that browsers take long to load."""
+
+MOST_DETAILS = 200_000
+"""Of so many spans the page holds the attributes; of more those of a sample."""
+
+_SCRIPTS = (
+    *("codec", "text", "store", "colours", "timeline", "flame", "logical", "physical", "stack", "spans"),
+    *("search", "details", "findings", "main"),
+)
+"""In the order in which they use each other."""
+
+
+def write(
+    file: BinaryIO,
+    analysis: Analysis,
+    *,
+    source: str,
+    redaction: Redaction | None = None,
+    most_spans: int = MOST_SPANS,
+    most_details: int = MOST_DETAILS,
+    on_spans: Callable[[int], None] = lambda _count: None,
+) -> int:
+    """Write the page of a run, and return how many of its spans it shows.
+
+    ``source`` is where the spans were found, for the title. ``on_spans`` is called with the number of spans whose
+    attributes were written since its last call.
+    """
+    redaction = redaction or Redaction()
+    table = analysis.table
+    made = content(analysis, source, most_spans, redaction)
+    held = made.rows if len(made.rows) <= most_details else made.rows[:: -(-len(made.rows) // most_details)]
+    if len(held) < len(made.rows):
+        position = {row: number for number, row in enumerate(held, 1)}
+        made.columns["detail"] = [position.get(row, 0) for row in made.rows]
+        made.meta["details_note"] = (
+            f"The file holds the attributes of {len(held):,} of its {len(made.rows):,} spans, and not of this one."
+        )
+    before, after = _page(source).split("$details")
+    head, rest = before.split("$meta")
+    between, tail = rest.split("$columns")
+    columns = pack.text(pack.packed(made.columns))
+    file.writelines((head.encode(), pack.json_text(made.meta), between.encode(), columns, tail.encode()))
+    chunks = details.chunks(table, held, details.Links(table, made.rows).row, redaction, on_spans)
+    file.writelines(b"\n" + chunk if number else chunk for number, chunk in enumerate(chunks))
+    file.write(after.encode())
+    return len(made.rows)
+
+
+def _page(source: str) -> str:
+    """The page but for its data."""
+    script = "(() => {\n" + "\n".join(['"use strict";', *(_read(f"{name}.js") for name in _SCRIPTS)]) + "\n})();\n"
+    style = _read("page.css")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return Template(_read("page.html")).safe_substitute(
+        policy=html.escape(policy, quote=True),
+        title=html.escape(f"{safe(source)} - ray-tracing-hooks", quote=True),
+        style=style,
+        script=script,
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")

@@ -205,8 +205,8 @@ def _steps(analysis: Analysis) -> Iterator[str]:
         because = f"after {step.edge}" if step.edge not in ("code", "nothing") else ""
         shown = f"  {table.span_id_of(step.source)}" if because and 0 <= step.source < len(table) else ""
         assumed = " (assumed)" if step.is_assumed else ""
-        at = duration(step.start - path.start)
-        yield f"   {at:<9} {duration(step.end - step.start):<9} {step.kind:<12} {name}  {because}{shown}{assumed}".rstrip()
+        at, took = duration(step.start - path.start), duration(step.end - step.start)
+        yield f"   {at:<9} {took:<9} {step.kind:<12} {name}  {because}{shown}{assumed}".rstrip()
 
 
 def _functions(analysis: Analysis) -> Iterator[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.model import Span, State
 
@@ -62,6 +61,13 @@ OBJECT_KEYS = frozenset({names.RAY_ARGUMENT_IDS, names.RAY_OBJECT_IDS})
 _MOST_TIME = (1 << 63) - 1
 
 
+COLUMNS = (
+    *("start", "end", "span_id", "parent_id", "trace", "name", "resource", "scope", "site", "task", "caller"),
+    *("line", "place", "submitted", "kind", "status", "state"),
+)
+"""The names of all columns."""
+
+
 class Part(NamedTuple):
     """Some bytes of a file. An ``end`` of 0 means all of it, which a packed file and a segment are read as."""
 
@@ -110,6 +116,10 @@ class Columns:
         self.resources: list[dict[str, Any]] = []
         self.sites: list[dict[str, Any]] = []
         self.quality = reading.Quality()
+        self.resource_of_text: dict[str, int] = {}
+        self.scope_of_text: dict[str, int] = {}
+        self.site_of_text: dict[tuple[str, str | None, str | None], tuple[int, int, int, int]] = {}
+        """What :mod:`~ray_tracing_hooks._insight.own_lines` has seen before."""
         self._resource_index: dict[str, int] = {}
         self._site_index: dict[tuple[Any, ...], int] = {}
 
@@ -174,6 +184,27 @@ class Columns:
         if opening:
             self.openings.add(row)
 
+    def site_of(self, attributes: dict[str, Any]) -> int:
+        """Where those attributes are that many spans share."""
+        site: list[Any] = []
+        for key, value in attributes.items():
+            if key in SITE_KEYS:
+                site += (key, _hashable(value))
+        return self.site_index(tuple(site))
+
+    def extend(self, values: Iterable[Sequence[int]]) -> None:
+        """Add spans that are columns already, in the order of :data:`COLUMNS`."""
+        for name, column in zip(COLUMNS, values, strict=True):
+            getattr(self, name).extend(column)
+
+    def truncate(self, rows: int) -> None:
+        """Forget all spans but the first ``rows``."""
+        for name in COLUMNS:
+            del getattr(self, name)[rows:]
+        for sparse in (self.objects, self.ready):
+            for row in [row for row in sparse if row >= rows]:
+                del sparse[row]
+
     def _attributes(self, attributes: dict[str, Any]) -> None:
         """The columns that attributes make, for the span that is added next."""
         site: list[Any] = []
@@ -221,52 +252,6 @@ class Columns:
         return len(self.start)
 
 
-def read_part(part: Part) -> Columns:
-    """The spans of lines that begin in a part of a file of OTLP-JSON. Raises as reading a file does."""
-    columns = Columns()
-    quality = columns.quality
-    with open(part.path, "rb") as raw:
-        for number, offset, line in _lines(part, raw):
-            quality.lines += 1
-            quality.last_line = number
-            if line is None:
-                quality.bad(part.path, number, f"the line is longer than {reading.MAX_LINE >> 20} MiB")
-                continue
-            try:
-                document = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                if line.endswith(b"\n"):
-                    quality.bad(part.path, number, f"not JSON: {reading.explain(error)}")
-                else:
-                    quality.lines -= 1  # still being written
-            else:
-                columns.lines.append(offset)
-                _add_document(columns, document, part.path, number)
-    return columns
-
-
-def _add_document(columns: Columns, document: Any, path: str, number: int) -> None:
-    line, place = len(columns.lines) - 1, 0
-    problem = ""
-    try:
-        for described, resource, scope in spans_of(document):
-            try:
-                columns.add(
-                    described,
-                    columns.resource_index(resource),
-                    columns.scopes.setdefault(scope, len(columns.scopes)),
-                    line,
-                    place,
-                )
-            except reading.MALFORMED as error:
-                problem = problem or f"a span that is not OTLP: {reading.explain(error)}"
-            place += 1
-    except reading.MALFORMED as error:
-        problem = f"not OTLP traces: {reading.explain(error)}"
-    if problem:
-        columns.quality.bad(path, number, problem)
-
-
 def spans_of(document: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
     """The spans of a line, with the Resource and the name of the scope. Raises one of ``reading.MALFORMED``."""
     if "resourceSpans" not in document and not any(signal in document for signal in reading.OTHER_SIGNALS):
@@ -277,38 +262,6 @@ def spans_of(document: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any], st
             scope = str((scope_spans.get("scope") or {}).get("name", ""))
             for described in scope_spans.get("spans") or ():
                 yield described, resource, scope
-
-
-def _lines(part: Part, raw: Any) -> Iterator[tuple[int, int, bytes | None]]:
-    """Number, offset and text of the lines that begin in the part, without empty ones; None for one that is too long.
-
-    The number counts from the beginning of the part.
-    """
-    file = unpacked(part.path, raw)
-    most = reading.MAX_LINE
-    offset = number = 0
-    if part.begin:
-        # A line that begins before the part, and ends in it, belongs to the part before.
-        file.seek(part.begin - 1)
-        offset = part.begin - 1
-        while line := file.readline(most):
-            offset += len(line)
-            if line.endswith(b"\n"):
-                break
-    try:
-        while (not part.end or offset < part.end) and (line := file.readline(most)):
-            begin = offset
-            offset += len(line)
-            number += 1
-            if len(line) == most and not line.endswith(b"\n"):
-                yield number, begin, None
-                while line and not line.endswith(b"\n"):
-                    line = file.readline(most)
-                    offset += len(line)
-            elif not line.isspace():
-                yield number, begin, line
-    except EOFError:
-        return  # a compressed file that is still being written
 
 
 def _hashable(found: Any) -> Any:

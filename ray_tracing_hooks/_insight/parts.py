@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.columns import Columns, Part, read_part
+from ray_tracing_hooks._insight.columns import Columns, Part
+from ray_tracing_hooks._insight.part import read_part
 
 _PART = 32 * 1024 * 1024
 """Large files are read in parts of this size."""

@@ -10,10 +10,9 @@ may hold anything. The members:
                    the times of a machine). Counts are of all that was read.
 ``mode``           ``exact`` where spans of waiting were recorded, ``inferred`` where it is assumed who waits for what.
 ``time_split``     the wall time by what it was spent on: ``kind``, ``ns``, ``share``. Adds up to ``wall_ns``.
-``critical_path``  ``functions`` with the time that their code ran on it: the run can be shorter by at most
-                   that;
-                   ``kinds`` as in ``time_split``; ``coverage``; ``is_exact``, ``is_estimated``, ``has_circle``; ``steps``
-                   if they are asked for.
+``critical_path``  ``functions`` with the time that their code ran on it, by which the run can be shorter at most;
+                   ``kinds`` as in ``time_split``; ``coverage``; ``is_exact``, ``is_estimated``, ``has_circle``;
+                   ``steps`` if they are asked for.
 ``functions``      by self time: ``calls``, ``executions``, ``failed``, ``self_ns``, ``on_path_ns``, and percentiles of
                    ``self``, ``duration``, ``queued`` and ``submitting``.
 ``actors``         by self time: how busy each was, and how long calls waited for it.

@@ -1,0 +1,94 @@
+"""Reading a part of a file of OTLP-JSON lines into columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ray_tracing_hooks._formats.packed import unpacked
+from ray_tracing_hooks._insight import read as reading
+from ray_tracing_hooks._insight.columns import Columns, Part, spans_of
+from ray_tracing_hooks._insight.own_lines import add_line
+
+
+def read_part(part: Part) -> Columns:
+    """The spans of lines that begin in a part of a file of OTLP-JSON. Raises as reading a file does."""
+    columns = Columns()
+    quality = columns.quality
+    with open(part.path, "rb") as raw:
+        for number, offset, line in _lines(part, raw):
+            quality.lines += 1
+            quality.last_line = number
+            if line is None:
+                quality.bad(part.path, number, f"the line is longer than {reading.MAX_LINE >> 20} MiB")
+                continue
+            columns.lines.append(offset)
+            index = len(columns.lines) - 1
+            problem = add_line(columns, line, index)
+            if problem is not None:
+                if problem:
+                    quality.bad(part.path, number, problem)
+                continue
+            try:
+                document = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                if line.endswith(b"\n"):
+                    quality.bad(part.path, number, f"not JSON: {reading.explain(error)}")
+                else:
+                    quality.lines -= 1  # still being written
+            else:
+                _add_document(columns, document, part.path, number)
+    return columns
+
+
+def _add_document(columns: Columns, document: Any, path: str, number: int) -> None:
+    line, place = len(columns.lines) - 1, 0
+    problem = ""
+    try:
+        seen: dict[str, Any] | None = None
+        index = 0
+        for described, resource, scope in spans_of(document):
+            if resource is not seen:
+                seen, index = resource, columns.resource_index(resource)
+            try:
+                columns.add(described, index, columns.scopes.setdefault(scope, len(columns.scopes)), line, place)
+            except reading.MALFORMED as error:
+                problem = problem or f"a span that is not OTLP: {reading.explain(error)}"
+            place += 1
+    except reading.MALFORMED as error:
+        problem = f"not OTLP traces: {reading.explain(error)}"
+    if problem:
+        columns.quality.bad(path, number, problem)
+
+
+def _lines(part: Part, raw: Any) -> Iterator[tuple[int, int, bytes | None]]:
+    """Number, offset and text of the lines that begin in the part, without empty ones; None for one that is too long.
+
+    The number counts from the beginning of the part.
+    """
+    file = unpacked(part.path, raw)
+    most = reading.MAX_LINE
+    offset = number = 0
+    if part.begin:
+        # A line that begins before the part, and ends in it, belongs to the part before.
+        file.seek(part.begin - 1)
+        offset = part.begin - 1
+        while line := file.readline(most):
+            offset += len(line)
+            if line.endswith(b"\n"):
+                break
+    try:
+        while (not part.end or offset < part.end) and (line := file.readline(most)):
+            begin = offset
+            offset += len(line)
+            number += 1
+            if len(line) == most and not line.endswith(b"\n"):
+                yield number, begin, None
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(most)
+                    offset += len(line)
+            elif not line.isspace():
+                yield number, begin, line
+    except EOFError:
+        return  # a compressed file that is still being written

@@ -31,7 +31,10 @@ def find(analysis: Analysis) -> list[Finding]:
 
 
 def _between(calls: Calls, driver: int, function: Function) -> tuple[list[int], list[int]]:
-    """How long the driver's own code ran between one submission of the function and the next, with no wait between."""
+    """How long the driver's own code ran between one submission of the function and the next, with no wait between.
+
+    Where waiting was not recorded, the time in which the call before ran is left out, since it may have waited for it.
+    """
     table = calls.table
     between: list[int] = []
     rows: list[int] = []
@@ -44,6 +47,8 @@ def _between(calls: Calls, driver: int, function: Function) -> tuple[list[int], 
                 between.append(max(0, table.start[row] - before))
                 rows.append(row)
             before = table.end_or_now(row)
+            if not calls.is_exact and (execution := calls.execution[calls.call_of[row]]) >= 0:
+                before = max(before, table.end_or_now(execution))
     return between, rows
 
 

@@ -74,7 +74,7 @@ def files(paths: Sequence[str]) -> list[str]:
     Ends the command with exit code 2 for a path that cannot be read and 1 where there are no such files.
     """
     try:
-        found = reading.files(_given(paths))
+        found = reading.files(given(paths))
     except FileNotFoundError as error:
         if not paths:
             raise SafeError(f"no spans yet: there is no folder {_where(paths)}. {_HOW_TO_RECORD}") from None
@@ -108,9 +108,10 @@ def with_progress(found: Sequence[str], read: Callable[[Sequence[str], Callable[
         return read(found, lambda count: progress.advance(task, count))
 
 
-def _given(paths: Sequence[str]) -> list[str]:
+def given(paths: Sequence[str]) -> list[str]:
+    """The paths, or the configured local folder if there are none."""
     return list(paths) or [load_settings(os.environ, warn).local_dir]
 
 
 def _where(paths: Sequence[str]) -> str:
-    return ", ".join(_given(paths))
+    return ", ".join(given(paths))

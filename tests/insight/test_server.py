@@ -1,0 +1,225 @@
+"""The local server: who gets an answer, and what is answered as spans arrive."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+from made_spans import process, span
+
+from ray_tracing_hooks._insight import read as reading
+from ray_tracing_hooks._insight import server
+from ray_tracing_hooks._insight.analysis import Analysis
+from ray_tracing_hooks._insight.exports.otlp import _attributes, _described
+from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.table import load
+
+
+def lines(*spans: Span) -> str:
+    described = [_described(each) for each in spans]
+    resource = {"attributes": _attributes(process())}
+    return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": described}]}]}) + "\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "spans").mkdir()
+    (tmp_path / "spans" / "a.jsonl").write_text(lines(span(1, 100, 900, name="outer"), span(2, 200, 300, 1, name="in")))
+    return tmp_path / "spans"
+
+
+def write_names(file: BinaryIO, analysis: Analysis) -> int:
+    """Stands in for the page: the names of all spans. Half of them are said to be shown."""
+    table = analysis.table
+    file.write(" ".join(table.name_of(row) for row in range(len(table))).encode())
+    return len(table) // 2
+
+
+@pytest.fixture
+def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Server]:
+    """A server of the folder, as the command starts one."""
+    monkeypatch.setattr(server, "_LEAST_PAUSE", 0.05)
+    find = partial(reading.files, [str(folder)])
+    reports = server.Reports(find, lambda files: Analysis(load(files)), write_names)
+    with server.Server(reports) as started:
+        thread = threading.Thread(target=started.serve_forever, args=(0.02,))
+        thread.start()
+        reports.start()
+        yield started
+        reports.end()
+        started.shutdown()
+        thread.join()
+
+
+def ask(
+    serving: server.Server, path: str, method: str = "GET", host: str | None = "localhost", body: str | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection(server.ADDRESS, serving.server_port, timeout=20)
+    connection.putrequest(method, path, skip_host=True)
+    if host is not None:
+        connection.putheader("Host", host)
+    if body is not None:
+        connection.putheader("Content-Length", str(len(body)))
+    connection.endheaders(body.encode() if body is not None else None)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), content
+
+
+def state(serving: server.Server) -> dict[str, Any]:
+    status, _, content = ask(serving, f"/{serving.token}/state")
+    assert status == 200
+    found: dict[str, Any] = json.loads(content)
+    return found
+
+
+def until(serving: server.Server, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The state as soon as it is so."""
+    deadline = time.monotonic() + 60
+    while not reached(found := state(serving)):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found
+
+
+def test_a_browser_finds_the_report(serving: server.Server) -> None:
+    """At the address: a page that asks for the report, and the report; nothing of it is stored or passed on."""
+    assert serving.address == f"http://127.0.0.1:{serving.server_port}/{serving.token}/"
+    found = until(serving, lambda found: bool(found["version"]))
+    assert (found["version"], found["spans"], found["shown"], found["problem"]) == (1, 2, 1, "")
+    status, headers, shell = ask(serving, f"/{serving.token}/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert b'fetch("state")' in shell
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "default-src 'none'; script-src 'sha256-" in headers["Content-Security-Policy"]
+    assert ask(serving, f"/{serving.token}/report")[2] == b"outer in"
+
+
+def test_a_part_of_the_run_is_a_report_of_its_own(serving: server.Server) -> None:
+    """With the spans that those in it are parts of. The times are from the start of the run."""
+    until(serving, lambda found: bool(found["version"]))
+    part = f"/{serving.token}/part?version=1"
+    assert ask(serving, f"{part}&from=150&to=180")[2] == b"outer in"
+    assert ask(serving, f"{part}&from=300&to=400")[2] == b"outer"
+    assert ask(serving, f"/{serving.token}/part?version=2&from=0&to=1")[0] == 404
+    for wrong in ("from=0", "from=-1&to=2", "from=0&to=1e9", "from=0&to=../../etc/passwd"):
+        assert ask(serving, f"{part}&{wrong}")[0] == 400
+
+
+def test_what_arrives_makes_a_new_report_when_somebody_looks(serving: server.Server, folder: Path) -> None:
+    """Also what is in a new file."""
+    until(serving, lambda found: bool(found["version"]))
+    with (folder / "a.jsonl").open("a") as file:
+        file.write(lines(span(3, 400, 500, 1, name="more")))
+    assert until(serving, lambda found: found["version"] == 2)["spans"] == 3
+    (folder / "b.jsonl").write_text(lines(span(4, 500, 600, 1, name="new")))
+    assert until(serving, lambda found: found["version"] == 3)["spans"] == 4
+    assert ask(serving, f"/{serving.token}/report")[2] == b"outer in more new"
+
+
+def test_files_that_cannot_be_read_are_told_and_tried_again(serving: server.Server, folder: Path) -> None:
+    """What was there before is still shown."""
+    until(serving, lambda found: bool(found["version"]))
+    folder.rename(folder.parent / "away")
+    found = until(serving, lambda found: bool(found["problem"]))
+    assert "No such file or directory" in found["problem"]
+    assert ask(serving, f"/{serving.token}/report")[2] == b"outer in"
+    (folder.parent / "away").rename(folder)
+    until(serving, lambda found: not found["problem"])
+
+
+@pytest.mark.parametrize("path", ["", "state", "report", "part?version=1&from=0&to=9"])
+def test_without_the_token_there_is_nothing(serving: server.Server, path: str) -> None:
+    """Not even that there would be something."""
+    until(serving, lambda found: bool(found["version"]))
+    token = serving.token
+    for wrong in ("", "x", token[:-1], token + "x", token.swapcase(), "%00", f"x/{token}", "\u00fc" * 3):
+        status, _, content = ask(serving, f"/{wrong}/{path}".encode().decode("latin-1"))
+        assert status == 404
+        assert token.encode() not in content
+
+
+def test_tokens_are_random(serving: server.Server) -> None:
+    """192 bits of them."""
+    others = []
+    for _ in range(2):
+        with server.Server(serving.reports) as other:
+            others.append(other.token)
+    assert len({serving.token, *others}) == 3
+    assert len(serving.token) == 32
+
+
+@pytest.mark.parametrize(
+    "host",
+    [None, "", "evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost@evil.example", "10.0.0.1"],
+)
+def test_a_request_under_another_name_is_refused(serving: server.Server, host: str | None) -> None:
+    """A site that makes its own name lead here (DNS rebinding) sends that name."""
+    assert ask(serving, f"/{serving.token}/state", host=host)[0] == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9", "127.0.0.1:1234", "[::1]:80"])
+def test_the_names_of_this_machine_are_taken_with_any_port(serving: server.Server, host: str) -> None:
+    """A tunnel has another one."""
+    assert ask(serving, f"/{serving.token}/state", host=host)[0] == 200
+
+
+def test_two_names_are_refused(serving: server.Server) -> None:
+    """Of two hosts somebody else might take the other."""
+    request = f"GET /{serving.token}/state HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"
+    with socket.create_connection((server.ADDRESS, serving.server_port), timeout=20) as connection:
+        connection.sendall(request.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.0 421")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "NONSENSE"])
+def test_only_get_is_answered(serving: server.Server, method: str) -> None:
+    """Nothing can be changed, and no site is told that it may ask."""
+    status, headers, _ = ask(serving, f"/{serving.token}/state", method=method, body="x")
+    assert status == 405
+    assert not any(name.lower().startswith("access-control") for name in headers)
+
+
+def test_head_is_get_without_content(serving: server.Server) -> None:
+    """By the specification of HTTP."""
+    status, headers, content = ask(serving, f"/{serving.token}/", method="HEAD")
+    assert (status, content) == (200, b"")
+    assert int(headers["Content-Length"]) > 1000
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a.jsonl", "../a.jsonl", "../../../../../../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "/etc/passwd", "state/",
+        "report/../state", "..", "report%00", "shell.html", "./state", "state/../../../etc/passwd",
+    ],
+)  # fmt: skip
+def test_no_path_is_opened(serving: server.Server, path: str) -> None:
+    """The four that are known are no files."""
+    status, _, content = ask(serving, f"/{serving.token}/{path}")
+    assert status == 404
+    assert b"root:" not in content
+    assert b"outer" not in content
+
+
+def test_it_listens_on_this_machine_only(serving: server.Server) -> None:
+    """On the address that no other machine reaches."""
+    assert serving.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_nothing_is_printed_for_a_request(serving: server.Server, capfd: pytest.CaptureFixture[str]) -> None:
+    """The address has the token in it. Who asks is not told what answers."""
+    _, headers, _ = ask(serving, f"/{serving.token}/state")
+    ask(serving, "/nonsense")
+    assert capfd.readouterr() == ("", "")
+    assert headers["Server"] == "ray-tracing-hooks"

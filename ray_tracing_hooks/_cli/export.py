@@ -38,7 +38,10 @@ _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.it
 @click.option("--force", is_flag=True, help="Write over a file that exists.")
 @click.option("--no-attributes", is_flag=True, help="Only names, ids, times and outcomes.")
 @click.option(
-    "--redact", metavar="PATTERN", multiple=True, help="Do not show attributes whose key fits, such as *.password."
+    "--redact",
+    metavar="KEY",
+    multiple=True,
+    help="Do not show values of this attribute; * and ? stand for anything.",
 )
 def export(
     paths: tuple[str, ...],

@@ -143,10 +143,17 @@ def test_without_the_token_there_is_nothing(serving: server.Server, path: str) -
     """Not even that there would be something."""
     until(serving, lambda found: bool(found["version"]))
     token = serving.token
-    for wrong in ("", "x", token[:-1], token + "x", token.swapcase(), "%00", f"x/{token}", "\u00fc" * 3):
-        status, _, content = ask(serving, f"/{wrong}/{path}".encode().decode("latin-1"))
+    for wrong in ("", "x", token[:-1], token + "x", token.swapcase(), "%00", f"x/{token}", "%FC%FC"):
+        status, _, content = ask(serving, f"/{wrong}/{path}")
         assert status == 404
         assert token.encode() not in content
+
+
+def test_a_token_of_other_characters_is_wrong_too(serving: server.Server) -> None:
+    """No byte of a request makes it fail otherwise."""
+    with socket.create_connection((server.ADDRESS, serving.server_port), timeout=20) as connection:
+        connection.sendall(b"GET /\xfc\x80\xff/state HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.0 404")
 
 
 def test_tokens_are_random(serving: server.Server) -> None:

@@ -31,6 +31,8 @@ def parallelism(calls: Calls, self_time: Mapping[int, int], path: Path) -> Paral
     table = calls.table
     width = max(1, -(-path.wall // BUCKETS))
     busy = [0.0] * BUCKETS
+    whole = [0.0] * BUCKETS
+    """Where executions begin, and end, to run in whole buckets."""
     changes: list[tuple[int, int]] = []
     workers, nodes = set(), set()
     for row, role in enumerate(calls.role):
@@ -45,9 +47,17 @@ def parallelism(calls: Calls, self_time: Mapping[int, int], path: Path) -> Paral
         changes += ((start, 1), (end, -1))
         share = self_time[row] / max(1, table.duration(row))
         first, last = (start - path.start) // width, (end - 1 - path.start) // width
-        for bucket in range(first, last + 1):
-            begin = path.start + bucket * width
-            busy[bucket] += share * (min(end, begin + width) - max(start, begin))
+        if first == last:
+            busy[first] += share * (end - start)
+        else:
+            busy[first] += share * (path.start + (first + 1) * width - start)
+            busy[last] += share * (end - path.start - last * width)
+            whole[first + 1] += share
+            whole[last] -= share
+    running = 0.0
+    for bucket, change in enumerate(whole):
+        running += change
+        busy[bucket] += running * width
     depth = peak = 0
     for _, change in sorted(changes):
         depth += change

@@ -103,6 +103,10 @@ class Path:
     """Time that the code of each function ran on the path, submitting included."""
     submitting: Counter[str] = field(default_factory=Counter)
     """Time on the path that the submission of calls of each function took."""
+    executions: Counter[int] = field(default_factory=Counter)
+    """For each execution, by row, the time on the path in which it ran, was waited for by itself, or its result was."""
+    first_scheduling: dict[str, int] = field(default_factory=dict)
+    """Of each function how long the first of its calls on the path was scheduled: that is when workers start."""
 
     @property
     def wall(self) -> int:
@@ -126,6 +130,10 @@ def time_split(calls: Calls) -> Path:
 
 _MOST_THREADS = 64
 """So many waits of one frame are taken to go on at once, and no more."""
+
+
+_MOST_ATTEMPTS = 64
+"""So many attempts before the last are looked at for the one that a wait ended with."""
 
 
 class _Before(NamedTuple):
@@ -326,7 +334,7 @@ class _Walk:
         if not attempts:
             return None
         row = attempts[-1]
-        for attempt in attempts[:-1]:
+        for attempt in attempts[-_MOST_ATTEMPTS:-1]:
             # The wait may have ended before a later attempt, as with an actor that was made anew.
             if table.end_or_now(attempt) <= end < table.start[row]:
                 row = attempt
@@ -347,7 +355,7 @@ class _Walk:
         calls, table = self.calls, self.table
         call = calls.call_of[row]
         attempts = calls.attempts(call)
-        place = attempts.index(row)
+        place = bisect_left(attempts, row)
         if place:
             failed = attempts[place - 1]
             return _Before(self._clamp(table.end_or_now(failed), begun), BY_RETRY, failed)
@@ -379,10 +387,13 @@ class _Walk:
             return None
         self._index()
         rows = self._creations.get(place.actor, ())
-        before = [each for each in rows if each != row and self.table.start[each] < begun]
-        if not before or row in rows:
+        before = bisect_left(rows, row) - 1
+        if before < 0 or self._is_creation(row):
             return None
-        return _Before(self._clamp(self.table.end_or_now(before[-1]), begun), BY_CREATION, before[-1])
+        return _Before(self._clamp(self.table.end_or_now(rows[before]), begun), BY_CREATION, rows[before])
+
+    def _is_creation(self, row: int) -> bool:
+        return self.calls.function_of(row).endswith(".__init__")
 
     def _freed(self, row: int, begun: int) -> tuple[int, int] | None:
         lane = self._index().get(self._lane_of(row))
@@ -400,7 +411,7 @@ class _Walk:
         for row, role in enumerate(calls.role):
             if role != EXECUTION:
                 continue
-            if calls.place(row).actor and calls.function_of(row).endswith(".__init__"):
+            if calls.place(row).actor and self._is_creation(row):
                 self._creations.setdefault(calls.place(row).actor, []).append(row)
             elif (key := self._lane_of(row))[0]:
                 members.setdefault(key, []).append(row)
@@ -424,6 +435,9 @@ class _Walk:
     def _add_up(self, path: Path) -> None:
         for step in path.steps:
             length = step.end - step.start
+            path.executions[step.source if step.kind == GET_TIME else step.row] += length
+            if step.kind == SCHEDULING:
+                path.first_scheduling.setdefault(self.calls.function_of(step.row), length)
             if step.kind == RUN:
                 submitting = self._submitting(step, path.submitting)
                 path.kinds[SUBMIT] += submitting

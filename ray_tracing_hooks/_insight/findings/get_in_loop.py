@@ -28,7 +28,7 @@ def find(analysis: Analysis) -> list[Finding]:
     found = []
     for function, rounds in loops.items():
         waited = sum(end - start for _, start, end in rounds)
-        on_path = _on_path(analysis, {row for row, _, _ in rounds})
+        on_path = sum(analysis.path.executions[row] for row in {row for row, _, _ in rounds})
         if wall and on_path / wall >= _COST:
             found.append(_finding(analysis, calls.functions[function], rounds, waited, on_path))
     return found
@@ -82,12 +82,6 @@ def _likely_rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
             yield -1, 0, 0
         yield calls.call_of[row], start, end
         ended = end
-
-
-def _on_path(analysis: Analysis, executions: set[int]) -> int:
-    """How long the path is in what these rounds waited for: the executions, their scheduling and their results."""
-    steps = analysis.path.steps
-    return sum(step.end - step.start for step in steps if step.row in executions or step.source in executions)
 
 
 def _finding(

@@ -17,39 +17,39 @@ _COST = 0.1
 def find(analysis: Analysis) -> list[Finding]:
     """Functions whose calls a driver submits slower than one worker runs them, doing work of its own in between."""
     found = []
+    by_name = {function.name: function for function in analysis.functions}
     for driver in analysis.calls.drivers():
-        for function in analysis.functions:
-            between, rows = _between(analysis.calls, driver, function)
+        for name, (between, rows) in _between(analysis.calls, driver).items():
             if len(between) < _CALLS or not analysis.path.wall:
                 continue
-            usual, runs = percentile(sorted(between), 0.5), percentile(function.self_times, 0.5)
+            usual, runs = percentile(sorted(between), 0.5), percentile(by_name[name].self_times, 0.5)
             # The path has that time too if it is what the run waits for.
             own = min(sum(between), analysis.path.functions[analysis.calls.frame_name(driver)])
             if usual > runs and own / analysis.path.wall >= _COST:
-                found.append(_finding(analysis, driver, function, usual, runs, own, rows))
+                found.append(_finding(analysis, driver, by_name[name], usual, runs, own, rows))
     return found
 
 
-def _between(calls: Calls, driver: int, function: Function) -> tuple[list[int], list[int]]:
-    """How long the driver's own code ran between one submission of the function and the next, with no wait between.
+def _between(calls: Calls, driver: int) -> dict[str, tuple[list[int], list[int]]]:
+    """How long the driver's own code ran before each submission that follows another one without a wait, by function.
 
     Where waiting was not recorded, the time in which the call before ran is left out, since it may have waited for it.
     """
     table = calls.table
-    between: list[int] = []
-    rows: list[int] = []
+    found: dict[str, tuple[list[int], list[int]]] = {}
     before = 0
     for row in calls.members(driver):
         if calls.role[row] in WAITS:
             before = 0
         elif calls.role[row] == SUBMISSION:
-            if before and calls.function_of(row) == function.name:
+            if before:
+                between, rows = found.setdefault(calls.function_of(row), ([], []))
                 between.append(max(0, table.start[row] - before))
                 rows.append(row)
             before = table.end_or_now(row)
             if not calls.is_exact and (execution := calls.execution[calls.call_of[row]]) >= 0:
                 before = max(before, table.end_or_now(execution))
-    return between, rows
+    return found
 
 
 def _finding(

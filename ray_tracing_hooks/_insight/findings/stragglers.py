@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.functions import Function, percentile
-from ray_tracing_hooks._insight.path import RUN
 from ray_tracing_hooks._insight.text import count, duration
 
 KIND = "straggler"
@@ -23,17 +20,14 @@ def find(analysis: Analysis) -> list[Finding]:
     """Functions with a few calls that took three times the median and more, on the critical path."""
     wall = analysis.path.wall
     found = []
-    on_path: Counter[int] = Counter()
-    for step in analysis.path.steps:
-        if step.kind == RUN:
-            on_path[step.row] += step.end - step.start
+    on_path = analysis.path.executions
     for function in analysis.functions:
         if len(function.executions) < _CALLS or not wall:
             continue
         for rows in _alike(analysis, function):
             usual = percentile(sorted(analysis.self_time[row] for row in rows), 0.5)
             slow = [row for row in rows if analysis.self_time[row] > _TIMES * max(usual, 1)]
-            excess = sum(max(0, on_path[row] - usual) for row in slow)
+            excess = sum(max(0, min(on_path[row], analysis.self_time[row]) - usual) for row in slow)
             if slow and len(slow) <= max(1, _FEW * len(rows)) and excess / wall >= _COST:
                 found.append(_finding(analysis, function, usual, rows, slow, excess))
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.functions import Function, percentile
-from ray_tracing_hooks._insight.path import GET_TIME, RUN, SCHEDULING, Path
 from ray_tracing_hooks._insight.text import count, duration
 
 KIND = "tiny-tasks"
@@ -23,26 +22,14 @@ def find(analysis: Analysis) -> list[Finding]:
         usual = percentile(function.self_times, 0.5)
         if function.calls < _CALLS or usual >= _TINY or not wall:
             continue
-        tiny = {row for row in function.executions if analysis.self_time[row] < _TINY}
+        tiny = [row for row in function.executions if analysis.self_time[row] < _TINY]
         submitting = analysis.path.submitting[function.name] * len(tiny) // len(function.executions)
-        cost = min(wall, submitting + _sending(analysis.path, tiny))
+        sending = sum(analysis.path.executions[row] for row in tiny)
+        # What the first call waits for is that workers start, and no fault of its size.
+        cost = max(0, min(wall, submitting + sending) - analysis.path.first_scheduling.get(function.name, 0))
         if cost / wall >= _COST:
             found.append(_finding(analysis, function, usual, cost))
     return found
-
-
-def _sending(path: Path, rows: set[int]) -> int:
-    """How long the path is in these executions, their scheduling and their results."""
-    total = 0
-    first = True
-    for step in path.steps:
-        if step.kind == SCHEDULING and step.row in rows:
-            # What the first call waits for is that workers start, and no fault of its size.
-            total += 0 if first else step.end - step.start
-            first = False
-        elif (step.kind == RUN and step.row in rows) or (step.kind == GET_TIME and step.source in rows):
-            total += step.end - step.start
-    return total
 
 
 def _finding(analysis: Analysis, function: Function, usual: int, cost: int) -> Finding:

@@ -59,10 +59,15 @@ help: ## Show this list
 demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, and show its trace
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
 	@echo "==> Running examples/worker_tree.py with tracing on"
-	@cd $(DEMO) && RAY_TRACING_LOCAL_DIR=$(DEMO)/spans $(BIN)/python $(ROOT)/examples/worker_tree.py
+	@cd $(DEMO) && RAY_TRACING_LOCAL_DIR=$(DEMO)/spans RAY_TRACING_RAY=task,actor,job,get,wait $(BIN)/python $(ROOT)/examples/worker_tree.py
 	@echo "==> ray-tracing-hooks tree $(DEMO)/spans"
 	@cd $(DEMO) && $(BIN)/ray-tracing-hooks tree $(DEMO)/spans
 	@echo "==> The spans are in these files, as OTLP-JSON lines:" && ls $(DEMO)/spans/*.jsonl
+	@echo "==> ray-tracing-hooks summary $(DEMO)/spans"
+	@cd $(DEMO) && $(BIN)/ray-tracing-hooks summary $(DEMO)/spans
+	@echo "==> ray-tracing-hooks view $(DEMO)/spans --output $(DEMO)/report.html"
+	@cd $(DEMO) && $(BIN)/ray-tracing-hooks view $(DEMO)/spans --output $(DEMO)/report.html
+	@echo "==> The report: open $(DEMO)/report.html in a browser"
 
 # From another folder, since Python puts the current one on the path of the programs that tests start.
 .PHONY: test

@@ -25,6 +25,8 @@ NAMES = (
     "slow_node",
     "tree",
 )
+EXAMPLE = "worker_tree"
+"""Recorded too: a program of the examples, with something of everything."""
 
 
 def record(name: str, parts: str, to: str) -> None:
@@ -38,6 +40,8 @@ def record(name: str, parts: str, to: str) -> None:
             "PLANTED_FOLDER": folder,
         }
         program = os.path.join(HERE, "programs", "planted.py")
+        if name == EXAMPLE:
+            program = os.path.join(HERE, "..", "..", "examples", f"{EXAMPLE}.py")
         subprocess.run([sys.executable, program, name], env=os.environ | settings, check=True, timeout=300)
         with gzip.GzipFile(to, "wb", mtime=0) as packed:
             for path in sorted(glob.glob(f"{folder}/spans/*.jsonl")):
@@ -47,7 +51,7 @@ def record(name: str, parts: str, to: str) -> None:
 
 def main() -> None:
     os.makedirs(f"{HERE}/recorded", exist_ok=True)
-    for name in sys.argv[1:] or NAMES:
+    for name in sys.argv[1:] or (*NAMES, EXAMPLE):
         record(name, "task,actor,get,wait,put", f"{HERE}/recorded/{name}.jsonl.gz")
         print(name, os.path.getsize(f"{HERE}/recorded/{name}.jsonl.gz"))
     if not sys.argv[1:] or "bottleneck" in sys.argv[1:]:

@@ -72,7 +72,8 @@ class Colours {
   text(colour) {
     let found = this.texts.get(colour);
     if (found === undefined) {
-      found = luminance(colour) > 0.36 ? "#0b0c0e" : "#ffffff";
+      // Where the contrast of both would be the same.
+      found = luminance(colour) > 0.179 ? "#000000" : "#ffffff";
       this.texts.set(colour, found);
     }
     return found;

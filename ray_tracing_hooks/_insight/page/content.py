@@ -69,7 +69,7 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
         "chunk": CHUNK,
         "traces": traces,
         "resources": [redaction.shown(resource) for resource in resources],
-        "lanes": [{"place": lane.place, "number": lane.number} for lane in in_lanes.lanes],
+        "lanes": [lane.place for lane in in_lanes.lanes],
         **_places(where),
         "flame": _flame(stacks, names, begin),
         "graph": _graph(called, name_of),

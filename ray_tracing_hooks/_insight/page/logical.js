@@ -111,7 +111,7 @@ class Logical {
       const height = column.reduce((sum, box) => sum + box.height + ROW_SPACE, -ROW_SPACE);
       column.forEach((box) => { box.x = 30 + n * (BOX_WIDTH + COLUMN_GAP); box.y += 30 + (tallest - height) / 2; });
     });
-    this.size = [60 + used.length * (BOX_WIDTH + COLUMN_GAP) - COLUMN_GAP, tallest + 70];
+    this.size = [60 + Math.max(1, used.length) * (BOX_WIDTH + COLUMN_GAP) - COLUMN_GAP, tallest + 70];
   }
 
   anchor(id, side) {

@@ -71,11 +71,8 @@ class Filter {
     if (is) return flip(is);
     if (text.startsWith("on:")) {
       const fits = matcher(text.slice(3));
-      const lanes = store.meta.lanes.map(({ place }) => {
-        const { label, detail, node } = store.meta.places[place];
-        return fits(`${label} ${detail} ${store.meta.nodes[node].label}`);
-      });
-      return flip((i) => lanes[store.lane[i]]);
+      const places = store.meta.places.map(({ label, detail, node }) => fits(`${label} ${detail} ${store.meta.nodes[node].label}`));
+      return flip((i) => places[store.place(i)]);
     }
     const pair = /^([^=]+)=(.*)$/.exec(text);
     if (pair) {

@@ -143,7 +143,7 @@ class Store {
   }
 
   lanesOf(place) {
-    return Uint8Array.from(this.meta.lanes, (lane) => (lane.place === place ? 1 : 0));
+    return Uint8Array.from(this.meta.lanes, (of) => (of === place ? 1 : 0));
   }
 
   matchedRows() {
@@ -194,7 +194,7 @@ class Store {
   }
 
   place(row) {
-    return this.meta.lanes[this.lane[row]].place;
+    return this.meta.lanes[this.lane[row]];
   }
 
   placeLabel(row) {

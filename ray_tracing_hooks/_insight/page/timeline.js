@@ -67,7 +67,7 @@ class Timeline {
     let node = -1;
     let hiddenPlaces = 0;
     const lanesByPlace = store.meta.places.map(() => []);
-    store.meta.lanes.forEach((lane, index) => lanesByPlace[lane.place].push(index));
+    store.meta.lanes.forEach((place, lane) => lanesByPlace[place].push(lane));
     store.meta.places.forEach((place, index) => {
       const lanes = lanesByPlace[index];
       const isEmpty = lanes.every((lane) => store.begins[store.first[lane]] === store.begins[store.first[lane + 1]]);

@@ -1,0 +1,61 @@
+"""A real browser, and pages of recorded and of made-up runs in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import ARGUMENTS, MakeReport, Report
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
+
+from ray_tracing_hooks._insight import page as pages
+from ray_tracing_hooks._insight import read as reading
+from ray_tracing_hooks._insight.analysis import Analysis
+from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.table import Table, load
+
+RECORDED = Path(__file__).parent.parent / "insight" / "recorded"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    assert path, "these tests need a browser: apt-get install chromium"
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def report(browser: Browser, tmp_path: Path) -> Iterator[MakeReport]:
+    """Makes the page of a recorded run, by its name, or of spans; nothing may go wrong in it nor leave it."""
+    contexts: list[BrowserContext] = []
+    made: list[Report] = []
+
+    def make(
+        run: str | Sequence[Span] | Table, *, scheme: Any = "light", size: tuple[int, int] = (1600, 900), **options: Any
+    ) -> Report:
+        if isinstance(run, str):
+            table = load(reading.files([str(RECORDED / f"{run}.jsonl.gz")]))
+        else:
+            table = run if isinstance(run, Table) else Table.of(run)
+        analysis = Analysis(table)
+        path = tmp_path / f"report{len(made)}.html"
+        with open(path, "wb") as file:
+            pages.write(file, analysis, source="a run", **options)
+        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+        context.set_default_timeout(20_000)
+        contexts.append(context)
+        made.append(Report(context.new_page(), path, analysis))
+        return made[-1]
+
+    yield make
+    for each in made:
+        assert each.wrong == []
+        assert {url.split("#")[0] for url in each.requests} <= {each.path.as_uri(), "about:blank"}
+    for context in contexts:
+        context.close()

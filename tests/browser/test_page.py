@@ -1,0 +1,585 @@
+"""The page in a real browser: what it shows, what it lets do, and what it does not let happen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import MakeReport
+
+from ray_tracing_hooks._insight.flame import flame
+from ray_tracing_hooks._insight.lanes import ends_of
+from ray_tracing_hooks._insight.model import CONSUMER, INTERNAL, PRODUCER, Event, Link, Span
+from ray_tracing_hooks._insight.table import Table
+from ray_tracing_hooks._insight.text import duration
+
+VIEWS = ("findings", "timeline", "flame", "logical", "physical", "stack", "spans")
+SECOND = 10**9
+
+
+def span(name: str, number: int, parent: int = 0, **more: Any) -> Span:
+    """A span of a second, for what a page is made of by hand."""
+    given: dict[str, Any] = {
+        "trace_id": "1" * 32,
+        "span_id": f"{number:016x}",
+        "parent_id": f"{parent:016x}" if parent else "",
+        "name": name,
+        "kind": INTERNAL,
+        "start_ns": 1_700_000_000 * SECOND + number,
+        "end_ns": 1_700_000_001 * SECOND + number,
+        "status_code": 0,
+        "status_message": "",
+        "attributes": {},
+        "events": [],
+        "links": [],
+        "resource": {"service.name": "made", "process.pid": "7"},
+        "scope": "",
+        "state": "ended",
+    }
+    return Span(**given | more)
+
+
+# --- What it shows ------------------------------------------------------------------------------------------------
+
+
+def test_every_view_opens(report: MakeReport) -> None:
+    """Each view shows the run: pictures have colours, tables and graphs have rows. No network is asked for anything."""
+    opened = report("worker_tree").open()
+    for number, view in enumerate(VIEWS, 1):
+        opened.page.keyboard.press(str(number))
+        opened.settle()
+        assert opened.page.locator("[role=tabpanel]:visible").get_attribute("id") == f"view-{view}"
+        assert opened.page.locator(f"#tab-{view}").get_attribute("aria-selected") == "true"
+    assert opened.open(view="timeline").colours("#view-timeline canvas") > 20
+    assert opened.open(view="flame").colours("#view-flame canvas") > 10
+    assert opened.open(view="logical").page.locator("#view-logical .member").count() >= 8
+    assert opened.open(view="physical").page.locator("#view-physical [data-place]").count() >= 8
+    assert opened.open(view="stack").page.locator("#view-stack tbody tr").count() >= 3
+    assert opened.open(view="spans").page.locator("#view-spans .rows [role=row]").count() >= 20
+
+
+def test_the_page_holds_the_spans_as_they_were_read(report: MakeReport) -> None:
+    """Times, names, parents and places are those of the table, to the nanosecond."""
+    opened = report("worker_tree").open()
+    table = opened.analysis.table
+    rows = range(len(table))
+    ends = ends_of(table)
+    assert opened.js("store.names.length") >= len(set(table.name))
+    assert opened.js("Array.from(store.start)") == [start - table.start[0] for start in table.start]
+    assert opened.js("Array.from(store.took)") == [ends[row] - table.start[row] for row in rows]
+    assert opened.js("Array.from(store.parent)") == list(table.parent)
+    assert opened.js("Array.from(store.name, name => store.names[name])") == [table.name_of(row) for row in rows]
+    assert opened.js("Array.from(store.name, (_, row) => store.failed(row))") == [table.failed(row) for row in rows]
+    calls = opened.analysis.calls
+    queued = {
+        calls.execution[call]: calls.queued_ns(call) for call in range(len(calls)) if len(calls.attempts(call)) == 1
+    }
+    shown = opened.js("Array.from(store.start, (_, row) => store.queued(row))")
+    assert {row: shown[row] for row in queued} == {row: -1 if ns is None else ns for row, ns in queued.items()}
+
+
+@pytest.mark.parametrize("run", ["worker_tree", "bottleneck", "killed"])
+def test_figures_are_those_of_the_summary(report: MakeReport, run: str) -> None:
+    """What the page says of the time is what the analysis says; the browser adds up flames as Python does."""
+    opened = report(run).open(view="findings")
+    analysis = opened.analysis
+    page = opened.page
+    assert page.locator(".fact .value").first.text_content() == duration(analysis.path.wall)
+    for kind, ns in analysis.split.kinds.items():
+        if ns > 0:
+            assert duration(ns) in (page.locator(".splitlist").text_content() or ""), kind
+    stacks = flame(analysis.table, ends_of(analysis.table))
+    figures = opened.js(
+        "(({ spans, summed, wall }) => [spans, summed, wall].map(each => Array.from(each)))(store.flameFigures())"
+    )
+    assert figures == [stacks.spans, stacks.total, stacks.wall]
+    opened.open(view="logical")
+    for function in analysis.functions:
+        cells = page.locator("table.functions tbody tr", has=page.locator(f"text='{function.name}'")).first.locator(
+            "td"
+        )
+        row = cells.all_text_contents()
+        assert row[1] == f"{len(function.durations):,}"
+        assert row[3] == duration(sum(function.durations))
+        assert row[6] == duration(function.durations[-1])
+
+
+def test_findings_are_the_first_screen(report: MakeReport) -> None:
+    """A planted bottleneck is named there, and its spans are a click away."""
+    opened = report("bottleneck").open()
+    page = opened.page
+    assert page.locator("#view-findings").is_visible()
+    assert page.locator("[data-finding=bottleneck-actor] .sentence").is_visible()
+    page.locator("[data-finding=bottleneck-actor] button").first.click()
+    assert page.locator("#view-timeline").is_visible()
+    assert opened.js("store.matchedRows().length") > 0
+
+
+def test_the_critical_path_is_drawn_in_each_view(report: MakeReport) -> None:
+    """A key turns it on and off everywhere."""
+    opened = report("worker_tree").open(view="timeline")
+    opened.page.keyboard.press("c")
+    opened.settle()
+    on_path = opened.js("store.start.reduce((sum, _, row) => sum + store.onPath(row), 0)")
+    assert on_path == len({step.row for step in opened.analysis.path.steps if step.row >= 0})
+    assert (
+        opened.js("store.meta.path.steps.reduce((sum, step) => sum + step.end - step.start, 0)")
+        == opened.analysis.path.wall
+    )
+    for view, mark in (("logical", ".pathmark"), ("physical", ".pathshare"), ("stack", ".badge.path")):
+        opened.js(f"app.show('{view}')")
+        opened.settle()
+        assert opened.page.locator(f"#view-{view} {mark}").count() > 0, view
+    opened.page.keyboard.press("c")
+    opened.settle()
+    assert opened.page.locator("#view-stack .badge.path").count() == 0
+
+
+def test_what_is_open_shows_as_a_stack_over_processes(report: MakeReport) -> None:
+    """Of a run that goes on, the stack is that of its last moment: what waits, and what it waits for."""
+    driver = span("job.py ray.driver", 1, end_ns=0, state="running")
+    submission = span("step ray.remote", 2, 1, kind=PRODUCER, end_ns=1_700_000_000 * SECOND + 100)
+    execution = span(
+        "step ray.remote_worker", 3, 2, kind=CONSUMER, end_ns=0, state="running", resource={"process.pid": "8"}
+    )
+    ended = span("past", 4, 1, end_ns=1_700_000_000 * SECOND + 900)
+    now = 1_700_000_030 * SECOND
+    opened = report(Table.of([driver, submission, execution, ended], now)).open(view="stack")
+    lines = opened.page.locator("#view-stack tbody tr")
+    assert [line.strip() for line in lines.locator(".stackname").all_text_contents()] == [
+        "job.py ray.driverrunning",
+        "step ray.remote",
+        "step ray.remote_workerrunning",
+    ]
+    assert "ended" in (lines.nth(1).get_attribute("class") or "")
+    assert lines.nth(2).locator("td").nth(1).text_content() == "30.0 s"
+
+
+def test_calls_that_wait_for_each_other_are_said(report: MakeReport) -> None:
+    """Two tasks, each in a ``ray.get`` for the other, are a circle."""
+    first, second = "a" * 40 + "01000000", "b" * 40 + "01000000"
+
+    def task(name: str, number: int, task_id: str, waits_for: str) -> list[Span]:
+        common: dict[str, Any] = {"end_ns": 0, "state": "running", "resource": {"process.pid": str(number)}}
+        return [
+            span(f"{name} ray.remote_worker", number, kind=CONSUMER, attributes={"ray.task_id": task_id}, **common),
+            span("ray.get", number + 1, number, attributes={"ray.object_ids": [waits_for + "01000000"]}, **common),
+        ]
+
+    ours = {"telemetry.distro.name": "ray_tracing_hooks"}
+    spans = [*task("ping", 10, first, second), *task("pong", 20, second, first)]
+    for each in spans:
+        each.resource = each.resource | ours
+    opened = report(Table.of(spans, 1_700_000_030 * SECOND)).open(view="stack")
+    warning = opened.page.locator("#view-stack .warning").first.text_content() or ""
+    assert "wait for each other" in warning
+    assert "ping ray.remote_worker" in warning
+    assert "pong ray.remote_worker" in warning
+
+
+# --- Selecting ----------------------------------------------------------------------------------------------------
+
+
+def test_a_click_on_the_timeline_selects_in_all_views(report: MakeReport) -> None:
+    """The span is described beside the views, and marked in each of them."""
+    opened = report("worker_tree").open(view="timeline")
+    page = opened.page
+    row = opened.rows("Worker.process ray.remote_worker")[0]
+    opened.js(f"app.views.timeline.focus({row}, true)")
+    opened.settle()
+    x, y = opened.js(f"(box => [(box.x0 + box.x1) / 2, box.y + box.height / 2])(app.views.timeline.box({row}))")
+    stage = page.locator("#view-timeline .stage").bounding_box()
+    assert stage is not None
+    page.mouse.click(stage["x"] + x, stage["y"] + y)
+    assert opened.js("store.selection") == {"type": "span", "row": row}
+    details = page.locator(".details")
+    assert details.locator("h2").text_content() == "Worker.process ray.remote_worker"
+    details.locator("table.attributes").first.wait_for()
+    span = opened.analysis.table.span(row)
+    text = details.text_content() or ""
+    for key, value in span.attributes.items():
+        assert key in text
+        assert str(value) in text
+    assert span.span_id in text
+    opened.js("app.show('spans')")
+    opened.settle()
+    assert page.locator("#view-spans .row.chosen").count() == 1
+    opened.js("app.show('physical')")
+    opened.settle()
+    place = opened.js(f"store.place({row})")
+    assert page.locator(f"#view-physical [data-place='{place}']").get_attribute("aria-pressed") == "true"
+    opened.js("app.show('logical')")
+    opened.settle()
+    lit = page.locator("#view-logical .member:not(.unlit)").evaluate_all(
+        "all => all.map(each => each.dataset.function)"
+    )
+    assert [opened.js(f"store.meta.graph.functions[{each}].label") for each in lit] == ["Worker.process"]
+    assert opened.js(f"app.views.flame.isChosen(store.flame[{row}])")
+
+
+@pytest.mark.parametrize(
+    ("view", "choose", "kind"),
+    [
+        ("logical", "#view-logical .member[aria-label^='Worker.process']", "function"),
+        ("physical", "#view-physical [data-place='1']", "place"),
+        ("flame", "#view-flame tbody tr:nth-child(3) .link", "flame"),
+    ],
+)
+def test_what_is_chosen_elsewhere_is_lit_on_the_timeline(report: MakeReport, view: str, choose: str, kind: str) -> None:
+    """A function, a worker or a stack stands for its spans in all other views."""
+    opened = report("worker_tree").open(view=view)
+    opened.page.locator(choose).click()
+    chosen = opened.js("store.selection")
+    assert chosen["type"] == kind
+    matched = opened.js("store.matchedRows()")
+    assert matched
+    column = {"function": "store.node[row] - 1", "place": "store.place(row)", "flame": "store.flame[row]"}[kind]
+    values = set(opened.js(f"store.matchedRows().map(row => {column})"))
+    assert chosen["id"] in values
+    assert kind == "flame" or values == {chosen["id"]}
+    assert opened.page.locator(".details h2").is_visible()
+
+
+def test_a_failed_span_tells_its_error(report: MakeReport) -> None:
+    """Type, message and traceback of the exception are at the top of the details."""
+    opened = report("worker_tree").open(view="timeline")
+    table = opened.analysis.table
+    row = next(row for row in opened.rows("__main__.flaky ray.remote_worker") if table.failed(row))
+    opened.select(row)
+    failure = opened.page.locator(".details .failure")
+    failure.wait_for()
+    assert "FileNotFoundError" in (failure.locator(".kind").text_content() or "")
+    assert "no/such/file" in (failure.locator("pre").first.text_content() or "")
+    failure.locator("summary").click()
+    assert "Traceback" in (failure.locator("details pre").text_content() or "")
+
+
+# --- Search, filter, range ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "keeps"),
+    [
+        ("compute", lambda table, row: "compute" in table.name_of(row)),
+        ("-ray.get -ray.wait", lambda table, row: table.name_of(row) not in ("ray.get", "ray.wait")),
+        ("work*init", lambda table, row: "Worker.__init__" in table.name_of(row)),
+        (">50ms", lambda table, row: table.duration(row) >= 50_000_000),
+        ("is:error", lambda table, row: table.failed(row)),
+        ("batch=1", lambda table, row: table.span(row).attributes.get("batch") == 1),
+        ("Worker. is:execution", lambda table, row: "Worker." in table.name_of(row) and table.kind[row] == CONSUMER),
+    ],
+)
+def test_the_filter_hides_what_does_not_pass(report: MakeReport, query: str, keeps: Any) -> None:
+    """What is filtered out is gone from every view, and the page says how many spans that is."""
+    opened = report("worker_tree").open(view="spans")
+    table = opened.analysis.table
+    expected = [row for row in range(len(table)) if keeps(table, row)]
+    assert 0 < len(expected) < len(table)
+    opened.page.locator("#search").fill(query)
+    opened.page.wait_for_function("count => window.insight.store.kept === count", arg=len(expected))
+    assert f"{len(table) - len(expected)} hidden" in (opened.page.locator("#hidden").text_content() or "")
+    opened.settle()
+    assert opened.js("Array.from(app.views.spans.rows).sort((a, b) => a - b)") == expected
+    assert sorted(opened.js("Array.from(store.order)")) == expected
+    figures = opened.js("Array.from(store.flameFigures().spans)")
+    assert sum(figures) == len(expected)
+    opened.page.locator("#clear").click()
+    opened.page.wait_for_function("count => window.insight.store.kept === count", arg=len(table))
+
+
+def test_a_range_is_selected_with_the_pointer(report: MakeReport) -> None:
+    """Shift and drag zooms to a range; shares of workers are then those of the range."""
+    opened = report("worker_tree").open(view="timeline")
+    page = opened.page
+    box = page.locator("#view-timeline .stage").bounding_box()
+    assert box is not None
+    times = opened.js("[400, 700].map(x => app.views.timeline.timeAt(x))")
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + 400, box["y"] + 300)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 700, box["y"] + 320, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    assert opened.js("store.range") == pytest.approx(times, rel=0.01)
+    begin, end = opened.js("store.range")
+    busy = opened.js("Array.from(store.placeFigures().busy)")
+    table = opened.analysis.table
+    driver = min(end, table.duration(0)) - begin
+    assert busy[0] == pytest.approx(driver)
+    page.locator("#whole").click()
+    assert opened.js("store.isWhole")
+
+
+def test_the_address_holds_what_is_looked_at(report: MakeReport) -> None:
+    """View, range, filter, selection, path and moment are in it, and opening it shows the same again."""
+    opened = report("worker_tree").open(view="timeline")
+    row = opened.rows("compute")[2]
+    opened.js("store.setRange(2e8, 3e9)")
+    opened.js("app.setFilter('-ray.get')")
+    opened.page.wait_for_function("() => window.insight.store.keep")
+    opened.js("app.setPath(true)")
+    opened.js("app.setMoment(1e9)")
+    opened.select(row)
+    opened.settle()
+    look = "[app.view, store.range.map(Math.round), store.query, store.selection, store.showPath, store.moment]"
+    before = opened.js(look)
+    address = opened.page.url
+    opened.page.goto("about:blank")
+    opened.page.goto(address)
+    opened.page.wait_for_selector("body[data-ready]")
+    assert opened.js(look) == before
+    assert before[0] == "timeline"
+    assert before[3] == {"type": "span", "row": row}
+
+
+def test_an_address_that_says_nonsense_shows_the_first_screen(report: MakeReport) -> None:
+    """Numbers out of range, unknown views and broken ranges are left aside."""
+    opened = report("worker_tree").open(view="nowhere", span=10**9, flame="x", t="9-", at="-3", place=-1, q="%22%22")
+    assert opened.page.locator("#view-findings").is_visible()
+    assert opened.js("[store.selection, store.isWhole]") == [None, True]
+
+
+# --- Keyboard, reading aloud, colours -----------------------------------------------------------------------------
+
+
+def test_the_keyboard_does_what_the_pointer_does(report: MakeReport) -> None:
+    """Zoom and move, go from span to span, search, close, help."""
+    opened = report("worker_tree").open(view="timeline")
+    page = opened.page
+    whole = opened.js("store.range")
+    page.keyboard.press("w")
+    begin, end = opened.js("store.range")
+    assert end - begin < whole[1] - whole[0]
+    page.keyboard.press("d")
+    assert opened.js("store.range")[0] > begin
+    page.keyboard.press("a")
+    assert opened.js("store.range")[0] == pytest.approx(begin)
+    page.keyboard.press("s")
+    page.keyboard.press("0")
+    assert opened.js("store.range") == whole
+    page.locator("#view-timeline .scroller").focus()
+    page.keyboard.press("ArrowRight")
+    assert opened.js("store.selection.row") == 0
+    page.keyboard.press("ArrowDown")
+    child = opened.js("store.selection.row")
+    assert opened.analysis.table.parent[child] == 0
+    page.keyboard.press("ArrowRight")
+    after = opened.js("store.selection.row")
+    assert opened.analysis.table.start[after] >= opened.analysis.table.start[child]
+    page.keyboard.press("ArrowUp")
+    assert opened.js("store.selection.row") == 0
+    page.keyboard.press("f")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.className") == "details"
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.type("square")
+    page.wait_for_function("() => window.insight.store.keep")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    assert opened.js("store.selection") is None
+    page.keyboard.press("Escape")
+    page.wait_for_function("() => !window.insight.store.keep")
+    page.keyboard.press("?")
+    assert page.locator("#helpbox").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("#helpbox").is_visible()
+
+
+def test_what_is_selected_is_read_out(report: MakeReport) -> None:
+    """Tabs, tables and controls have names and roles; a selection is told to a screen reader."""
+    opened = report("worker_tree").open(view="timeline")
+    page = opened.page
+    opened.select(0)
+    assert "worker_tree" in (page.locator("#live").text_content() or "") or "ray.driver" in (
+        page.locator("#live").text_content() or ""
+    )
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("button, input, [role=application], [role=table]")]
+            .filter(each => !(each.getAttribute("aria-label") || each.textContent.trim() || each.title)).length"""
+    )
+    assert unnamed == 0
+    assert page.get_by_role("tab").count() == len(VIEWS)
+    assert page.get_by_role("tab", selected=True).text_content() == "Timeline"
+    opened.js("app.show('logical')")
+    opened.settle()
+    assert page.get_by_role("table").first.get_by_role("columnheader").count() == 9
+    page.locator("#tab-logical").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#view-physical").is_visible()
+
+
+def test_it_is_dark_or_light_as_the_system_or_as_asked(report: MakeReport) -> None:
+    """The system decides until the switch does; pictures follow."""
+    background = "getComputedStyle(document.body).backgroundColor"
+    light, dark = report("worker_tree").open(), report("worker_tree", scheme="dark").open(view="timeline")
+    assert light.js(background) == "rgb(255, 255, 255)"
+    assert dark.js(background) == "rgb(20, 23, 28)"
+    assert dark.js("app.colours.surface") == "#14171c"
+    dark.page.keyboard.press("t")
+    assert dark.js(background) == "rgb(255, 255, 255)"
+    assert dark.js("app.colours.surface") == "#ffffff"
+    assert "theme=light" in dark.page.url
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read(report: MakeReport, scheme: str) -> None:
+    """Text has the contrast of 4.5 that WCAG asks for, on all grounds that it stands on, in bars too."""
+    opened = report("worker_tree", scheme=scheme).open()
+    assert opened.page.evaluate(CONTRASTS) == []
+
+
+CONTRASTS = """() => {
+    const { colours } = window.insight.app;
+    const style = getComputedStyle(document.documentElement);
+    const value = name => style.getPropertyValue(name).trim();
+    const light = colour => {
+        const [r, g, b] = [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16) / 255)
+            .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const contrast = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05);
+    const grounds = ["--surface", "--panel", "--raised"].map(value);
+    const inks = ["--ink", "--soft", "--accent", "--bad"].map(value);
+    const bad = [];
+    const ask = (ground, ink) => contrast(ground, ink) < 4.5 && bad.push([ground, ink, contrast(ground, ink)]);
+    for (const ground of grounds) for (const ink of inks) ask(ground, ink);
+    const functions = window.insight.store.names.map((_, index) => colours.ofNameIndex(index));
+    const bars = [...functions, colours.failed, colours.submission, colours.path];
+    for (const bar of bars) ask(bar, colours.text(bar));
+    return bad;
+}"""
+
+
+# --- Hostile input ------------------------------------------------------------------------------------------------
+
+EVIL = [
+    "</script><script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 1'>",
+    "\"'><svg onload=window.hacked=1>",
+    "<!--<script>",
+    "${window.hacked = 1}",
+    "$meta $columns $details $script",
+    "javascript:window.hacked=1",
+    "\u202egnol\u202c \u200b\u2066 \x1b[31m \u2028 \ud800",
+    "__proto__",
+    "constructor",
+    "x" * (1 << 20),
+]
+
+
+def test_what_spans_say_stays_text(report: MakeReport) -> None:
+    """Names, attributes, events, errors, resources and ids of others run nothing, whatever is done with them."""
+    spans = [span("root", 1, attributes={"normal": 1})]
+    for number, text in enumerate(EVIL, 2):
+        error = dict.fromkeys(("exception.type", "exception.message", "exception.stacktrace"), text)
+        spans.append(
+            span(
+                f"{text}.f ray.remote_worker",
+                number,
+                1,
+                kind=CONSUMER,
+                status_code=2,
+                status_message=text,
+                attributes=dict.fromkeys(("ray.actor_class", "ray.actor_id", "ray.function"), text)
+                | {text: text, "list": [text, {text: text}], "big": 2**63, "nan": float("nan")},
+                events=[Event(text, 1_700_000_000 * SECOND, {text: text}), Event("exception", 0, error)],
+                links=[Link("2" * 32, "3" * 16, {text: text}), Link("1" * 32, f"{1:016x}", {})],
+                resource={"host.name": text, "service.name": text, "process.pid": str(number), "ray.node.id": text},
+                scope=text,
+            )
+        )
+    opened = report(spans, size=(1200, 800)).open()
+    page = opened.page
+    for view in VIEWS:
+        opened.js(f"app.show('{view}')")
+        opened.settle()
+        for row in range(len(spans)) if view == "spans" else (3,):
+            opened.select(row)
+            page.locator(".details section").first.wait_for()
+    for query in (EVIL[0], "-" + EVIL[2], f"{EVIL[8]}={EVIL[8]}", "((((", "*" * 300 + "x" + "?" * 300):
+        page.locator("#search").fill(query)
+        page.wait_for_function("query => window.insight.store.query === query", arg=query)
+    opened.settle()
+    page.mouse.move(600, 400)
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("script").count() == 4
+    assert page.locator("img, svg[onload]").count() == 0
+    page.locator("#search").fill("")
+    page.wait_for_function("() => !window.insight.store.keep")
+    row = next(row for row in range(len(spans)) if "gnol" in opened.analysis.table.name_of(row))
+    opened.select(row)
+    shown = page.locator(".details h2").text_content() or ""
+    assert "\\u202egnol" in shown
+    assert "\u202e" not in page.locator("body").inner_text()
+
+
+def test_no_other_script_can_run_in_it(report: MakeReport) -> None:
+    """The page's policy forbids scripts that it was not made with, and any connection."""
+    opened = report("worker_tree").open()
+    page = opened.page
+    page.evaluate(
+        """() => {
+            const script = document.createElement("script");
+            script.textContent = "window.hacked = 1";
+            document.body.append(script);
+        }"""
+    )
+    refused = page.evaluate("() => fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')")
+    assert page.evaluate("window.hacked") is None
+    assert refused == "refused"
+    assert opened.wrong
+    opened.wrong.clear()
+    opened.requests[:] = [url for url in opened.requests if not url.startswith("http")]
+
+
+def test_deep_circular_and_backward_spans_do_no_harm(report: MakeReport) -> None:
+    """100,000 spans deep, parents in a circle, ends before starts: all views open, and the page says so."""
+    after = 1_700_000_001 * SECOND
+    spans = [span("deep", number, number - 1, end_ns=after - number) for number in range(1, 100_001)]
+    spans += [span("circle", 200_001, 200_002), span("circle", 200_002, 200_001)]
+    spans.append(span("backward", 200_003, end_ns=5))
+    opened = report(spans, most_details=10).open()
+    for view in VIEWS:
+        opened.js(f"app.show('{view}')")
+        opened.settle()
+    opened.select(50_000)
+    opened.settle()
+    quality = opened.page.locator(".quality").text_content() or ""
+    assert "ancestor" in quality
+    assert "ended before" in quality
+
+
+@pytest.mark.parametrize("spans", [[], [span("alone", 1)], [span("no time", 1, end_ns=1_700_000_000 * SECOND + 1)]])
+def test_next_to_nothing_is_shown_as_well(report: MakeReport, spans: list[Span]) -> None:
+    """No span, one, and one that took no time."""
+    opened = report(spans).open()
+    for view in VIEWS:
+        opened.js(f"app.show('{view}')")
+        opened.settle()
+    opened.page.keyboard.press("w")
+    opened.page.keyboard.press("ArrowRight")
+
+
+def test_a_sample_says_that_it_is_one(report: MakeReport) -> None:
+    """Of too many spans the page draws some, and says so; failures and the critical path are among them."""
+    opened = report("worker_tree", most_spans=80, most_details=40).open()
+    assert opened.js("store.count") == 80
+    table = opened.analysis.table
+    assert f"80 of {len(table)} spans are drawn" in (opened.page.locator(".warning").first.text_content() or "")
+    assert opened.js("store.start.reduce((sum, _, row) => sum + store.failed(row), 0)") == sum(
+        map(table.failed, range(len(table)))
+    )
+    assert opened.page.locator(".fact .value").nth(1).text_content() == f"{len(table)}"
+    opened.select(1)
+    assert "attributes of 40 of its 80 spans" in (opened.page.locator(".details .note").text_content() or "")
+
+
+def test_it_opens_without_anything_else(report: MakeReport, tmp_path: Path) -> None:
+    """The page is one file: it works where nothing else is, and printed it shows the findings."""
+    opened = report("worker_tree").open()
+    assert [path.name for path in tmp_path.iterdir()] == ["report0.html"]
+    opened.page.emulate_media(media="print")
+    assert opened.page.locator(".report").is_visible()
+    assert not opened.page.locator("nav").is_visible()

@@ -92,11 +92,14 @@ def export(
     if bad := exported.quality.bad_lines:
         warn(f"{count(bad, 'bad line')} skipped (the first: {exported.quality.problems[0]})", "note")
     if output != "-":
-        size = os.path.getsize(output)
         click.echo(
-            f"{safe(output)}: {count(exported.spans, 'span')}, {size / 1e6:.1f} MB, written in "
+            f"{safe(output)}: {count(exported.spans, 'span')}, {_size(os.path.getsize(output))}, written in "
             f"{duration((time.monotonic() - began) * 1e9)}"
         )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
 class _Exported:

@@ -69,7 +69,7 @@ def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: b
         thread = threading.Thread(target=serving.serve_forever, name="ray-tracing-hooks server")
         thread.start()
         reports.start()
-        click.echo(f"{safe(where)} is shown at {serving.address} until Ctrl-C")
+        click.echo(f"Serving {safe(where)} at {serving.address} until Ctrl-C")
         ended.wait()
         serving.shutdown()
         thread.join()

@@ -64,7 +64,7 @@ def address(folder: Path) -> Iterator[str]:
         assert serving.stdout is not None
         assert serving.stderr is not None
         told = serving.stdout.readline()
-        found = re.fullmatch(r".* is shown at (http://127\.0\.0\.1:\d+/[\w-]{32}/) until Ctrl-C\n", told)
+        found = re.fullmatch(r"Serving .* at (http://127\.0\.0\.1:\d+/[\w-]{32}/) until Ctrl-C\n", told)
         try:
             assert found, told
             yield found[1]

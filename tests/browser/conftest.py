@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import ARGUMENTS, MakeReport, Report
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from browser import chromium
+from browsing import MakeReport, Report
+from playwright.sync_api import Browser, BrowserContext
 
 from ray_tracing_hooks._insight import page as pages
 from ray_tracing_hooks._insight import read as reading
@@ -20,14 +20,10 @@ from ray_tracing_hooks._insight.table import Table, load
 RECORDED = Path(__file__).parent.parent / "insight" / "recorded"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("google-chrome")
-    assert path, "these tests need a browser: apt-get install chromium"
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture

@@ -10,17 +10,6 @@ from playwright.sync_api import Dialog, Page
 
 from ray_tracing_hooks._insight.analysis import Analysis
 
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
 
 class Report:
     """The page of a run, open in a browser."""

@@ -49,7 +49,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert settings.local_file_max_bytes == 64 * 1024**2
     assert settings.local_max_bytes == 10 * 1024**3
     assert settings.flush_timeout == 5
-    assert settings.ray == {"task", "actor", "job"}
+    assert settings.ray == {"task", "actor", "job", "serve"}
     assert (settings.root_span, settings.strict) == (True, False)
 
 

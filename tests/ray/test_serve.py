@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Cluster
-from support import by_name, spans_in, tree
+from support import HOOK, by_name, run_program, spans_in, tree
 
 from ray_tracing_hooks._insight.model import Span
 
@@ -222,3 +223,30 @@ def test_what_serve_does_for_itself_makes_no_spans(served: Served) -> None:
     assert served.trace("health") == []
     of_serve = ("ServeController", "ProxyActor", "ServeReplica", "ray.serve")
     assert [span.name for span in served.spans if span.name.startswith(of_serve)] == []
+
+
+def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(tmp_path: Path) -> None:
+    """Its exporter gets each span once, whatever its sampling ratio, which is one in a hundred."""
+    pytest.importorskip(
+        "ray.serve._private.tracing_utils", reason="this Ray's Serve has no tracing", exc_type=ImportError
+    )
+    run = run_program(
+        "serve_own_tracing",
+        timeout=150,
+        RTH_HOOK=HOOK,
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH="serve_exporter:make",
+        EXPORTED=str(tmp_path / "exported"),
+    )
+    answer, exported = run.result
+    assert answer == "2"
+    spans = [span for span in spans_in(tmp_path / "spans") if not span.name.endswith(" ray.driver")]
+    assert tree(spans) == (
+        "GET /\n"
+        "  Outer.__call__ serve.remote\n"
+        "    Outer.__call__ serve.replica\n"
+        "      user\n"
+        "        Inner.__call__ serve.remote\n"
+        "          Inner.__call__ serve.replica"
+    )
+    assert sorted(exported) == sorted(f"{span.trace_id} {span.name}" for span in spans)

@@ -31,6 +31,9 @@ _METHODS = frozenset(
     {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"},
 )
 _OTHER_METHOD = "_OTHER"
+_ENDED_EARLY = {"408", "499"}
+"""What Serve answers where a request took too long, or its client has gone."""
+
 _NO_ERROR_OF_WEBSOCKET = {"1000", "1001", "1005"}
 
 
@@ -180,8 +183,8 @@ def _describe(span: RecordedSpan, request: Any, status: Any) -> None:
             error = number if status.is_error and number not in _NO_ERROR_OF_WEBSOCKET else ""
         else:
             span.set_attribute(names.HTTP_STATUS, int(number))
-            # A status below 500 is the client's fault, but for those with a message: these are not the application's.
-            error = number if number >= "500" or (status.is_error and status.message) else ""
+            # Below 500 the fault is the client's.
+            error = number if number >= "500" or number in _ENDED_EARLY else ""
     if error:
         span.set_status(trace.StatusCode.ERROR, status.message or None)
         span.set_attribute(names.ERROR_TYPE, error)

@@ -31,7 +31,7 @@ _METHODS = frozenset(
     {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"},
 )
 _OTHER_METHOD = "_OTHER"
-_ENDED_EARLY = {"408", "499"}
+_ENDED_EARLY = {"408": "408", "timeout": "408", "499": "499", "disconnection": "499"}
 """What Serve answers where a request took too long, or its client has gone."""
 
 _NO_ERROR_OF_WEBSOCKET = {"1000", "1001", "1005"}
@@ -182,9 +182,12 @@ def _describe(span: RecordedSpan, request: Any, status: Any) -> None:
         if request.request_type == "websocket":
             error = number if status.is_error and number not in _NO_ERROR_OF_WEBSOCKET else ""
         else:
-            span.set_attribute(names.HTTP_STATUS, int(number))
+            # Old versions of Ray have words for the same: "timeout", "disconnection".
+            number = _ENDED_EARLY.get(number, number)
+            if number.isdigit():
+                span.set_attribute(names.HTTP_STATUS, int(number))
             # Below 500 the fault is the client's.
-            error = number if number >= "500" or number in _ENDED_EARLY else ""
+            error = number if number >= "500" or number in _ENDED_EARLY.values() else ""
     if error:
         span.set_status(trace.StatusCode.ERROR, status.message or None)
         span.set_attribute(names.ERROR_TYPE, error)

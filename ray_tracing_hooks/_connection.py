@@ -214,6 +214,7 @@ class Connection:
             internal=self.settings.internal,
             redactor=_redactor(self.settings),
             rate_limits=self._rate_limits(patches),
+            patches=patches,
         )
         places: Iterable[Any] = (
             ("the end of a driver is not noticed", driver.patch, on_disconnecting, on_disconnected),
@@ -231,7 +232,7 @@ class Connection:
                 report(f"{lost}: Ray {self.process.ray_version} has changed the place where that is done")
                 if patch in {tasks.patch, actors.patch}:
                     tracing.active.shares_job_trace = False
-        if waiting := parts - {"task", "actor", "job"}:
+        if waiting := parts & {"get", "wait", "put"}:
             from ray_tracing_hooks._ray import objects  # noqa: PLC0415  asked for by few
 
             if not objects.patch(patches, waiting):

@@ -99,6 +99,10 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
         from ray_tracing_hooks._ray import jobs  # noqa: PLC0415  few workers are one
 
         executor = jobs.executor(executor)
+    if tracing.active is not None and descriptor.module_name.startswith(tracing.OF_SERVE):
+        from ray_tracing_hooks._ray.serve import places  # noqa: PLC0415  as above
+
+        places.join(tracing.active)
     for attribute in ("method", "name"):
         if hasattr(function, attribute):
             setattr(executor, attribute, getattr(function, attribute))

@@ -69,7 +69,8 @@ def _called(active: Tracing, method: Any, handle: Any) -> Called | None:
     if descriptor.module_name.startswith(OF_SERVE):
         from ray_tracing_hooks._ray.serve import places  # noqa: PLC0415  few processes call them
 
-        places.join(active)
+        if places.join(active):
+            return None
     actor_id = _actor_id(handle)
     inherits = (
         getattr(method, "_num_returns", 0) != 0

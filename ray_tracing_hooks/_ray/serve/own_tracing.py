@@ -38,10 +38,15 @@ def _setup_tracing(tracing_utils: Any) -> Callable[[Callable[..., bool]], Callab
     def wrap(original: Callable[..., bool]) -> Callable[..., bool]:
         @functools.wraps(original)
         def setup_tracing(*args: Any, **kwargs: Any) -> bool:
-            done = original(*args, **kwargs)
-            if tracing.active is not None:
+            active = tracing.active
+            if active is None:
+                return original(*args, **kwargs)
+            sampler = active.recorder.sampler
+            try:
+                return original(*args, **kwargs)
+            finally:
+                active.recorder.sampler = sampler
                 tracing_utils._tracing_enabled = False  # noqa: SLF001
-            return done
 
         return setup_tracing
 

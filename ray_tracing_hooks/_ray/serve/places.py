@@ -26,10 +26,14 @@ _joined: dict[str, Tracing] = {}
 """The connection that each place has been looked at in."""
 
 
-def join(active: Tracing) -> None:
-    """Wrap what this process has imported of Serve. Never raises; can be called again and again."""
+def join(active: Tracing) -> bool:
+    """Wrap what this process has imported of Serve; whether that is asked for.
+
+    If it is, calls among Serve's own actors make no spans and carry nothing: a request's context goes with the request.
+    Never raises; can be called again and again.
+    """
     if SERVE not in active.parts or active.patches is None:
-        return
+        return False
     for name, lost in _PLACES:
         try:
             place = import_module(f"{__package__}.{name}")
@@ -45,3 +49,4 @@ def join(active: Tracing) -> None:
                 report(f"{lost}: Ray {active.process.ray_version} has changed the place where that is done")
         except Exception as error:  # noqa: BLE001  the program is the user's, the fault would be ours
             failed("joining Serve", error)
+    return True

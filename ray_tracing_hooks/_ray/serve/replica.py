@@ -10,6 +10,7 @@ request and nowhere else. So these tell of the replica's span, as they would beh
 
 from __future__ import annotations
 
+from binascii import hexlify as _hex
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -22,9 +23,9 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.execution import _fail, _submit_time
+from ray_tracing_hooks._ray.execution import fail, submit_time
 from ray_tracing_hooks._ray.serve.router import CARRIED
-from ray_tracing_hooks._ray.serve.spans import Templates, of_request
+from ray_tracing_hooks._ray.serve.spans import Templates, of_request, of_status
 from ray_tracing_hooks._ray.tracing import (
     CONSUMER,
     TASK_KEY,
@@ -33,7 +34,7 @@ from ray_tracing_hooks._ray.tracing import (
     incoming,
     unrecorded_span,
 )
-from ray_tracing_hooks._record import ids, wire
+from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.carrier import decode
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
@@ -86,11 +87,16 @@ def _call_http_entrypoint(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_context(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    told: dict[str, str] = {}
-    propagate.inject(told)
-    told.pop("baggage", None)  # it has not changed
-    ours = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in told.items()}
-    return [*(pair for pair in headers if pair[0].lower() not in ours), *ours.items()]
+    active, context = tracing.active, get_current()
+    span = context.get(SPAN_KEY)
+    if type(span) is RecordedSpan and active is not None and active.only_standard_headers:
+        told = {b"traceparent": b"00-%b-%b-%02x" % (_hex(span.trace_id), _hex(span.span_id), span.trace_flags)}
+    else:
+        injected: dict[str, str] = {}
+        propagate.inject(injected)
+        injected.pop("baggage", None)  # it has not changed
+        told = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in injected.items()}
+    return [*(pair for pair in headers if pair[0] not in told), *told.items()]
 
 
 def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, RecordedSpan | None] | None:
@@ -104,7 +110,7 @@ def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, Recor
         if carried is not None:
             told = decode(carried)
             context, parent = incoming(told)
-            first = caller_attribute(told.parent_task_id) + _submit_time(told.submit_time_ns)
+            first = caller_attribute(told.parent_task_id) + submit_time(told.submit_time_ns)
         trace_id, flags = recorder.decide(parent)
         deployment = replica._deployment_id  # noqa: SLF001  as Serve's own tracing
         replica_id = getattr(replica._replica_id, "unique_id", "")  # noqa: SLF001  as above
@@ -113,7 +119,7 @@ def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, Recor
         if recording is None or template is None:
             around = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
             return Context({**context, SPAN_KEY: unrecorded_span(around), **here}), None
-        first += wire.attributes(of_request(metadata))
+        first += of_request(metadata)
         span = recording.start(template, trace_id, flags, parent, first)
         return Context({**context, SPAN_KEY: span, **here}), span
     except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
@@ -163,9 +169,10 @@ class _Traced(AbstractContextManager[Any]):
         try:
             status = str(self._status)
             if status.isdigit():
-                span.set_attribute(names.HTTP_STATUS, int(status))
+                encoded = of_status(int(status))
+                span.add_at_end(lambda: encoded)
             if error is not None and not isinstance(error, GeneratorExit):
-                _fail(span, error)
+                fail(span, error)
                 return
             if status.isdigit() and 500 <= int(status) < 600:
                 span.set_status(trace.StatusCode.ERROR)

@@ -8,29 +8,31 @@ actor call or by gRPC, and which an untraced replica does not look at.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
-
-from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.execution import _fail
+from ray_tracing_hooks._ray.execution import cause
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
-from ray_tracing_hooks._ray.submission import headers_of
+from ray_tracing_hooks._ray.submission import failure, headers_of
 from ray_tracing_hooks._ray.tracing import PRODUCER, Tracing, caller_attribute
 from ray_tracing_hooks._record import carrier, ids, wire
-from ray_tracing_hooks._record.current import SPAN_KEY, attach, get_current
-from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._record.recorder import Recorder, Template, after_id, before_id
 
 MODULE = "ray.serve._private.router"
 
 CARRIED = "_ray_tracing_hooks_context"
 """The attribute of ``RequestMetadata`` that a request's context travels in."""
+
+_ATTEMPTS = "_ray_tracing_hooks_attempts"
+"""The attribute of ``RequestMetadata``, in the calling process, that says how many replicas were tried so far."""
 
 _templates = Templates(PRODUCER, names.SERVE_CALL)
 
@@ -47,20 +49,18 @@ def patch(patches: Patches) -> bool:
 def _assign_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
     def assign(self: Any, request_meta: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         active = tracing.active
-        begun = _begin(active, self, request_meta) if active is not None else None
-        if begun is None:
+        call = _begin(active, self, request_meta) if active is not None else None
+        if call is None:
             return original(self, request_meta, *args, **kwargs)
-        context, span = begun
 
         async def assign_request() -> Any:  # Ray logs the name
-            attach(context)  # in the task of this request, and for its rest
             try:
                 result = await original(self, request_meta, *args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
-                _fail(span, error)
+                call.ended(error)
                 raise
-            span.end()
+            call.ended(None)
             return result
 
         return assign_request()
@@ -68,40 +68,62 @@ def _assign_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callab
     return assign
 
 
-def _begin(active: Tracing, router: Any, metadata: Any) -> tuple[Context, RecordedSpan] | None:
+class _Call:
+    """A call of a deployment on its way to a replica. No code of the user's runs in it: one record at its end does."""
+
+    __slots__ = ("_attributes", "_identity", "_metadata", "_recorder", "_start", "_template")
+
+    def __init__(
+        self, recorder: Recorder, template: Template, identity: bytes, start: int, attributes: bytes, metadata: Any
+    ) -> None:
+        self._recorder, self._template, self._identity = recorder, template, identity
+        self._start, self._attributes, self._metadata = start, attributes, metadata
+
+    def ended(self, error: BaseException | None) -> None:
+        try:
+            now, additions = time.time_ns(), self._attributes
+            attempts = getattr(self._metadata, _ATTEMPTS, 0)
+            if attempts:
+                additions += wire.attribute(names.RAY_SERVE_ATTEMPTS, attempts)
+            if error is not None and not isinstance(error, GeneratorExit):
+                kind = names.TASK_CANCELLED if isinstance(error, asyncio.CancelledError) else None
+                additions += failure(cause(error), now, kind)
+            self._recorder.record(self._template, self._identity, self._start, now, additions)
+        except Exception as fault:  # noqa: BLE001  the request is the user's, the fault would be ours
+            failed("recording a call of a deployment", fault)
+
+
+def _begin(active: Tracing, router: Any, metadata: Any) -> _Call | None:
     try:
         context, recorder = get_current(), active.recorder
         parent = recorder.parent(context)
         trace_id, flags = recorder.decide(parent)
         recording, caller = recorder.of(flags), active.caller(context)
         called = router.deployment_id
-        method = metadata.call_method
-        template = _templates.of(active, called.name, getattr(called, "app_name", ""), method)
-        now, span = time.time_ns(), None
+        template = _templates.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
+        now, call = time.time_ns(), None
         if template is None and parent is not None:
             span_id, flags = parent.span_id, parent.flags
-        elif template is None or recording is None:
-            span_id = ids.new_span_id()
         else:
-            first = caller_attribute(caller) + wire.attributes(of_request(metadata))
-            span = recording.start(template, trace_id, flags, parent, first, now)
-            span_id = span.span_id
+            span_id = ids.new_span_id()
+            if template is not None and recording is not None:
+                identity = before_id(trace_id) + span_id + after_id(parent)
+                attributes = caller_attribute(caller) + of_request(metadata)
+                call = _Call(recording, template, identity, now, attributes, metadata)
         headers = headers_of(active, context, parent)
         setattr(metadata, CARRIED, carrier.encode(trace_id, span_id, flags, now, caller, headers))
-        return None if span is None else (Context({**context, SPAN_KEY: span}), span)
     except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
         failed("tracing a call of a deployment", error)
         return None
+    return call
 
 
 def _route_and_send_request_once(original: Callable[..., Any]) -> Callable[..., Any]:
     def route_and_send_request_once(self: Any, pr: Any, response_id: str, is_retry: bool, *rest: Any) -> Any:
         if is_retry:
             # A replica was full or gone.
-            span = get_current().get(SPAN_KEY)
-            if type(span) is RecordedSpan and span.template.kind == PRODUCER:
-                attempts = span.attributes.get(names.RAY_SERVE_ATTEMPTS, 1)
-                span.set_attribute(names.RAY_SERVE_ATTEMPTS, attempts + 1)
+            metadata = pr.metadata
+            setattr(metadata, _ATTEMPTS, getattr(metadata, _ATTEMPTS, 1) + 1)
         return original(self, pr, response_id, is_retry, *rest)
 
     return route_and_send_request_once

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from conftest import Cluster
-from support import HOOK, by_name, run_program, spans_in, tree
+from support import HOOK, by_name, run_program, spans_in, tree, with_extras
 
 from ray_tracing_hooks._insight.model import Span
-
-pytest.importorskip("ray.serve", reason="Ray is installed without Serve", exc_type=ImportError)
 
 SERVER, PRODUCER, CONSUMER = 2, 4, 5
 CLIENT = "00000000000000ff"
@@ -21,11 +20,14 @@ CLIENT = "00000000000000ff"
 CONCURRENT = 24
 
 
+def of_serve(module: str) -> Path:
+    """A module of Serve's, which cannot be imported here: what it needs is only where the programs run."""
+    return Path(ray.__file__).parent / "serve" / "_private" / f"{module}.py"
+
+
 def route(pattern: str) -> str:
     """The route of the application ``api`` as its proxy knows it: old versions of Ray only know how it begins."""
-    from ray.serve._private.proxy_router import ProxyRouter
-
-    return f"/api{pattern}" if hasattr(ProxyRouter, "match_route_pattern") else "/api"
+    return f"/api{pattern}" if "def match_route_pattern" in of_serve("proxy_router").read_text() else "/api"
 
 
 class Served:
@@ -57,9 +59,9 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(cluster: Cluster) -> Served:
-    run = cluster.run("serve_app", timeout=240)
-    return Served(run.result, spans_in(cluster.spans))
+def served(serving: Cluster) -> Served:
+    run = serving.run("serve_app", timeout=240)
+    return Served(run.result, spans_in(serving.spans))
 
 
 def test_a_request_is_one_trace_from_the_proxy_to_the_last_task(served: Served) -> None:
@@ -228,20 +230,20 @@ def under(span: Span, root: Span, spans: Sequence[Span]) -> bool:
 
 def test_what_serve_does_for_itself_makes_no_spans(served: Served) -> None:
     assert served.trace("health") == []
-    of_serve = ("ServeController", "ProxyActor", "ServeReplica", "ray.serve")
-    assert [span.name for span in served.spans if span.name.startswith(of_serve)] == []
+    own = ("ServeController", "ProxyActor", "ServeReplica", "ray.serve")
+    assert [span.name for span in served.spans if span.name.startswith(own)] == []
 
 
 def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(tmp_path: Path) -> None:
     """Its exporter gets each span once, whatever its sampling ratio, which is one in a hundred."""
-    pytest.importorskip(
-        "ray.serve._private.tracing_utils", reason="this Ray's Serve has no tracing", exc_type=ImportError
-    )
+    if not of_serve("tracing_utils").exists():
+        pytest.skip("this Ray's Serve has no tracing")
     run = run_program(
         "serve_own_tracing",
         timeout=150,
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        **with_extras(),
         RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH="serve_exporter:make",
         EXPORTED=str(tmp_path / "exported"),
     )

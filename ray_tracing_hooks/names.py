@@ -76,7 +76,10 @@ __all__ = [
     "RAY_RESULT",
     "RAY_SERVE_APPLICATION",
     "RAY_SERVE_ATTEMPTS",
+    "RAY_SERVE_BATCH_SIZE",
+    "RAY_SERVE_BATCH_WAIT",
     "RAY_SERVE_DEPLOYMENT",
+    "RAY_SERVE_FIRST_CHUNK",
     "RAY_SERVE_METHOD",
     "RAY_SERVE_MULTIPLEXED_MODEL_ID",
     "RAY_SERVE_REPLICA_ID",
@@ -97,7 +100,9 @@ __all__ = [
     "RPC_SERVICE",
     "RPC_SYSTEM",
     "SCOPE",
+    "SERVE_BATCH",
     "SERVE_CALL",
+    "SERVE_MULTIPLEXED",
     "SERVE_REPLICA",
     "SUBMISSION_DURATION",
     "TASK_CANCELLED",
@@ -164,10 +169,16 @@ RAY_SERVE_REPLICA_ID = "ray.serve.replica_id"
 RAY_SERVE_REQUEST_ID = "ray.serve.request_id"
 RAY_SERVE_MULTIPLEXED_MODEL_ID = "ray.serve.multiplexed_model_id"
 RAY_SERVE_ATTEMPTS = "ray.serve.attempts"
+RAY_SERVE_BATCH_SIZE = "ray.serve.batch.size"
+RAY_SERVE_BATCH_WAIT = "ray.serve.batch.wait_time"
+RAY_SERVE_FIRST_CHUNK = "ray.serve.time_to_first_chunk"
 
 SERVE_CALL = "serve.remote"
 SERVE_REPLICA = "serve.replica"
-"""What the names of the spans of Ray Serve end with, after ``Deployment.method``: of a call, and in the replica."""
+SERVE_BATCH = "serve.batch"
+SERVE_MULTIPLEXED = "serve.multiplexed"
+"""What the names of the spans of Ray Serve end with, after ``Deployment.method``: of a call, in the replica, of a batch
+of requests, of a model that is loaded."""
 
 HTTP_METHOD = "http.request.method"
 HTTP_METHOD_ORIGINAL = "http.request.method_original"
@@ -340,6 +351,19 @@ ATTRIBUTES = (
     Attribute(RAY_SERVE_REQUEST_ID, "string", _REQUEST, "Serve's id of the request: what `x-request-id` says"),
     Attribute(RAY_SERVE_MULTIPLEXED_MODEL_ID, "string", _OF_DEPLOYMENTS, "the model that the request asks for, if any"),
     Attribute(RAY_SERVE_ATTEMPTS, "int", "calls of deployments", "how many replicas were tried, if more than one"),
+    Attribute(RAY_SERVE_BATCH_SIZE, "int", "batches, links to them", "how many requests are in the batch"),
+    Attribute(
+        RAY_SERVE_BATCH_WAIT,
+        "double",
+        "batches, links from and to them",
+        "seconds that the request waited for the batch to begin; of a batch the longest time",
+    ),
+    Attribute(
+        RAY_SERVE_FIRST_CHUNK,
+        "double",
+        "requests to proxies",
+        "seconds until the first part of a response that came in several",
+    ),
     Attribute(LOG_BODY, "string", _LOG, "the message of a log record; the logger is `otel.scope.name`"),
     Attribute(LOG_SEVERITY_TEXT, "string", _LOG, "its level, as `WARNING`"),
     Attribute(LOG_SEVERITY_NUMBER, "int", _LOG, "the same by the numbers of OpenTelemetry: 9 is INFO, 17 is ERROR"),

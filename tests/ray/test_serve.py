@@ -161,6 +161,8 @@ def test_spans_of_a_streamed_response_last_until_its_end(served: Served) -> None
         "          item 2"
     )
     spans = served.trace("stream")
+    (proxy,) = (span for span in spans if span.kind == SERVER and "ray.pid" in span.attributes)
+    assert 0.05 < proxy.attributes["ray.serve.time_to_first_chunk"] < (proxy.end_ns - proxy.start_ns) / 1e9 - 0.05
     (inner,) = by_name(spans, "Model.stream serve.replica")
     (last,) = by_name(spans, "item 2")
     assert last.end_ns <= inner.end_ns
@@ -218,6 +220,75 @@ def test_handles_in_drivers_and_tasks_are_in_the_traces_of_their_callers(served:
         "        Model.plain serve.replica\n"
         "          plain"
     )
+
+
+def of_user_span(served: Served, name: str) -> list[Span]:
+    """The trace of a span that the program has begun without a parent."""
+    (root,) = (span for span in served.spans if span.name == name)
+    assert not root.parent_id
+    return [span for span in served.spans if span.trace_id == root.trace_id]
+
+
+def test_a_batch_is_a_trace_that_is_linked_with_each_request_in_it(served: Served) -> None:
+    assert served.result["batched"] == [0, 2, 4]
+    (doubles,) = (span for span in served.spans if span.name == "doubles 3" and is_of_many(span, served))
+    of_batch = [span for span in served.spans if span.trace_id == doubles.trace_id]
+    assert tree(of_batch) == "Batching.double serve.batch\n  doubles 3"
+    (batch,) = by_name(of_batch, "Batching.double serve.batch")
+    assert (batch.attributes["ray.serve.batch.size"], batch.attributes["ray.serve.deployment"]) == (3, "Batching")
+    assert 0 < batch.attributes["ray.serve.batch.wait_time"] < 5
+    linked = {link.span_id for link in batch.links}
+    for x in range(3):
+        spans = of_user_span(served, f"batched {x}")
+        assert tree(spans) == f"batched {x}\n  Batching.double serve.remote\n    Batching.double serve.replica"
+        (replica,) = by_name(spans, "Batching.double serve.replica")
+        assert replica.span_id in linked
+        (link,) = replica.links
+        assert (link.trace_id, link.span_id) == (batch.trace_id, batch.span_id)
+        assert link.attributes["ray.serve.batch.size"] == 3
+
+
+def is_of_many(span: Span, served: Served) -> bool:
+    (batch,) = (each for each in served.spans if each.span_id == span.parent_id)
+    return bool(batch.links)
+
+
+def test_streams_and_errors_of_batches(served: Served) -> None:
+    assert served.result["streamed in batches"] == [[0, 1], [1, 2]]
+    assert served.result["failed in batches"] == ["'batch'", "'batch'"]
+    (counting,) = by_name(served.spans, "Batching.count serve.batch")
+    of_batch = [span for span in served.spans if span.trace_id == counting.trace_id]
+    assert tree(of_batch) == "Batching.count serve.batch\n  counts 0\n  counts 1"
+    (failing,) = by_name(served.spans, "Batching.fail serve.batch")
+    assert (failing.attributes["error.type"], len(failing.links)) == ("KeyError", 2)
+
+
+def test_a_batch_of_one_request_is_below_it(served: Served) -> None:
+    assert served.result["batched alone"] == [2, 4, 6]
+    assert tree(of_user_span(served, "alone")) == (
+        "alone\n"
+        "  Batching.alone serve.remote\n"
+        "    Batching.alone serve.replica\n"
+        "      Batching.double serve.batch\n"
+        "        doubles 3"
+    )
+
+
+def test_a_multiplexed_model_is_named_and_its_loading_is_in_the_request_that_needs_it(served: Served) -> None:
+    assert served.result["models"] == ["MODEL", "MODEL"]
+    first = of_user_span(served, "multiplexed 0")
+    assert tree(first) == (
+        "multiplexed 0\n"
+        "  Batching.model serve.remote\n"
+        "    Batching.model serve.replica\n"
+        "      Batching.load serve.multiplexed\n"
+        "        loads model"
+    )
+    second = of_user_span(served, "multiplexed 1")
+    assert tree(second) == "multiplexed 1\n  Batching.model serve.remote\n    Batching.model serve.replica"
+    for span in [*first, *second]:
+        if "serve." in span.name:
+            assert span.attributes["ray.serve.multiplexed_model_id"] == "model"
 
 
 def under(span: Span, root: Span, spans: Sequence[Span]) -> bool:

@@ -18,6 +18,8 @@ _PLACES = (
     ("proxy", "requests to Serve's proxies are not traced"),
     ("router", "calls of deployments are not traced"),
     ("replica", "requests are not traced in the replicas of deployments"),
+    ("batching", "batches of requests are not traced"),
+    ("multiplexing", "the loading of multiplexed models is not traced"),
     ("own_tracing", "Serve's own tracing makes spans besides"),
 )
 

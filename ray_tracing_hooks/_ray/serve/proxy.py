@@ -7,6 +7,7 @@ Attributes follow the semantic conventions of OpenTelemetry for HTTP servers and
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -164,6 +165,8 @@ async def _traced(
 ) -> AsyncGenerator[Any, None]:
     """``body``, with ``context`` attached during each step: whoever iterates has a context of its own."""
     status: Any = None
+    # By HTTP the first message is the status and the headers.
+    messages, head, first = 0, int(request.request_type != "grpc"), 0
     try:
         while True:
             token = attach(context)
@@ -175,7 +178,13 @@ async def _traced(
                 detach(token)
             if type(message).__name__ == "ResponseStatus":
                 status = message  # the last one
+                if messages > head + 1 and span is not None:
+                    span.set_attribute(names.RAY_SERVE_FIRST_CHUNK, (first - span.start_time) / 1e9)
                 _end(span, request, status)  # while the client still waits
+            else:
+                messages += 1
+                if messages == head + 1:
+                    first = time.time_ns()
             yield message
     except BaseException as error:
         hide_frame(error)

@@ -73,6 +73,15 @@ class Templates:
         return Template(f"{called} {self._suffix}", self._kind, attributes)
 
 
+def of_this_replica() -> tuple[str, str, str]:
+    """The deployment, application and id of the replica that this process is; empty what is not known."""
+    from ray.serve import context  # noqa: PLC0415  a replica has it
+
+    here = context._get_internal_replica_context()  # noqa: SLF001  the public one raises where there is none
+    replica_id = getattr(getattr(here, "replica_id", None), "unique_id", "")
+    return getattr(here, "deployment", ""), getattr(here, "app_name", ""), replica_id
+
+
 _request_id = TextAttribute(names.RAY_SERVE_REQUEST_ID).encoded
 _model_id = TextAttribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID).encoded
 

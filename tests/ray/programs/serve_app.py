@@ -16,6 +16,7 @@ import harness
 import ray
 from fastapi import FastAPI
 from opentelemetry import baggage, trace
+from opentelemetry.context import Context
 from ray import serve
 from starlette.responses import PlainTextResponse, StreamingResponse
 
@@ -102,6 +103,39 @@ class Api:
         return await self.model.fail.remote()
 
 
+@deployment(max_ongoing_requests=100)
+class Batching:
+    @serve.batch(max_batch_size=3, batch_wait_timeout_s=5)
+    async def double(self, xs):
+        with tracer.start_as_current_span(f"doubles {len(xs)}"):
+            return [2 * x for x in xs]
+
+    @serve.batch(max_batch_size=2, batch_wait_timeout_s=5)
+    async def count(self, xs):
+        for i in range(2):
+            with tracer.start_as_current_span(f"counts {i}"):
+                yield [x + i for x in xs]
+
+    @serve.batch(max_batch_size=2, batch_wait_timeout_s=5)
+    async def fail(self, xs):
+        raise KeyError("batch")
+
+    async def alone(self, xs):
+        return await asyncio.gather(*(self.double(x) for x in xs))
+
+    async def stream(self, x):
+        async for item in self.count(x):
+            yield item
+
+    @serve.multiplexed(max_num_models_per_replica=2)
+    async def load(self, model_id):
+        with tracer.start_as_current_span(f"loads {model_id}"):
+            return model_id.upper()
+
+    async def model(self):
+        return await self.load(serve.get_multiplexed_model_id())
+
+
 @deployment()
 def function(request):
     return PlainTextResponse(f"function {request.method}")
@@ -117,6 +151,32 @@ class Slow:
 @ray.remote(num_cpus=0)
 def calling(handle):
     return handle.plain.remote(7).result()
+
+
+def traced(name, call):
+    """A call in a trace of its own."""
+    with tracer.start_as_current_span(name, Context()):
+        return call()
+
+
+def batches(handle):
+    doubled = [traced(f"batched {x}", lambda x=x: handle.double.remote(x)) for x in range(3)]
+    streams = [traced(f"streamed {x}", lambda x=x: handle.options(stream=True).stream.remote(x)) for x in range(2)]
+    failed = [traced(f"failing {x}", lambda x=x: handle.fail.remote(x)) for x in range(2)]
+    errors = []
+    for response in failed:
+        try:
+            response.result()
+        except KeyError as error:
+            errors.append(str(error.cause))
+    model = handle.options(multiplexed_model_id="model")
+    return {
+        "batched": [response.result() for response in doubled],
+        "streamed in batches": [list(response) for response in streams],
+        "failed in batches": errors,
+        "batched alone": traced("alone", lambda: handle.alone.remote([1, 2, 3]).result()),
+        "models": [traced(f"multiplexed {i}", lambda: model.model.remote().result()) for i in range(2)],
+    }
 
 
 def trace_id(name):
@@ -148,6 +208,7 @@ def main():
     model = Model.bind()
     handle = serve.run(Api.bind(model), name="api", route_prefix="/api")
     serve.run(function.bind(), name="function", route_prefix="/function")
+    batching = serve.run(Batching.bind(), name="batching", route_prefix="/batching")
     serve.run(Slow.bind(), name="slow", route_prefix="/slow")
     client = Client(port)
     while client.get("/api/predict/2", "warm-up")[0] != 200:
@@ -178,6 +239,7 @@ def main():
             model_handle.fail.remote().result()
         except KeyError as error:
             found["error"] = isinstance(error, ray.exceptions.RayTaskError)
+    found |= batches(batching)
     with tracer.start_as_current_span("by task"):
         found["by task"] = ray.get(calling.remote(model_handle))
     del handle

@@ -222,6 +222,16 @@ def test_handles_in_drivers_and_tasks_are_in_the_traces_of_their_callers(served:
     )
 
 
+def test_the_start_of_a_replica_is_a_trace_of_its_own(served: Served) -> None:
+    (start,) = by_name(served.spans, "Model.__init__ serve.replica")
+    assert not start.parent_id
+    of_start = [span for span in served.spans if span.trace_id == start.trace_id]
+    assert tree(of_start) == (
+        "Model.__init__ serve.replica\n  Counter.__init__ ray.remote\n    Counter.__init__ ray.remote_worker"
+    )
+    assert (start.attributes["ray.serve.deployment"], start.attributes["ray.serve.application"]) == ("Model", "api")
+
+
 def of_user_span(served: Served, name: str) -> list[Span]:
     """The trace of a span that the program has begun without a parent."""
     (root,) = (span for span in served.spans if span.name == name)
@@ -327,6 +337,7 @@ def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(tmp_pa
         "    Outer.__call__ serve.replica\n"
         "      user\n"
         "        Inner.__call__ serve.remote\n"
-        "          Inner.__call__ serve.replica"
+        "          Inner.__call__ serve.replica\n"
+        "Outer.__init__ serve.replica"
     )
     assert sorted(exported) == sorted(f"{span.trace_id} {span.name}" for span in spans)

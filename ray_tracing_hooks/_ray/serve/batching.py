@@ -19,12 +19,10 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import generators, tracing
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.execution import fail
-from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica
+from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
 from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing, unrecorded_span
 from ray_tracing_hooks._record import ids, wire
-from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED, Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
@@ -45,7 +43,7 @@ def patch(patches: Patches) -> bool:
 
     return (
         patches.wrap(_BatchQueue, "put", _put)
-        and patches.wrap(_BatchQueue, "_assign_func_results", _running(_traced))
+        and patches.wrap(_BatchQueue, "_assign_func_results", _running(traced))
         and patches.wrap(_BatchQueue, "_consume_func_generator", _running(generators.traced_async))
     )
 
@@ -62,32 +60,16 @@ def _put(original: Callable[..., None]) -> Callable[..., None]:
     return put
 
 
-def _running(traced: Callable[[Any, Context, RecordedSpan | None], Any]) -> Callable[..., Any]:
+def _running(trace_body: Callable[[Any, Context, RecordedSpan | None], Any]) -> Callable[..., Any]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def run(self: Any, body: Any, futures: Iterable[Any], *rest: Any, **options: Any) -> Any:
             active = tracing.active
             begun = _begin(active, body, futures) if active is not None else None
-            return original(self, body if begun is None else traced(body, *begun), futures, *rest, **options)
+            return original(self, body if begun is None else trace_body(body, *begun), futures, *rest, **options)
 
         return run
 
     return wrap
-
-
-async def _traced(body: Coroutine[Any, Any, Any], context: Context, span: RecordedSpan | None) -> Any:
-    token = attach(context)
-    try:
-        result = await body
-    except BaseException as error:
-        hide_frame(error)
-        if span is not None:
-            fail(span, error)
-        raise
-    finally:
-        detach(token)
-    if span is not None:
-        span.end()
-    return result
 
 
 def _begin(

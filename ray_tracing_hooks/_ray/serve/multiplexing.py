@@ -13,12 +13,10 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.execution import fail
-from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica
+from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
 from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing
 from ray_tracing_hooks._record import wire
-from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
 MODULE = "ray.serve.multiplex"
@@ -37,24 +35,7 @@ def _load_model(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[.
     def load(self: Any, model_id: Any) -> Coroutine[Any, Any, Any]:
         active = tracing.active
         begun = _begin(active, self, model_id) if active is not None else None
-        if begun is None:
-            return original(self, model_id)
-        context, span = begun
-
-        async def load_model() -> Any:
-            token = attach(context)
-            try:
-                model = await original(self, model_id)
-            except BaseException as error:
-                hide_frame(error)
-                fail(span, error)
-                raise
-            finally:
-                detach(token)
-            span.end()
-            return model
-
-        return load_model()
+        return original(self, model_id) if begun is None else traced(original(self, model_id), *begun)
 
     return load
 

@@ -18,6 +18,7 @@ _PLACES = (
     ("proxy", "requests to Serve's proxies are not traced"),
     ("router", "calls of deployments are not traced"),
     ("replica", "requests are not traced in the replicas of deployments"),
+    ("starting", "the start of replicas is not traced"),
     ("batching", "batches of requests are not traced"),
     ("multiplexing", "the loading of multiplexed models is not traced"),
     ("own_tracing", "Serve's own tracing makes spans besides"),

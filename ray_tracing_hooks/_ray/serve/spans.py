@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
+from opentelemetry.context import Context
+
 from ray_tracing_hooks import names
+from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray.execution import fail
 from ray_tracing_hooks._ray.tracing import SERVE, Tracing
 from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record.span import RecordedSpan
 
 _MOST_TEMPLATES = 10_000
 """More are not remembered: the name of a method comes with the call."""
@@ -103,3 +110,20 @@ def of_status(status: int) -> bytes:
 
 
 _statuses: dict[int, bytes] = {}
+
+
+async def traced(body: Coroutine[Any, Any, Any], context: Context, span: RecordedSpan | None) -> Any:
+    """``body``, run in ``context``; ends ``span`` with it."""
+    token = attach(context)
+    try:
+        result = await body
+    except BaseException as error:
+        hide_frame(error)
+        if span is not None:
+            fail(span, error)
+        raise
+    finally:
+        detach(token)
+    if span is not None:
+        span.end()
+    return result

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import ray
 from conftest import Cluster
-from support import HOOK, by_name, run_program, spans_in, tree, with_extras
+from support import HOOK, await_spans, by_name, run_program, spans_in, tree, with_extras
 
 from ray_tracing_hooks._insight.model import Span
 
@@ -341,3 +341,26 @@ def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(tmp_pa
         "Outer.__init__ serve.replica"
     )
     assert sorted(exported) == sorted(f"{span.trace_id} {span.name}" for span in spans)
+
+
+def test_serve_alone_can_be_traced_by_its_own_option(tmp_path: Path) -> None:
+    """Then the spans are those of Serve's own tracing, with its sampling, and the program's in replicas."""
+    if not of_serve("tracing_utils").exists():
+        pytest.skip("this Ray's Serve has no tracing")
+    folder = tmp_path / "spans"
+    run = run_program(
+        "serve_own_tracing",
+        timeout=150,
+        RAY_TRACING_LOCAL_DIR=str(folder),
+        **with_extras(),
+        RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH="ray_tracing_hooks.serve:span_processors",
+        RAY_SERVE_TRACING_SAMPLING_RATIO="1.0",
+    )
+    assert run.result[0] == "2"
+    spans = await_spans(folder, lambda found: len(found) >= 6)
+    assert len({span.trace_id for span in spans}) == 1
+    assert tree(spans).splitlines()[0].startswith("proxy_http_request ")
+    assert {"user", "replica_handle_request Outer __call__", "replica_handle_request Inner __call__"} <= {
+        span.name for span in spans
+    }
+    assert [span for span in spans if span.scope == "ray_tracing_hooks"] == []

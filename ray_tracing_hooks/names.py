@@ -78,6 +78,7 @@ __all__ = [
     "RAY_SERVE_ATTEMPTS",
     "RAY_SERVE_BATCH_SIZE",
     "RAY_SERVE_BATCH_WAIT",
+    "RAY_SERVE_CLOSE_CODE",
     "RAY_SERVE_DEPLOYMENT",
     "RAY_SERVE_FIRST_CHUNK",
     "RAY_SERVE_METHOD",
@@ -171,6 +172,7 @@ RAY_SERVE_MULTIPLEXED_MODEL_ID = "ray.serve.multiplexed_model_id"
 RAY_SERVE_ATTEMPTS = "ray.serve.attempts"
 RAY_SERVE_BATCH_SIZE = "ray.serve.batch.size"
 RAY_SERVE_BATCH_WAIT = "ray.serve.batch.wait_time"
+RAY_SERVE_CLOSE_CODE = "ray.serve.close_code"
 RAY_SERVE_FIRST_CHUNK = "ray.serve.time_to_first_chunk"
 
 SERVE_CALL = "serve.remote"
@@ -357,6 +359,12 @@ ATTRIBUTES = (
         "double",
         "batches, links from and to them",
         "seconds that the request waited for the batch to begin; of a batch the longest time",
+    ),
+    Attribute(
+        RAY_SERVE_CLOSE_CODE,
+        "int",
+        "requests to proxies",
+        "the code that a WebSocket was closed with: 1000 where all went well",
     ),
     Attribute(
         RAY_SERVE_FIRST_CHUNK,

@@ -172,7 +172,11 @@ class _Traced(AbstractContextManager[Any]):
                 encoded = of_status(int(status))
                 span.add_at_end(lambda: encoded)
             if error is not None and not isinstance(error, GeneratorExit):
-                fail(span, error)
+                # Serve wraps an error around that of the user's code where this has set a code of gRPC.
+                inner = (
+                    getattr(error, "original_exception", None) if type(error).__name__ == "gRPCStatusError" else None
+                )
+                fail(span, inner if isinstance(inner, BaseException) else error)
                 return
             if status.isdigit() and 500 <= int(status) < 600:
                 span.set_status(trace.StatusCode.ERROR)

@@ -1,4 +1,5 @@
-"""Calls of deployments: wraps ``AsyncioRouter.assign_request`` (Ray 2.60 ``serve/_private/router.py``).
+"""Calls of deployments: wraps ``AsyncioRouter.assign_request`` (Ray 2.60 ``serve/_private/router.py``), and what calls
+all replicas (``broadcast``) or one that was chosen before (``choose_replica``, ``dispatch``).
 
 It is called for each request, by proxies and by ``DeploymentHandle.remote``, in the context of the caller; what it
 returns is a coroutine, which another thread may run, and which is done when a replica has taken the request. The
@@ -39,10 +40,14 @@ _templates = Templates(PRODUCER, names.SERVE_CALL)
 
 def patch(patches: Patches) -> bool:
     """Wrap the router; False if this Ray has no such place."""
-    from ray.serve._private.router import AsyncioRouter  # noqa: PLC0415
+    from ray.serve._private import router  # noqa: PLC0415
 
-    # What counts the attempts is not in older versions of Ray.
+    AsyncioRouter = router.AsyncioRouter  # noqa: N806  its name
+    # What counts the attempts, and calls of one chosen replica and of all, are not in older versions of Ray.
     patches.wrap(AsyncioRouter, "_route_and_send_request_once", _route_and_send_request_once)
+    patches.wrap(AsyncioRouter, "_dispatch_to_marked_selection", _dispatch)
+    if patches.wrap(AsyncioRouter, "broadcast", _assign_request):
+        patches.wrap(router, "replace", _replace)
     return patches.wrap(AsyncioRouter, "assign_request", _assign_request)
 
 
@@ -66,6 +71,31 @@ def _assign_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callab
         return assign_request()
 
     return assign
+
+
+def _dispatch(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """As ``assign_request``, for a replica that ``choose_replica`` has chosen before."""
+
+    def dispatch(self: Any, selection: Any, request_meta: Any, *rest: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        def chosen(self: Any, request_meta: Any, *rest: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+            return original(self, selection, request_meta, *rest, **kwargs)
+
+        return _assign_request(chosen)(self, request_meta, *rest, **kwargs)
+
+    return dispatch
+
+
+def _replace(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``dataclasses.replace`` as Serve's router has imported it: copies of a request's metadata keep its context."""
+
+    def replace(instance: Any, /, **changes: Any) -> Any:
+        copy = original(instance, **changes)
+        carried = getattr(instance, CARRIED, None)
+        if carried is not None:
+            setattr(copy, CARRIED, carried)
+        return copy
+
+    return replace
 
 
 class _Call:

@@ -114,7 +114,7 @@ def test_streams_from_the_client_are_traced_too(served: Served) -> None:
         ("failed", "INTERNAL", "INTERNAL", "KeyError"),
         ("refused", "INVALID_ARGUMENT", None, "ValueError"),
         ("not found", "NOT_FOUND", None, None),
-        ("time-out", "DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "ray.exceptions.TaskCancelledError"),
+        ("too long", "DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "ray.exceptions.TaskCancelledError"),
         ("deadline", "DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "ray.exceptions.TaskCancelledError"),
         ("cancelled", "CANCELLED", "CANCELLED", "ray.exceptions.TaskCancelledError"),
     ],

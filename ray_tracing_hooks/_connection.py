@@ -44,6 +44,7 @@ class Connection:
         settings: Its settings.
         environ: Its environment variables.
         exporters: Those of the hook, or None for those that the settings name.
+        of_ray: Whether Ray itself is traced, or only what OpenTelemetry makes is recorded.
         patches: Where to put what is replaced as long as the connection lasts.
         lasting_patches: The same for what stays in place after it.
         on_disconnecting: Called when this process begins to disconnect from Ray.
@@ -57,6 +58,7 @@ class Connection:
         environ: Mapping[str, str],
         *,
         exporters: tuple[str, ...] | None,
+        of_ray: bool,
         patches: Patches,
         lasting_patches: Patches,
         on_disconnecting: Callable[[], None],
@@ -87,7 +89,12 @@ class Connection:
         self._writer: SpoolWriter | None = None
         self._undecided: SpoolWriter | None = None
         self._recorder: Recorder | None = None
-        self._instrument(environ, patches, lasting_patches, on_disconnecting, on_disconnected)
+        known = self._make_recorder(environ)
+        if of_ray:
+            self._instrument(patches, on_disconnecting, on_disconnected)
+        self._join_libraries(known, environ, lasting_patches)
+        if of_ray and self._spool is not None and process.is_driver and not process.is_internal:
+            self._begin_trace_where_it_begins(environ, patches)
         # What fails from here on leaves a connection that records, and delivers at its end.
         if self._spool is not None:
             with guarded("starting delivery"):
@@ -143,29 +150,12 @@ class Connection:
             )
         return None
 
-    def _instrument(
-        self,
-        environ: Mapping[str, str],
-        patches: Patches,
-        lasting_patches: Patches,
-        on_disconnecting: Callable[[], None],
-        on_disconnected: Callable[[], None],
-    ) -> None:
-        from ray_tracing_hooks._ray import (  # noqa: PLC0415
-            actors,
-            driver,
-            errors,
-            execution,
-            resources,
-            shortcuts,
-            signatures,
-            tasks,
-            tracing,
-        )
+    def _make_recorder(self, environ: Mapping[str, str]) -> dict[str, Any]:
+        """Make what records, and give the attributes of the Resource."""
         from ray_tracing_hooks._record import sampling, wire  # noqa: PLC0415
         from ray_tracing_hooks._record.limits import SpanLimits  # noqa: PLC0415
         from ray_tracing_hooks._record.recorder import Recorder  # noqa: PLC0415
-        from ray_tracing_hooks._sdk import bridge, resource  # noqa: PLC0415
+        from ray_tracing_hooks._sdk import resource  # noqa: PLC0415
         from ray_tracing_hooks._spool.layout import UNDECIDED  # noqa: PLC0415
         from ray_tracing_hooks._spool.writer import SpoolWriter, segment_bytes  # noqa: PLC0415
 
@@ -175,7 +165,6 @@ class Connection:
             from ray_tracing_hooks._sdk.sampling import from_sdk  # noqa: PLC0415
 
             sampler = from_sdk()
-        parts = self.settings.ray if self._spool is not None else frozenset()
         known = resource.attributes(self.process.resource_attributes(), environ)
         of_child = resource.of_child(known)
         encoded = wire.resource(known)
@@ -205,8 +194,27 @@ class Connection:
             # In smaller segments, since what is kept is read again.
             self._undecided = spool_writer(os.path.join(self._spool, UNDECIDED), cap // 16)
             recorder.undecided = recorder_of(self._undecided)
+        return known
+
+    def _instrument(
+        self, patches: Patches, on_disconnecting: Callable[[], None], on_disconnected: Callable[[], None]
+    ) -> None:
+        from ray_tracing_hooks._ray import (  # noqa: PLC0415
+            actors,
+            driver,
+            errors,
+            execution,
+            resources,
+            shortcuts,
+            signatures,
+            tasks,
+            tracing,
+        )
+
+        assert self._recorder is not None
+        parts = self.settings.ray if self._spool is not None else frozenset()
         tracing.active = tracing.Tracing(
-            recorder,
+            self._recorder,
             self.process,
             parts=parts,
             include=self.settings.include,
@@ -214,6 +222,7 @@ class Connection:
             internal=self.settings.internal,
             redactor=_redactor(self.settings),
             rate_limits=self._rate_limits(patches),
+            patches=patches,
         )
         places: Iterable[Any] = (
             ("the end of a driver is not noticed", driver.patch, on_disconnecting, on_disconnected),
@@ -231,7 +240,7 @@ class Connection:
                 report(f"{lost}: Ray {self.process.ray_version} has changed the place where that is done")
                 if patch in {tasks.patch, actors.patch}:
                     tracing.active.shares_job_trace = False
-        if waiting := parts - {"task", "actor", "job"}:
+        if waiting := parts & {"get", "wait", "put"}:
             from ray_tracing_hooks._ray import objects  # noqa: PLC0415  asked for by few
 
             if not objects.patch(patches, waiting):
@@ -242,18 +251,24 @@ class Connection:
         if not self.process.is_client:
             for patch in (signatures.patch, shortcuts.patch, resources.patch):
                 in_place(patch, patches)
-        if self._spool is not None:
-            bridge.install(recorder, self._writer, known, lasting_patches, self._targets, self._undecided)
-            if self.settings.instrument:
-                from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
 
-                instrumentors.instrument(self.settings.instrument, environ, report)
-            if self.settings.logs:
-                with guarded("joining logs to traces"):
-                    self._join_logs(encoded)
-        is_users = self.process.is_driver and not self.process.is_internal
-        if is_users and self._spool is not None:
-            self._begin_trace_where_it_begins(environ, patches)
+    def _join_libraries(self, known: Mapping[str, Any], environ: Mapping[str, str], lasting_patches: Patches) -> None:
+        """Record what is made by the API of OpenTelemetry, what instruments libraries, and log records."""
+        if self._spool is None:
+            return
+        from ray_tracing_hooks._record import wire  # noqa: PLC0415
+        from ray_tracing_hooks._sdk import bridge  # noqa: PLC0415
+
+        assert self._recorder is not None
+        assert self._writer is not None
+        bridge.install(self._recorder, self._writer, known, lasting_patches, self._targets, self._undecided)
+        if self.settings.instrument:
+            from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
+
+            instrumentors.instrument(self.settings.instrument, environ, report)
+        if self.settings.logs:
+            with guarded("joining logs to traces"):
+                self._join_logs(wire.resource(known))
 
     def _join_logs(self, resource: bytes) -> None:
         from ray_tracing_hooks import _logs  # noqa: PLC0415

@@ -120,9 +120,9 @@ class Settings:
         "libraries to instrument in drivers and workers: comma list, as `requests,httpx`; or `all`, or `none`",
     )
     ray: frozenset[str] = _setting(
-        any_of("task", "actor", "job", "get", "wait", "put"),
-        frozenset({"task", "actor", "job"}),
-        "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `get`, `wait`, `put`; or `none`",
+        any_of("task", "actor", "job", "serve", "get", "wait", "put"),
+        frozenset({"task", "actor", "job", "serve"}),
+        "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `serve`, `get`, `wait`, `put`; or `none`",
     )
     include: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns on `module.function` and `Class.method`: nothing else makes spans"

@@ -42,6 +42,20 @@ def start(exporters: tuple[str, ...] | None = None) -> None:
             _start(exporters)
 
 
+def record() -> None:
+    """Record and deliver what this process makes by OpenTelemetry; nothing of Ray makes spans because of it.
+
+    Where a hook has been called that is done already. Never raises, unless ``RAY_TRACING_STRICT=1``.
+    """
+    with guarded("setting up the delivery of spans") as guard:
+        guard.strict = os.environ.get("RAY_TRACING_STRICT", "").strip().lower() in {"1", "true", "yes", "on"}
+        with _lock:
+            from ray_tracing_hooks._ray import process  # noqa: PLC0415  nothing of Ray before the guard
+
+            if _connection is None and process.mode() in {process.DRIVER, process.WORKER}:
+                _trace(process.describe(), of_ray=False)
+
+
 def stop() -> None:
     """Leave this process as if no hook had been called, until one is called again. What has been recorded is delivered.
 
@@ -183,7 +197,7 @@ def _connect(mode: int | None, *, hook_runs: bool) -> None:
         )
 
 
-def _trace(process: RayProcess) -> None:
+def _trace(process: RayProcess, *, of_ray: bool = True) -> None:
     global _connection  # noqa: PLW0603  a process is connected to one cluster at a time
     from ray_tracing_hooks import _settings  # noqa: PLC0415
     from ray_tracing_hooks._connection import Connection, reporter  # noqa: PLC0415
@@ -201,6 +215,7 @@ def _trace(process: RayProcess) -> None:
         settings,
         os.environ,
         exporters=_exporters,
+        of_ray=of_ray,
         patches=_connection_patches,
         lasting_patches=_patches,
         on_disconnecting=_disconnecting,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 __all__ = [
     "ACTOR_RESTARTED",
     "ATTRIBUTES",
+    "CLIENT_ADDRESS",
     "CODE_FILE_PATH",
     "CODE_FUNCTION_NAME",
     "CODE_LINE_NUMBER",
@@ -28,6 +29,10 @@ __all__ = [
     "EXECUTION_QUEUE_TIME",
     "EXECUTION_RETRIES",
     "EXIT_CODE",
+    "HTTP_METHOD",
+    "HTTP_METHOD_ORIGINAL",
+    "HTTP_ROUTE",
+    "HTTP_STATUS",
     "JOB",
     "JOB_FAILED",
     "LOG_BODY",
@@ -35,6 +40,7 @@ __all__ = [
     "LOG_SEVERITY_TEXT",
     "METRICS",
     "METRIC_OVERFLOW",
+    "NETWORK_PROTOCOL_VERSION",
     "OTEL_SCOPE_NAME",
     "OUT_OF_MEMORY",
     "RAY_ACCELERATOR_IDS",
@@ -68,6 +74,17 @@ __all__ = [
     "RAY_READY_OBJECT_IDS",
     "RAY_REMOTE",
     "RAY_RESULT",
+    "RAY_SERVE_APPLICATION",
+    "RAY_SERVE_ATTEMPTS",
+    "RAY_SERVE_BATCH_SIZE",
+    "RAY_SERVE_BATCH_WAIT",
+    "RAY_SERVE_CLOSE_CODE",
+    "RAY_SERVE_DEPLOYMENT",
+    "RAY_SERVE_FIRST_CHUNK",
+    "RAY_SERVE_METHOD",
+    "RAY_SERVE_MULTIPLEXED_MODEL_ID",
+    "RAY_SERVE_REPLICA_ID",
+    "RAY_SERVE_REQUEST_ID",
     "RAY_SUBMISSION_ID",
     "RAY_SUBMIT_TIME",
     "RAY_TASK_ID",
@@ -79,11 +96,21 @@ __all__ = [
     "RESOURCE_RAY_VERSION",
     "RESOURCE_SESSION_NAME",
     "RESOURCE_WORKER_ID",
+    "RPC_GRPC_STATUS",
+    "RPC_METHOD",
+    "RPC_SERVICE",
+    "RPC_SYSTEM",
     "SCOPE",
+    "SERVE_BATCH",
+    "SERVE_CALL",
+    "SERVE_MULTIPLEXED",
+    "SERVE_REPLICA",
     "SUBMISSION_DURATION",
     "TASK_CANCELLED",
     "THREAD_ID",
     "THREAD_NAME",
+    "URL_PATH",
+    "URL_SCHEME",
     "WORKER_DIED",
     "Attribute",
     "Metric",
@@ -136,6 +163,37 @@ RAY_JOB_STATUS = "ray.job_status"
 RAY_END_ESTIMATED = "ray.end_estimated"
 RAY_LEFT_OUT = "ray.left_out"
 RAY_KEPT = "ray.kept"
+RAY_SERVE_APPLICATION = "ray.serve.application"
+RAY_SERVE_DEPLOYMENT = "ray.serve.deployment"
+RAY_SERVE_METHOD = "ray.serve.method"
+RAY_SERVE_REPLICA_ID = "ray.serve.replica_id"
+RAY_SERVE_REQUEST_ID = "ray.serve.request_id"
+RAY_SERVE_MULTIPLEXED_MODEL_ID = "ray.serve.multiplexed_model_id"
+RAY_SERVE_ATTEMPTS = "ray.serve.attempts"
+RAY_SERVE_BATCH_SIZE = "ray.serve.batch.size"
+RAY_SERVE_BATCH_WAIT = "ray.serve.batch.wait_time"
+RAY_SERVE_CLOSE_CODE = "ray.serve.close_code"
+RAY_SERVE_FIRST_CHUNK = "ray.serve.time_to_first_chunk"
+
+SERVE_CALL = "serve.remote"
+SERVE_REPLICA = "serve.replica"
+SERVE_BATCH = "serve.batch"
+SERVE_MULTIPLEXED = "serve.multiplexed"
+"""What the names of the spans of Ray Serve end with, after ``Deployment.method``: of a call, in the replica, of a batch
+of requests, of a model that is loaded."""
+
+HTTP_METHOD = "http.request.method"
+HTTP_METHOD_ORIGINAL = "http.request.method_original"
+HTTP_ROUTE = "http.route"
+HTTP_STATUS = "http.response.status_code"
+URL_PATH = "url.path"
+URL_SCHEME = "url.scheme"
+CLIENT_ADDRESS = "client.address"
+NETWORK_PROTOCOL_VERSION = "network.protocol.version"
+RPC_SYSTEM = "rpc.system"
+RPC_SERVICE = "rpc.service"
+RPC_METHOD = "rpc.method"
+RPC_GRPC_STATUS = "rpc.grpc.status_code"
 
 ACTOR_RESTARTED = "ray.actor.restarted"
 """The event on the creation of an actor that Ray has made anew, with ``ray.attempt``."""
@@ -195,6 +253,8 @@ METRIC_OVERFLOW = "otel.metric.overflow"
 _CALL, _EXECUTION, _WAITING, _RESOURCE = "calls", "executions", "`ray.get`, `ray.wait`, `ray.put`", "Resource"
 
 _OF_ACTORS = "executions of actors"
+_REQUEST = "requests to Serve"
+_OF_DEPLOYMENTS = "calls of deployments, requests in replicas"
 _LOG = f"events `{EVENT_LOG}`"
 
 
@@ -286,6 +346,32 @@ ATTRIBUTES = (
     ),
     Attribute(RAY_JOB_STATUS, "string", "submitted jobs", "`SUCCEEDED`, `FAILED` or `STOPPED`"),
     Attribute(EXIT_CODE, "int", "submitted jobs", "the exit code of the job's program, if it ended by itself"),
+    Attribute(RAY_SERVE_APPLICATION, "string", _REQUEST, "the application of Ray Serve"),
+    Attribute(RAY_SERVE_DEPLOYMENT, "string", _OF_DEPLOYMENTS, "the deployment that is called"),
+    Attribute(RAY_SERVE_METHOD, "string", _OF_DEPLOYMENTS, "its method: `__call__` for requests by HTTP"),
+    Attribute(RAY_SERVE_REPLICA_ID, "string", "requests in replicas", "the replica, as Serve names it"),
+    Attribute(RAY_SERVE_REQUEST_ID, "string", _REQUEST, "Serve's id of the request: what `x-request-id` says"),
+    Attribute(RAY_SERVE_MULTIPLEXED_MODEL_ID, "string", _OF_DEPLOYMENTS, "the model that the request asks for, if any"),
+    Attribute(RAY_SERVE_ATTEMPTS, "int", "calls of deployments", "how many replicas were tried, if more than one"),
+    Attribute(RAY_SERVE_BATCH_SIZE, "int", "batches, links to them", "how many requests are in the batch"),
+    Attribute(
+        RAY_SERVE_BATCH_WAIT,
+        "double",
+        "batches, links from and to them",
+        "seconds that the request waited for the batch to begin; of a batch the longest time",
+    ),
+    Attribute(
+        RAY_SERVE_CLOSE_CODE,
+        "int",
+        "requests to proxies",
+        "the code that a WebSocket was closed with: 1000 where all went well",
+    ),
+    Attribute(
+        RAY_SERVE_FIRST_CHUNK,
+        "double",
+        "requests to proxies",
+        "seconds until the first part of a response that came in several",
+    ),
     Attribute(LOG_BODY, "string", _LOG, "the message of a log record; the logger is `otel.scope.name`"),
     Attribute(LOG_SEVERITY_TEXT, "string", _LOG, "its level, as `WARNING`"),
     Attribute(LOG_SEVERITY_NUMBER, "int", _LOG, "the same by the numbers of OpenTelemetry: 9 is INFO, 17 is ERROR"),

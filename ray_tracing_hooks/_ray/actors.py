@@ -8,7 +8,7 @@ from typing import Any
 
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.submission import Called, traced
-from ray_tracing_hooks._ray.tracing import ACTOR_ID, PRODUCER, Tracing
+from ray_tracing_hooks._ray.tracing import ACTOR_ID, OF_SERVE, PRODUCER, Tracing
 
 _CREATION_TASK = "ff" * 8
 """The task id of a creation is this and the actor's id (Ray ``src/ray/common/id.cc``, ``ForActorCreationTask``)."""
@@ -66,6 +66,11 @@ def _called(active: Tracing, method: Any, handle: Any) -> Called | None:
     if handle._ray_is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
     descriptor = handle._ray_actor_creation_function_descriptor  # noqa: SLF001
+    if descriptor.module_name.startswith(OF_SERVE):
+        from ray_tracing_hooks._ray.serve import places  # noqa: PLC0415  few processes call them
+
+        if places.join(active):
+            return None
     actor_id = _actor_id(handle)
     inherits = (
         getattr(method, "_num_returns", 0) != 0

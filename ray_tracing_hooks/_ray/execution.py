@@ -75,6 +75,11 @@ def _get_execution_info(original: Callable[..., Any]) -> Callable[..., Any]:
         function = info.function
         if getattr(function, "__ray_tracing_hooks__", False):
             return info
+        if tracing.active is not None and function_descriptor.module_name.startswith(tracing.OF_SERVE):
+            from ray_tracing_hooks._ray.serve import places  # noqa: PLC0415  few workers take part in it
+
+            if places.join(tracing.active):
+                return info
         return info._replace(function=_executor(function, function_descriptor))
 
     return get_execution_info
@@ -137,7 +142,7 @@ def _function_executor(
         except BaseException as error:
             hide_frame(error)
             if span is not None:
-                _fail(span, error)
+                fail(span, error)
             raise
         finally:
             detach(token)
@@ -172,7 +177,7 @@ def _coroutine_executor(
         except BaseException as error:
             hide_frame(error)
             if span is not None:
-                _fail(span, error)
+                fail(span, error)
             raise
         finally:
             detach(token)
@@ -247,7 +252,7 @@ def _carried(
         first += ACTOR_ID + hex_id[16:]  # a task id names its actor, see ActorID in id.h
     else:
         first += resources.held
-    first += _submit_time(carried.submit_time_ns)
+    first += submit_time(carried.submit_time_ns)
     if attempt := core_worker.get_current_task_attempt_number():
         first += wire.attribute(names.RAY_ATTEMPT, attempt)
     if more is not None:
@@ -258,13 +263,13 @@ def _carried(
     return Context({**context, SPAN_KEY: span, TASK_KEY: task_id}), span
 
 
-def _submit_time(moment: int) -> bytes:
+def submit_time(moment: int) -> bytes:
     """The encoded ``ray.submit_time_unix_nano``."""
     encoded = wire.varint(moment)
     return _SUBMIT_TIME + encoded if len(encoded) == _NOW_BYTES else wire.attribute(names.RAY_SUBMIT_TIME, moment)
 
 
-def _fail(span: RecordedSpan, error: BaseException) -> None:
+def fail(span: RecordedSpan, error: BaseException) -> None:
     """End ``span`` as the error says."""
     if not is_intended_exit(error):
         kind = None

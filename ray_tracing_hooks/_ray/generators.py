@@ -105,6 +105,6 @@ def _end(span: RecordedSpan | None, items: int, error: BaseException | None) -> 
         # A consumer that stops early is no error.
         span.end()
         return
-    from ray_tracing_hooks._ray.execution import _fail  # noqa: PLC0415  the two know each other
+    from ray_tracing_hooks._ray.execution import fail  # noqa: PLC0415  the two know each other
 
-    _fail(span, error)
+    fail(span, error)

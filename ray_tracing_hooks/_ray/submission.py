@@ -225,13 +225,7 @@ class Submission:
         if template is None:
             return
         try:
-            now = _time_ns()
-            self._write(
-                template,
-                wire.attribute(names.ERROR_TYPE, qualified_name(type(error)))
-                + wire.event("exception", now, exception_attributes(error, error.__traceback__))
-                + wire.status(wire.STATUS_ERROR, summary(error)),
-            )
+            self._write(template, failure(error, _time_ns()))
         except Exception as fault:  # noqa: BLE001  as above
             failed("recording a call", fault)
 
@@ -240,6 +234,15 @@ class Submission:
         identity = around.before + (self._span_id or ids.new_span_id()) + around.after
         if around.recorder is not None:
             around.recorder.record(template, identity, self._start, _time_ns(), additions)
+
+
+def failure(error: BaseException, now: int, error_type: str | None = None) -> bytes:
+    """What a span says that an error has ended, encoded."""
+    return (
+        wire.attribute(names.ERROR_TYPE, error_type or qualified_name(type(error)))
+        + wire.event("exception", now, exception_attributes(error, error.__traceback__))
+        + wire.status(wire.STATUS_ERROR, summary(error))
+    )
 
 
 def _of_arguments(object_ref: type[Any], args: Any, kwargs: Any) -> bytes:

@@ -28,12 +28,19 @@ from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import Parent
 
 if TYPE_CHECKING:
+    from ray_tracing_hooks._patching import Patches
     from ray_tracing_hooks._ray.rates import RateLimit, RateLimits
     from ray_tracing_hooks._ray.submission import Around, Called
     from ray_tracing_hooks._record.redaction import Redactor
 
-INTERNAL, PRODUCER, CONSUMER = 1, 4, 5
+INTERNAL, SERVER, PRODUCER, CONSUMER = 1, 2, 4, 5
 """Span kinds, by OTLP's numbers."""
+
+SERVE = "serve"
+"""Of ``RAY_TRACING_RAY``: the requests of Ray Serve."""
+
+OF_SERVE = "ray.serve._private."
+"""Where the actors of Serve are: a process that runs or calls one takes part in it."""
 
 TASK_KEY = "ray_tracing_hooks.task_id"
 """Where a context keeps the id of the task that it belongs to: also right in a thread that the task started, where Ray
@@ -66,12 +73,13 @@ class Tracing:
     Args:
         recorder: Where spans go.
         process: This process.
-        parts: The parts of Ray that make spans: ``task``, ``actor``, ``job``.
+        parts: The parts of Ray that make spans: ``task``, ``actor``, ``job``, ``serve``.
         include: Patterns on ``module.function`` or ``Class.method``; if there are any, nothing else makes spans.
         exclude: Patterns of what makes no span.
         internal: Whether tasks and actors of Ray's own make spans, those that ``include`` does not name.
         redactor: What shows the arguments and results of executions, or None.
         rate_limits: How many calls a second make spans, if that is limited.
+        patches: Where to put what is replaced once it is found to be used.
 
     Attributes:
         shares_job_trace: Whether all processes of this job know the trace of its driver's root span, so that calls in
@@ -94,6 +102,7 @@ class Tracing:
         internal: bool = False,
         redactor: Redactor | None = None,
         rate_limits: RateLimits | None = None,
+        patches: Patches | None = None,
     ) -> None:
         self.recorder = recorder
         self.process = process
@@ -103,6 +112,7 @@ class Tracing:
         self._internal = internal
         self.redactor = redactor
         self.rate_limits = rate_limits
+        self.patches = patches
         self._templates: dict[tuple[int, str, str, str, str], Template | None] = {}
         self.called: dict[tuple[Any, Any], Called | None] = {}
         """What is known of what this process has called: of tasks by the function's name and whether they inherit, of

@@ -21,10 +21,11 @@ from support import HOOK, Run, environment, of_driver, run_program, spans_in
 
 @dataclass
 class Cluster:
-    """A running head node; ``spans`` is the folder where the spans of its programs go."""
+    """A running head node; ``spans`` is the folder where the spans of its programs go, which get ``variables``."""
 
     address: str
     spans: Path
+    variables: dict[str, str] = field(default_factory=dict)
     _runs: dict[tuple[str, ...], Run] = field(default_factory=dict)
 
     def once(self, name: str) -> Run:
@@ -42,6 +43,7 @@ class Cluster:
             check=True,
             RTH_ADDRESS=self.address,
             RAY_TRACING_LOCAL_DIR=str(self.spans),
+            **self.variables,
             **variables,
         )
         run.spans = of_driver(spans_in(self.spans), name)
@@ -133,4 +135,14 @@ def cluster(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     folder = short_tmp()
     head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", RAY_TRACING_LOCAL_DIR=str(folder / "spans"))
     yield Cluster(address, folder / "spans")
+    stop_head(head)
+
+
+@pytest.fixture(scope="session")
+def serving(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
+    """The same, where Ray Serve can run."""
+    folder, variables = short_tmp(), support.with_extras()
+    spans = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
+    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **spans)
+    yield Cluster(address, folder / "spans", variables)
     stop_head(head)

@@ -48,9 +48,9 @@ def environment(**variables: str) -> dict[str, str]:
     }
 
 
-def with_dashboard() -> dict[str, Any]:
-    """The variables of processes that need what the dashboard does: of a cluster that takes jobs, and its clients."""
-    return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "dashboard")])}
+def with_extras() -> dict[str, Any]:
+    """The variables of processes that need what the dashboard or Serve does, and of those that call them."""
+    return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "extras")])}
 
 
 def run_program(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import dashboard_options, free_port, start_head, stop_head
-from support import HOOK, PROGRAMS, await_spans, by_name, run_program, tree, with_dashboard
+from support import HOOK, PROGRAMS, await_spans, by_name, run_program, tree, with_extras
 
 from ray_tracing_hooks import names
 
@@ -21,7 +21,7 @@ def dashboard(short_tmp: Callable[[], Path], tmp_path: Path) -> Iterator[str]:
         *dashboard_options(port),
         f"--tracing-startup-hook={HOOK}",
         RAY_TRACING_LOCAL_DIR=str(tmp_path),
-        **with_dashboard(),
+        **with_extras(),
     )
     yield f"http://127.0.0.1:{port}"
     stop_head(head)
@@ -30,7 +30,7 @@ def dashboard(short_tmp: Callable[[], Path], tmp_path: Path) -> Iterator[str]:
 def test_jobs_belong_to_the_trace_that_they_are_submitted_in(dashboard: str, tmp_path: Path) -> None:
     """Submitted in Python and on the command line; each has a span with its status, above that of its driver."""
     program = str(PROGRAMS / "submitted.py")
-    run = run_program("../inside/submitting", dashboard, program, timeout=120, **with_dashboard())
+    run = run_program("../inside/submitting", dashboard, program, timeout=120, **with_extras())
     trace_id, span_id, metadata = run.result
     assert metadata == {"traceparent": f"00-{trace_id}-{span_id}-01", "of": "the user"}, "what the user says stays"
     spans = await_spans(tmp_path, lambda spans: len(by_name(spans, names.JOB)) == 4)

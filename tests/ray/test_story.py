@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import dashboard_options, free_port, start_head, stop_head
-from support import HOOK, PROGRAMS, await_spans, environment, run_program, tree, with_dashboard
+from support import HOOK, PROGRAMS, await_spans, environment, run_program, tree, with_extras
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model import Span
@@ -28,7 +28,7 @@ TIGHT = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms":
 def test_everything_is_one_trace(short_tmp: Callable[[], Path], tmp_path: Path) -> None:
     folder, port = short_tmp(), free_port()
     spans = tmp_path / "spans"
-    variables = {**SETTINGS, **with_dashboard(), "RAY_TRACING_LOCAL_DIR": str(spans)}
+    variables = {**SETTINGS, **with_extras(), "RAY_TRACING_LOCAL_DIR": str(spans)}
     options = [*dashboard_options(port), f"--tracing-startup-hook={HOOK}"]
     head, address = start_head(folder, *options, **variables)
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
@@ -43,7 +43,7 @@ def test_everything_is_one_trace(short_tmp: Callable[[], Path], tmp_path: Path) 
         )
     try:
         job = [sys.executable, str(PROGRAMS / "story.py"), str(tmp_path)]
-        run = run_program("../inside/telling", f"http://127.0.0.1:{port}", *job, timeout=200, **with_dashboard())
+        run = run_program("../inside/telling", f"http://127.0.0.1:{port}", *job, timeout=200, **with_extras())
         print(run.stdout)
         trace_id, status = run.result
         assert status == "SUCCEEDED", run.stdout

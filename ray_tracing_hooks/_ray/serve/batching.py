@@ -1,0 +1,125 @@
+"""Batches of requests (``@serve.batch``): wraps what hands requests to a batch and what runs one (Ray 2.60
+``serve/batching.py``, ``_BatchQueue.put``, ``_assign_func_results`` and ``_consume_func_generator``).
+
+A batch works for many requests, each with a trace of its own. So it has its own trace too, with a link to each of them,
+and each of them a link to the batch. Where all that is in a batch was asked for in one span, the batch is below that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import generators, tracing
+from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
+from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing, unrecorded_span
+from ray_tracing_hooks._record import ids, wire
+from ray_tracing_hooks._record.current import SPAN_KEY, get_current
+from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED, Template
+from ray_tracing_hooks._record.span import Parent, RecordedSpan
+
+MODULE = "ray.serve.batching"
+
+_MOST_LINKS = 128
+"""Of a batch of more requests the first ones are linked, as the SDK's limit has it."""
+
+_templates = Templates(INTERNAL, names.SERVE_BATCH)
+
+_waiting: WeakKeyDictionary[Any, tuple[Context, int]] = WeakKeyDictionary()
+"""By the future of what it waits for: the context of a request, and since when it waits."""
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap batches; False if this Ray has not all of these places."""
+    from ray.serve.batching import _BatchQueue  # noqa: PLC0415
+
+    return (
+        patches.wrap(_BatchQueue, "put", _put)
+        and patches.wrap(_BatchQueue, "_assign_func_results", _running(traced))
+        and patches.wrap(_BatchQueue, "_consume_func_generator", _running(generators.traced_async))
+    )
+
+
+def _put(original: Callable[..., None]) -> Callable[..., None]:
+    def put(self: Any, request: Any) -> None:
+        if tracing.active is not None:
+            try:
+                _waiting[request.future] = get_current(), time.time_ns()
+            except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
+                failed("noting a request that is batched", error)
+        original(self, request)
+
+    return put
+
+
+def _running(trace_body: Callable[[Any, Context, RecordedSpan | None], Any]) -> Callable[..., Any]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(self: Any, body: Any, futures: Iterable[Any], *rest: Any, **options: Any) -> Any:
+            active = tracing.active
+            begun = _begin(active, body, futures) if active is not None else None
+            return original(self, body if begun is None else trace_body(body, *begun), futures, *rest, **options)
+
+        return run
+
+    return wrap
+
+
+def _begin(
+    active: Tracing, body: Coroutine[Any, Any, Any] | AsyncGenerator[Any, Any], futures: Iterable[Any]
+) -> tuple[Context, RecordedSpan | None] | None:
+    try:
+        waited = [_waiting.pop(future, None) for future in futures]
+        requests = [each for each in waited if each is not None]
+        if not requests:
+            return None
+        now, recorder = time.time_ns(), active.recorder
+        parents = [recorder.parent(context) for context, _ in requests]
+        first, parent = requests[0][0], parents[0]
+        is_one = all(each == parent for each in parents)
+        if is_one:
+            trace_id, flags = recorder.decide(parent)
+        else:
+            # Recorded if one of them is.
+            trace_id, parent = ids.new_trace_id(), None
+            flags = NEW_TRACE | (SAMPLED if any(each and each.flags & SAMPLED for each in parents) else 0)
+        recording = recorder.of(flags)
+        template = _template(active, body)
+        around = first if is_one else Context()
+        if recording is None or template is None:
+            known = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
+            return Context({**around, SPAN_KEY: unrecorded_span(known)}), None
+        longest = (now - min(since for _, since in requests)) / 1e9
+        size = wire.attribute(names.RAY_SERVE_BATCH_SIZE, len(waited))
+        span = recording.start(
+            template, trace_id, flags, parent, size + wire.attribute(names.RAY_SERVE_BATCH_WAIT, longest), now
+        )
+        if not is_one:
+            _link(span, requests, len(waited), now)
+        return Context({**around, SPAN_KEY: span}), span
+    except Exception as error:  # noqa: BLE001  the requests are the user's, the fault would be ours
+        failed("tracing a batch of requests", error)
+        return None
+
+
+def _link(span: RecordedSpan, requests: list[tuple[Context, int]], size: int, now: int) -> None:
+    """Links both ways; each request's says how long it waited for the batch to begin, and how many are in it."""
+    batch = span.get_span_context()
+    for context, since in requests[:_MOST_LINKS]:
+        request = trace.get_current_span(context)
+        told = {names.RAY_SERVE_BATCH_WAIT: (now - since) / 1e9}
+        if request.get_span_context().is_valid:
+            span.add_link(request.get_span_context(), told)
+        request.add_link(batch, {**told, names.RAY_SERVE_BATCH_SIZE: size})
+
+
+def _template(active: Tracing, body: Any) -> Template | None:
+    deployment, application, replica_id = of_this_replica()
+    return _templates.of(active, deployment, application, getattr(body, "__name__", "batch"), replica_id)

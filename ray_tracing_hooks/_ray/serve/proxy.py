@@ -1,0 +1,163 @@
+"""Requests at a proxy: wraps ``GenericProxy.proxy_request`` (Ray 2.60 ``serve/_private/proxy.py``), by HTTP, WebSocket
+and gRPC.
+
+What monitors ask a proxy (its health, its routes) makes no span.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray.execution import fail
+from ray_tracing_hooks._ray.serve.server import (
+    Descriptions,
+    arrive,
+    grpc_code,
+    grpc_headers,
+    http_headers,
+    of_route,
+    outcome_of_grpc,
+    outcome_of_http,
+    outcome_of_websocket,
+)
+from ray_tracing_hooks._ray.serve.spans import TextAttribute
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._record.current import attach, detach
+from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record.span import RecordedSpan
+
+MODULE = "ray.serve._private.proxy"
+
+_context: Any = None
+"""``ray.serve.context``, which a proxy has imported."""
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the proxy; False if this Ray has no such place."""
+    global _context  # noqa: PLW0603  a process has one
+    from ray.serve import context  # noqa: PLC0415
+    from ray.serve._private.proxy import GenericProxy  # noqa: PLC0415
+
+    _context = context
+    return patches.wrap(GenericProxy, "proxy_request", _proxy_request)
+
+
+def _proxy_request(original: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., AsyncGenerator[Any, None]]:
+    def proxy_request(self: Any, proxy_request: Any) -> AsyncGenerator[Any, None]:
+        active = tracing.active
+        begun = _begin(active, proxy_request) if active is not None else None
+        body = original(self, proxy_request)
+        return body if begun is None else _traced(self, body, proxy_request, *begun)
+
+    return proxy_request
+
+
+_descriptions = Descriptions({})
+
+
+def _begin(active: Tracing, request: Any) -> tuple[Context, RecordedSpan | None] | None:
+    try:
+        if request.is_health_request or request.is_route_request:
+            return None
+        if request.request_type == "grpc":
+            headers = grpc_headers(request.context.invocation_metadata())
+            return arrive(active, headers, _descriptions.of_grpc, (request.service_method, request.context.peer()))
+        return arrive(active, http_headers(request.headers), _descriptions.of_http, request.scope)
+    except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
+        failed("tracing a request at Serve's proxy", error)
+        return None
+
+
+_request_id = TextAttribute(names.RAY_SERVE_REQUEST_ID).encoded
+
+
+async def _traced(
+    proxy: Any, body: AsyncGenerator[Any, None], request: Any, context: Context, span: RecordedSpan | None
+) -> AsyncGenerator[Any, None]:
+    """``body``, with ``context`` attached during each step: whoever iterates has a context of its own."""
+    status: Any = None
+    # By HTTP the first message is the status and the headers.
+    messages, head, first = 0, int(request.request_type != "grpc"), 0
+    try:
+        while True:
+            token = attach(context)
+            try:
+                message = await body.__anext__()
+            except StopAsyncIteration:
+                return
+            finally:
+                detach(token)
+            if type(message).__name__ == "ResponseStatus":
+                status = message  # the last one
+                if messages > head + 1 and span is not None:
+                    span.set_attribute(names.RAY_SERVE_FIRST_CHUNK, (first - span.start_time) / 1e9)
+                _end(proxy, span, request, status)  # while the client still waits
+            else:
+                messages += 1
+                if messages == head + 1:
+                    first = time.time_ns()
+            yield message
+    except BaseException as error:
+        hide_frame(error)
+        if isinstance(error, GeneratorExit):
+            await body.aclose()
+        elif span is not None:
+            fail(span, error)
+        raise
+    finally:
+        _end(proxy, span, request, status)
+
+
+def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any) -> None:
+    if span is None or not span.is_recording():
+        return
+    try:
+        _describe(proxy, span, request, status)
+    except Exception as error:  # noqa: BLE001  as above
+        failed("describing a request at Serve's proxy", error)
+    span.end()
+
+
+_named: dict[tuple[Template, str, str], bytes] = {}
+"""What is known at the end of a request, and the same for many."""
+
+_MOST_NAMED = 1000
+
+
+def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any) -> None:
+    known = _context._serve_request_context.get()  # noqa: SLF001  as Serve's proxy
+    route, application = getattr(known, "route", ""), getattr(known, "app_name", "")
+    kind = request.request_type
+    if kind == "websocket" and route and hasattr(proxy.proxy_router, "match_route_pattern"):
+        # Serve knows these routes too, and does not look.
+        route = proxy.proxy_router.match_route_pattern(route, {**request.scope, "type": "http", "method": "GET"})
+    key = span.template, route, application
+    told = _named.get(key)
+    if told is None:
+        told = wire.attribute(names.RAY_SERVE_APPLICATION, application) if application else b""
+        if route and kind != "grpc":
+            told += of_route(span.template, route)
+        if len(_named) < _MOST_NAMED:
+            _named[key] = told
+    told += _request_id(getattr(known, "request_id", ""))
+    if status is not None:
+        if kind == "grpc":
+            error, encoded = outcome_of_grpc(grpc_code(request.context, status.code))
+        else:
+            error, encoded = (outcome_of_http if kind == "http" else outcome_of_websocket)(str(status.code))
+        told += encoded
+        if error:
+            span.set_status(trace.StatusCode.ERROR, status.message or None)
+            span.set_attribute(names.ERROR_TYPE, error)
+    span.add_at_end(lambda: told)

@@ -1,0 +1,159 @@
+"""Calls of deployments: wraps ``AsyncioRouter.assign_request`` (Ray 2.60 ``serve/_private/router.py``), and what calls
+all replicas (``broadcast``) or one that was chosen before (``choose_replica``, ``dispatch``).
+
+It is called for each request, by proxies and by ``DeploymentHandle.remote``, in the context of the caller; what it
+returns is a coroutine, which another thread may run, and which is done when a replica has taken the request. The
+context travels as an attribute of the request's ``RequestMetadata``, which is pickled as it is whether it goes by an
+actor call or by gRPC, and which an untraced replica does not look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray.execution import cause
+from ray_tracing_hooks._ray.serve.spans import Templates, of_request
+from ray_tracing_hooks._ray.submission import failure, headers_of
+from ray_tracing_hooks._ray.tracing import PRODUCER, Tracing, caller_attribute
+from ray_tracing_hooks._record import carrier, ids, wire
+from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._record.recorder import Recorder, Template, after_id, before_id
+
+MODULE = "ray.serve._private.router"
+
+CARRIED = "_ray_tracing_hooks_context"
+"""The attribute of ``RequestMetadata`` that a request's context travels in."""
+
+_ATTEMPTS = "_ray_tracing_hooks_attempts"
+"""The attribute of ``RequestMetadata``, in the calling process, that says how many replicas were tried so far."""
+
+_templates = Templates(PRODUCER, names.SERVE_CALL)
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the router; False if this Ray has no such place."""
+    from ray.serve._private import router  # noqa: PLC0415
+
+    AsyncioRouter = router.AsyncioRouter  # noqa: N806  its name
+    # What counts the attempts, and calls of one chosen replica and of all, are not in older versions of Ray.
+    patches.wrap(AsyncioRouter, "_route_and_send_request_once", _route_and_send_request_once)
+    patches.wrap(AsyncioRouter, "_dispatch_to_marked_selection", _dispatch)
+    if patches.wrap(AsyncioRouter, "broadcast", _assign_request):
+        patches.wrap(router, "replace", _replace)
+    return patches.wrap(AsyncioRouter, "assign_request", _assign_request)
+
+
+def _assign_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    def assign(self: Any, request_meta: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        active = tracing.active
+        call = _begin(active, self, request_meta) if active is not None else None
+        if call is None:
+            return original(self, request_meta, *args, **kwargs)
+
+        async def assign_request() -> Any:  # Ray logs the name
+            try:
+                result = await original(self, request_meta, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                call.ended(error)
+                raise
+            call.ended(None)
+            return result
+
+        return assign_request()
+
+    return assign
+
+
+def _dispatch(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """As ``assign_request``, for a replica that ``choose_replica`` has chosen before."""
+
+    def dispatch(self: Any, selection: Any, request_meta: Any, *rest: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        def chosen(self: Any, request_meta: Any, *rest: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+            return original(self, selection, request_meta, *rest, **kwargs)
+
+        return _assign_request(chosen)(self, request_meta, *rest, **kwargs)
+
+    return dispatch
+
+
+def _replace(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``dataclasses.replace`` as Serve's router has imported it: copies of a request's metadata keep its context."""
+
+    def replace(instance: Any, /, **changes: Any) -> Any:
+        copy = original(instance, **changes)
+        carried = getattr(instance, CARRIED, None)
+        if carried is not None:
+            setattr(copy, CARRIED, carried)
+        return copy
+
+    return replace
+
+
+class _Call:
+    """A call of a deployment on its way to a replica. No code of the user's runs in it: one record at its end does."""
+
+    __slots__ = ("_attributes", "_identity", "_metadata", "_recorder", "_start", "_template")
+
+    def __init__(
+        self, recorder: Recorder, template: Template, identity: bytes, start: int, attributes: bytes, metadata: Any
+    ) -> None:
+        self._recorder, self._template, self._identity = recorder, template, identity
+        self._start, self._attributes, self._metadata = start, attributes, metadata
+
+    def ended(self, error: BaseException | None) -> None:
+        try:
+            now, additions = time.time_ns(), self._attributes
+            attempts = getattr(self._metadata, _ATTEMPTS, 0)
+            if attempts:
+                additions += wire.attribute(names.RAY_SERVE_ATTEMPTS, attempts)
+            if error is not None and not isinstance(error, GeneratorExit):
+                kind = names.TASK_CANCELLED if isinstance(error, asyncio.CancelledError) else None
+                additions += failure(cause(error), now, kind)
+            self._recorder.record(self._template, self._identity, self._start, now, additions)
+        except Exception as fault:  # noqa: BLE001  the request is the user's, the fault would be ours
+            failed("recording a call of a deployment", fault)
+
+
+def _begin(active: Tracing, router: Any, metadata: Any) -> _Call | None:
+    try:
+        context, recorder = get_current(), active.recorder
+        parent = recorder.parent(context)
+        trace_id, flags = recorder.decide(parent)
+        recording, caller = recorder.of(flags), active.caller(context)
+        called = router.deployment_id
+        template = _templates.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
+        now, call = time.time_ns(), None
+        if template is None and parent is not None:
+            span_id, flags = parent.span_id, parent.flags
+        else:
+            span_id = ids.new_span_id()
+            if template is not None and recording is not None:
+                identity = before_id(trace_id) + span_id + after_id(parent)
+                attributes = caller_attribute(caller) + of_request(metadata)
+                call = _Call(recording, template, identity, now, attributes, metadata)
+        headers = headers_of(active, context, parent)
+        setattr(metadata, CARRIED, carrier.encode(trace_id, span_id, flags, now, caller, headers))
+    except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
+        failed("tracing a call of a deployment", error)
+        return None
+    return call
+
+
+def _route_and_send_request_once(original: Callable[..., Any]) -> Callable[..., Any]:
+    def route_and_send_request_once(self: Any, pr: Any, response_id: str, is_retry: bool, *rest: Any) -> Any:
+        if is_retry:
+            # A replica was full or gone.
+            metadata = pr.metadata
+            setattr(metadata, _ATTEMPTS, getattr(metadata, _ATTEMPTS, 1) + 1)
+        return original(self, pr, response_id, is_retry, *rest)
+
+    return route_and_send_request_once

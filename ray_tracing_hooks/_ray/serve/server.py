@@ -1,0 +1,202 @@
+"""Requests where they arrive, at a proxy or at a replica that takes them itself: the SERVER spans of HTTP, WebSocket
+and gRPC.
+
+Attributes follow the semantic conventions of OpenTelemetry for HTTP servers and for gRPC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._ray.serve.spans import TextAttribute, of_status
+from ray_tracing_hooks._ray.tracing import SERVER, Tracing, unrecorded_span
+from ray_tracing_hooks._record import ids, wire
+from ray_tracing_hooks._record.current import SPAN_KEY
+from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record.span import Parent, RecordedSpan
+
+_METHODS = frozenset(
+    {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"},
+)
+_OTHER_METHOD = "_OTHER"
+_MOST_TEMPLATES = 1000
+
+ENDED_EARLY = {"408": "408", "timeout": "408", "499": "499", "disconnection": "499"}
+"""What Serve answers where a request took too long, or its client has gone."""
+
+_ERRORS_OF_WEBSOCKET = {"1006", "1011", "1012", "1013", "1014", "1015"}
+"""The connection broke, or the server failed. With the other codes a side ended it on purpose, or the client is at
+fault; those above 3000 mean what the application says."""
+
+_CODES_OF_GRPC = (
+    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
+    *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED"),
+    *("INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
+)
+"""By number."""
+
+_ERRORS_OF_GRPC = {
+    *("UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"),
+    # As 499 and 503 by HTTP: the client has gone, and there was no room for the request.
+    *("CANCELLED", "RESOURCE_EXHAUSTED"),
+}
+"""With the other codes the fault is the client's."""
+
+_ABOUT_NOW = 0.1
+"""Seconds."""
+
+_path = TextAttribute(names.URL_PATH).encoded
+_client_address = TextAttribute(names.CLIENT_ADDRESS).encoded
+
+Described = tuple[Template, bytes]
+"""What a span begins with: what all of its kind share, and its own attributes."""
+
+
+def arrive(
+    active: Tracing, headers: Mapping[str, str], describe: Callable[[Tracing, Any], Described], request: Any
+) -> tuple[Context, RecordedSpan | None]:
+    """The context that a request is to be worked on in, and its span if it is recorded."""
+    # Looking for a context among headers that tell none would take longer than all else here. Not that of the process,
+    # which is the driver's that started Serve.
+    context = propagate.extract(headers, Context()) if headers else Context()
+    recorder = active.recorder
+    known = trace.get_current_span(context).get_span_context().is_valid
+    parent = recorder.parent(context) if known else None
+    trace_id, flags = recorder.decide(parent)
+    recording = recorder.of(flags)
+    if recording is None:
+        around = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
+        return Context({**context, SPAN_KEY: unrecorded_span(around)}), None
+    template, first = describe(active, request)
+    span = recording.start(template, trace_id, flags, parent, first)
+    return Context({**context, SPAN_KEY: span}), span
+
+
+_fields: tuple[Any, frozenset[bytes]] = (None, frozenset())
+"""The global propagators, and the names of the headers that they write."""
+
+
+def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers of a request, if there is one among them that tells of a context."""
+    global _fields  # noqa: PLW0603  made when first needed, and again when the propagators are others
+    textmap = propagate.get_global_textmap()
+    known, fields = _fields
+    if known is not textmap:
+        fields = frozenset(field.lower().encode() for field in textmap.fields)
+        _fields = (textmap, fields)
+    for key, _ in given:
+        if key in fields:
+            break
+    else:
+        return {}
+    return _joined((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in given)
+
+
+def grpc_headers(metadata: Iterable[tuple[str, Any]] | None) -> dict[str, str]:
+    """The metadata of a call that is text."""
+    return _joined((key.lower(), value) for key, value in metadata or () if isinstance(value, str))
+
+
+def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for key, value in pairs:
+        headers[key] = f"{headers[key]},{value}" if key in headers else value
+    return headers
+
+
+class Descriptions:
+    """What the spans of requests at one place begin with; ``attributes`` are those of the place."""
+
+    def __init__(self, attributes: Mapping[str, Any]) -> None:
+        self._attributes = attributes
+        self._templates: dict[tuple[int, str, str, str], Template] = {}
+
+    def of_http(self, active: Tracing, scope: Mapping[str, Any]) -> Described:
+        """A request by HTTP, or a WebSocket, as its ASGI scope has it."""
+        # A WebSocket begins as a GET.
+        given = scope.get("method", "GET")
+        key = id(active), given, scope.get("scheme", ""), scope.get("http_version", "")
+        template = self._templates.get(key)
+        if template is None:
+            method = given.upper() if given.upper() in _METHODS else _OTHER_METHOD
+            told = {
+                names.HTTP_METHOD: method,
+                names.HTTP_METHOD_ORIGINAL: given if method != given else "",
+                names.URL_SCHEME: key[2],
+                names.NETWORK_PROTOCOL_VERSION: key[3],
+            }
+            name = method if method != _OTHER_METHOD else "HTTP"
+            template = self._made(active, key, name, {key: value for key, value in told.items() if value})
+        first = _path(scope.get("path", "")[: active.recorder.limits.value_length])
+        client = scope.get("client")
+        return template, first + _client_address(client[0]) if client else first
+
+    def of_grpc(self, active: Tracing, call: tuple[str, str]) -> Described:
+        """A call by gRPC, as ``/package.Service/Method``, and its client as gRPC says it: ``ipv4:10.0.0.1:40000``."""
+        name, client = call[0].strip("/"), call[1]
+        key = id(active), "grpc", name, ""
+        template = self._templates.get(key)
+        if template is None:
+            service, _, method = name.rpartition("/")
+            attributes = {names.RPC_SYSTEM: "grpc", names.RPC_SERVICE: service, names.RPC_METHOD: method}
+            template = self._made(active, key, name, attributes)
+        kind, _, address = client.partition(":")
+        if kind not in ("ipv4", "ipv6"):
+            return template, b""
+        return template, _client_address(unquote(address).rpartition(":")[0].strip("[]"))
+
+    def _made(self, active: Tracing, key: tuple[int, str, str, str], name: str, told: Mapping[str, Any]) -> Template:
+        template = Template(name, SERVER, {**told, **self._attributes, **active.whereabouts()})
+        if len(self._templates) < _MOST_TEMPLATES:
+            self._templates[key] = template
+        return template
+
+
+def of_route(template: Template, route: str) -> bytes:
+    """The route of a request by HTTP, encoded, and the name that its span has then."""
+    # The last value of a singular field wins, in every protobuf reader.
+    return wire.attribute(names.HTTP_ROUTE, route) + wire.field(0x2A, wire.utf8(f"{template.name} {route}"))
+
+
+def outcome_of_http(number: str) -> tuple[str, bytes]:
+    """The type of the error, if this status is one, and the status encoded."""
+    # Old versions of Ray have words for the same: "timeout", "disconnection".
+    number = ENDED_EARLY.get(number, number)
+    # Below 500 the fault is the client's.
+    error = number if number >= "500" or number in ENDED_EARLY.values() else ""
+    return error, of_status(int(number)) if number.isdigit() else b""
+
+
+def outcome_of_websocket(number: str) -> tuple[str, bytes]:
+    """The same for the code that a WebSocket was closed with, or for the status where it was not opened."""
+    if len(number) != 4 or not number.isdigit():
+        return outcome_of_http(number)
+    error = number if number in _ERRORS_OF_WEBSOCKET else ""
+    return error, wire.attribute(names.RAY_SERVE_CLOSE_CODE, int(number))
+
+
+def outcome_of_grpc(code: str) -> tuple[str, bytes]:
+    """The same for the name of a code of gRPC."""
+    number = _CODES_OF_GRPC.index(code) if code in _CODES_OF_GRPC else -1
+    return code if code in _ERRORS_OF_GRPC else "", wire.attribute(
+        names.RPC_GRPC_STATUS, number
+    ) if number >= 0 else b""
+
+
+def grpc_code(context: Any, code: Any) -> str:
+    """The name of the code that the client of a call gets, where Serve would give it ``code``."""
+    # What the user's code has set goes before: as a number where it has come to the server's context.
+    given = context.code() or code
+    name = _CODES_OF_GRPC[given] if type(given) is int and given < len(_CODES_OF_GRPC) else getattr(given, "name", "")
+    if name == "CANCELLED":
+        # Where its deadline has passed the client cancels a call, and does not wait for the server to see it too.
+        remaining = context.time_remaining()
+        if remaining is not None and remaining < _ABOUT_NOW:
+            return "DEADLINE_EXCEEDED"
+    return name

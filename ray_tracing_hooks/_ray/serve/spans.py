@@ -1,0 +1,129 @@
+"""What the spans of Serve have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from opentelemetry.context import Context
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray.execution import fail
+from ray_tracing_hooks._ray.tracing import SERVE, Tracing
+from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._record.current import attach, detach
+from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record.span import RecordedSpan
+
+_MOST_TEMPLATES = 10_000
+"""More are not remembered: the name of a method comes with the call."""
+
+_SHORT = 100
+"""Bytes of a text whose lengths, and those of what is around it, take one byte each."""
+
+
+class TextAttribute:
+    """An attribute whose values are texts, most of them short, and encoded in a fraction of the usual time."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._prefixes: list[bytes | None] = [None] * _SHORT
+
+    def encoded(self, value: str) -> bytes:
+        """The attribute, or nothing where the text is empty."""
+        if not value:
+            return b""
+        if not value.isascii() or len(value) >= _SHORT:
+            return wire.attribute(self._key, value)
+        text = value.encode()
+        prefix = self._prefixes[len(text)]
+        if prefix is None:
+            prefix = self._prefixes[len(text)] = wire.text_attribute_prefix(self._key, len(text))
+        return prefix + text
+
+
+class Templates:
+    """The templates of one place, made when first asked for."""
+
+    def __init__(self, kind: int, suffix: str) -> None:
+        self._kind, self._suffix = kind, suffix
+        self._active: Tracing | None = None
+        self._made: dict[tuple[str, ...], Template | None] = {}
+
+    def of(
+        self, active: Tracing, deployment: str, application: str, method: str, replica_id: str = ""
+    ) -> Template | None:
+        """The template for this method of a deployment, or None where it makes no spans."""
+        if active is not self._active or len(self._made) > _MOST_TEMPLATES:
+            self._made, self._active = {}, active
+        key = deployment, application, method, replica_id
+        try:
+            return self._made[key]
+        except KeyError:
+            made = self._made[key] = self._make(active, *key)
+            return made
+
+    def _make(
+        self, active: Tracing, deployment: str, application: str, method: str, replica_id: str
+    ) -> Template | None:
+        called = f"{deployment}.{method}"
+        if not active.selects(called, SERVE):
+            return None
+        attributes: dict[str, Any] = {
+            names.RAY_SERVE_DEPLOYMENT: deployment,
+            **({names.RAY_SERVE_APPLICATION: application} if application else {}),
+            names.RAY_SERVE_METHOD: method,
+            **({names.RAY_SERVE_REPLICA_ID: replica_id} if replica_id else {}),
+            **active.whereabouts(),
+        }
+        return Template(f"{called} {self._suffix}", self._kind, attributes)
+
+
+def of_this_replica() -> tuple[str, str, str]:
+    """The deployment, application and id of the replica that this process is; empty what is not known."""
+    from ray.serve import context  # noqa: PLC0415  a replica has it
+
+    here = context._get_internal_replica_context()  # noqa: SLF001  the public one raises where there is none
+    replica_id = getattr(getattr(here, "replica_id", None), "unique_id", "")
+    return getattr(here, "deployment", ""), getattr(here, "app_name", ""), replica_id
+
+
+_request_id = TextAttribute(names.RAY_SERVE_REQUEST_ID).encoded
+_model_id = TextAttribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID).encoded
+
+
+def of_request(metadata: Any) -> bytes:
+    """What Serve's ``RequestMetadata`` says of one request, encoded."""
+    return _request_id(metadata.request_id) + _model_id(getattr(metadata, "multiplexed_model_id", ""))
+
+
+def of_status(status: int) -> bytes:
+    """The status of a response by HTTP, encoded."""
+    try:
+        return _statuses[status]
+    except KeyError:
+        encoded = wire.attribute(names.HTTP_STATUS, status)
+        if len(_statuses) < 1000:
+            _statuses[status] = encoded
+        return encoded
+
+
+_statuses: dict[int, bytes] = {}
+
+
+async def traced(body: Coroutine[Any, Any, Any], context: Context, span: RecordedSpan | None) -> Any:
+    """``body``, run in ``context``; ends ``span`` with it."""
+    token = attach(context)
+    try:
+        result = await body
+    except BaseException as error:
+        hide_frame(error)
+        if span is not None:
+            fail(span, error)
+        raise
+    finally:
+        detach(token)
+    if span is not None:
+        span.end()
+    return result

@@ -1,0 +1,252 @@
+"""Applications of Ray Serve of every kind, and requests to them by HTTP and by handles.
+
+Each request has a trace of its own, whose id is made of its name.
+"""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import harness
+import ray
+from fastapi import FastAPI
+from opentelemetry import baggage, trace
+from opentelemetry.context import Context
+from ray import serve
+from starlette.responses import PlainTextResponse, StreamingResponse
+
+tracer = trace.get_tracer("serve_app")
+api = FastAPI()
+
+CONCURRENT = 24
+
+
+@ray.remote(num_cpus=0)
+def square(x):
+    return x * x
+
+
+@ray.remote(num_cpus=0)
+class Counter:
+    def add(self, x):
+        return x + 1
+
+
+def deployment(**options):
+    return serve.deployment(ray_actor_options={"num_cpus": 0}, **options)
+
+
+@deployment(max_ongoing_requests=100)
+class Model:
+    def __init__(self):
+        self.counter = Counter.remote()
+
+    async def predict(self, x):
+        with tracer.start_as_current_span(f"predict {x}"):
+            await asyncio.sleep(0.01)
+            # Each task that runs at the same time would start a worker.
+            squared = await square.remote(x) if x < CONCURRENT else x * x
+            return squared + await self.counter.add.remote(x)
+
+    def plain(self, x):
+        with tracer.start_as_current_span("plain"):
+            return x
+
+    def stream(self, n):
+        for i in range(n):
+            with tracer.start_as_current_span(f"item {i}"):
+                yield i
+
+    async def fail(self):
+        raise KeyError("model")
+
+
+@deployment(max_ongoing_requests=100)
+@serve.ingress(api)
+class Api:
+    def __init__(self, model):
+        self.model = model
+
+    @api.get("/predict/{x}")
+    async def predict(self, x: int):
+        with tracer.start_as_current_span(f"ingress {x}"):
+            found = await self.model.predict.remote(x)
+        span = trace.get_current_span().get_span_context()
+        return {
+            "found": found,
+            "trace": f"{span.trace_id:032x}",
+            "state": span.trace_state.to_header(),
+            "baggage": dict(baggage.get_all()),
+        }
+
+    @api.get("/sync")
+    def sync(self):
+        with tracer.start_as_current_span("sync"):
+            return "sync"
+
+    @api.get("/stream")
+    def stream(self):
+        async def body():
+            async for item in self.model.options(stream=True).stream.remote(3):
+                await asyncio.sleep(0.05)
+                yield f"{item}\n"
+
+        return StreamingResponse(body())
+
+    @api.get("/fail")
+    async def fail(self):
+        return await self.model.fail.remote()
+
+
+@deployment(max_ongoing_requests=100)
+class Batching:
+    @serve.batch(max_batch_size=3, batch_wait_timeout_s=5)
+    async def double(self, xs):
+        with tracer.start_as_current_span(f"doubles {len(xs)}"):
+            return [2 * x for x in xs]
+
+    @serve.batch(max_batch_size=2, batch_wait_timeout_s=5)
+    async def count(self, xs):
+        for i in range(2):
+            with tracer.start_as_current_span(f"counts {i}"):
+                yield [x + i for x in xs]
+
+    @serve.batch(max_batch_size=2, batch_wait_timeout_s=5)
+    async def fail(self, xs):
+        raise KeyError("batch")
+
+    async def alone(self, xs):
+        return await asyncio.gather(*(self.double(x) for x in xs))
+
+    async def stream(self, x):
+        async for item in self.count(x):
+            yield item
+
+    @serve.multiplexed(max_num_models_per_replica=2)
+    async def load(self, model_id):
+        with tracer.start_as_current_span(f"loads {model_id}"):
+            return model_id.upper()
+
+    async def model(self):
+        return await self.load(serve.get_multiplexed_model_id())
+
+
+@deployment()
+def function(request):
+    return PlainTextResponse(f"function {request.method}")
+
+
+@deployment(max_ongoing_requests=10)
+class Slow:
+    async def __call__(self, _request):
+        with tracer.start_as_current_span("slow"):
+            await asyncio.sleep(60)
+
+
+@ray.remote(num_cpus=0)
+def calling(handle):
+    return handle.plain.remote(7).result()
+
+
+def traced(name, call):
+    """A call in a trace of its own."""
+    with tracer.start_as_current_span(name, Context()):
+        return call()
+
+
+def batches(handle):
+    doubled = [traced(f"batched {x}", lambda x=x: handle.double.remote(x)) for x in range(3)]
+    streams = [traced(f"streamed {x}", lambda x=x: handle.options(stream=True).stream.remote(x)) for x in range(2)]
+    failed = [traced(f"failing {x}", lambda x=x: handle.fail.remote(x)) for x in range(2)]
+    errors = []
+    for response in failed:
+        try:
+            response.result()
+        except KeyError as error:
+            errors.append(str(error.cause))
+    model = handle.options(multiplexed_model_id="model")
+    return {
+        "batched": [response.result() for response in doubled],
+        "streamed in batches": [list(response) for response in streams],
+        "failed in batches": errors,
+        "batched alone": traced("alone", lambda: handle.alone.remote([1, 2, 3]).result()),
+        "models": [traced(f"multiplexed {i}", lambda: model.model.remote().result()) for i in range(2)],
+    }
+
+
+def trace_id(name):
+    return name.encode().hex().zfill(32)
+
+
+class Client:
+    def __init__(self, port):
+        self.port = port
+
+    def get(self, path, name, method="GET", timeout=30, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        if name:
+            headers["traceparent"] = f"00-{trace_id(name)}-00000000000000ff-01"
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        return [response.status, response.read().decode()]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def main():
+    port = free_port()
+    serve.start(http_options={"port": port, "request_timeout_s": 5})
+    model = Model.bind()
+    handle = serve.run(Api.bind(model), name="api", route_prefix="/api")
+    serve.run(function.bind(), name="function", route_prefix="/function")
+    batching = serve.run(Batching.bind(), name="batching", route_prefix="/batching")
+    serve.run(Slow.bind(), name="slow", route_prefix="/slow")
+    client = Client(port)
+    while client.get("/api/predict/2", "warm-up")[0] != 200:
+        pass
+    found = {
+        "predict": client.get("/api/predict/3", "predict", tracestate="vendor=value", baggage="user=me"),
+        "unsampled": client.get("/api/predict/5", "", traceparent=f"00-{trace_id('unsampled')}-00000000000000ff-00"),
+        "sync": client.get("/api/sync", "sync"),
+        "stream": client.get("/api/stream", "stream"),
+        "fail": client.get("/api/fail", "fail"),
+        "function": client.get("/function", "function", method="POST"),
+        "missing": client.get("/nowhere", "missing"),
+        "time-out": client.get("/slow", "time-out"),
+        "own trace": client.get("/api/predict/4", ""),
+        "health": client.get("/-/healthz", "health"),
+    }
+    with contextlib.suppress(TimeoutError):
+        client.get("/slow", "gone", timeout=0.5)
+    with ThreadPoolExecutor(CONCURRENT) as threads:
+        found["concurrent"] = list(
+            threads.map(lambda i: client.get(f"/api/predict/{CONCURRENT + i}", f"concurrent{i}"), range(CONCURRENT))
+        )
+    model_handle = serve.get_deployment_handle("Model", "api")
+    with tracer.start_as_current_span("by driver"):
+        found["by driver"] = model_handle.plain.remote(6).result()
+        found["streamed"] = list(model_handle.options(stream=True).stream.remote(2))
+        try:
+            model_handle.fail.remote().result()
+        except KeyError as error:
+            found["error"] = isinstance(error, ray.exceptions.RayTaskError)
+    found |= batches(batching)
+    with tracer.start_as_current_span("by task"):
+        found["by task"] = ray.get(calling.remote(model_handle))
+    del handle
+    time.sleep(float(os.environ.get("RTH_IDLE", "0")))
+    serve.shutdown()
+    return json.loads(json.dumps(found))
+
+
+if __name__ == "__main__":
+    harness.run(main)

@@ -1,0 +1,43 @@
+"""A request to two deployments, with Serve's own tracing as the environment has it."""
+
+import os
+import urllib.request
+
+import harness
+from opentelemetry import trace
+from ray import serve
+from serve_app import deployment, free_port
+
+
+@deployment()
+class Inner:
+    async def __call__(self, x):
+        return x + 1
+
+
+@deployment()
+class Outer:
+    def __init__(self, inner):
+        self.inner = inner
+
+    async def __call__(self, _request):
+        with trace.get_tracer("user").start_as_current_span("user"):
+            return await self.inner.remote(1)
+
+
+def main():
+    port = free_port()
+    serve.start(http_options={"port": port})
+    serve.run(Outer.bind(Inner.bind()))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as response:
+        answer = response.read().decode()
+    serve.shutdown()
+    exported = os.environ.get("EXPORTED")
+    if exported is None:
+        return [answer, []]
+    with open(exported) as file:
+        return [answer, file.read().splitlines()]
+
+
+if __name__ == "__main__":
+    harness.run(main)

@@ -1,0 +1,366 @@
+"""Requests to Ray Serve are one trace each, from the proxy to what the user's code calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from conftest import Cluster
+from support import HOOK, await_spans, by_name, run_program, spans_in, tree, with_extras
+
+from ray_tracing_hooks._insight.model import Span
+
+SERVER, PRODUCER, CONSUMER = 2, 4, 5
+CLIENT = "00000000000000ff"
+"""The span of the client, as the program sends it."""
+
+CONCURRENT = 24
+
+
+def of_serve(module: str) -> Path:
+    """A module of Serve's, which cannot be imported here: what it needs is only where the programs run."""
+    return Path(ray.__file__).parent / "serve" / "_private" / f"{module}.py"
+
+
+def route(pattern: str) -> str:
+    """The route of the application ``api`` as its proxy knows it: old versions of Ray only know how it begins."""
+    return f"/api{pattern}" if "def match_route_pattern" in of_serve("proxy_router").read_text() else "/api"
+
+
+class Served:
+    """What the program got, and the spans of everything since it began."""
+
+    def __init__(self, result: Any, spans: Sequence[Span]) -> None:
+        self.result, self.spans = result, spans
+
+    def trace(self, name: str) -> list[Span]:
+        """The spans of one request."""
+        return [span for span in self.spans if span.trace_id == name.encode().hex().zfill(32)]
+
+    def tree(self, name: str) -> str:
+        """That trace without the spans of FastAPI, whose newer versions make some."""
+        spans = self.trace(name)
+        kept = [span for span in spans if "ray.pid" in span.attributes or span.name in self.of_user]
+        parents = {span.span_id: span.parent_id for span in spans}
+        known = {span.span_id for span in kept}
+        for span in kept:
+            parent = span.parent_id
+            while parent in parents and parent not in known:
+                parent = parents[parent]
+            span.parent_id = parent
+        return tree(kept)
+
+    of_user = {"sync", "slow", "plain", *(f"item {i}" for i in range(3))} | {
+        f"{what} {i}" for what in ("predict", "ingress") for i in range(2 * CONCURRENT)
+    }
+
+
+@pytest.fixture(scope="module")
+def served(serving: Cluster) -> Served:
+    run = serving.run("serve_app", timeout=240)
+    return Served(run.result, spans_in(serving.spans))
+
+
+def test_a_request_is_one_trace_from_the_proxy_to_the_last_task(served: Served) -> None:
+    assert served.tree("predict") == (
+        f"GET {route('/predict/{x}')}\n"
+        "  Api.__call__ serve.remote\n"
+        "    Api.__call__ serve.replica\n"
+        "      ingress 3\n"
+        "        Model.predict serve.remote\n"
+        "          Model.predict serve.replica\n"
+        "            predict 3\n"
+        "              Counter.add ray.remote\n"
+        "                Counter.add ray.remote_worker\n"
+        "              __main__.square ray.remote\n"
+        "                __main__.square ray.remote_worker"
+    )
+    (proxy,) = (span for span in served.trace("predict") if span.kind == SERVER and "ray.pid" in span.attributes)
+    assert proxy.parent_id == CLIENT
+    attributes = {key: proxy.attributes[key] for key in proxy.attributes if key.startswith(("http.", "url."))}
+    assert attributes == {
+        "http.request.method": "GET",
+        "http.route": route("/predict/{x}"),
+        "http.response.status_code": 200,
+        "url.path": "/api/predict/3",
+        "url.scheme": "http",
+    }
+    (call,) = by_name(served.trace("predict"), "Model.predict serve.remote")
+    (replica,) = by_name(served.trace("predict"), "Model.predict serve.replica")
+    assert (call.kind, replica.kind) == (PRODUCER, CONSUMER)
+    for span in (call, replica):
+        assert span.attributes["ray.serve.application"] == "api"
+        assert span.attributes["ray.serve.deployment"] == "Model"
+        assert span.attributes["ray.serve.method"] == "predict"
+        assert span.attributes["ray.serve.request_id"] == proxy.attributes["ray.serve.request_id"]
+    assert replica.attributes["ray.serve.replica_id"]
+    assert replica.attributes["ray.submit_time_unix_nano"] == call.start_ns
+    assert proxy.start_ns <= call.start_ns <= replica.start_ns <= replica.end_ns <= proxy.end_ns
+
+
+def test_the_application_sees_what_the_client_sent_along(served: Served) -> None:
+    assert '"found":13' in served.result["predict"][1]
+    for told in (served.trace("predict")[0].trace_id, '"state":"vendor=value"', '"baggage":{"user":"me"}'):
+        assert told in served.result["predict"][1]
+
+
+def test_a_request_that_is_not_sampled_leaves_nothing(served: Served) -> None:
+    assert served.result["unsampled"][0] == 200
+    assert served.trace("unsampled") == []
+
+
+def test_a_request_without_a_trace_begins_one(served: Served) -> None:
+    """Its own: not that of the driver that started Serve, nor that of the proxy."""
+    (ours,) = (span for span in served.spans if span.name == "ingress 4")
+    of_trace = [span for span in served.spans if span.trace_id == ours.trace_id]
+    (root,) = (span for span in of_trace if not span.parent_id)
+    assert root.name == f"GET {route('/predict/{x}')}"
+    assert {"Counter.add ray.remote_worker", "__main__.square ray.remote_worker"} <= {span.name for span in of_trace}
+    assert not [span for span in of_trace if span.name.endswith(" ray.driver")]
+
+
+def test_concurrent_requests_are_not_mixed_up(served: Served) -> None:
+    assert [status for status, _ in served.result["concurrent"]] == [200] * CONCURRENT
+    for i in range(CONCURRENT):
+        assert served.tree(f"concurrent{i}") == (
+            f"GET {route('/predict/{x}')}\n"
+            "  Api.__call__ serve.remote\n"
+            "    Api.__call__ serve.replica\n"
+            f"      ingress {CONCURRENT + i}\n"
+            "        Model.predict serve.remote\n"
+            "          Model.predict serve.replica\n"
+            f"            predict {CONCURRENT + i}\n"
+            "              Counter.add ray.remote\n"
+            "                Counter.add ray.remote_worker"
+        )
+
+
+def test_functions_and_sync_methods_are_traced(served: Served) -> None:
+    assert served.result["function"] == [200, "function POST"]
+    assert served.tree("function") == (
+        "POST /function\n  function.__call__ serve.remote\n    function.__call__ serve.replica"
+    )
+    assert served.tree("sync") == (
+        f"GET {route('/sync')}\n  Api.__call__ serve.remote\n    Api.__call__ serve.replica\n      sync"
+    )
+
+
+def test_spans_of_a_streamed_response_last_until_its_end(served: Served) -> None:
+    assert served.result["stream"] == [200, "0\n1\n2\n"]
+    assert served.tree("stream") == (
+        f"GET {route('/stream')}\n"
+        "  Api.__call__ serve.remote\n"
+        "    Api.__call__ serve.replica\n"
+        "      Model.stream serve.remote\n"
+        "        Model.stream serve.replica\n"
+        "          item 0\n"
+        "          item 1\n"
+        "          item 2"
+    )
+    spans = served.trace("stream")
+    (proxy,) = (span for span in spans if span.kind == SERVER and "ray.pid" in span.attributes)
+    assert 0.05 < proxy.attributes["ray.serve.time_to_first_chunk"] < (proxy.end_ns - proxy.start_ns) / 1e9 - 0.05
+    (inner,) = by_name(spans, "Model.stream serve.replica")
+    (last,) = by_name(spans, "item 2")
+    assert last.end_ns <= inner.end_ns
+    for name in ("Api.__call__ serve.replica", f"GET {route('/stream')}"):
+        (span,) = (each for each in by_name(spans, name) if "ray.pid" in each.attributes)
+        assert span.end_ns - span.start_ns > 100_000_000, "it waits twice for 50 ms between the chunks"
+
+
+def test_errors_are_on_the_spans_where_they_happen(served: Served) -> None:
+    assert served.result["fail"][0] == 500
+    told = {
+        (span.name, span.attributes.get("error.type")) for span in served.trace("fail") if "ray.pid" in span.attributes
+    }
+    assert told == {
+        (f"GET {route('/fail')}", "500"),
+        ("Api.__call__ serve.remote", None),
+        ("Api.__call__ serve.replica", "KeyError"),
+        ("Model.fail serve.remote", None),
+        ("Model.fail serve.replica", "KeyError"),
+    }
+    assert served.result["missing"][0] == 404
+    assert served.tree("missing") == "GET", "the fault of the client is no error of the server"
+    assert served.result["time-out"][0] == 408
+    assert served.tree("time-out") == (
+        "GET /slow !408\n"
+        "  Slow.__call__ serve.remote\n"
+        "    Slow.__call__ serve.replica !ray.exceptions.TaskCancelledError\n"
+        "      slow"
+    )
+    assert served.tree("gone").startswith("GET /slow !499\n")
+
+
+def test_handles_in_drivers_and_tasks_are_in_the_traces_of_their_callers(served: Served) -> None:
+    assert (served.result["by driver"], served.result["streamed"], served.result["error"]) == (6, [0, 1], True)
+    (root,) = (span for span in served.spans if span.name == "by driver")
+    below = [span for span in served.spans if span.trace_id == root.trace_id]
+    assert tree([span for span in below if span is root or under(span, root, below)]) == (
+        "by driver\n"
+        "  Model.fail serve.remote\n"
+        "    Model.fail serve.replica !KeyError\n"
+        "  Model.plain serve.remote\n"
+        "    Model.plain serve.replica\n"
+        "      plain\n"
+        "  Model.stream serve.remote\n"
+        "    Model.stream serve.replica\n"
+        "      item 0\n"
+        "      item 1"
+    )
+    (root,) = (span for span in served.spans if span.name == "by task")
+    assert tree([span for span in below if span is root or under(span, root, below)]) == (
+        "by task\n"
+        "  __main__.calling ray.remote\n"
+        "    __main__.calling ray.remote_worker\n"
+        "      Model.plain serve.remote\n"
+        "        Model.plain serve.replica\n"
+        "          plain"
+    )
+
+
+def test_the_start_of_a_replica_is_a_trace_of_its_own(served: Served) -> None:
+    (start,) = by_name(served.spans, "Model.__init__ serve.replica")
+    assert not start.parent_id
+    of_start = [span for span in served.spans if span.trace_id == start.trace_id]
+    assert tree(of_start) == (
+        "Model.__init__ serve.replica\n  Counter.__init__ ray.remote\n    Counter.__init__ ray.remote_worker"
+    )
+    assert (start.attributes["ray.serve.deployment"], start.attributes["ray.serve.application"]) == ("Model", "api")
+
+
+def of_user_span(served: Served, name: str) -> list[Span]:
+    """The trace of a span that the program has begun without a parent."""
+    (root,) = (span for span in served.spans if span.name == name)
+    assert not root.parent_id
+    return [span for span in served.spans if span.trace_id == root.trace_id]
+
+
+def test_a_batch_is_a_trace_that_is_linked_with_each_request_in_it(served: Served) -> None:
+    assert served.result["batched"] == [0, 2, 4]
+    (doubles,) = (span for span in served.spans if span.name == "doubles 3" and is_of_many(span, served))
+    of_batch = [span for span in served.spans if span.trace_id == doubles.trace_id]
+    assert tree(of_batch) == "Batching.double serve.batch\n  doubles 3"
+    (batch,) = by_name(of_batch, "Batching.double serve.batch")
+    assert (batch.attributes["ray.serve.batch.size"], batch.attributes["ray.serve.deployment"]) == (3, "Batching")
+    assert 0 < batch.attributes["ray.serve.batch.wait_time"] < 5
+    linked = {link.span_id for link in batch.links}
+    for x in range(3):
+        spans = of_user_span(served, f"batched {x}")
+        assert tree(spans) == f"batched {x}\n  Batching.double serve.remote\n    Batching.double serve.replica"
+        (replica,) = by_name(spans, "Batching.double serve.replica")
+        assert replica.span_id in linked
+        (link,) = replica.links
+        assert (link.trace_id, link.span_id) == (batch.trace_id, batch.span_id)
+        assert link.attributes["ray.serve.batch.size"] == 3
+
+
+def is_of_many(span: Span, served: Served) -> bool:
+    (batch,) = (each for each in served.spans if each.span_id == span.parent_id)
+    return bool(batch.links)
+
+
+def test_streams_and_errors_of_batches(served: Served) -> None:
+    assert served.result["streamed in batches"] == [[0, 1], [1, 2]]
+    assert served.result["failed in batches"] == ["'batch'", "'batch'"]
+    (counting,) = by_name(served.spans, "Batching.count serve.batch")
+    of_batch = [span for span in served.spans if span.trace_id == counting.trace_id]
+    assert tree(of_batch) == "Batching.count serve.batch\n  counts 0\n  counts 1"
+    (failing,) = by_name(served.spans, "Batching.fail serve.batch")
+    assert (failing.attributes["error.type"], len(failing.links)) == ("KeyError", 2)
+
+
+def test_a_batch_of_one_request_is_below_it(served: Served) -> None:
+    assert served.result["batched alone"] == [2, 4, 6]
+    assert tree(of_user_span(served, "alone")) == (
+        "alone\n"
+        "  Batching.alone serve.remote\n"
+        "    Batching.alone serve.replica\n"
+        "      Batching.double serve.batch\n"
+        "        doubles 3"
+    )
+
+
+def test_a_multiplexed_model_is_named_and_its_loading_is_in_the_request_that_needs_it(served: Served) -> None:
+    assert served.result["models"] == ["MODEL", "MODEL"]
+    first = of_user_span(served, "multiplexed 0")
+    assert tree(first) == (
+        "multiplexed 0\n"
+        "  Batching.model serve.remote\n"
+        "    Batching.model serve.replica\n"
+        "      Batching.load serve.multiplexed\n"
+        "        loads model"
+    )
+    second = of_user_span(served, "multiplexed 1")
+    assert tree(second) == "multiplexed 1\n  Batching.model serve.remote\n    Batching.model serve.replica"
+    for span in [*first, *second]:
+        if "serve." in span.name:
+            assert span.attributes["ray.serve.multiplexed_model_id"] == "model"
+
+
+def under(span: Span, root: Span, spans: Sequence[Span]) -> bool:
+    parents = {each.span_id: each.parent_id for each in spans}
+    above = span.parent_id
+    while above and above != root.span_id:
+        above = parents.get(above, "")
+    return above == root.span_id
+
+
+def test_what_serve_does_for_itself_makes_no_spans(served: Served) -> None:
+    assert served.trace("health") == []
+    own = ("ServeController", "ProxyActor", "ServeReplica", "ray.serve")
+    assert [span.name for span in served.spans if span.name.startswith(own)] == []
+
+
+def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(tmp_path: Path) -> None:
+    """Its exporter gets each span once, whatever its sampling ratio, which is one in a hundred."""
+    if not of_serve("tracing_utils").exists():
+        pytest.skip("this Ray's Serve has no tracing")
+    run = run_program(
+        "serve_own_tracing",
+        timeout=150,
+        RTH_HOOK=HOOK,
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        **with_extras(),
+        RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH="serve_exporter:make",
+        EXPORTED=str(tmp_path / "exported"),
+    )
+    answer, exported = run.result
+    assert answer == "2"
+    spans = [span for span in spans_in(tmp_path / "spans") if not span.name.endswith(" ray.driver")]
+    assert tree(spans) == (
+        "GET /\n"
+        "  Outer.__call__ serve.remote\n"
+        "    Outer.__call__ serve.replica\n"
+        "      user\n"
+        "        Inner.__call__ serve.remote\n"
+        "          Inner.__call__ serve.replica\n"
+        "Outer.__init__ serve.replica"
+    )
+    assert sorted(exported) == sorted(f"{span.trace_id} {span.name}" for span in spans)
+
+
+def test_serve_alone_can_be_traced_by_its_own_option(tmp_path: Path) -> None:
+    """Then the spans are those of Serve's own tracing, with its sampling, and the program's in replicas."""
+    if not of_serve("tracing_utils").exists():
+        pytest.skip("this Ray's Serve has no tracing")
+    folder = tmp_path / "spans"
+    run = run_program(
+        "serve_own_tracing",
+        timeout=150,
+        RAY_TRACING_LOCAL_DIR=str(folder),
+        **with_extras(),
+        RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH="ray_tracing_hooks.serve:span_processors",
+        RAY_SERVE_TRACING_SAMPLING_RATIO="1.0",
+    )
+    assert run.result[0] == "2"
+    spans = await_spans(folder, lambda found: len(found) >= 6)
+    assert len({span.trace_id for span in spans}) == 1
+    assert tree(spans).splitlines()[0].startswith("proxy_http_request ")
+    assert {"user", "replica_handle_request Outer __call__", "replica_handle_request Inner __call__"} <= {
+        span.name for span in spans
+    }
+    assert [span for span in spans if span.scope == "ray_tracing_hooks"] == []

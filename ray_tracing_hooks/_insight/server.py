@@ -14,6 +14,7 @@ import json
 import os
 import re
 import secrets
+import sys
 import tempfile
 import threading
 import time
@@ -144,6 +145,8 @@ class Reports:
                 self._problem = ""
             except UNREADABLE as error:
                 self._problem = f"The spans cannot be read: {getattr(error, 'strerror', None) or error}"
+            except Exception as error:  # noqa: BLE001  what one reading comes to must not end those after it
+                self._problem = f"The page cannot be made: {type(error).__name__}: {error}"
             finally:
                 self._not_before = time.monotonic() + max(_LEAST_PAUSE, time.monotonic() - began)
                 self._is_making = False
@@ -196,6 +199,11 @@ class Server(ThreadingHTTPServer):
         self.reports = reports
         self.token = secrets.token_urlsafe(24)
         super().__init__((ADDRESS, port), _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say what went wrong, unless it is that a browser has gone away."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     @property
     def address(self) -> str:

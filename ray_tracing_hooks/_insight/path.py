@@ -451,7 +451,8 @@ class _Walk:
         table = self.table
         first = bisect_left(members, step.start, key=table.start.__getitem__)
         total, done = 0, step.start
-        for row in members[first:]:
+        for place in range(first, len(members)):
+            row = members[place]
             begin, end = max(table.start[row], done), min(table.end_or_now(row), step.end)
             if begin >= step.end:
                 break

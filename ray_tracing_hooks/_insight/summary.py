@@ -117,6 +117,8 @@ def changes(found: Sequence[Change], before: Analysis) -> dict[str, Any]:
                 "on_path_before_ns": change.on_path_before,
                 "probability": change.probability,
                 "is_sure": change.is_sure,
+                "is_slower": change.is_slower,
+                "is_faster": change.is_faster,
             }
             for change in found
         ],

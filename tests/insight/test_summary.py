@@ -193,6 +193,7 @@ def test_a_change_is_told_from_chance(now: list[float], before: list[float], is_
     """Seven calls that all take longer, or shorter, are a change; overlapping ones are not, and four say nothing."""
     (change,) = against.changes(Analysis(run_of(now).table()), Analysis(run_of(before).table()))
     assert change.is_sure == is_sure
+    assert (change.is_slower, change.is_faster) == (is_sure and now > before, is_sure and now < before)
     assert (change.calls, change.calls_before) == (len(now), len(before))
     assert (change.probability is None) == (len(now) < 5)
 

@@ -211,6 +211,11 @@ class Table:
             )
         return span
 
+    def as_recorded(self, rows: Iterable[int]) -> list[int]:
+        """The rows in the order in which they stand in the files: in it :meth:`span` reads each line once."""
+        line, place = self._line, self._place
+        return sorted(rows, key=lambda row: (line[row], place[row]))
+
     def end_or_now(self, row: int) -> int:
         """When it ended; of a running span when it was read, of a lost one the last time that its process recorded."""
         if end := self.end[row]:

@@ -25,7 +25,7 @@ __all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "write"]
 MOST_SPANS = 1_000_000
 """More spans make a page that browsers take long to load."""
 
-MOST_DETAILS = 200_000
+MOST_DETAILS = 100_000
 """Of so many spans the page holds the attributes; of more those of a sample."""
 
 _SCRIPTS = (
@@ -54,9 +54,10 @@ def write(
     table = analysis.table
     made = content(analysis, source, most_spans, redaction)
     held = made.rows if len(made.rows) <= most_details else made.rows[:: -(-len(made.rows) // most_details)]
+    held = table.as_recorded(held)
+    position = {row: number for number, row in enumerate(held, 1)}
+    made.columns["detail"] = [position.get(row, 0) for row in made.rows]
     if len(held) < len(made.rows):
-        position = {row: number for number, row in enumerate(held, 1)}
-        made.columns["detail"] = [position.get(row, 0) for row in made.rows]
         made.meta["details_note"] = (
             f"The file holds the attributes of {len(held):,} of its {len(made.rows):,} spans, and not of this one."
         )

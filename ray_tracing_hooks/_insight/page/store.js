@@ -39,7 +39,7 @@ class Store {
     this.flame = columns.flame;
     this.resource = columns.resource;
     this.trace = columns.trace;
-    this.detail = columns.detail || null;
+    this.detail = columns.detail;
     const parent = (this.parent = new Int32Array(count));
     const submission = (this.submission = new Int32Array(count));
     for (let i = 0; i < count; i++) {

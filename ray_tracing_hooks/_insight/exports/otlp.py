@@ -34,13 +34,14 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
     """Write all spans; returns what a user should know."""
     segments = [path for path in source.files if path.endswith(SUFFIX)]
     files = [path for path in source.files if not path.endswith(SUFFIX)]
+    # Before the files, since spans are on their way from here to there. Of equal records that of a file is taken.
     spooled, quality = reading.read(segments, source.on_bytes)
     chosen = _Chosen()
+    lines = {path: _looked_through(path, chosen, quality, source.on_bytes) for path in files}
     of_spool: _Line = []
     for position, span in enumerate(spooled):
         rank = _rank(span.end_ns, is_estimated=span.state == "lost")
         chosen.add(span.trace_id + span.span_id, rank, of_spool, position)
-    lines = {path: _looked_through(path, chosen, quality, source.on_bytes) for path in files}
     quality.spans = len(chosen)
     quality.duplicates = chosen.duplicates
     source.on_read(len(chosen), quality)

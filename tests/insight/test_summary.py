@@ -260,6 +260,24 @@ def test_a_hung_run_is_told_with_what_it_hangs_in() -> None:
     assert "inner, for 1m 00s" in finding.text
 
 
+def test_a_deadlock_is_told_as_the_circle_that_it_is() -> None:
+    """Actors that wait for each other are named in their order."""
+    run = HandMade()
+    driver = run.driver(0, None)
+    actor, other = run.actor(), run.actor()
+    first = run.submit(driver, "A.f", 0, actor=actor)
+    frame = run.run(first, 5, None, state="running", worker="w1")
+    second = run.submit(frame, "B.g", 10, actor=other, worker="w1")
+    below = run.run(second, 15, None, state="running", worker="w2")
+    third = run.submit(below, "A.h", 20, actor=actor, worker="w2")
+    run.get(below, [third], 21, None, state="running", worker="w2")
+    run.get(frame, [second], 11, None, state="running", worker="w1")
+    run.get(driver, [first], 1, None, state="running")
+    (finding,) = findings(run, now=1000)
+    assert "2 calls had not ended" in finding.text
+    assert finding.text.endswith("A.f > B.g > A.f")
+
+
 def test_errors_are_told_by_type() -> None:
     """How many, of what, by which errors, and whether they were tried again."""
     run = HandMade()

@@ -27,7 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.lanes import ends_of
-from ray_tracing_hooks._insight.read import UNREADABLE
+from ray_tracing_hooks._insight.read import UNREADABLE, collector_paused
 from ray_tracing_hooks._insight.table import Table
 
 ADDRESS = "127.0.0.1"
@@ -141,7 +141,8 @@ class Reports:
             began = time.monotonic()
             self._is_making = True
             try:
-                self._make()
+                with collector_paused():
+                    self._make()
                 self._problem = ""
             except UNREADABLE as error:
                 self._problem = f"The spans cannot be read: {getattr(error, 'strerror', None) or error}"

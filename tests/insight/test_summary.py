@@ -69,10 +69,11 @@ def test_the_planted_fault_is_found_and_no_other(name: str, kind: str, figures: 
     summary(recorded(name), "--check", code=1)
 
 
-def test_a_healthy_program_has_no_findings() -> None:
-    """Nothing is named where nothing was planted."""
-    assert document("healthy")["findings"] == []
-    assert "Findings: none" in summary(recorded("healthy"), "--check").stdout
+@pytest.mark.parametrize("name", ["healthy", "pipeline", "serving"])
+def test_a_healthy_program_has_no_findings(name: str) -> None:
+    """Nothing is named where nothing was planted: two stages of tasks, a pipeline with actors, a Serve application."""
+    assert document(name)["findings"] == []
+    assert "Findings: none" in summary(recorded(name), "--check").stdout
 
 
 def test_the_example_of_flow_insight() -> None:
@@ -106,7 +107,8 @@ def test_figures_add_up(path: str) -> None:
         assert step["start_unix_nano"] == here
         here += step["ns"]
     assert here == found["run"]["start_unix_nano"] + wall
-    assert found["critical_path"]["coverage"] > 0.99
+    # What Serve does by itself is not traced, and its waiting is unexplained.
+    assert found["critical_path"]["coverage"] > (0.5 if "serving" in path else 0.99)
     assert sum(found["parallelism"]["buckets"]) / 60 == pytest.approx(found["parallelism"]["average"], rel=0.05)
 
 

@@ -175,6 +175,23 @@ def test_attributes_can_be_left_out(folder: Path, name: str) -> None:
     assert b"m.f" in none
 
 
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_one_run_or_one_trace_can_be_chosen(folder: Path, name: str) -> None:
+    """Otherwise all are written. A line with spans of others is not written with them."""
+    other = "f" * 32
+    older = [span(1, EPOCH - 500, EPOCH - 400, trace_id=other), span(2, EPOCH - 490, EPOCH - 480, 1, trace_id=other)]
+    (folder / "b.jsonl").write_text(lines(older))
+    for arguments, expected in (((), 7), (("--newest",), 5), (("--trace", "FFF"), 2), (("--trace", TRACE_ID[:5]), 5)):
+        result, out = export(folder, name, "--force", *arguments)
+        assert result.exit_code == 0, result.output
+        assert f"{expected} spans, " in result.stdout
+        if name == "otlp":
+            assert len(otlp(out)) == expected
+    for wrong in ("0000", "xyz"):
+        assert export(folder, name, "--trace", wrong, output="wrong")[0].exit_code == 2
+    assert sorted(os.listdir(folder.parent)) == ["out", "spans"]
+
+
 def test_damage_is_told(folder: Path) -> None:
     """The rest is written."""
     with (folder / "a.jsonl").open("a") as file:

@@ -71,7 +71,7 @@ def view(
             drawn = page.write(
                 file,
                 analysis,
-                source=", ".join(paths) or "spans",
+                source=", ".join(map(os.path.basename, paths)) or "spans",
                 redaction=page.Redaction(attributes=not no_attributes, redact=redact),
                 most_spans=max_spans,
                 on_spans=on_spans,

@@ -18,7 +18,7 @@ from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.page import details, pack
 from ray_tracing_hooks._insight.page.content import content
-from ray_tracing_hooks._insight.page.details import Redaction
+from ray_tracing_hooks._insight.page.details import Redaction, shortened
 
 __all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "write"]
 
@@ -47,10 +47,11 @@ def write(
 ) -> int:
     """Write the page of a run, and return how many of its spans it shows.
 
-    ``source`` is where the spans were found, for the title. ``on_spans`` is called with the number of spans whose
-    attributes were written since its last call.
+    ``source`` is where the spans were found, for the title of a run that has no name. ``on_spans`` is called with the
+    number of spans whose attributes were written since its last call.
     """
     redaction = redaction or Redaction()
+    source = shortened(analysis.name, 100) or source
     table = analysis.table
     made = content(analysis, source, most_spans, redaction)
     held = made.rows if len(made.rows) <= most_details else made.rows[:: -(-len(made.rows) // most_details)]

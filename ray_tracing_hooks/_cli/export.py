@@ -35,6 +35,8 @@ _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.it
     help="The file to write, compressed if its name ends in .gz; - is standard output. "
     "By default spans with the ending of the format, in the current folder.",
 )
+@click.option("--newest", is_flag=True, help="Only the newest run, which the other commands show.")
+@click.option("--trace", "trace_id", metavar="ID", help="Only the trace whose id begins so.")
 @click.option("--force", is_flag=True, help="Write over a file that exists.")
 @click.option("--no-attributes", is_flag=True, help="Only names, ids, times and outcomes.")
 @click.option(
@@ -47,6 +49,8 @@ def export(
     paths: tuple[str, ...],
     format_name: str,
     output: str | None,
+    newest: bool,
+    trace_id: str | None,
     force: bool,
     no_attributes: bool,
     redact: tuple[str, ...],
@@ -54,8 +58,8 @@ def export(
     """Write recorded spans to a file for another viewer.
 
     PATH is as in the other commands; by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. All spans that are
-    found are written. What the format cannot hold is said on standard error. Attributes may hold what others should
-    not see: look at the file before it is shared, or leave them out.
+    found are written, of all runs, unless some are chosen. What the format cannot hold is said on standard error.
+    Attributes may hold what others should not see: look at the file before it is shared, or leave them out.
     """
     output = output or f"spans{FORMATS[format_name].suffix}"
     write = writer(format_name)
@@ -71,6 +75,7 @@ def export(
         from_files = Source(
             files,
             attributes=not no_attributes,
+            select=(lambda table: source.selected(table, trace_id)) if newest or trace_id is not None else None,
             redacted=[pattern.lower() for pattern in redact],
             on_bytes=on_bytes,
             on_read=exported.read,

@@ -12,7 +12,7 @@ import click
 from ray_tracing_hooks._cli import source
 from ray_tracing_hooks._cli.text import SafeError
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._insight import page, server
+from ray_tracing_hooks._insight import page
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.clocks import correct
@@ -38,6 +38,8 @@ def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: b
     running cluster it shows what runs now. The address holds a random token: whoever has it can see the spans. Only
     this machine is answered; from another one, use a tunnel such as that of ssh -L. Ctrl-C ends it.
     """
+    from ray_tracing_hooks._insight import server  # noqa: PLC0415  other commands need no HTTP
+
     source.files(paths)
     given = source.given(paths)
     where = ", ".join(given)

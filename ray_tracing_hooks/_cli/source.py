@@ -59,13 +59,20 @@ def chosen(table: Table, trace_id: str | None) -> tuple[Analysis, int]:
     if trace_id is None:
         found = runs(table)
         return Analysis(correct(part_of(table, found[0]))), len(found)
+    return Analysis(correct(selected(table, trace_id))), 1
+
+
+def selected(table: Table, trace_id: str | None) -> Table:
+    """The spans of the newest run, or of the trace whose id begins so; ends the command in the same way."""
+    if trace_id is None:
+        return part_of(table, runs(table)[0])
     if not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
         raise click.BadParameter(f"{trace_id!r} is no trace id: expected up to 32 hex digits", param_hint="--trace")
     fits = [trace.startswith(trace_id.lower()) for trace in table.traces]
     rows = [row for row, trace in enumerate(table.trace) if fits[trace]]
     if not rows:
         raise click.BadParameter(f"none of {count(len(table.traces), 'trace')} begins so", param_hint="--trace")
-    return Analysis(correct(table.part(rows))), 1
+    return table.part(rows)
 
 
 def files(paths: Sequence[str]) -> list[str]:

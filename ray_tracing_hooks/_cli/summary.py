@@ -15,7 +15,7 @@ import click
 from ray_tracing_hooks._cli import source
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight import summary as summaries
-from ray_tracing_hooks._insight.against import SURE, Change, changes
+from ray_tracing_hooks._insight.against import LITTLE, SURE, Change, changes
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.findings import Finding, find
 from ray_tracing_hooks._insight.functions import percentile
@@ -28,7 +28,7 @@ from ray_tracing_hooks._insight.text import count, duration, percent, shortened
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--trace", "trace_id", metavar="ID", help="The trace whose id begins so, instead of the newest run.")
 @click.option("--against", metavar="PATH", help="Compare with the newest run in this folder or file.")
-@click.option("--check", is_flag=True, help="Exit code 1 if there are findings, or if a function is surely slower.")
+@click.option("--check", is_flag=True, help="Exit code 1 if there are findings, or if a function surely got slower.")
 @click.option("-v", "--verbose", is_flag=True, help="Evidence: ids of spans, the steps of the critical path.")
 @click.option("--json", "as_json", is_flag=True, help="The same for programs, and more of it.")
 def summary(
@@ -55,7 +55,7 @@ def summary(
         _print(_lines(analysis, findings, number, verbose=verbose))
         if before is not None:
             _print(_against(analysis, before, changed))
-    if check and (findings or any(change.is_sure and change.cost > 0 for change in changed)):
+    if check and (findings or any(change.is_slower for change in changed)):
         raise click.exceptions.Exit(1)
 
 
@@ -269,17 +269,19 @@ _HEIGHTS = " .:-=+*#"
 def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> Iterator[str]:
     wall, old = analysis.path.wall, before.path.wall
     start = datetime.fromtimestamp(before.path.start / 1e9).astimezone()
-    surely = sum(change.is_sure for change in found)
+    slower, faster = sum(change.is_slower for change in found), sum(change.is_faster for change in found)
     yield ""
     yield (
         f"Against {_name(before.name)} of {start:%Y-%m-%d %H:%M:%S}: the run took {duration(wall)}, before "
         f"{duration(old)} ({_ratio(wall, old)}). One run each says nothing of chance."
     )
     yield (
-        f" {count(surely, 'function')} of {len(found):,} surely changed (p < {SURE:g}: Mann and Whitney's test of self "
-        f"times, corrected by Holm)"
+        f" Of {count(len(found), 'function')} {slower:,} surely got slower and {faster:,} faster (p < {SURE:g} by Mann "
+        f"and Whitney's test of self times, corrected by Holm, and more than {percent(LITTLE)})"
     )
-    shown = [each for each in found if each.is_sure] + [each for each in found if not each.is_sure]
+    if analysis.calls.is_exact != before.calls.is_exact:
+        yield " Waiting is recorded in one of the runs only: what waits has other self times there."
+    shown = sorted(found, key=lambda change: (not change.is_slower, not change.is_faster))
     rows = [
         (
             _name(change.function),
@@ -300,15 +302,9 @@ def _verdict(change: Change) -> str:
         return "new"
     if not change.calls:
         return "gone"
-    if not change.is_sure:
-        return "cannot be told" if change.probability is None else "no change seen"
-    return (
-        "slower"
-        if change.median > change.median_before
-        else "faster"
-        if change.median < change.median_before
-        else "other"
-    )
+    if change.probability is None:
+        return "cannot be told"
+    return "slower" if change.is_slower else "faster" if change.is_faster else "no change seen"
 
 
 def _probability(probability: float) -> str:

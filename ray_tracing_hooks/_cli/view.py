@@ -14,6 +14,7 @@ from ray_tracing_hooks._cli import source
 from ray_tracing_hooks._cli.text import SafeError, count, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight import page
+from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.clocks import correct
 
@@ -62,11 +63,15 @@ def view(
     analysis, others = (Analysis(correct(table)), 1) if everything else source.chosen(table, trace_id)
     shown = analysis.table
     try:
-        with _opened(output) as file, _progress(min(len(shown), page.MOST_DETAILS)) as on_spans:
+        with (
+            reading.collector_paused(),
+            _opened(output) as file,
+            _progress(min(len(shown), page.MOST_DETAILS)) as on_spans,
+        ):
             drawn = page.write(
                 file,
                 analysis,
-                source=", ".join(paths) or "spans",
+                source=", ".join(map(os.path.basename, paths)) or "spans",
                 redaction=page.Redaction(attributes=not no_attributes, redact=redact),
                 most_spans=max_spans,
                 on_spans=on_spans,

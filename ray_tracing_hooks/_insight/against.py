@@ -20,6 +20,9 @@ METHOD = "Mann-Whitney U test, two-sided, of self times; probabilities corrected
 SURE = 0.01
 """A difference whose probability is less, if there were none, is taken for one."""
 
+LITTLE = 0.05
+"""A change of the median by less is none, however sure it is: with many calls the least difference is sure."""
+
 _LEAST = 5
 """With fewer calls in either run nothing is said."""
 
@@ -44,6 +47,15 @@ class Change:
     @property
     def is_sure(self) -> bool:
         return self.probability is not None and self.probability < SURE
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it surely takes longer, and by so much that somebody may care."""
+        return self.is_sure and self.median > self.median_before * (1 + LITTLE)
+
+    @property
+    def is_faster(self) -> bool:
+        return self.is_sure and self.median < self.median_before * (1 - LITTLE)
 
     @property
     def cost(self) -> int:

@@ -169,8 +169,8 @@ class Columns:
         self.line.append(line)
         self.place.append(place)
 
-    def add_span(self, span: Span, *, opening: bool = False) -> None:
-        """Add a span that is kept as it is. ``opening`` says that it only tells of a beginning."""
+    def add_span(self, span: Span, *, opening: bool = False, line: int = NONE) -> None:
+        """Add a span, which is kept as it is if it stands in no ``line``. ``opening``: it only tells of a beginning."""
         row = len(self)
         ids = span.trace_id, span.span_id, span.parent_id
         times = _time(span.start_ns), _time(span.end_ns)
@@ -178,9 +178,10 @@ class Columns:
         self._append(ids, times, span.name, span.kind, span.status_code, STATES.index(span.state))
         self.resource.append(self.shared_resource_index(span.resource))
         self.scope.append(self.scopes.setdefault(span.scope, len(self.scopes)))
-        self.line.append(NONE)
+        self.line.append(line)
         self.place.append(0)
-        self.kept[row] = span
+        if line == NONE:
+            self.kept[row] = span
         if opening:
             self.openings.add(row)
 

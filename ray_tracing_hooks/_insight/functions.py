@@ -65,7 +65,7 @@ def self_times(calls: Calls) -> dict[int, int]:
     """For each execution, by row, how long its own code ran.
 
     That is its duration without ``ray.get`` and ``ray.wait``. Where waiting was not recorded it is the duration without
-    the time in which calls that it made were running, since it may have waited for them then.
+    the time in which calls that it made had not ended, since it may have waited for them then.
     """
     table, frame = calls.table, calls.frame
     waiting: dict[int, list[tuple[int, int]]] = {}
@@ -75,7 +75,7 @@ def self_times(calls: Calls) -> dict[int, int]:
             if role in WAITS:
                 waiting.setdefault(above, []).append((table.start[row], table.end_or_now(row)))
         elif role == SUBMISSION and (execution := calls.execution[calls.call_of[row]]) >= 0:
-            waiting.setdefault(above, []).append((table.start[execution], table.end_or_now(execution)))
+            waiting.setdefault(above, []).append((table.end_or_now(row), table.end_or_now(execution)))
     return {
         row: table.duration(row) - covered(waiting.get(row, ()), table.start[row], table.end_or_now(row))
         for row, role in enumerate(calls.role)

@@ -8,7 +8,6 @@ import queue
 import subprocess
 import sys
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
@@ -21,8 +20,6 @@ _PART = 32 * 1024 * 1024
 
 _WORTH_A_PROCESS = 24 * 1024 * 1024
 """A process takes as long to start as it takes to read some megabytes."""
-
-_UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
 
 Answer = Columns | str | None
 """What reading a part gives: the reason where it cannot be read, None where the file is gone."""
@@ -88,7 +85,7 @@ def _read(part: Part) -> Answer:
         return read_part(part)
     except FileNotFoundError:
         return None
-    except _UNREADABLE as error:
+    except reading.UNREADABLE as error:
         return str(getattr(error, "strerror", None) or error)
 
 

@@ -93,8 +93,8 @@ class Path:
     """Whether no edge of it is assumed."""
     is_estimated: bool = False
     """Whether it goes through spans that had not ended, or of which the end is not known."""
-    has_circle: bool = False
-    """Whether calls waited for each other in a circle."""
+    circle: list[int] = field(default_factory=list)
+    """The frames that wait for each other in a circle, if there is one: each for the next, the last for the first."""
     clamped: int = 0
     """How much later than their effects causes ended, in total: clocks that differ, or ends that are estimated."""
     kinds: Counter[str] = field(default_factory=Counter)
@@ -172,7 +172,10 @@ class _Walk:
         self.through_queues = through_queues
         self.steps: list[Step] = []
         self.clamped = 0
-        self.assumed = self.has_circle = False
+        self.assumed = False
+        self.circle: list[int] = []
+        self._seen: dict[tuple[int, int], int] = {}
+        """Where the walk has been, with how many places it had been to before."""
         self._waits: dict[int, tuple[list[int], list[int]]] = {}
         self._made: dict[int, tuple[list[int], list[int]]] = {}
         self._lanes: dict[tuple[str, str], _Lane] | None = None
@@ -184,17 +187,13 @@ class _Walk:
         calls = self.calls
         root, start, end = _root(calls)
         frame, time = root, end
-        seen: set[tuple[int, int]] = set()
-        while time > start and frame >= 0:
-            if (frame, time) in seen:
-                self.has_circle = True
-                break
-            seen.add((frame, time))
+        while time > start and frame >= 0 and (frame, time) not in self._seen:
+            self._seen[frame, time] = len(self._seen)
             frame, time = self._back(frame, time, start)
         if time > start:
             self._step(UNEXPLAINED, start, time, -1, BY_NOTHING, -1)
         steps = self.steps[::-1]
-        path = Path(start, end, root, steps, is_exact=not self.assumed, has_circle=self.has_circle)
+        path = Path(start, end, root, steps, is_exact=not self.assumed, circle=self.circle)
         path.clamped = self.clamped
         rows = {step.row for step in steps if 0 <= step.row < len(self.table)}
         path.is_estimated = any(self.table.state[row] != ENDED for row in rows)
@@ -217,19 +216,13 @@ class _Walk:
             self._step(RUN, wait_end, time, frame, BY_CODE, wait)
             for_what = self._binding(wait, wait_end)
             wait_start = self.table.start[wait]
-            if for_what is not None and for_what.time > wait_start:
+            if for_what is not None and for_what.time > wait_start and not self._is_circle(for_what):
                 assumed = for_what.edge == BY_CODE
-                self._step(
-                    GET_TIME,
-                    for_what.time,
-                    wait_end,
-                    wait,
-                    BY_GET if assumed else for_what.edge,
-                    for_what.source,
-                    is_assumed=assumed,
-                )
+                edge = BY_GET if assumed else for_what.edge
+                self._step(GET_TIME, for_what.time, wait_end, wait, edge, for_what.source, is_assumed=assumed)
                 return calls_frame(self.calls, for_what.source), for_what.time
-            kind = GET_TIME if for_what is not None or not self.calls.objects_of(wait) else UNEXPLAINED
+            was_there = for_what is not None and for_what.time <= wait_start
+            kind = GET_TIME if was_there or not self.calls.objects_of(wait) else UNEXPLAINED
             self._step(kind, wait_start, wait_end, wait, BY_NOTHING, -1)
             time = wait_start
         time = max(time, begun)
@@ -239,6 +232,14 @@ class _Walk:
         before = self._ready(frame, begun)
         self._step(RUN, begun, time, frame, BY_NOTHING if before is None else BY_CODE, -1 if before is None else frame)
         return (-1, begun) if before is None else self._enter(frame, begun, before)
+
+    def _is_circle(self, before: _Before) -> bool:
+        """Whether the walk would come to where it has been, since calls wait for each other."""
+        place = self._seen.get((calls_frame(self.calls, before.source), before.time))
+        if place is None:
+            return False
+        self.circle = self.circle or [frame for frame, _ in list(self._seen)[place:]]
+        return True
 
     def _enter(self, row: int, begun: int, before: _Before) -> tuple[int, int]:
         """From the beginning of an execution to what it waited for."""
@@ -332,7 +333,7 @@ class _Walk:
         call = calls.producer(object_id)
         attempts = calls.attempts(call) if call >= 0 else ()
         if not attempts:
-            return None
+            return self._held_up(call, end) if call >= 0 else None
         row = attempts[-1]
         for attempt in attempts[-_MOST_ATTEMPTS:-1]:
             # The wait may have ended before a later attempt, as with an actor that was made anew.
@@ -347,6 +348,15 @@ class _Walk:
             return None  # it gave up before
         self.clamped += made - end
         return _Before(end, BY_GET, row)
+
+    def _held_up(self, call: int, end: int) -> _Before | None:
+        """What the actor of a call is busy with that has not begun."""
+        submission = self.calls.submission[call]
+        actor = self.calls.place(submission).actor if submission >= 0 else ""
+        lane = self._index().get((actor, "")) if actor else None
+        if lane is None or lane.ends[-1] < end:
+            return None
+        return _Before(end, BY_ACTOR, lane.rows[-1])
 
     # --- what an execution waited for -----------------------------------------------------------------------------
 
@@ -451,7 +461,8 @@ class _Walk:
         table = self.table
         first = bisect_left(members, step.start, key=table.start.__getitem__)
         total, done = 0, step.start
-        for row in members[first:]:
+        for place in range(first, len(members)):
+            row = members[place]
             begin, end = max(table.start[row], done), min(table.end_or_now(row), step.end)
             if begin >= step.end:
                 break

@@ -131,14 +131,14 @@ def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
     wins over one without, an end that was recorded over one that was estimated, then the later end. ``on_bytes`` is
     called with the size of what was read since its last call.
     """
-    gathered = _Gathered()
+    gathered = Gathered()
     quality = gathered.quality
     with collector_paused():
         for path in paths:
             quality.files += 1
             try:
                 if path.endswith(SUFFIX):
-                    _read_segment(path, gathered)
+                    read_segment(path, gathered)
                     on_bytes(os.path.getsize(path))
                 else:
                     _read_json(path, gathered, on_bytes)
@@ -154,7 +154,7 @@ def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
     return spans, quality
 
 
-class _Gathered:
+class Gathered:
     """The spans so far, what is wrong, and what is shared between spans or asked for again."""
 
     def __init__(self) -> None:
@@ -180,7 +180,8 @@ class _Gathered:
         parsed = parse_segment_name(name)
         return parsed is not None and self._processes[folder].get(parsed[0], False)
 
-    def add(self, span: Span) -> None:
+    def add(self, span: Span, offset: int = -1) -> None:
+        """Take in a span. ``offset`` is where its record stands in the segment that is read, -1 for another place."""
         key = (span.trace_id, span.span_id)
         other = self.spans.get(key)
         if other is None:
@@ -196,7 +197,7 @@ def _rank(span: Span) -> tuple[bool, bool, int]:
     return bool(span.end_ns), span.state == "ended", span.end_ns
 
 
-def _read_json(path: str, gathered: _Gathered, on_bytes: Callable[[int], None]) -> None:
+def _read_json(path: str, gathered: Gathered, on_bytes: Callable[[int], None]) -> None:
     quality = gathered.quality
     with open(path, "rb") as raw:
         position = 0
@@ -235,7 +236,7 @@ def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         return  # a compressed file that is still being written
 
 
-def _add_traces_data(document: Any, path: str, number: int, gathered: _Gathered) -> None:
+def _add_traces_data(document: Any, path: str, number: int, gathered: Gathered) -> None:
     """Add the spans of one line. A span that is none costs itself, not the others of the line."""
     problem = ""
     try:
@@ -256,6 +257,7 @@ def _add_traces_data(document: Any, path: str, number: int, gathered: _Gathered)
         gathered.quality.bad(path, number, problem)
 
 
+UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
 OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles")
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -267,7 +269,7 @@ def explain(error: Exception) -> str:
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
-def _read_segment(path: str, gathered: _Gathered) -> None:
+def read_segment(path: str, gathered: Gathered) -> None:
     # Asked before reading: what a dead process wrote is all there, while a living one may end a span meanwhile.
     alive = gathered.is_alive(path)
     if os.path.getsize(path) > MAX_SEGMENT:
@@ -283,7 +285,7 @@ def _read_segment(path: str, gathered: _Gathered) -> None:
                 span = span_of(described, *scopes[U16.unpack_from(payload)[0]])
                 if kind == START and alive:
                     span.state = "running"
-                gathered.add(span)
+                gathered.add(span, offset)
             elif kind == RESOURCE:
                 described = json.loads(resource_json(payload[U16.size :]))
                 resources[U16.unpack_from(payload)[0]] = gathered.resource(described)
@@ -308,7 +310,7 @@ def _segment_records(segment: spool.SegmentReader, *, final: bool) -> Iterator[s
         yield from segment.read(final=final, limit=_SEGMENT_CHUNK)
 
 
-def _read_openings(folder: str, alive: dict[str, bool], gathered: _Gathered) -> None:
+def _read_openings(folder: str, alive: dict[str, bool], gathered: Gathered) -> None:
     """Add the spans that run on although what tells of their beginning has been delivered: the shipper keeps them."""
     for name in sorted(os.listdir(folder)):
         if not (name.startswith("progress-") and name.endswith(".json")):

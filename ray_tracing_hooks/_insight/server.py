@@ -14,6 +14,7 @@ import json
 import os
 import re
 import secrets
+import sys
 import tempfile
 import threading
 import time
@@ -26,7 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.lanes import ends_of
-from ray_tracing_hooks._insight.read import UNREADABLE
+from ray_tracing_hooks._insight.read import UNREADABLE, collector_paused
 from ray_tracing_hooks._insight.table import Table
 
 ADDRESS = "127.0.0.1"
@@ -140,10 +141,13 @@ class Reports:
             began = time.monotonic()
             self._is_making = True
             try:
-                self._make()
+                with collector_paused():
+                    self._make()
                 self._problem = ""
             except UNREADABLE as error:
                 self._problem = f"The spans cannot be read: {getattr(error, 'strerror', None) or error}"
+            except Exception as error:  # noqa: BLE001  what one reading comes to must not end those after it
+                self._problem = f"The page cannot be made: {type(error).__name__}: {error}"
             finally:
                 self._not_before = time.monotonic() + max(_LEAST_PAUSE, time.monotonic() - began)
                 self._is_making = False
@@ -196,6 +200,11 @@ class Server(ThreadingHTTPServer):
         self.reports = reports
         self.token = secrets.token_urlsafe(24)
         super().__init__((ADDRESS, port), _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say what went wrong, unless it is that a browser has gone away."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     @property
     def address(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import struct
 import tempfile
 from array import array
 from bisect import bisect_right
@@ -11,9 +12,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, BinaryIO, cast
 
+from ray_tracing_hooks._formats.otlp_json import span_json
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.columns import spans_of
+from ray_tracing_hooks._spool.layout import FRAME, MAX_PAYLOAD, SUFFIX, U16
 
 _MOST_LINES = 64
 """Spans that are asked for one after the other by their time are in a few lines at once, one of each writer."""
@@ -56,9 +59,12 @@ class Lines:
         try:
             file = self._opened(path)
             file.seek(offsets[line - self._first[which]])
-            for described, _, _ in spans_of(json.loads(file.readline(reading.MAX_LINE))):
-                spans.append(described)
-        except (OSError, EOFError, *reading.MALFORMED):
+            if path.endswith(SUFFIX):
+                spans.append(_record(file))
+            else:
+                for described, _, _ in spans_of(json.loads(file.readline(reading.MAX_LINE))):
+                    spans.append(described)
+        except (OSError, EOFError, struct.error, *reading.MALFORMED):
             pass  # removed or changed since it was read
         return spans
 
@@ -69,6 +75,13 @@ class Lines:
             if len(self._open) > _MOST_FILES:
                 self._open.popitem(last=False)[1].close()
         return file
+
+
+def _record(file: BinaryIO) -> dict[str, Any]:
+    """The span of a segment's record."""
+    length, _, _ = FRAME.unpack(file.read(FRAME.size))
+    described: dict[str, Any] = json.loads(span_json(file.read(min(length, MAX_PAYLOAD))[U16.size :]))
+    return described
 
 
 def _seekable(path: str) -> BinaryIO:

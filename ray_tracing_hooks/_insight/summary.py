@@ -11,7 +11,7 @@ may hold anything. The members:
 ``mode``           ``exact`` where spans of waiting were recorded, ``inferred`` where it is assumed who waits for what.
 ``time_split``     the wall time by what it was spent on: ``kind``, ``ns``, ``share``. Adds up to ``wall_ns``.
 ``critical_path``  ``functions`` with the time that their code ran on it, by which the run can be shorter at most;
-                   ``kinds`` as in ``time_split``; ``coverage``; ``is_exact``, ``is_estimated``, ``has_circle``;
+                   ``kinds`` as in ``time_split``; ``coverage``; ``is_exact``, ``is_estimated``, ``circle``;
                    ``steps`` if they are asked for.
 ``functions``      by self time: ``calls``, ``executions``, ``failed``, ``self_ns``, ``on_path_ns``, and percentiles of
                    ``self``, ``duration``, ``queued`` and ``submitting``.
@@ -117,6 +117,8 @@ def changes(found: Sequence[Change], before: Analysis) -> dict[str, Any]:
                 "on_path_before_ns": change.on_path_before,
                 "probability": change.probability,
                 "is_sure": change.is_sure,
+                "is_slower": change.is_slower,
+                "is_faster": change.is_faster,
             }
             for change in found
         ],
@@ -124,7 +126,7 @@ def changes(found: Sequence[Change], before: Analysis) -> dict[str, Any]:
 
 
 def _path(analysis: Analysis, *, steps: bool) -> dict[str, Any]:
-    path = analysis.path
+    path, calls = analysis.path, analysis.calls
     found: dict[str, Any] = {
         "functions": [
             {"function": name, "ns": time, "share": time / path.wall}
@@ -135,7 +137,7 @@ def _path(analysis: Analysis, *, steps: bool) -> dict[str, Any]:
         "coverage": path.coverage,
         "is_exact": path.is_exact,
         "is_estimated": path.is_estimated,
-        "has_circle": path.has_circle,
+        "circle": [calls.frame_name(frame) for frame in path.circle],
     }
     if steps:
         found["steps"] = list(_steps(analysis))

@@ -26,6 +26,7 @@ from ray_tracing_hooks._insight.columns import (
 )
 from ray_tracing_hooks._insight.model import STATUS_ERROR, Span
 from ray_tracing_hooks._insight.parts import parts_of, read_parts
+from ray_tracing_hooks._insight.segments import read_segments
 from ray_tracing_hooks._insight.source import Lines
 from ray_tracing_hooks._spool.layout import SUFFIX
 
@@ -211,6 +212,11 @@ class Table:
             )
         return span
 
+    def as_recorded(self, rows: Iterable[int]) -> list[int]:
+        """The rows in the order in which they stand in the files: in it :meth:`span` reads each line once."""
+        line, place = self._line, self._place
+        return sorted(rows, key=lambda row: (line[row], place[row]))
+
     def end_or_now(self, row: int) -> int:
         """When it ended; of a running span when it was read, of a lost one the last time that its process recorded."""
         if end := self.end[row]:
@@ -357,24 +363,10 @@ def load(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
     with reading.collector_paused():
         quality = reading.Quality()
         read: list[tuple[str, Columns]] = []
-        segments = [path for path in paths if path.endswith(SUFFIX)]
-        if segments:
-            read.append(("", _segments(segments, quality, on_bytes)))
+        read += read_segments([path for path in paths if path.endswith(SUFFIX)], quality, on_bytes)
         jobs = parts_of([path for path in paths if not path.endswith(SUFFIX)], quality)
-        for part, columns in read_parts(jobs, quality, on_bytes):
-            read.append((part.path, columns))
+        read += ((part.path, columns) for part, columns in read_parts(jobs, quality, on_bytes))
         return Table(read, quality)
-
-
-def _segments(paths: Sequence[str], quality: reading.Quality, on_bytes: Callable[[int], None]) -> Columns:
-    spans, found = reading.read(paths, on_bytes)
-    for name in ("files", "lines", "duplicates", "bad_lines", "dropped"):
-        setattr(quality, name, getattr(quality, name) + getattr(found, name))
-    quality.problems += found.problems
-    columns = Columns()
-    for span in spans:
-        columns.add_span(span, opening=not span.end_ns)
-    return columns
 
 
 _COLUMNS = (

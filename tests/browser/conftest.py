@@ -22,6 +22,7 @@ RECORDED = Path(__file__).parent.parent / "insight" / "recorded"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Ended with the tests of a file: its event loop runs as long, and other tests have their own."""
     with chromium() as found:
         yield found
 

@@ -24,6 +24,8 @@ NAMES = (
     "serial_driver",
     "slow_node",
     "tree",
+    "pipeline",
+    "serving",  # with ray[serve]
 )
 EXAMPLE = "worker_tree"
 """Recorded too: a program of the examples, with something of everything."""

@@ -15,6 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 from google.protobuf.json_format import Parse
 from made_spans import CONSUMER, PRODUCER, TRACE_ID, process, span
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from protobuf_json import with_protobuf_ids
 
@@ -22,6 +25,8 @@ from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._insight.exports import FORMATS
 from ray_tracing_hooks._insight.exports.otlp import _attributes, _described
 from ray_tracing_hooks._insight.model import Event, Link, Span
+from ray_tracing_hooks._spool.layout import U16
+from ray_tracing_hooks._spool.writer import SpoolWriter
 
 EPOCH = 1_795_300_404_477_229_122
 """A time whose nanoseconds no double holds."""
@@ -170,6 +175,23 @@ def test_attributes_can_be_left_out(folder: Path, name: str) -> None:
     assert b"m.f" in none
 
 
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_one_run_or_one_trace_can_be_chosen(folder: Path, name: str) -> None:
+    """Otherwise all are written. A line with spans of others is not written with them."""
+    other = "f" * 32
+    older = [span(1, EPOCH - 500, EPOCH - 400, trace_id=other), span(2, EPOCH - 490, EPOCH - 480, 1, trace_id=other)]
+    (folder / "b.jsonl").write_text(lines(older))
+    for arguments, expected in (((), 7), (("--newest",), 5), (("--trace", "FFF"), 2), (("--trace", TRACE_ID[:5]), 5)):
+        result, out = export(folder, name, "--force", *arguments)
+        assert result.exit_code == 0, result.output
+        assert f"{expected} spans, " in result.stdout
+        if name == "otlp":
+            assert len(otlp(out)) == expected
+    for wrong in ("0000", "xyz"):
+        assert export(folder, name, "--trace", wrong, output="wrong")[0].exit_code == 2
+    assert sorted(os.listdir(folder.parent)) == ["out", "spans"]
+
+
 def test_damage_is_told(folder: Path) -> None:
     """The rest is written."""
     with (folder / "a.jsonl").open("a") as file:
@@ -179,6 +201,66 @@ def test_damage_is_told(folder: Path) -> None:
         assert result.exit_code == 0
         assert "note: 1 bad line skipped (the first: " in result.stderr
         assert "5 spans" in result.stdout
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_hostile_spans_are_written_as_text(tmp_path: Path, name: str) -> None:
+    """Very long and very deep ones, circles of parents, ends before starts, numbers of any size, ids that come twice.
+
+    Each span is written once, by every format, in a time that does not grow faster than they do.
+    """
+    folder = tmp_path / "spans"
+    folder.mkdir()
+    long = "x" * (1 << 20)
+    made = [
+        span(1, EPOCH, EPOCH + 10**9, name=HOSTILE),
+        span(2, EPOCH + 5, EPOCH + 3, 1, name=long, attributes={long: long, "huge": 1 << 70}),
+        span(3, EPOCH, EPOCH + 9, 4, name=""),
+        span(4, EPOCH, EPOCH + 9, 3, events=[Event(HOSTILE, (1 << 64) - 1, {HOSTILE: HOSTILE})]),
+        span(5, EPOCH, EPOCH + 9, 5),
+        span(6, 0, 0, 77, kind=99),
+        span(1, EPOCH, EPOCH + 10**9, name=HOSTILE),
+        *[span(n, EPOCH + n, EPOCH + 10**6 - n, n - 1) for n in range(100, 2_100)],
+    ]
+    (folder / "a.jsonl").write_text(lines(made))
+    result, out = export(folder, name)
+    assert result.exit_code == 0, result.output
+    assert f": {len(made) - 1:,} spans, " in result.stdout
+    content = out.read_bytes()
+    if name != "perfetto":
+        for each in content.decode().splitlines() if name == "otlp" else [content.decode()]:
+            json.loads(each, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+
+
+def test_a_spool_is_written_as_files_are(tmp_path: Path) -> None:
+    """With what still runs; a span that is in a file as well is written once."""
+    (tmp_path / "spans").mkdir()
+    finished = program()[1]
+    (tmp_path / "spans" / "a.jsonl").write_text(lines(program()[:2]))
+    writer = SpoolWriter(str(tmp_path / "spool"))
+    prefix = U16.pack(writer.scope(Resource().SerializeToString(), InstrumentationScope().SerializeToString()))
+    ids: dict[str, Any] = {"trace_id": bytes.fromhex(TRACE_ID), "start_time_unix_nano": EPOCH, "name": "m.g"}
+    running = SpanMessage(span_id=(77).to_bytes(8, "big"), **ids)
+    again = SpanMessage(span_id=bytes.fromhex(finished.span_id), end_time_unix_nano=finished.end_ns, **ids)
+    writer.start(prefix, running.SerializeToString())
+    writer.span(prefix, again.SerializeToString())
+    try:
+        arguments = [str(tmp_path / "spans"), str(tmp_path / "spool"), "-f"]
+        found = {}
+        for name in EVERYWHERE:
+            result = CliRunner().invoke(main, ["export", *arguments, name, "-o", str(tmp_path / name)])
+            assert "3 spans, " in result.stdout, result.output
+            found[name] = result.stderr
+    finally:
+        writer.close()
+    assert "1 spans have no end" in found["otlp"]
+    assert "1 spans are still running" in found["jaeger"]
+    assert "1 spans have not ended" in found["perfetto"]
+    assert Counter(each.name for each in otlp(tmp_path / "otlp")) == {
+        "run.py ray.driver": 1,
+        finished.name: 1,
+        "m.g": 1,
+    }
 
 
 # --- Chrome -------------------------------------------------------------------------------------------------------

@@ -328,8 +328,9 @@ def test_a_deadlock_ends_the_path_and_is_told() -> None:
     run.get(driver, [first], 1, None, state="running")
     path, calls = critical(run, now=1000)
     assert path.wall == 1000 * MS
-    # The last call never began, so what B waits for is not known; the rest of the chain is.
+    # The last call never began, since its actor is busy with the first one.
     assert steps(path, calls)[-1] == (UNEXPLAINED, "ray.get", 21, 1000)
+    assert [calls.frame_name(frame) for frame in path.circle] == ["A.f", "B.f"]
     assert path.is_estimated
 
 
@@ -344,8 +345,8 @@ def test_calls_that_wait_for_each_other_make_a_circle() -> None:
     run.get(other, [first], 6, None, state="running", worker="w2")
     run.get(driver, [first], 1, None, state="running")
     path, calls = critical(run, now=100)
-    assert path.has_circle
-    assert steps(path, calls) == [(UNEXPLAINED, "", 0, 100)]
+    assert [calls.frame_name(frame) for frame in path.circle] == ["f", "g"]
+    assert steps(path, calls) == [(SCHEDULING, "g", 0, 5), (RUN, "g", 5, 6), (UNEXPLAINED, "ray.get", 6, 100)]
 
 
 def test_a_driver_without_a_span_of_its_own() -> None:

@@ -69,10 +69,11 @@ def test_the_planted_fault_is_found_and_no_other(name: str, kind: str, figures: 
     summary(recorded(name), "--check", code=1)
 
 
-def test_a_healthy_program_has_no_findings() -> None:
-    """Nothing is named where nothing was planted."""
-    assert document("healthy")["findings"] == []
-    assert "Findings: none" in summary(recorded("healthy"), "--check").stdout
+@pytest.mark.parametrize("name", ["healthy", "pipeline", "serving"])
+def test_a_healthy_program_has_no_findings(name: str) -> None:
+    """Nothing is named where nothing was planted: two stages of tasks, a pipeline with actors, a Serve application."""
+    assert document(name)["findings"] == []
+    assert "Findings: none" in summary(recorded(name), "--check").stdout
 
 
 def test_the_example_of_flow_insight() -> None:
@@ -106,7 +107,8 @@ def test_figures_add_up(path: str) -> None:
         assert step["start_unix_nano"] == here
         here += step["ns"]
     assert here == found["run"]["start_unix_nano"] + wall
-    assert found["critical_path"]["coverage"] > 0.99
+    # What Serve does by itself is not traced, and its waiting is unexplained.
+    assert found["critical_path"]["coverage"] > (0.5 if "serving" in path else 0.99)
     assert sum(found["parallelism"]["buckets"]) / 60 == pytest.approx(found["parallelism"]["average"], rel=0.05)
 
 
@@ -193,6 +195,7 @@ def test_a_change_is_told_from_chance(now: list[float], before: list[float], is_
     """Seven calls that all take longer, or shorter, are a change; overlapping ones are not, and four say nothing."""
     (change,) = against.changes(Analysis(run_of(now).table()), Analysis(run_of(before).table()))
     assert change.is_sure == is_sure
+    assert (change.is_slower, change.is_faster) == (is_sure and now > before, is_sure and now < before)
     assert (change.calls, change.calls_before) == (len(now), len(before))
     assert (change.probability is None) == (len(now) < 5)
 
@@ -257,6 +260,24 @@ def test_a_hung_run_is_told_with_what_it_hangs_in() -> None:
     (finding,) = findings(run, now=60_000)
     assert finding.kind == "unfinished"
     assert "inner, for 1m 00s" in finding.text
+
+
+def test_a_deadlock_is_told_as_the_circle_that_it_is() -> None:
+    """Actors that wait for each other are named in their order."""
+    run = HandMade()
+    driver = run.driver(0, None)
+    actor, other = run.actor(), run.actor()
+    first = run.submit(driver, "A.f", 0, actor=actor)
+    frame = run.run(first, 5, None, state="running", worker="w1")
+    second = run.submit(frame, "B.g", 10, actor=other, worker="w1")
+    below = run.run(second, 15, None, state="running", worker="w2")
+    third = run.submit(below, "A.h", 20, actor=actor, worker="w2")
+    run.get(below, [third], 21, None, state="running", worker="w2")
+    run.get(frame, [second], 11, None, state="running", worker="w1")
+    run.get(driver, [first], 1, None, state="running")
+    (finding,) = findings(run, now=1000)
+    assert "2 calls had not ended" in finding.text
+    assert finding.text.endswith("A.f > B.g > A.f")
 
 
 def test_errors_are_told_by_type() -> None:
@@ -369,3 +390,97 @@ def test_spans_of_others_are_no_calls(tmp_path: Path) -> None:
     assert (len(analysis.calls), analysis.path.wall, analysis.functions) == (0, 100 * MS, [])
     assert analysis.path.functions == {"GET /": 100 * MS}
     assert find(analysis) == []
+
+
+def test_a_slow_gpu_is_named() -> None:
+    """Executions that hold one accelerator take longer than those on others of the same node."""
+    run = HandMade()
+    driver = run.driver(0, 2000)
+    calls = []
+    for number in range(24):
+        gpu = number % 3
+        call = run.submit(driver, "step", 0)
+        start = 10.0 + number // 3 * 100
+        where = {"ray.accelerator_ids": [f"GPU:{gpu}"]}
+        run.run(call, start, start + (90 if gpu == 2 else 40) + number / 10, worker=f"w{gpu}", attributes=where)
+        calls.append(call)
+    run.get(driver, calls, 1, 810)
+    (finding,) = findings(run)
+    assert (finding.kind, finding.figures["what"]) == ("slow-place", "accelerator")
+    assert "on accelerator GPU:2 of node n1" in finding.text
+
+
+def test_stragglers_that_share_a_node_say_so() -> None:
+    """What the slow ones have in common, and the others have not."""
+    run = HandMade()
+    driver = run.driver(0, 1000)
+    calls = []
+    for number in range(20):
+        slow = number in (7, 9)
+        call = run.submit(driver, "f", 0)
+        node = "n2" if slow or number == 8 else "n1"
+        run.run(call, 5, 900 if slow else 50, worker=f"w{number}", node=node)
+        calls.append(call)
+    run.get(driver, calls, 1, 901)
+    (finding,) = findings(run)
+    assert finding.kind == "straggler"
+    assert "2 calls of f took up to 895 ms" in finding.text
+    assert "all of them on node n2" in finding.text
+
+
+def test_a_function_that_drags_much_along_is_told() -> None:
+    """Only its first submission takes long: that is when Ray packs the function."""
+    run = HandMade()
+    driver = run.driver(0, 5000)
+    calls = [
+        run.submit(driver, "f", 10 if not number else 3000 + number, 2900 if not number else 0.1)
+        for number in range(10)
+    ]
+    for number, call in enumerate(calls):
+        run.run(call, 3100 + number, 4000, worker=f"w{number}")
+    run.get(driver, calls, 3020, 4001)
+    (finding,) = findings(run)
+    assert finding.kind == "large-closure"
+    assert "one f.remote() took 2.90 s and the others 100 us" in finding.text
+
+
+@pytest.mark.parametrize("shape", ["circle", "attempts", "one actor", "creations", "gets", "no times", "one start"])
+def test_hostile_shapes_are_summarized(shape: str, tmp_path: Path) -> None:
+    """Structures that no program makes cost no more than others, and crash nothing."""
+    count = 3000
+    task = f"{7:016x}" + "f" * 24 + "01000000"
+    spans = []
+    for number in range(1, count + 1):
+        name, parent, start, end, key, value = "f ray.remote_worker", 0, number, count + number, "ray.actor_id", "x"
+        if shape == "circle":
+            parent = number % count + 1
+        elif shape == "attempts":
+            name, parent = ("f ray.remote", 0) if number == 1 else (name, 1)
+            key, value = "ray.task_id", task
+        elif shape == "creations":
+            name = "A.__init__ ray.remote_worker" if number % 2 else "A.f ray.remote_worker"
+        elif shape == "gets":
+            name, parent = ("ray.get", 1) if number > 2 else (name, number - 1)
+            key, value = ("ray.object_ids", task + "01000000") if number > 2 else ("ray.task_id", task)
+        elif shape == "no times":
+            start = end = 0
+        elif shape == "one start":
+            start, end, parent = 5, 100, number * 7919 % count + 1
+        held = (
+            {"arrayValue": {"values": [{"stringValue": value}]}} if key == "ray.object_ids" else {"stringValue": value}
+        )
+        spans.append({
+            "traceId": "ab" * 16,
+            "spanId": f"{number:016x}",
+            "parentSpanId": f"{parent:016x}",
+            "name": name,
+            "kind": 4 if name.endswith("remote") else 5,
+            "startTimeUnixNano": str(start),
+            "endTimeUnixNano": str(end),
+            "attributes": [{"key": key, "value": held}],
+        })  # fmt: skip
+    document = {"resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": spans}]}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(document) + "\n")
+    found = json.loads(summary(str(tmp_path), "--json", "-v").stdout)
+    assert sum(each["ns"] for each in found["time_split"]) == found["run"]["wall_ns"]
+    summary(str(tmp_path))

@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
 from ray_tracing_hooks._insight import parts
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.model import Span
 from ray_tracing_hooks._insight.table import LOST, RUNNING, Table, load
+from ray_tracing_hooks._spool.layout import U16
+from ray_tracing_hooks._spool.writer import SpoolWriter
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 OTHER_TRACE = "1af7651916cd43dd8448eb211c80319c"
@@ -249,6 +254,40 @@ def test_a_table_of_spans_has_them(tmp_path: Path) -> None:
     assert list(found.parent) == [-1, 0, -1]
     assert found.attribute(2, "ray.task_id") == "ab"
     assert len(Table.of([])) == 0
+
+
+def test_a_spool_is_read_and_its_spans_are_read_again_when_asked_for(tmp_path: Path) -> None:
+    """Running, lost and ended spans, as reading span by span has them; a segment that is gone costs attributes only."""
+    writer = SpoolWriter(str(tmp_path))
+    resource = Resource(attributes=[KeyValue(key="host.name", value=AnyValue(string_value="h"))]).SerializeToString()
+    prefix = U16.pack(writer.scope(resource, InstrumentationScope(name="tests").SerializeToString()))
+
+    def encoded(number: int, end: int = 0) -> bytes:
+        message: bytes = SpanMessage(
+            trace_id=bytes.fromhex(TRACE_ID),
+            span_id=number.to_bytes(8, "big"),
+            name=f"span {number}",
+            start_time_unix_nano=number,
+            end_time_unix_nano=end,
+            attributes=[KeyValue(key="step", value=AnyValue(int_value=number))],
+        ).SerializeToString()
+        return message
+
+    for number in (1, 2, 3):
+        writer.start(prefix, encoded(number))
+    writer.span(prefix, encoded(1, end=9))
+    try:
+        found = table(tmp_path)
+        assert [found.span(row).state for row in range(3)] == ["ended", "running", "running"]
+        assert [found.attribute(row, "step") for row in range(3)] == [1, 2, 3]
+    finally:
+        writer.close()
+    assert_same_as_read(table(tmp_path), tmp_path)
+    (segment,) = tmp_path.iterdir()
+    segment.unlink()
+    later = table(tmp_path)
+    assert len(later) == 0
+    assert (found.span(0).end_ns, found.span(0).name) == (9, "span 1")
 
 
 def test_hostile_values_are_values(tmp_path: Path) -> None:

@@ -46,8 +46,7 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
 
 
 def _spans(source: Source, table: Table, rows: Sequence[int]) -> Iterator[str]:
-    # What was recorded together is read together.
-    for done, row in enumerate(sorted(rows, key=table.resource.__getitem__), 1):
+    for done, row in enumerate(table.as_recorded(rows), 1):
         span = table.span(row)
         made = jaeger.jaeger_span(
             _as_decoded(source, span, table.end_or_now(row)), encoded_spans.Scope(span.scope, "", {})

@@ -34,13 +34,16 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
     """Write all spans; returns what a user should know."""
     segments = [path for path in source.files if path.endswith(SUFFIX)]
     files = [path for path in source.files if not path.endswith(SUFFIX)]
+    # Before the files, since spans are on their way from here to there. Of equal records that of a file is taken.
     spooled, quality = reading.read(segments, source.on_bytes)
+    wanted = source.traces
+    spooled = [span for span in spooled if wanted is None or span.trace_id in wanted]
     chosen = _Chosen()
+    lines = {path: _looked_through(path, wanted, chosen, quality, source.on_bytes) for path in files}
     of_spool: _Line = []
     for position, span in enumerate(spooled):
         rank = _rank(span.end_ns, is_estimated=span.state == "lost")
         chosen.add(span.trace_id + span.span_id, rank, of_spool, position)
-    lines = {path: _looked_through(path, chosen, quality, source.on_bytes) for path in files}
     quality.spans = len(chosen)
     quality.duplicates = chosen.duplicates
     source.on_read(len(chosen), quality)
@@ -86,7 +89,7 @@ def _rank(end_ns: int, *, is_estimated: bool) -> int:
 
 
 def _looked_through(
-    path: str, chosen: _Chosen, quality: reading.Quality, on_bytes: Callable[[int], None]
+    path: str, wanted: frozenset[str] | None, chosen: _Chosen, quality: reading.Quality, on_bytes: Callable[[int], None]
 ) -> dict[int, _Line]:
     """The lines with spans, by number, and which spans of them are to be left out."""
     found: dict[int, _Line] = {}
@@ -103,6 +106,9 @@ def _looked_through(
                     for position, described in enumerate(_spans(json.loads(text))):
                         found[number] = left_out
                         try:
+                            if wanted is not None and described["traceId"].lower() not in wanted:
+                                left_out.append(position)
+                                continue
                             end, attributes = int(described.get("endTimeUnixNano") or 0), described.get("attributes")
                             is_estimated = any(each.get("key") == names.RAY_END_ESTIMATED for each in attributes or ())
                             rank = _rank(end, is_estimated=is_estimated)
@@ -137,14 +143,15 @@ def _copy(source: Source, out: BinaryIO, path: str, lines: Mapping[int, _Line]) 
             for number, text in reading.lines_of(unpacked(path, raw)):
                 if text is None or number not in lines:
                     continue
+                written += 1
                 left_out = frozenset(lines[number])
                 if left_out or source.redacted or not source.attributes or _SURROGATE.search(text):
                     document = json.loads(text)
-                    _leave_out(document, left_out)
+                    if not _leave_out(document, left_out):
+                        continue
                     _redact(document, source)
                     text = _line(document)  # noqa: PLW2901
                 out.write(text if text.endswith(b"\n") else text + b"\n")
-                written += 1
     except (*reading.UNREADABLE, *reading.MALFORMED) as error:
         why = getattr(error, "strerror", None) or error
         return f"{path}: {why}; {len(lines) - written:,} of its lines are missing"
@@ -157,7 +164,8 @@ def _line(document: dict[str, Any]) -> bytes:
     return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text).encode() + b"\n"
 
 
-def _leave_out(document: dict[str, Any], positions: frozenset[int]) -> None:
+def _leave_out(document: dict[str, Any], positions: frozenset[int]) -> bool:
+    """Whether there are spans left."""
     position = 0
     for resource_spans in document["resourceSpans"]:
         for scope_spans in resource_spans.get("scopeSpans") or ():
@@ -167,6 +175,7 @@ def _leave_out(document: dict[str, Any], positions: frozenset[int]) -> None:
                     kept.append(span)
                 position += 1
             scope_spans["spans"] = kept
+    return position > len(positions)
 
 
 def _redact(document: dict[str, Any], source: Source) -> None:

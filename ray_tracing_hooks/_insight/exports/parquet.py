@@ -107,8 +107,7 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
         for first in range(0, len(table), _ROWS):
             rows = range(first, min(first + _ROWS, len(table)))
             values: list[list[Any]] = [[None] * len(rows) for _ in COLUMNS]
-            # What was recorded together is read together.
-            for row in sorted(rows, key=table.resource.__getitem__):
+            for row in table.as_recorded(rows):
                 described = _Row(table.span(row), table.end_or_now(row), where.place(row), source)
                 for column, into in zip(COLUMNS, values, strict=True):
                     into[row - first] = _stored(column, column.value(described))

@@ -25,6 +25,7 @@ class Source:
         files: As :func:`ray_tracing_hooks._insight.read.files` gives them.
         attributes: Whether attributes are shown, of spans, events, links and Resources, and messages of errors.
         redacted: Patterns of keys, as ``*.password``, of attributes whose values are not shown, in lower case.
+        select: Chooses from all spans those to write.
         on_bytes: Called with the size of what was read since its last call.
         on_read: Called once all is read, with the number of spans and what is wrong with the data.
         on_spans: Called with the number of spans that were written since its last call.
@@ -33,6 +34,7 @@ class Source:
     files: Sequence[str]
     attributes: bool = True
     redacted: Collection[str] = ()
+    select: Callable[[Table], Table] | None = None
     on_bytes: Callable[[int], None] = lambda _count: None
     on_read: Callable[[int, Quality], None] = lambda _spans, _quality: None
     on_spans: Callable[[int], None] = lambda _count: None
@@ -42,8 +44,15 @@ class Source:
     def table(self) -> Table:
         """The spans, read when this is first asked for."""
         table = load(self.files, self.on_bytes)
+        if self.select is not None and len(table):
+            table = self.select(table)
         self.on_read(len(table), table.quality)
         return table
+
+    @cached_property
+    def traces(self) -> frozenset[str] | None:
+        """The ids of the traces to write, None for all. It takes reading the spans to know that."""
+        return None if self.select is None else frozenset(map(self.table.traces.__getitem__, set(self.table.trace)))
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         """The attributes as they are to be shown."""

@@ -8,7 +8,7 @@ from statistics import median
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.calls import GET, SUBMISSION, WAIT, Calls
 from ray_tracing_hooks._insight.findings.finding import Finding, quoted
-from ray_tracing_hooks._insight.text import count, duration, percent
+from ray_tracing_hooks._insight.text import count, duration
 
 KIND = "get-in-loop"
 
@@ -107,4 +107,4 @@ def _finding(
     }
     share = min(1.0, on_path / analysis.path.wall)
     rows = [row for row, _, _ in rounds]
-    return Finding(KIND, f"{text} ({percent(share)} of the run)", advice, share, rows, figures, not calls.is_exact)
+    return Finding(KIND, text, advice, share, rows, figures, not calls.is_exact)

@@ -10,6 +10,8 @@ from ray_tracing_hooks._insight.text import count, duration
 
 KIND = "unfinished"
 
+_NAMED = 6
+
 
 def find(analysis: Analysis) -> list[Finding]:
     """What has been running longest, as long as anything does; and whether calls wait for each other in a circle."""
@@ -17,19 +19,30 @@ def find(analysis: Analysis) -> list[Finding]:
     running = [
         row for row in range(len(table)) if table.state[row] == RUNNING and calls.role[row] in (EXECUTION, *WAITS)
     ]
-    if not running and not analysis.path.has_circle:
+    circle = analysis.path.circle
+    if not running and not circle:
         return []
     # What waits is there because of what it waits for: the innermost says most.
     waiting = {calls.frame[row] for row in running if calls.role[row] in WAITS}
-    leaves = [row for row in running if calls.role[row] == EXECUTION and row not in waiting] or running
-    text = f"{count(len(running), 'call')} had not ended when this was read" if running else ""
-    if leaves:
+    leaves = [row for row in running if calls.role[row] == EXECUTION and row not in waiting]
+    executions = [row for row in running if calls.role[row] == EXECUTION]
+    text = f"{count(len(executions), 'call')} had not ended when this was read"
+    if circle:
+        names = [quoted(calls.frame_name(frame)) for frame in circle[:_NAMED]]
+        text += f"; they wait for each other in a circle, so that none can end: {' > '.join([*names, names[0]])}"
+    elif leaves:
         oldest = min(leaves, key=table.start.__getitem__)
         since = duration(table.duration(oldest))
         text += f"; the one that has run longest without waiting is {quoted(calls.function_of(oldest))}, for {since}"
-    if analysis.path.has_circle:
-        text = (text + "; " if text else "") + "calls wait for each other in a circle, and none of them can end"
-    share = max((table.duration(row) for row in leaves), default=0) / max(1, analysis.path.wall)
-    figures: dict[str, float | int | str] = {"running": len(running), "circle": int(analysis.path.has_circle)}
-    rows = sorted(leaves, key=table.start.__getitem__)
-    return [Finding(KIND, text, "", min(1.0, share), rows, figures)]
+    elif running:
+        oldest = min(running, key=table.start.__getitem__)
+        text += f"; all wait, and the longest for {duration(table.duration(oldest))}"
+    shown = [row for row in circle if row < len(table)] or sorted(leaves or running, key=table.start.__getitem__)
+    share = max((table.duration(row) for row in shown), default=0) / max(1, analysis.path.wall)
+    figures: dict[str, float | int | str] = {"running": len(executions), "circle": len(circle)}
+    advice = (
+        "an actor that waits for a call that comes back to it can never run it: make it async, or do not wait"
+        if circle
+        else ""
+    )
+    return [Finding(KIND, text, advice, min(1.0, share), shown, figures)]

@@ -18,14 +18,14 @@ from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.page import details, pack
 from ray_tracing_hooks._insight.page.content import content
-from ray_tracing_hooks._insight.page.details import Redaction
+from ray_tracing_hooks._insight.page.details import Redaction, shortened
 
 __all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "write"]
 
 MOST_SPANS = 1_000_000
 """More spans make a page that browsers take long to load."""
 
-MOST_DETAILS = 200_000
+MOST_DETAILS = 100_000
 """Of so many spans the page holds the attributes; of more those of a sample."""
 
 _SCRIPTS = (
@@ -47,16 +47,18 @@ def write(
 ) -> int:
     """Write the page of a run, and return how many of its spans it shows.
 
-    ``source`` is where the spans were found, for the title. ``on_spans`` is called with the number of spans whose
-    attributes were written since its last call.
+    ``source`` is where the spans were found, for the title of a run that has no name. ``on_spans`` is called with the
+    number of spans whose attributes were written since its last call.
     """
     redaction = redaction or Redaction()
+    source = shortened(analysis.name, 100) or source
     table = analysis.table
     made = content(analysis, source, most_spans, redaction)
     held = made.rows if len(made.rows) <= most_details else made.rows[:: -(-len(made.rows) // most_details)]
+    held = table.as_recorded(held)
+    position = {row: number for number, row in enumerate(held, 1)}
+    made.columns["detail"] = [position.get(row, 0) for row in made.rows]
     if len(held) < len(made.rows):
-        position = {row: number for number, row in enumerate(held, 1)}
-        made.columns["detail"] = [position.get(row, 0) for row in made.rows]
         made.meta["details_note"] = (
             f"The file holds the attributes of {len(held):,} of its {len(made.rows):,} spans, and not of this one."
         )

@@ -20,8 +20,7 @@ class DetailsPanel {
     emptied(this.root, this.close(), head);
     if (chosen.type !== "span") return;
     const row = chosen.row;
-    const position = this.store.detail ? this.store.detail[row] - 1 : row;
-    const known = await this.store.details.of(position);
+    const known = await this.store.details.of(this.store.detail[row] - 1);
     if (turn !== this.turn) return;
     this.root.append(...this.spanBody(row, known));
   }

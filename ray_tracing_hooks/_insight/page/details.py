@@ -27,10 +27,16 @@ class Redaction:
         """No attribute at all without ``attributes``, no value of those whose key fits a pattern of ``redact``."""
         self.attributes = attributes
         self._patterns = [pattern.lower() for pattern in redact]
+        self._known: dict[str, bool] = {}
 
     def hides(self, key: str) -> bool:
         """Whether the value is not to be shown. Patterns hold for keys without regard to case."""
-        return any(fnmatchcase(key.lower(), pattern) for pattern in self._patterns)
+        if not self._patterns:
+            return False
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = any(fnmatchcase(key.lower(), pattern) for pattern in self._patterns)
+        return found
 
     def shown(self, attributes: dict[str, Any]) -> dict[str, Any]:
         """The attributes as they may be shown."""

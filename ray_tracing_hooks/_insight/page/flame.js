@@ -169,7 +169,7 @@ class Flame {
           context.fillStyle = isLit ? colours.text(plain) : colours.soft;
           const share = ` ${percent(this.value[id] / this.total)}`;
           const fits = Math.floor((width - 12) / 6.2);
-          const label = shortened(names[flame.name[id]], Math.max(2, fits));
+          const label = shortened(plainName(names[flame.name[id]]), Math.max(2, fits));
           context.fillText(label + (fits > label.length + 9 ? share : ""), x + 6, y + FLAME_ROW / 2 - (store.showPath ? 1.5 : 0), width - 8);
         }
         if (id === this.hover || this.isChosen(id)) {

@@ -111,7 +111,7 @@ class Logical {
       const height = column.reduce((sum, box) => sum + box.height + ROW_SPACE, -ROW_SPACE);
       column.forEach((box) => { box.x = 30 + n * (BOX_WIDTH + COLUMN_GAP); box.y += 30 + (tallest - height) / 2; });
     });
-    this.size = [60 + Math.max(1, used.length) * (BOX_WIDTH + COLUMN_GAP) - COLUMN_GAP, tallest + 70];
+    this.size = [60 + Math.max(1, used.length) * (BOX_WIDTH + COLUMN_GAP) - COLUMN_GAP + 90, tallest + 70];
   }
 
   anchor(id, side) {
@@ -202,7 +202,7 @@ class Logical {
     const instances = box.isActor && first.actors > 1 ? ` ×${number(first.actors)}` : "";
     return svg("g", { class: `box ${first.kind}`, transform: `translate(${box.x},${box.y})` },
       svg("rect", { width: BOX_WIDTH, height: box.height, rx: 7, class: "outline" }),
-      text(12, 20, shortened(safe(box.title), 30 - instances.length) + instances, { class: "title" }), svg("title", {}, safe(box.title)),
+      text(12, 20, shortened(plainName(safe(box.title)), 30 - instances.length) + instances, { class: "title" }), svg("title", {}, safe(box.title)),
       box.members.filter(isShown).map((id) => member(id, BOX_HEAD + box.members.indexOf(id) * METHOD_HEIGHT - (box.isActor ? 0 : 4))));
   }
 

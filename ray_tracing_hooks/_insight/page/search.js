@@ -94,7 +94,7 @@ class Filter {
     const fitsKey = key.includes("*") ? matcher(key) : (name) => name === key || name.endsWith("." + key);
     const mask = new Uint8Array(store.count);
     const resources = store.meta.resources.map((resource) => Object.entries(resource).some(([name, given]) => fitsKey(name) && fits(shown(given))));
-    const rowOf = store.detail ? inverse(store.detail) : null;
+    const rowOf = inverse(store.detail);
     const { lines, chunkSize } = store.details;
     for (let n = 0; n < lines.length; n++) {
       if (turn !== this.turn) return null;
@@ -102,8 +102,8 @@ class Filter {
       const chunk = await readJson(lines[n]);
       const columns = chunk.shapes.map((keys) => keys.map((name, at) => (fitsKey(name) ? at : -1)).filter((at) => at >= 0));
       chunk.spans.forEach((span, at) => {
-        const row = rowOf ? rowOf.get(n * chunkSize + at) : n * chunkSize + at;
-        if (row !== undefined && columns[span[1]].some((column) => fits(shown(span[2][column])))) mask[row] = 1;
+        const row = rowOf[n * chunkSize + at];
+        if (columns[span[1]].some((column) => fits(shown(span[2][column])))) mask[row] = 1;
       });
     }
     for (let i = 0; i < store.count; i++) if (resources[store.resource[i]]) mask[i] = 1;
@@ -112,9 +112,12 @@ class Filter {
   }
 }
 
-function inverse(positions) {
-  const found = new Map();
-  positions.forEach((position, row) => position && found.set(position - 1, row));
+// By the place among the details, the row.
+function inverse(places) {
+  const found = new Uint32Array(places.length);
+  places.forEach((place, row) => {
+    if (place) found[place - 1] = row;
+  });
   return found;
 }
 

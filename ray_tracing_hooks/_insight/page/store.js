@@ -39,7 +39,7 @@ class Store {
     this.flame = columns.flame;
     this.resource = columns.resource;
     this.trace = columns.trace;
-    this.detail = columns.detail || null;
+    this.detail = columns.detail;
     const parent = (this.parent = new Int32Array(count));
     const submission = (this.submission = new Int32Array(count));
     for (let i = 0; i < count; i++) {
@@ -190,7 +190,7 @@ class Store {
 
   // Without what says that it is a call's execution: on the timeline its place says so.
   shortLabel(row) {
-    return this.label(row).replace(/ ray\.remote_worker$/, "");
+    return plainName(this.label(row));
   }
 
   place(row) {
@@ -290,3 +290,8 @@ class Store {
 }
 
 const MOST_DEPTH = 250;
+
+// Without the module that scripts have, and without what says that a span is an execution.
+function plainName(name) {
+  return name.replace(/^__main__\./, "").replace(/ ray\.remote_worker$/, "");
+}

@@ -626,7 +626,9 @@ class Timeline {
     const { store } = this;
     for (const step of store.meta.path.steps) {
       if (step.from >= 0 && step.row >= 0 && step.from !== step.row) {
-        this.drawArrow(context, step.from, step.start, step.row, step.end, false, this.colours.path);
+        // From one call of an actor to its next one there is nothing to see.
+        const isNear = store.lane[step.from] === store.lane[step.row] && this.x(step.end) - this.x(step.start) < 24;
+        if (!isNear) this.drawArrow(context, step.from, step.start, step.row, step.end, false, this.colours.path);
       }
     }
   }

@@ -159,6 +159,65 @@ def tree():
     return ray.get(root.process.remote())
 
 
+@ray.remote(num_cpus=1)
+def read(number):
+    time.sleep(60 * MS)
+    return list(range(number, number + 1000))
+
+
+@ray.remote(num_cpus=0)
+class Model:
+    def __init__(self):
+        time.sleep(50 * MS)
+
+    def predict(self, rows):
+        time.sleep(90 * MS)
+        return [row * 2 for row in rows]
+
+
+@ray.remote(num_cpus=1)
+def write(parts):
+    time.sleep(30 * MS)
+    return len(parts)
+
+
+def pipeline():
+    """Parts are read, go through a pool of actors and are written, as they come."""
+    models = [Model.remote() for _ in range(4)]
+    parts = [models[number % 4].predict.remote(read.remote(number)) for number in range(32)]
+    pending, written = [write.remote(part) for part in parts], 0
+    while pending:
+        done, pending = ray.wait(pending, num_returns=1)
+        written += sum(ray.get(done))
+    return written
+
+
+def serving():
+    """A Serve application that answers sixty requests, eight at a time."""
+    from ray import serve
+
+    @serve.deployment(num_replicas=2, max_ongoing_requests=4, ray_actor_options={"num_cpus": 0})
+    class Scorer:
+        def score(self, value):
+            time.sleep(40 * MS)
+            return value * 2
+
+    @serve.deployment(ray_actor_options={"num_cpus": 0})
+    class Front:
+        def __init__(self, scorer):
+            self.scorer = scorer
+
+        async def __call__(self, value):
+            return await self.scorer.score.remote(value)
+
+    handle = serve.run(Front.bind(Scorer.bind()), route_prefix=None)
+    total = 0
+    for first in range(0, 60, 8):
+        total += sum(response.result() for response in [handle.remote(first + number) for number in range(8)])
+    serve.shutdown()
+    return total
+
+
 HOOK = "ray_tracing_hooks.local:setup"
 
 

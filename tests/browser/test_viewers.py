@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import chromium, served
+from browser import served
 from click.testing import CliRunner
 from made_spans import CONSUMER, PRODUCER, process, span
 
@@ -81,12 +81,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def table(folder: Path) -> Table:
     return load([str(folder / "a.jsonl")])
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
 
 
 def exported(folder: Path, name: str, output: str) -> bytes:

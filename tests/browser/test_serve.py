@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import chromium
 from click.testing import CliRunner
 from made_spans import CONSUMER, PRODUCER, process, span
 
@@ -72,12 +71,6 @@ def address(folder: Path) -> Iterator[str]:
             serving.send_signal(signal.SIGINT)
             rest = serving.communicate(timeout=60)
         assert (serving.returncode, rest) == (0, ("", ""))
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
 
 
 def report(page: Any, path: str = "report") -> Any:

@@ -1,0 +1,189 @@
+"""``ray-tracing-hooks view``: the file that it writes, and what is in it. How it looks is in tests/browser."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._insight.page import pack
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def view(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["view", *map(str, arguments)], prog_name="ray-tracing-hooks")
+
+
+def blocks(page: Path) -> dict[str, list[bytes]]:
+    """What the page carries, unpacked, by the ids of its elements."""
+    found = re.findall(r'<script type="text/plain" id="(\w+)">([^<]*)</script>', page.read_text())
+    return {name: [gzip.decompress(base64.b64decode(line)) for line in text.split()] for name, text in found}
+
+
+def meta(page: Path) -> Any:
+    return json.loads(blocks(page)["meta"][0])
+
+
+def test_the_page_is_one_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
+    """It takes the place of what was there, nothing is left beside it, and it names no other file or address."""
+    page = tmp_path / "report.html"
+    page.write_text("older")
+    page.chmod(0o644)
+    result = view(RECORDED / "worker_tree.jsonl.gz", "--output", page)
+    assert result.exit_code == 0, result.output
+    assert "141 spans" in result.stdout
+    assert "attributes" in result.stderr
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [page]
+    text = page.read_text()
+    assert set(re.findall(r"""(?:src|href)\s*=\s*["']?([^"'\s>]*)""", text.partition("<script")[0])) == {
+        "data:,",
+        "#views",
+    }
+    assert set(re.findall(r"https?://[^\s\"'<>]+", text)) <= {"http://www.w3.org/2000/svg"}
+    assert "default-src &#x27;none&#x27;" in text
+
+
+def test_it_says_what_the_summary_says(tmp_path: Path) -> None:
+    """Findings, the split of the time and the critical path are the same in text and in the page."""
+    spans = RECORDED / "bottleneck.jsonl.gz"
+    assert view(spans, "--output", tmp_path / "report.html").exit_code == 0
+    shown = meta(tmp_path / "report.html")
+    said = json.loads(CliRunner().invoke(main, ["summary", str(spans), "--json"]).stdout)
+    assert [each["text"] for each in shown["findings"]] == [each["text"] for each in said["findings"]]
+    assert shown["findings"]
+    assert shown["path"]["total"] == said["run"]["wall_ns"]
+    assert {each["label"]: each["ns"] for each in shown["path"]["by"] if each["function"] >= 0} == {
+        each["function"]: each["ns"] for each in said["critical_path"]["functions"] if each["ns"]
+    }
+
+
+SECRET = "hunter2-the-secret"
+
+
+def _line(job: str, number: int, name: str, start: int) -> str:
+    """A line with the span of a driver that failed, with a secret in all places where there may be one."""
+
+    def attribute(key: str, value: str) -> dict[str, Any]:
+        return {"key": key, "value": {"stringValue": value}}
+
+    span = {
+        "traceId": f"{number:032x}",
+        "spanId": f"{number:016x}",
+        "name": f"{name} ray.driver",
+        "startTimeUnixNano": str(start),
+        "endTimeUnixNano": str(start + 10**9),
+        "status": {"code": 2, "message": f"failed with {SECRET}"},
+        "attributes": [attribute("ray.job_id", job), attribute("api.key", SECRET), attribute("plain", "seen")],
+        "events": [
+            {
+                "name": "exception",
+                "timeUnixNano": str(start),
+                "attributes": [attribute("exception.message", SECRET), attribute("exception.stacktrace", SECRET)],
+            }
+        ],
+        "links": [{"traceId": "1" * 32, "spanId": "2" * 16, "attributes": [attribute("api.key", SECRET)]}],
+    }
+    resource = {"attributes": [attribute("service.name", name), attribute("api.key", SECRET)]}
+    return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [span]}]}]}) + "\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two runs, the second one later."""
+    folder = tmp_path / "spans"
+    folder.mkdir()
+    lines = [_line("01", 1, "first.py", 10**18), _line("02", 2, "second.py", 10**18 + 10**12)]
+    (folder / "made.jsonl").write_text("".join(lines))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "is_there", "others"),
+    [
+        ([], True, True),
+        (["--no-attributes"], False, False),
+        (["--redact", "api.*", "--redact", "EXCEPTION.*"], False, True),
+    ],
+)
+def test_what_is_not_to_be_passed_on_is_not_in_the_file(
+    folder: Path, tmp_path: Path, options: list[str], is_there: bool, others: bool
+) -> None:
+    """A redacted attribute is in no span, event, link, resource or error text; without attributes there is none."""
+    page = tmp_path / "report.html"
+    assert view(folder, "--output", page, *options).exit_code == 0
+    held = b"".join(part for parts in blocks(page).values() for part in parts) + page.read_bytes()
+    assert (SECRET.encode() in held) == is_there
+    assert (b'"seen"' in held) == others
+
+
+def test_it_is_the_newest_run_unless_another_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    """Nothing of other runs is in the file, their names neither."""
+    page = tmp_path / "report.html"
+    result = view(folder, "--output", page)
+    assert "newest of 2 runs" in result.stderr
+    assert meta(page)["source"] == "second.py"
+    assert b"first.py" not in b"".join(part for parts in blocks(page).values() for part in parts)
+    assert view(folder, "--trace", f"{1:032x}", "--output", page).exit_code == 0
+    assert meta(page)["source"] == "first.py"
+    assert view(folder, "--all", "--output", page).exit_code == 0
+    assert meta(page)["spans"] == 2
+
+
+def test_a_sample_is_told(tmp_path: Path) -> None:
+    """Of more spans than asked for some are drawn; the number of all is there."""
+    page = tmp_path / "report.html"
+    result = view(RECORDED / "worker_tree.jsonl.gz", "--max-spans", 50, "--output", page)
+    assert "draws 50 of 141 spans" in result.stderr
+    assert meta(page)["spans"] == 141
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["nowhere"], 2, "does not exist"),
+        (["{folder}", "--output", "{folder}"], 2, "is a folder"),
+        (["{folder}", "--output", "{folder}/no/report.html"], 1, "No such file"),
+        (["{folder}", "--trace", "zz"], 2, "no trace id"),
+        (["{empty}"], 1, "no spans"),
+    ],
+)
+def test_wrong_use_says_what_is_wrong(folder: Path, tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    result = view(*(each.format(folder=folder, empty=empty) for each in arguments))
+    assert result.exit_code == code
+    assert says in result.stderr.replace("\n", " ")
+
+
+@given(st.lists(st.integers(0, 2**63), max_size=30), st.lists(st.integers(0, 255), max_size=5))
+def test_columns_keep_their_numbers(numbers: list[int], others: list[int]) -> None:
+    """What is packed can be unpacked, by a few lines that say what the browser does."""
+    block = pack.packed({"numbers": numbers, "others": others})
+    size = int.from_bytes(block[:4], "little")
+    at = 4 + size
+    found = {}
+    for name, count, width in json.loads(block[4:at]):
+        planes = [block[at + plane * count : at + (plane + 1) * count] for plane in range(width)]
+        found[name] = [sum(plane[place] << 8 * n for n, plane in enumerate(planes)) for place in range(count)]
+        at += count * width
+    assert found == {"numbers": numbers, "others": others}
+
+
+@given(st.integers(-(2**40), 2**40))
+def test_zigzag_is_never_negative(number: int) -> None:
+    """And each number has one of its own."""
+    packed = pack.zigzag(number)
+    assert packed >= 0
+    assert number == (-(packed + 1) // 2 if packed % 2 else packed // 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 _MARK = "__ray_tracing_hooks_original__"
@@ -29,6 +30,7 @@ class Patches:
             return True
         replacement = make(original)
         setattr(replacement, _MARK, original)
+        _named_alike(replacement, original)
         setattr(owner, name, replacement)
         self._applied.append((owner, name, original))
         return True
@@ -54,6 +56,16 @@ class Patches:
                 vars(owner).pop(name, None)
             else:
                 setattr(owner, name, original)
+
+
+def _named_alike(replacement: Any, original: Any) -> None:
+    """So that a function of Ray's that knows the replacement by its name is pickled with a reference to it.
+
+    A deployment with ``@serve.batch``, pickled by value, refers to ``flatten_args``.
+    """
+    if isinstance(replacement, FunctionType) and isinstance(original, FunctionType):
+        for name in ("__module__", "__name__", "__qualname__"):
+            setattr(replacement, name, getattr(original, name))
 
 
 def in_place(patch: Callable[..., bool], patches: Patches, *callbacks: Callable[[], None]) -> bool:

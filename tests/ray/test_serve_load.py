@@ -12,6 +12,8 @@ from support import by_name, spans_in, tree
 
 from ray_tracing_hooks._insight.model import Span
 
+pytestmark = pytest.mark.timeout(290)
+
 REQUESTS = 2000
 """Half of them by HTTP, the others by a handle."""
 

@@ -19,6 +19,7 @@ _PLACES = (
     ("router", "calls of deployments are not traced"),
     ("replica", "requests are not traced in the replicas of deployments"),
     ("starting", "the start of replicas is not traced"),
+    ("direct", "requests are not traced where replicas take them without a proxy"),
     ("batching", "batches of requests are not traced"),
     ("multiplexing", "the loading of multiplexed models is not traced"),
     ("own_tracing", "Serve's own tracing makes spans besides"),

@@ -33,7 +33,7 @@ from ray_tracing_hooks._ray.serve.server import (
 from ray_tracing_hooks._ray.serve.spans import TextAttribute
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import wire
-from ray_tracing_hooks._record.current import attach, detach
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import RecordedSpan
 
@@ -47,10 +47,12 @@ def patch(patches: Patches) -> bool:
     """Wrap the proxy; False if this Ray has no such place."""
     global _context  # noqa: PLW0603  a process has one
     from ray.serve import context  # noqa: PLC0415
-    from ray.serve._private.proxy import GenericProxy  # noqa: PLC0415
+    from ray.serve._private import proxy  # noqa: PLC0415
 
     _context = context
-    return patches.wrap(GenericProxy, "proxy_request", _proxy_request)
+    # Older versions of Ray have no function for that.
+    patches.wrap(proxy, "get_http_response_status", _get_http_response_status)
+    return patches.wrap(proxy.GenericProxy, "proxy_request", _proxy_request)
 
 
 def _proxy_request(original: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., AsyncGenerator[Any, None]]:
@@ -61,6 +63,28 @@ def _proxy_request(original: Callable[..., AsyncGenerator[Any, None]]) -> Callab
         return body if begun is None else _traced(self, body, proxy_request, *begun)
 
     return proxy_request
+
+
+def _get_http_response_status(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Asked for what an exception makes of a response. Where that has begun, Serve keeps the status it began with."""
+
+    def get_http_response_status(*args: Any, **kwargs: Any) -> Any:
+        status = original(*args, **kwargs)
+        try:
+            span = get_current().get(SPAN_KEY)
+            error, _ = outcome_of_http(str(status.code))
+            if error and type(span) is RecordedSpan:
+                _failed(span, error, status.message)
+        except Exception as fault:  # noqa: BLE001  the request is the user's, the fault would be ours
+            failed("telling how a request at Serve's proxy has failed", fault)
+        return status
+
+    return get_http_response_status
+
+
+def _failed(span: RecordedSpan, error: str, message: str) -> None:
+    span.set_status(trace.StatusCode.ERROR, message or None)
+    span.set_attribute(names.ERROR_TYPE, error)
 
 
 _descriptions = Descriptions({})
@@ -158,6 +182,5 @@ def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any) -> None
             error, encoded = (outcome_of_http if kind == "http" else outcome_of_websocket)(str(status.code))
         told += encoded
         if error:
-            span.set_status(trace.StatusCode.ERROR, status.message or None)
-            span.set_attribute(names.ERROR_TYPE, error)
+            _failed(span, error, status.message)
     span.add_at_end(lambda: told)

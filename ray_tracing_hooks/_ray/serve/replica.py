@@ -66,8 +66,12 @@ def _wrap_request(original: Callable[..., AbstractContextManager[Any]]) -> Calla
     def wrap_request(self: Any, request_metadata: Any, *args: Any, **kwargs: Any) -> AbstractContextManager[Any]:
         inner = original(self, request_metadata, *args, **kwargs)
         active = tracing.active
+        if active is not None and getattr(request_metadata, "is_direct_ingress", False):
+            from ray_tracing_hooks._ray.serve import direct  # noqa: PLC0415  it needs what is here
+
+            return direct.around(inner, active, self, request_metadata) or inner
         begun = _begin(active, self, request_metadata) if active is not None else None
-        return inner if begun is None else _Traced(inner, *begun)
+        return inner if begun is None else InReplica(inner, *begun)
 
     return wrap_request
 
@@ -78,7 +82,7 @@ def _call_http_entrypoint(original: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 for argument in (*args, *kwargs.values()):
                     if isinstance(argument, dict) and "headers" in argument:
-                        argument["headers"] = _with_context(argument["headers"])
+                        argument["headers"] = with_context(argument["headers"])
             except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
                 failed("telling an application its context", error)
         return original(self, *args, **kwargs)
@@ -86,7 +90,8 @@ def _call_http_entrypoint(original: Callable[..., Any]) -> Callable[..., Any]:
     return call_http_entrypoint
 
 
-def _with_context(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def with_context(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers of a request, telling of the span that is current."""
     active, context = tracing.active, get_current()
     span = context.get(SPAN_KEY)
     if type(span) is RecordedSpan and active is not None and active.only_standard_headers:
@@ -127,7 +132,7 @@ def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, Recor
         return None
 
 
-class _Traced(AbstractContextManager[Any]):
+class InReplica(AbstractContextManager[Any]):
     """Serve's context manager of a request, with the context of the request attached while it is entered."""
 
     def __init__(self, inner: AbstractContextManager[Any], context: Context, span: RecordedSpan | None) -> None:
@@ -167,20 +172,25 @@ class _Traced(AbstractContextManager[Any]):
         if span is None:
             return
         try:
-            status = str(self._status)
-            if status.isdigit():
-                encoded = of_status(int(status))
-                span.add_at_end(lambda: encoded)
-            if error is not None and not isinstance(error, GeneratorExit):
-                # Serve wraps an error around that of the user's code where this has set a code of gRPC.
-                inner = (
-                    getattr(error, "original_exception", None) if type(error).__name__ == "gRPCStatusError" else None
-                )
-                fail(span, inner if isinstance(inner, BaseException) else error)
-                return
-            if status.isdigit() and 500 <= int(status) < 600:
-                span.set_status(trace.StatusCode.ERROR)
-                span.set_attribute(names.ERROR_TYPE, status)
-            span.end()
+            self._finish(span, error)
         except Exception as fault:  # noqa: BLE001  as above
             failed("ending the span of a request", fault)
+
+    def _finish(self, span: RecordedSpan, error: BaseException | None) -> None:
+        status = str(self._status)
+        if status.isdigit():
+            encoded = of_status(int(status))
+            span.add_at_end(lambda: encoded)
+        if error is not None and not isinstance(error, GeneratorExit):
+            fail(span, of_user(error))
+            return
+        if status.isdigit() and 500 <= int(status) < 600:
+            span.set_status(trace.StatusCode.ERROR)
+            span.set_attribute(names.ERROR_TYPE, status)
+        span.end()
+
+
+def of_user(error: BaseException) -> BaseException:
+    """The error of the user's code, without what Serve wraps around it where that code has set a code of gRPC."""
+    original = getattr(error, "original_exception", None) if type(error).__name__ == "gRPCStatusError" else None
+    return original if isinstance(original, BaseException) else error

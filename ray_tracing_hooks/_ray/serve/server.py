@@ -54,8 +54,8 @@ _ABOUT_NOW = 0.1
 _path = TextAttribute(names.URL_PATH).encoded
 _client_address = TextAttribute(names.CLIENT_ADDRESS).encoded
 
-Described = tuple[Template, bytes]
-"""What a span begins with: what all of its kind share, and its own attributes."""
+Described = tuple[Template, bytes] | None
+"""What a span begins with: what all of its kind share, and its own attributes. None where there is to be no span."""
 
 
 def arrive(
@@ -70,10 +70,11 @@ def arrive(
     parent = recorder.parent(context) if known else None
     trace_id, flags = recorder.decide(parent)
     recording = recorder.of(flags)
-    if recording is None:
+    described = describe(active, request) if recording is not None else None
+    if recording is None or described is None:
         around = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
         return Context({**context, SPAN_KEY: unrecorded_span(around)}), None
-    template, first = describe(active, request)
+    template, first = described
     span = recording.start(template, trace_id, flags, parent, first)
     return Context({**context, SPAN_KEY: span}), span
 
@@ -111,14 +112,19 @@ def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 class Descriptions:
-    """What the spans of requests at one place begin with; ``attributes`` are those of the place."""
+    """What the spans of requests at one place begin with; ``attributes`` are those of the place.
 
-    def __init__(self, attributes: Mapping[str, Any]) -> None:
-        self._attributes = attributes
+    Where the place is not ``selected``, there are to be no spans.
+    """
+
+    def __init__(self, attributes: Mapping[str, Any], *, selected: bool = True) -> None:
+        self._attributes, self._selected = attributes, selected
         self._templates: dict[tuple[int, str, str, str], Template] = {}
 
     def of_http(self, active: Tracing, scope: Mapping[str, Any]) -> Described:
         """A request by HTTP, or a WebSocket, as its ASGI scope has it."""
+        if not self._selected:
+            return None
         # A WebSocket begins as a GET.
         given = scope.get("method", "GET")
         key = id(active), given, scope.get("scheme", ""), scope.get("http_version", "")
@@ -139,6 +145,8 @@ class Descriptions:
 
     def of_grpc(self, active: Tracing, call: tuple[str, str]) -> Described:
         """A call by gRPC, as ``/package.Service/Method``, and its client as gRPC says it: ``ipv4:10.0.0.1:40000``."""
+        if not self._selected:
+            return None
         name, client = call[0].strip("/"), call[1]
         key = id(active), "grpc", name, ""
         template = self._templates.get(key)
@@ -190,8 +198,8 @@ def outcome_of_grpc(code: str) -> tuple[str, bytes]:
 
 
 def grpc_code(context: Any, code: Any) -> str:
-    """The name of the code that the client of a call gets, where Serve would give it ``code``."""
-    # What the user's code has set goes before: as a number where it has come to the server's context.
+    """The name of the code that the client of a call gets; ``code`` unless the server's context has one."""
+    # What the user's code has set goes before: as a number.
     given = context.code() or code
     name = _CODES_OF_GRPC[given] if type(given) is int and given < len(_CODES_OF_GRPC) else getattr(given, "name", "")
     if name == "CANCELLED":

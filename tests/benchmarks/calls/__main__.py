@@ -107,6 +107,22 @@ def processor_times(turns: Turns) -> Figures:
     }
 
 
+def print_tables(turns: Turns, lanes: list[str]) -> None:
+    print("Calls a second, relative to untraced: more is better")
+    print(table(rates(turns), lanes, "1/s", 1))
+    print("Processor time a call, relative to untraced: less is better")
+    print(table(processor_times(turns), lanes, "us", 1e6), flush=True)
+    requests = {loop: found for loop, found in turns.items() if loop in SERVE}
+    if requests:
+        for what, figure in (("Median", Turn._fields.index("median")), ("99th percentile", Turn._fields.index("p99"))):
+            print(f"{what} of the time that a request took, relative to untraced: less is better")
+            times: Figures = {
+                loop: {lane: [turn and turn[figure] for turn in row] for lane, row in found.items()}
+                for loop, found in requests.items()
+            }
+            print(table(times, lanes, "us", 1e6), flush=True)
+
+
 def usable_lanes(names: list[str]) -> list[str]:
     found = []
     for name in dict.fromkeys([UNTRACED, *names]):
@@ -132,7 +148,11 @@ def usable_loops(chosen: list[str]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loops", default=",".join(LOOPS), help="comma list; default: all")
-    parser.add_argument("--lanes", default=",".join(LANES), help="comma list; default: all but those of options")
+    parser.add_argument(
+        "--lanes",
+        default=",".join(LANES),
+        help="comma list; default: all but those of options; serve is Serve's own tracing",
+    )
     parser.add_argument("--options", action="store_true", help="the lanes of options, and those to compare them with")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sessions", type=int, default=2)
@@ -146,10 +166,7 @@ def main() -> None:
     for number in range(chosen.sessions):
         progress(f"session {number + 1} of {chosen.sessions}")
         measure(lanes, loops, chosen.rounds, chosen.seconds, turns)
-        print("Calls a second, relative to untraced: more is better")
-        print(table(rates(turns), lanes, "1/s", 1))
-        print("Processor time a call, relative to untraced: less is better")
-        print(table(processor_times(turns), lanes, "us", 1e6), flush=True)
+        print_tables(turns, lanes)
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(turns))
     if chosen.plot:

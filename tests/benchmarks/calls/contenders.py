@@ -74,9 +74,21 @@ OPTIONS = {
 """Ours with what is off by default, to be compared with ``local``, and the last one with ``unsampled``."""
 
 
+OF_SERVE = {
+    "serve": Lane(
+        "",
+        {
+            "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "ray.serve._private.tracing_utils:default_tracing_exporter",
+            "RAY_SERVE_TRACING_SAMPLING_RATIO": "1.0",
+        },
+    ),
+}
+"""Serve's own tracing, for its loops alone; without a hook."""
+
+
 def missing(lane: str) -> str:
     """What has to be installed for this lane, if anything."""
-    needed = (LANES | OPTIONS)[lane].needs
+    needed = (LANES | OPTIONS | OF_SERVE)[lane].needs
     return needed if needed and importlib.util.find_spec(needed) is None else ""
 
 
@@ -87,6 +99,9 @@ class Turn(NamedTuple):
     """Calls a second."""
     processor_time: float
     """Seconds a call, of the driver, its cluster and what delivers its spans, until all is delivered."""
+    median: float
+    """Seconds that half of the calls took at most, where each was made by itself."""
+    p99: float
 
 
 class FailedError(Exception):
@@ -125,8 +140,9 @@ class Driver:
 
     def turn(self, warm: float, seconds: float) -> Turn:
         before = self._family.processor_time()
-        calls, rate = self.tell(f"run {warm} {seconds}").split()
-        return Turn(float(rate), (self._family.processor_time() - before) / int(calls))
+        calls, rate, median, p99 = self.tell(f"run {warm} {seconds}").split()
+        processor_time = (self._family.processor_time() - before) / int(calls)
+        return Turn(float(rate), processor_time, float(median), float(p99))
 
     def ask_to_end(self) -> None:
         self._family.go_on()
@@ -188,7 +204,7 @@ class Contenders:
             self._start(name)
 
     def _start(self, name: str) -> None:
-        lane = (LANES | OPTIONS)[name]
+        lane = (LANES | OPTIONS | OF_SERVE)[name]
         self._started += 1
         path = Path(self._folder, f"{name}-{self._started}")
         path.mkdir()

@@ -5,7 +5,8 @@
 Reads from standard input, and answers each with one line, or with ``FAILED`` and why:
 
     prepare NAME        make a loop and what it calls, and run it once
-    run WARM SECONDS    run it for so long, and then for so long: calls in both, and calls a second in the latter
+    run WARM SECONDS    run it for so long, and then for so long: calls in both; of the latter calls a second, and the
+                        median and the 99th percentile of what it took each time
     drop                let go of it
 
 The driver is a child of this program, which sees to it that nothing of the cluster stays behind.
@@ -51,9 +52,10 @@ def drive(hook: str) -> None:
             elif command == "run":
                 assert loop is not None
                 warm, seconds = map(float, arguments.split())
-                before, _ = run(loop, warm)
-                count, rate = run(loop, seconds)
-                answer = f"RAN {before + count} {rate}"
+                before, _, _ = run(loop, warm)
+                count, rate, times = run(loop, seconds)
+                times.sort()
+                answer = f"RAN {before + count} {rate} {times[len(times) // 2]} {times[len(times) * 99 // 100]}"
             else:
                 loop = None
         except Exception as error:  # noqa: BLE001  what a hook breaks is told, and the others go on
@@ -62,13 +64,16 @@ def drive(hook: str) -> None:
     ray.shutdown()
 
 
-def run(loop: Callable[[], int], seconds: float) -> tuple[int, float]:
-    """At least once: how many calls, and how many a second."""
-    begun = time.perf_counter()
-    count = loop()
-    while (passed := time.perf_counter() - begun) < seconds:
+def run(loop: Callable[[], int], seconds: float) -> tuple[int, float, list[float]]:
+    """At least once: how many calls, how many a second, and the seconds that each time took."""
+    times: list[float] = []
+    now = begun = time.perf_counter()
+    count = 0
+    while not times or now - begun < seconds:
         count += loop()
-    return count, count / passed
+        before, now = now, time.perf_counter()
+        times.append(now - before)
+    return count, count / (now - begun), times
 
 
 if __name__ == "__main__":

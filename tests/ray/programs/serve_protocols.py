@@ -62,6 +62,18 @@ class Sockets:
                         return
                     await socket.send_text(f"{room}: {await self.model.predict.remote(len(text))}")
 
+    @api.get("/fail")
+    async def fail(self):
+        raise KeyError("fail")
+
+    @api.get("/wait")
+    async def wait(self):
+        await asyncio.sleep(60)
+
+    @api.get("/nap")
+    async def nap(self):
+        await asyncio.sleep(1)
+
     @api.get("/by-value")
     async def by_value(self):
         """Calls that go by gRPC and not by actor calls."""
@@ -93,7 +105,8 @@ class Words:
     async def count(self, request):
         for i in range(int(request.value)):
             with tracer.start_as_current_span(f"item {i}"):
-                yield StringValue(value=str(i))
+                item = StringValue(value=str(i))
+            yield item
 
     async def join(self, requests):
         with tracer.start_as_current_span("join"):
@@ -102,7 +115,8 @@ class Words:
     async def echo(self, requests):
         async for request in requests:
             with tracer.start_as_current_span(f"echo {request.value}"):
-                yield request
+                answer = StringValue(value=request.value)
+            yield answer
 
     async def refuse(self, request, grpc_context):
         grpc_context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
@@ -125,7 +139,8 @@ class Chat:
 
     def __init__(self, port, name, room="lobby"):
         headers = {"traceparent": f"00-{trace_id(name)}-00000000000000ff-01"}
-        self.socket = connect(f"ws://127.0.0.1:{port}/sockets/chat/{room}", additional_headers=headers)
+        connecting = connect(f"ws://127.0.0.1:{port}/sockets/chat/{room}", additional_headers=headers)
+        self.socket = contextlib.ExitStack().enter_context(connecting)
 
     def say(self, text):
         """The answer, or the code that the other side has closed with."""

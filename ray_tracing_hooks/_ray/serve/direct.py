@@ -1,0 +1,246 @@
+"""Requests that a replica takes from clients itself (direct ingress, also behind HAProxy): wraps
+``Replica._direct_ingress_asgi`` and ``_prepare_direct_ingress_grpc_request`` (Ray 2.60 ``serve/_private/replica.py``).
+
+There is no proxy of Serve's on their way, so that the replica's span is the SERVER span, and its parent is what the
+client tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray.execution import fail
+from ray_tracing_hooks._ray.serve.replica import InReplica, of_user, with_context
+from ray_tracing_hooks._ray.serve.server import (
+    ENDED_EARLY,
+    Descriptions,
+    arrive,
+    grpc_code,
+    grpc_headers,
+    http_headers,
+    of_route,
+    outcome_of_grpc,
+    outcome_of_http,
+    outcome_of_websocket,
+)
+from ray_tracing_hooks._ray.serve.spans import of_request
+from ray_tracing_hooks._ray.tracing import SERVE, TASK_KEY, Tracing
+from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._record.span import RecordedSpan
+
+MODULE = "ray.serve._private.replica"
+
+_MONITORED = {"/-/healthz", "/-/routes"}
+"""What monitors ask makes no span."""
+
+_EARLY = {*ENDED_EARLY.values(), "CANCELLED", "DEADLINE_EXCEEDED"}
+"""These tell more than that a task of asyncio's was cancelled."""
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap where requests arrive at a replica, if this Ray's replicas take any; False if not all is where it was."""
+    from ray.serve._private.replica import Replica  # noqa: PLC0415
+
+    if not hasattr(Replica, "_direct_ingress_asgi"):
+        return True
+    by_grpc = patches.wrap(Replica, "_prepare_direct_ingress_grpc_request", _prepare_grpc_request)
+    return patches.wrap(Replica, "_direct_ingress_asgi", _direct_ingress_asgi) and by_grpc
+
+
+class _HttpRequest:
+    """A request by HTTP, or a WebSocket, and how it ends."""
+
+    def __init__(self, scope: dict[str, Any]) -> None:
+        self.scope = scope
+        self.begun = False
+        self.status = ""
+
+    def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
+        self.begun = True
+        describe = _descriptions(active, replica, "__call__").of_http
+        return arrive(active, http_headers(self.scope.get("headers", ())), describe, self.scope)
+
+    def note(self, message: Mapping[str, Any]) -> None:
+        """A message of ASGI, from or to the client."""
+        kind = message["type"]
+        if kind == "http.response.start":
+            self.status = str(message["status"])
+        elif kind in ("websocket.close", "websocket.disconnect") and not self.status:
+            self.status = str(message.get("code", 1000))
+
+    def outcome(self) -> tuple[str, bytes]:
+        return (outcome_of_http if self.scope["type"] == "http" else outcome_of_websocket)(self.status)
+
+
+class _GrpcCall:
+    """A call by gRPC, and how it ends."""
+
+    def __init__(self, called: str, context: Any) -> None:
+        self._called, self._context = called, context
+
+    def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
+        headers = grpc_headers(self._context.invocation_metadata())
+        describe = _descriptions(active, replica, self._called.rpartition("/")[2]).of_grpc
+        return arrive(active, headers, describe, (self._called, self._context.peer()))
+
+    def outcome(self) -> tuple[str, bytes]:
+        return outcome_of_grpc(grpc_code(self._context, 0))
+
+
+_arrived: ContextVar[_HttpRequest | _GrpcCall | None] = ContextVar("request to a replica", default=None)
+"""What this task of asyncio's works on."""
+
+_by_method: dict[tuple[int, str], Descriptions] = {}
+
+
+def _descriptions(active: Tracing, replica: Any, method: str) -> Descriptions:
+    """Those of a method of the deployment, of which this process is a replica."""
+    made = _by_method.get((id(active), method))
+    if made is None:
+        deployment = replica._deployment_id  # noqa: SLF001  as Serve's own tracing
+        told = {
+            names.RAY_SERVE_DEPLOYMENT: deployment.name,
+            names.RAY_SERVE_APPLICATION: deployment.app_name,
+            names.RAY_SERVE_METHOD: method,
+            names.RAY_SERVE_REPLICA_ID: replica._replica_id.unique_id,  # noqa: SLF001  as above
+        }
+        selected = active.selects(f"{deployment.name}.{method}", SERVE)
+        made = Descriptions({key: value for key, value in told.items() if value}, selected=selected)
+        _by_method[id(active), method] = made
+    return made
+
+
+def _direct_ingress_asgi(original: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
+    async def direct_ingress_asgi(self: Any, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        active = tracing.active
+        if active is None or scope.get("path", "")[len(scope.get("root_path", "")) :] in _MONITORED:
+            return await original(self, scope, receive, send)
+        request = _HttpRequest(scope)
+        _arrived.set(request)
+
+        def sending(message: Any) -> Any:
+            _note(request, message)
+            return send(message)
+
+        async def receiving() -> Any:
+            message = await receive()
+            _note(request, message)
+            return message
+
+        try:
+            # What comes by HTTP does not say how the request ends.
+            await original(self, scope, receive if scope.get("type") == "http" else receiving, sending)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            if not request.begun:
+                _refused(active, self, request)
+
+    return direct_ingress_asgi
+
+
+def _note(request: _HttpRequest, message: Any) -> None:
+    try:
+        request.note(message)
+    except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
+        failed("looking at a response", error)
+
+
+def _prepare_grpc_request(original: Callable[..., Any]) -> Callable[..., Any]:
+    def prepare(self: Any, service_method: str, context: Any, **rest: Any) -> Any:
+        call = _GrpcCall(service_method, context)
+        _arrived.set(call)
+        prepared = original(self, service_method, context, **rest)
+        active = tracing.active
+        if prepared is None and active is not None:
+            _refused(active, self, call)
+        return prepared
+
+    return prepare
+
+
+def _refused(active: Tracing, replica: Any, request: _HttpRequest | _GrpcCall) -> None:
+    """A span for what never got to the user's code: another application's, or one too many."""
+    try:
+        _, span = request.arrived(active, replica)
+        if span is not None:
+            _end(span, request, b"", None)
+    except Exception as error:  # noqa: BLE001  as above
+        failed("tracing a request that a replica has refused", error)
+
+
+def around(inner: AbstractContextManager[Any], active: Tracing, replica: Any, metadata: Any) -> InReplica | None:
+    """Serve's context manager of a request that came directly, traced; None if that failed."""
+    try:
+        request = _arrived.get()
+        if request is None:
+            return None
+        context, span = request.arrived(active, replica)
+        task_id = get_current().get(TASK_KEY)
+        if task_id is not None:
+            context = Context({**context, TASK_KEY: task_id})
+        return _Direct(inner, context, span, request, replica, metadata)
+    except Exception as error:  # noqa: BLE001  as above
+        failed("tracing a request in a replica", error)
+        return None
+
+
+class _Direct(InReplica):
+    def __init__(
+        self,
+        inner: AbstractContextManager[Any],
+        context: Context,
+        span: RecordedSpan | None,
+        request: _HttpRequest | _GrpcCall,
+        replica: Any,
+        metadata: Any,
+    ) -> None:
+        super().__init__(inner, context, span)
+        self._request, self._replica, self._metadata = request, replica, metadata
+
+    def __enter__(self) -> Any:
+        told = super().__enter__()
+        request = self._request
+        wrapper = self._replica._user_callable_wrapper  # noqa: SLF001  as above
+        if isinstance(request, _HttpRequest) and not getattr(wrapper, "_run_user_code_in_separate_thread", True):
+            # Here the application is called without what tells it else.
+            try:
+                request.scope["headers"] = with_context(request.scope["headers"])
+            except Exception as error:  # noqa: BLE001  as above
+                failed("telling an application its context", error)
+        return told
+
+    def _finish(self, span: RecordedSpan, error: BaseException | None) -> None:
+        metadata, request = self._metadata, self._request
+        told = of_request(metadata)
+        if isinstance(request, _HttpRequest):
+            # Where the client has gone, or did not wait, it gets no response.
+            request.status = request.status or self._status or ""
+            if metadata.route:
+                told += of_route(span.template, metadata.route)
+        _end(span, request, told, error)
+
+
+def _end(span: RecordedSpan, request: _HttpRequest | _GrpcCall, told: bytes, error: BaseException | None) -> None:
+    kind, status = request.outcome()
+    span.add_at_end(lambda: told + status)
+    if kind:
+        span.set_status(trace.StatusCode.ERROR)
+        if error is None or kind in _EARLY:
+            span.set_attribute(names.ERROR_TYPE, kind)
+    if error is None or kind in _EARLY or isinstance(error, GeneratorExit):
+        span.end()
+    else:
+        fail(span, of_user(error))

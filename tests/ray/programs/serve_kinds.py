@@ -1,0 +1,235 @@
+"""Deployments of every kind, built by a configuration; :mod:`serve_scenarios` makes requests to them."""
+
+import asyncio
+import threading
+
+import ray
+from fastapi import APIRouter, FastAPI, HTTPException
+from opentelemetry import baggage, trace
+from ray import serve
+from serve_app import deployment
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+
+tracer = trace.get_tracer("serve_kinds")
+api, mounted, router = FastAPI(), FastAPI(), APIRouter(prefix="/router")
+
+MANY = {"max_ongoing_requests": 100}
+
+
+def context():
+    """What the code that calls this can see of the client's context."""
+    span = trace.get_current_span().get_span_context()
+    return {
+        "trace": f"{span.trace_id:032x}",
+        "state": span.trace_state.to_header(),
+        "baggage": dict(baggage.get_all()),
+    }
+
+
+@ray.remote(num_cpus=0)
+def calling(handle, x):
+    return handle.add.remote(x).result()
+
+
+@ray.remote(num_cpus=0)
+class Caller:
+    async def call(self, handle, x):
+        return await handle.add.remote(x)
+
+
+@deployment(**MANY)
+class Steps:
+    async def add(self, x):
+        with tracer.start_as_current_span(f"adds to {x}"):
+            return x + 1
+
+    def told(self):
+        return context()
+
+    def items(self, n):
+        for i in range(n):
+            with tracer.start_as_current_span(f"item {i}"):
+                yield i
+
+    async def async_items(self, n):
+        for i in range(n):
+            with tracer.start_as_current_span(f"async item {i}"):
+                await asyncio.sleep(0)
+                yield i
+
+    async def breaking(self):
+        yield 0
+        raise KeyError("midway")
+
+    async def endless(self):
+        while True:
+            await asyncio.sleep(0.01)
+            yield b"x"
+
+    async def sleep(self):
+        with tracer.start_as_current_span("sleeps"):
+            await asyncio.sleep(60)
+
+
+@deployment(max_ongoing_requests=1, max_queued_requests=1)
+class Full:
+    """Takes one request at a time; one more may wait."""
+
+    def ready(self):
+        return True
+
+    async def hold(self, gate):
+        return await gate.passing.remote()
+
+    async def __call__(self, _request):
+        return "taken"
+
+
+@mounted.get("/things/{y}")
+async def things(y: int):
+    with tracer.start_as_current_span("thing"):
+        return y
+
+
+@router.get("/{x}")
+def routed(x: int):
+    with tracer.start_as_current_span("routed"):
+        return x
+
+
+api.mount("/mounted", mounted)
+api.include_router(router)
+
+
+@deployment(**MANY)
+@serve.ingress(api)
+class Shop:
+    def __init__(self, steps, full):
+        self.steps, self.full, self.caller = steps, full, Caller.remote()
+
+    @api.get("/told")
+    async def told(self):
+        return [context(), await self.steps.told.remote()]
+
+    @api.get("/composed")
+    async def composed(self):
+        first = self.steps.add.remote(1)
+        return await self.steps.add.remote(first)
+
+    @api.get("/fan-out")
+    async def fan_out(self):
+        return await asyncio.gather(*(self.steps.add.remote(x) for x in range(3)))
+
+    @api.get("/tasks")
+    async def tasks(self):
+        return [await calling.remote(self.steps, 5), await self.caller.call.remote(self.steps, 6)]
+
+    @api.get("/thread")
+    def thread(self):
+        """As FastAPI runs any function that is not async."""
+        return self.steps.add.remote(7).result(_skip_asyncio_check=True)
+
+    @api.get("/to-thread")
+    async def to_thread(self):
+        return await asyncio.to_thread(lambda: self.steps.add.remote(8).result(_skip_asyncio_check=True))
+
+    @api.get("/own-thread")
+    async def own_thread(self):
+        """A thread that nobody has handed a context to."""
+        got = asyncio.get_running_loop().create_future()
+
+        def run():
+            answer = self.steps.add.remote(9).result(_skip_asyncio_check=True)
+            got.get_loop().call_soon_threadsafe(got.set_result, answer)
+
+        threading.Thread(target=run).start()
+        return await got
+
+    @api.get("/streams")
+    async def streams(self):
+        steps = self.steps.options(stream=True)
+        return [
+            [item async for item in steps.items.remote(2)],
+            [item async for item in steps.async_items.remote(2)],
+        ]
+
+    @api.get("/breaking")
+    def breaking(self):
+        async def body():
+            async for item in self.steps.options(stream=True).breaking.remote():
+                yield f"{item}\n"
+
+        return StreamingResponse(body())
+
+    @api.get("/endless")
+    def endless(self):
+        return StreamingResponse(self.steps.options(stream=True).endless.remote())
+
+    @api.get("/teapot")
+    async def teapot(self):
+        raise HTTPException(418)
+
+    @api.get("/broken")
+    async def broken(self):
+        raise HTTPException(503)
+
+    @api.get("/caught")
+    async def caught(self):
+        try:
+            return [item async for item in self.steps.options(stream=True).breaking.remote()]
+        except KeyError:
+            return "caught"
+
+    @api.get("/full")
+    async def behind(self):
+        return await self.full.ready.remote()
+
+
+async def listed(_request):
+    with tracer.start_as_current_span("listed"):
+        return JSONResponse([1, 2])
+
+
+async def failing(_request):
+    raise KeyError("starlette")
+
+
+@deployment(**MANY)
+@serve.ingress(Starlette(routes=[Route("/list/{of}", listed), Route("/failing", failing)]))
+class WithStarlette:
+    pass
+
+
+class Raw:
+    """An ASGI application that no framework makes."""
+
+    async def __call__(self, scope, receive, send):
+        while scope["type"] == "lifespan":
+            asked = (await receive())["type"]
+            await send({"type": f"{asked}.complete"})
+            if asked == "lifespan.shutdown":
+                return
+        with tracer.start_as_current_span("raw"):
+            body = (await receive())["body"]
+            status = 500 if scope["path"].endswith("/fails") else 200
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": body})
+
+
+@deployment(**MANY)
+@serve.ingress(Raw())
+class WithRaw:
+    pass
+
+
+@deployment(**MANY)
+def function(request):
+    with tracer.start_as_current_span("function"):
+        return PlainTextResponse(request.url.path)
+
+
+full = Full.bind()
+shop = Shop.bind(Steps.bind(), full)
+with_starlette, with_raw, with_function = WithStarlette.bind(), WithRaw.bind(), function.bind()

@@ -1,0 +1,155 @@
+"""Applications that a configuration names, and requests to them. Each has a trace of its own, made of its name."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import threading
+import time
+
+import harness
+import ray
+from opentelemetry import trace
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import BackPressureError, RequestCancelledError
+from ray.serve.schema import ServeDeploySchema
+from serve_app import Client, free_port, trace_id
+
+tracer = trace.get_tracer("serve_scenarios")
+
+APPLICATIONS = {"shop": "shop", "starlette": "with_starlette", "raw": "with_raw", "function": "with_function"}
+
+
+@ray.remote(num_cpus=0)
+class Gate:
+    """Holds up who passes until it is opened."""
+
+    def __init__(self):
+        self.arrived, self.opened = asyncio.Event(), asyncio.Event()
+
+    async def passing(self):
+        self.arrived.set()
+        await self.opened.wait()
+
+    async def arrival(self):
+        await self.arrived.wait()
+
+    async def open(self):
+        self.opened.set()
+
+
+def deploy():
+    applications = [
+        {"name": name, "route_prefix": f"/{name}", "import_path": f"serve_kinds:{built}"}
+        for name, built in APPLICATIONS.items()
+    ]
+    # What ``serve deploy`` sends to the controller.
+    serve.context._get_global_client().deploy_apps(ServeDeploySchema(applications=applications))
+    while {name: app.status.value for name, app in serve.status().applications.items()} != dict.fromkeys(
+        APPLICATIONS, "RUNNING"
+    ):
+        time.sleep(0.05)
+
+
+def by_http(client):
+    paths = [
+        "composed",
+        "fan-out",
+        "tasks",
+        "thread",
+        "to-thread",
+        "own-thread",
+        "streams",
+        "teapot",
+        "broken",
+        "caught",
+    ]
+    found = {path: client.get(f"/shop/{path}", path) for path in paths}
+    malformed = "00-00000000000000000000000000000000-00000000000000ff-01"
+    return found | {
+        "mounted": client.get("/shop/mounted/things/3", "mounted"),
+        "routed": client.get("/shop/router/4", "routed"),
+        "told": client.get("/shop/told", "told", tracestate="a=1,b=2", baggage="user=me,key=value%20two"),
+        "malformed": [client.get("/shop/told", "", traceparent=given) for given in (malformed, "00-12-34-01", "x")],
+        "starlette": client.get("/starlette/list/x", "starlette"),
+        "starlette fails": client.get("/starlette/failing", "starlette fails"),
+        "raw": client.get("/raw/any", "raw", method="PUT"),
+        "raw fails": client.get("/raw/fails", "raw fails"),
+        "configured": client.get("/function/any", "configured"),
+    }
+
+
+def ending_early(client):
+    """A stream that breaks, and one whose client goes away."""
+    with contextlib.suppress(http.client.HTTPException):
+        client.get("/shop/breaking", "breaking")
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=30)
+    connection.request("GET", "/shop/endless", headers={"traceparent": f"00-{trace_id('endless')}-00000000000000ff-01"})
+    read = connection.getresponse().read(3).decode()
+    connection.close()
+    return read
+
+
+def by_handles(steps):
+    """In this program: from a thread, and given up."""
+    answers = []
+    with tracer.start_as_current_span("by handles"):
+        thread = threading.Thread(target=lambda: answers.append(steps.add.remote(20).result()))
+        thread.start()
+        thread.join()
+        response = steps.sleep.remote()
+        try:
+            response.result(timeout_s=0.3)
+        except TimeoutError:
+            answers.append("took too long")
+        response.cancel()
+        try:
+            response.result()
+        except (RequestCancelledError, RayError):
+            answers.append("cancelled")
+    return answers
+
+
+def back_pressure(client, full):
+    """One request is held, one waits, and all others are refused."""
+    gate = Gate.remote()
+    with tracer.start_as_current_span("held"):
+        held = full.hold.remote(gate)
+    ray.get(gate.arrival.remote())
+    with tracer.start_as_current_span("waiting"):
+        waiting = full.ready.remote()
+    time.sleep(0.3)
+    refused = []
+    with tracer.start_as_current_span("refused"):
+        try:
+            refused.append(full.ready.remote().result())
+        except BackPressureError:
+            refused.append("refused")
+    # A handle counts what waits at it alone.
+    held_up = threading.Thread(target=lambda: refused.append(client.get("/shop/full", "waiting behind")))
+    held_up.start()
+    time.sleep(0.5)
+    refused.append(client.get("/shop/full", "refused behind"))
+    ray.get(gate.open.remote())
+    held_up.join()
+    return [held.result(), waiting.result(), refused]
+
+
+def main():
+    port = free_port()
+    serve.start(http_options={"port": port, "request_timeout_s": 20})
+    deploy()
+    client = Client(port)
+    while client.get("/shop/told", "warm-up")[0] != 200:
+        time.sleep(0.05)
+    found = by_http(client)
+    found["read"] = ending_early(client)
+    found["handles"] = by_handles(serve.get_deployment_handle("Steps", "shop"))
+    found["back-pressure"] = back_pressure(client, serve.get_deployment_handle("Full", "shop"))
+    serve.shutdown()
+    return json.loads(json.dumps(found))
+
+
+if __name__ == "__main__":
+    harness.run(main)

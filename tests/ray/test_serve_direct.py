@@ -1,0 +1,158 @@
+"""Requests that replicas of Ray Serve take themselves, behind HAProxy, are one trace each.
+
+There is no proxy of Serve's, and the replica's span is that of the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import support
+from conftest import Cluster, free_port, start_head, stop_head
+from support import HOOK, spans_in
+from test_serve_protocols import CLIENT, Served, of_serve
+
+pytestmark = [
+    pytest.mark.skipif("def _direct_ingress_asgi" not in of_serve("_private/replica"), reason="this Ray has none"),
+    # A cluster of its own, with HAProxy and four replicas.
+    pytest.mark.timeout(300),
+]
+
+
+@pytest.fixture(scope="module")
+def served(short_tmp: Callable[[], Path]) -> Iterator[Served]:
+    folder = short_tmp()
+    proxy = folder / "haproxy"
+    variables = {
+        **support.with_extras(),
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        # Code, router and server share one loop, and deployments call each other by gRPC.
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(proxy / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(proxy / "admin.sock"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(proxy),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(proxy / "server-state"),
+        "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
+        **{
+            f"RAY_SERVE_{name}_PORT": str(free_port())
+            for name in ("HAPROXY_METRICS", "HAPROXY_STATS", "FALLBACK_PROXY_HTTP", "FALLBACK_PROXY_GRPC")
+        },
+        # Seconds that a replica waits before it ends.
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
+    }
+    spans = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
+    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **spans)
+    try:
+        run = Cluster(address, folder / "spans", variables).run("serve_direct", timeout=240)
+        yield Served(run.result, spans_in(folder / "spans"))
+    finally:
+        stop_head(head)
+        # HAProxy outlives a cluster that was not shut down.
+        for process in psutil.process_iter(["cmdline"]):
+            if any(str(proxy) in part for part in process.info["cmdline"] or []):
+                process.kill()
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("one loop", "/sockets"), ("threads", "/threads")])
+def test_the_span_of_the_replica_is_that_of_the_server(served: Served, name: str, prefix: str) -> None:
+    """Whether its code runs in the loop of the server or in a thread of its own."""
+    assert served.result[name] == [200, "6"]
+    assert served.tree(name) == (
+        f"GET {prefix}/by-value\n  Model.predict serve.remote\n    Model.predict serve.replica\n      predict 3"
+    )
+    span = served.proxy(name)
+    assert span.parent_id == CLIENT
+    told = {key: value for key, value in span.attributes.items() if key.startswith(("http.", "url.", "ray.serve."))}
+    assert told.pop("ray.serve.replica_id")
+    assert told.pop("ray.serve.request_id")
+    assert told == {
+        "http.request.method": "GET",
+        "http.route": f"{prefix}/by-value",
+        "http.response.status_code": 200,
+        "url.path": f"{prefix}/by-value",
+        "url.scheme": "http",
+        "ray.serve.application": prefix.strip("/"),
+        "ray.serve.deployment": "Sockets",
+        "ray.serve.method": "__call__",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "error"),
+    [("fail", 500, "KeyError"), ("wait", 408, "408"), ("gone", 499, "499"), ("missing", 404, None)],
+)
+def test_errors_by_http_are_on_the_span(served: Served, name: str, status: int, error: str | None) -> None:
+    assert served.result.get(name, [499])[0] == status
+    span = served.proxy(name)
+    assert span.attributes["http.response.status_code"] == status
+    assert (span.status_code, span.attributes.get("error.type")) == (2 if error else 0, error)
+
+
+def test_a_request_that_is_one_too_many_has_a_span(served: Served) -> None:
+    assert served.result["full"] == [200, 200, 503]
+    assert served.tree("full") == "GET !503\nGET /threads/nap\nGET /threads/nap"
+
+
+def test_calls_by_grpc_are_traced(served: Served) -> None:
+    assert served.result["unary"] == '["hello", 4, "vendor=value", {"user": "me"}]', "what the client sent along"
+    assert served.tree("unary") == (
+        "test.Words/say\n  say\n    Model.predict serve.remote\n      Model.predict serve.replica\n        predict 2"
+    )
+    span = served.proxy("unary")
+    assert span.parent_id == CLIENT
+    told = {key: value for key, value in span.attributes.items() if key.startswith("rpc.")}
+    assert told == {"rpc.system": "grpc", "rpc.service": "test.Words", "rpc.method": "say", "rpc.grpc.status_code": 0}
+    assert (span.attributes["ray.serve.deployment"], span.attributes["ray.serve.method"]) == ("Words", "say")
+
+
+def test_streams_by_grpc_are_traced(served: Served) -> None:
+    assert served.result["server stream"] == ["0", "1", "2"]
+    assert served.tree("server stream") == "test.Words/count\n  item 0\n  item 1\n  item 2"
+    assert served.result["client stream"] == "a b"
+    assert served.tree("client stream") == "test.Words/join\n  join"
+    assert served.result["both streams"] == ["a", "b"]
+    assert served.tree("both streams") == "test.Words/echo\n  echo a\n  echo b"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "number", "error"),
+    [
+        ("failed", "INTERNAL", 13, "KeyError"),
+        ("refused", "INVALID_ARGUMENT", 3, "ValueError"),
+        ("not found", "NOT_FOUND", 5, None),
+        ("too long", "DEADLINE_EXCEEDED", 4, "DEADLINE_EXCEEDED"),
+        ("deadline", "DEADLINE_EXCEEDED", 4, "DEADLINE_EXCEEDED"),
+        ("cancelled", "CANCELLED", 1, "CANCELLED"),
+    ],
+)
+def test_errors_by_grpc_are_on_the_span(served: Served, name: str, code: str, number: int, error: str | None) -> None:
+    assert served.result[name] == code
+    span = served.proxy(name)
+    assert span.attributes["rpc.grpc.status_code"] == number
+    assert (span.status_code, span.attributes.get("error.type")) == (2 if error else 0, error)
+
+
+def test_web_sockets_are_traced(served: Served) -> None:
+    assert served.result["socket"] == ["lobby: 4", "lobby: 10", 1000]
+    assert served.tree("socket") == (
+        "GET /sockets/chat/{room}\n"
+        "  message hi\n"
+        "    Model.predict serve.remote\n"
+        "      Model.predict serve.replica\n"
+        "        predict 2\n"
+        "  message there\n"
+        "    Model.predict serve.remote\n"
+        "      Model.predict serve.replica\n"
+        "        predict 5"
+    )
+    assert served.proxy("socket").parent_id == CLIENT
+    codes = {"socket": 1000, "socket 1000": 1000, "socket 4001": 4001, "socket closed": 1008, "socket 1011": 1011}
+    assert {name: served.proxy(name).attributes["ray.serve.close_code"] for name in codes} == codes
+    errors = {name: served.proxy(name).attributes.get("error.type") for name in (*codes, "socket fail")}
+    assert {name: error for name, error in errors.items() if error} == {
+        "socket 1011": "1011",
+        "socket fail": "KeyError",
+    }

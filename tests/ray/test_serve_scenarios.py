@@ -1,0 +1,235 @@
+"""Applications of every kind and what can become of a request: the expected tree against the one that is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from conftest import Cluster
+from support import by_name, spans_in, tree
+
+from ray_tracing_hooks._insight.model import Span
+
+SERVE = Path(ray.__file__).parent / "serve" / "_private"
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Served:
+    """What the program got, and the spans of everything since it began."""
+
+    def __init__(self, result: Any, spans: Sequence[Span]) -> None:
+        self.result, self.spans = result, spans
+
+    def answer(self, name: str) -> Any:
+        """The body of a response that was given with 200."""
+        status, body = self.result[name]
+        assert status == 200
+        return json.loads(body)
+
+    def by_client(self, name: str) -> list[Span]:
+        """The trace of a request by HTTP."""
+        return [span for span in self.spans if span.trace_id == name.encode().hex().zfill(32)]
+
+    def tree(self, name: str) -> str:
+        """That trace, all of which is below the client's span."""
+        spans = self.by_client(name)
+        known = {span.span_id for span in spans}
+        assert [span.parent_id for span in spans if span.parent_id not in known] == ["00000000000000ff"]
+        return without_fastapi(spans)
+
+    def below(self, name: str) -> str:
+        """What is below a span of the program's own."""
+        (root,) = by_name(self.spans, name)
+        kept, above = [root], {root.span_id}
+        for span in sorted(self.spans, key=lambda span: span.start_ns):
+            if span.parent_id in above and span is not root:
+                above.add(span.span_id)
+                kept.append(span)
+        return without_fastapi(kept)
+
+
+def without_fastapi(spans: Sequence[Span]) -> str:
+    """The tree without the spans that newer versions of FastAPI make."""
+    own = {span.span_id: span.parent_id for span in spans if "fastapi" in span.scope}
+    for span in spans:
+        while span.parent_id in own:
+            span.parent_id = own[span.parent_id]
+    return tree([span for span in spans if span.span_id not in own])
+
+
+@pytest.fixture(scope="module")
+def served(serving: Cluster) -> Served:
+    run = serving.run("serve_scenarios", timeout=220)
+    return Served(run.result, spans_in(serving.spans))
+
+
+def route(prefix: str, pattern: str) -> str:
+    """A route as the proxy knows it: old versions of Ray only know how it begins."""
+    return prefix + pattern if "def match_route_pattern" in (SERVE / "proxy_router.py").read_text() else prefix
+
+
+def replica(deployment: str, line: str, *below: str, error: str = "") -> str:
+    """The tree of a request to a deployment, where ``below`` is in its replica."""
+    return "\n".join(
+        [
+            line,
+            f"  {deployment} serve.remote",
+            f"    {deployment} serve.replica{error}",
+            *(f"      {part}" for each in below for part in each.splitlines()),
+        ]
+    )
+
+
+def added(x: int) -> str:
+    return f"Steps.add serve.remote\n  Steps.add serve.replica\n    adds to {x}"
+
+
+def test_applications_built_by_a_configuration_are_traced_whatever_they_are_made_of(served: Served) -> None:
+    assert served.result["configured"] == [200, "/function/any"]
+    assert served.tree("configured") == replica("function.__call__", "GET /function", "function")
+    assert served.answer("starlette") == [1, 2]
+    assert served.tree("starlette") == replica(
+        "WithStarlette.__call__", f"GET {route('/starlette', '/list/{of}')}", "listed"
+    )
+    assert served.result["raw"] == [200, ""]
+    assert served.tree("raw") == replica("WithRaw.__call__", "PUT /raw", "raw")
+
+
+def test_the_route_of_a_request_is_that_of_the_mounted_application_or_router(served: Served) -> None:
+    assert [served.answer(name) for name in ("mounted", "routed")] == [3, 4]
+    mounted, routed = route("/shop", "/mounted/things/{y}"), route("/shop", "/router/{x}")
+    assert served.tree("mounted") == replica("Shop.__call__", f"GET {mounted}", "thing")
+    assert served.tree("routed") == replica("Shop.__call__", f"GET {routed}", "routed")
+
+
+def test_statuses_of_applications_are_errors_from_500_on(served: Served) -> None:
+    assert [served.result[name][0] for name in ("teapot", "broken", "raw fails", "starlette fails")] == [
+        *(418, 503, 500, 500)
+    ]
+    assert served.tree("teapot") == replica("Shop.__call__", f"GET {route('/shop', '/teapot')}")
+    assert served.tree("broken") == replica("Shop.__call__", f"GET {route('/shop', '/broken')} !503", error=" !503")
+    assert served.tree("raw fails") == replica("WithRaw.__call__", "GET /raw !500", "raw", error=" !500")
+    failing = route("/starlette", "/failing")
+    assert served.tree("starlette fails") == replica(
+        "WithStarlette.__call__", f"GET {failing} !500", error=" !KeyError"
+    )
+
+
+def test_what_the_client_sent_along_arrives_in_the_second_deployment(served: Served) -> None:
+    (trace_id,) = {span.trace_id for span in served.by_client("told")}
+    context = {"trace": trace_id, "state": "a=1,b=2", "baggage": {"user": "me", "key": "value two"}}
+    assert served.answer("told") == [context, context]
+
+
+def test_a_header_that_is_no_trace_begins_a_trace_of_its_own(served: Served) -> None:
+    answers = [json.loads(body) for _, body in served.result["malformed"]]
+    traces = [each[0]["trace"] for each in answers]
+    assert len(set(traces)) == len(traces)
+    for each, trace_id in zip(answers, traces, strict=True):
+        assert each == [{"trace": trace_id, "state": "", "baggage": {}}] * 2
+        spans = [span for span in served.spans if span.trace_id == trace_id]
+        assert [span.name for span in spans if not span.parent_id] == [f"GET {route('/shop', '/told')}"]
+
+
+def test_calls_of_other_deployments_are_below_the_request_that_makes_them(served: Served) -> None:
+    """One that takes the response of another, several at once, and calls from threads that have the context."""
+    answers = {"composed": 3, "fan-out": [1, 2, 3], "thread": 8, "to-thread": 9}
+    assert {name: served.answer(name) for name in answers} == answers
+    for name, numbers in {"composed": [1, 2], "fan-out": [0, 1, 2], "thread": [7], "to-thread": [8]}.items():
+        assert served.tree(name) == replica("Shop.__call__", f"GET {route('/shop', f'/{name}')}", *map(added, numbers))
+
+
+def test_calls_from_tasks_and_actors_are_in_the_trace_of_the_request(served: Served) -> None:
+    assert served.answer("tasks") == [6, 7]
+
+    def executed(name: str, x: int) -> str:
+        below = "\n".join(f"    {line}" for line in added(x).splitlines())
+        return f"{name} ray.remote\n  {name} ray.remote_worker\n{below}"
+
+    assert served.tree("tasks") == replica(
+        "Shop.__call__",
+        f"GET {route('/shop', '/tasks')}",
+        executed("Caller.call", 6),
+        executed("serve_kinds.calling", 5),
+    )
+
+
+def test_a_call_from_a_thread_without_context_begins_a_trace(served: Served) -> None:
+    """In a replica; in a driver it is in the driver's trace."""
+    assert served.answer("own-thread") == 10
+    assert served.tree("own-thread") == replica("Shop.__call__", f"GET {route('/shop', '/own-thread')}")
+    (user,) = by_name(served.spans, "adds to 9")
+    spans = [span for span in served.spans if span.trace_id == user.trace_id]
+    assert tree(spans) == added(9)
+    assert [span.name for span in spans if not span.parent_id] == ["Steps.add serve.remote"]
+    (of_thread,) = by_name(served.spans, "adds to 20")
+    (root,) = by_name(served.spans, "serve_scenarios.py ray.driver")
+    assert of_thread.trace_id == root.trace_id
+
+
+def test_streams_of_both_kinds_are_one_request_each(served: Served) -> None:
+    assert served.answer("streams") == [[0, 1], [0, 1]]
+    streams = [
+        f"Steps.{method} serve.remote\n  Steps.{method} serve.replica\n    {item} 0\n    {item} 1"
+        for method, item in (("async_items", "async item"), ("items", "item"))
+    ]
+    assert served.tree("streams") == replica("Shop.__call__", f"GET {route('/shop', '/streams')}", *streams)
+
+
+def test_a_stream_that_breaks_is_an_error_where_it_does(served: Served) -> None:
+    """Also of the response by HTTP, which has begun with 200; where the caller catches it, of nothing above."""
+    breaking = "Steps.breaking serve.remote\n  Steps.breaking serve.replica !KeyError"
+    assert served.answer("caught") == "caught"
+    assert served.tree("caught") == replica("Shop.__call__", f"GET {route('/shop', '/caught')}", breaking)
+    proxied = f"GET {route('/shop', '/breaking')}{at_proxy('500')}"
+    assert served.tree("breaking") == replica("Shop.__call__", proxied, breaking, error=" !KeyError")
+
+
+def at_proxy(status: str) -> str:
+    """The error of a response that has begun with 200. Old versions of Ray do not ask for its status in one place."""
+    return f" !{status}" if "get_http_response_status" in (SERVE / "proxy.py").read_text() else ""
+
+
+def test_a_client_that_leaves_a_stream_is_an_error_of_the_proxys_span(served: Served) -> None:
+    """What makes the stream ends with it: cancelled, or told that the client has gone, whichever comes first."""
+    assert served.result["read"] == "xxx"
+    spans = {span.name: span for span in served.by_client("endless") if "ray.pid" in span.attributes}
+    error = spans[f"GET {route('/shop', '/endless')}"].attributes.get("error.type")
+    assert error == (at_proxy("499").removeprefix(" !") or None)
+    assert len(spans) == 5
+    assert {span.state for span in spans.values()} == {"ended"}
+
+
+def test_a_response_that_its_caller_gives_up_is_cancelled_in_the_replica(served: Served) -> None:
+    assert served.result["handles"] == [21, "took too long", "cancelled"]
+    assert served.below("by handles") == (
+        "by handles\n"
+        "  Steps.sleep serve.remote\n"
+        "    Steps.sleep serve.replica !ray.exceptions.TaskCancelledError\n"
+        "      sleeps"
+    )
+
+
+def test_a_request_that_is_refused_under_back_pressure_is_an_error_of_those_that_wait_for_it(served: Served) -> None:
+    """By a handle, and by HTTP where the deployment that is full is behind another; what waits is no error."""
+    assert served.result["back-pressure"][:2] == [None, True]
+    refused, behind, waited = served.result["back-pressure"][2]
+    assert (refused, behind[0], waited) == ("refused", 503, [200, "true"])
+    error = " !ray.serve.exceptions.BackPressureError"
+    assert served.below("refused") == f"refused\n  Full.ready serve.remote{error}"
+    full = f"GET {route('/shop', '/full')}"
+    assert served.tree("refused behind") == replica(
+        "Shop.__call__", f"{full} !503", f"Full.ready serve.remote{error}", error=" !503"
+    )
+    ready = "Full.ready serve.remote\n  Full.ready serve.replica"
+    assert served.tree("waiting behind") == replica("Shop.__call__", full, ready)
+    (held,) = by_name(served.spans, "Full.hold serve.replica")
+    for name in ("waiting", "waiting behind"):
+        spans = served.by_client(name) or [span for span in served.spans if span.trace_id == held.trace_id]
+        (call,) = (each for each in by_name(spans, "Full.ready serve.remote") if each.status_code != 2)
+        assert call.start_ns < held.end_ns < call.end_ns, "it waits for the replica until that is free"

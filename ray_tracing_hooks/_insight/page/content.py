@@ -305,7 +305,7 @@ def _top(
     if analysis.functions:
         about = "Time in which the code of a function ran: without waiting in ray.get and ray.wait."
         return about, [
-            _figures(each.name, name_of[table.name[each.executions[0]]], each.self_time, each.durations, each.failed)
+            _figures(each.name, name_of[table.name[each.executions[0]]], each.self_time, each.self_times, each.failed)
             for each in analysis.functions[:_TOP]
             if each.executions
         ]

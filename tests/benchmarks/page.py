@@ -87,10 +87,8 @@ def _make(folder: str, path: str) -> None:
     )
     took = time.monotonic() - began
     _, own, children, cpu = done.stdout.split("\n")[-2].split()
-    print(
     size = f"{os.path.getsize(path) / 1e6:.1f} MB"
     print(f"  made in {took:.1f} s ({cpu} s of processor time), {own} MiB (readers {children} MiB), {size}")
-    )
 
 
 def _look(path: str) -> None:

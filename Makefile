@@ -55,7 +55,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, and show its trace
+demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, show its trace, and write the report
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
 	@echo "==> Running examples/worker_tree.py with tracing on"
 	@cd $(DEMO) && RAY_TRACING_LOCAL_DIR=$(DEMO)/spans RAY_TRACING_RAY=task,actor,job,get,wait $(BIN)/python $(ROOT)/examples/worker_tree.py

@@ -78,15 +78,17 @@ def _make(folder: str, path: str) -> None:
         "import resource, sys; from ray_tracing_hooks._cli import main\n"
         "try: main(sys.argv[1:])\n"
         "finally: print('MiB', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,"
-        " resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)"
+        " resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,"
+        " round(sum(resource.getrusage(who).ru_utime for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)), 1))"
     )
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", program, "view", folder, "--output", path], check=True, capture_output=True, text=True
     )
     took = time.monotonic() - began
-    _, own, children = done.stdout.split("\n")[-2].split()
-    print(f"  made in {took:.1f} s, {own} MiB (readers {children} MiB), {os.path.getsize(path) / 1e6:.1f} MB")
+    _, own, children, cpu = done.stdout.split("\n")[-2].split()
+    size = f"{os.path.getsize(path) / 1e6:.1f} MB"
+    print(f"  made in {took:.1f} s ({cpu} s of processor time), {own} MiB (readers {children} MiB), {size}")
 
 
 def _look(path: str) -> None:

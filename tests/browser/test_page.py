@@ -471,7 +471,7 @@ EVIL = [
 
 def test_what_spans_say_stays_text(report: MakeReport) -> None:
     """Names, attributes, events, errors, resources and ids of others run nothing, whatever is done with them."""
-    spans = [span("root", 1, attributes={"normal": 1})]
+    spans = [span("$meta $columns $details</title><script> ray.driver", 1, end_ns=1_700_000_099 * SECOND)]
     for number, text in enumerate(EVIL, 2):
         error = dict.fromkeys(("exception.type", "exception.message", "exception.stacktrace"), text)
         spans.append(

@@ -83,7 +83,8 @@ def _page(source: str) -> str:
     )
     return Template(_read("page.html")).safe_substitute(
         policy=html.escape(policy, quote=True),
-        title=html.escape(f"{safe(source)} - ray-tracing-hooks", quote=True),
+        # A dollar sign would be taken for the place of data.
+        title=html.escape(f"{safe(source)} - ray-tracing-hooks", quote=True).replace("$", "&#36;"),
         style=style,
         script=script,
     )

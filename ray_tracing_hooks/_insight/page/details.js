@@ -2,6 +2,10 @@
 
 const MOST_VALUE = 4000;
 
+// What an edge is called at its end and at its beginning, by its kind.
+const TAKES = ["takes data of", "waits for", "tries again after"];
+const GIVES = ["gives data to", "is waited for by", "is tried again as"];
+
 class DetailsPanel {
   constructor(store, colours, app) {
     Object.assign(this, { store, colours, app });
@@ -115,8 +119,8 @@ class DetailsPanel {
     const children = store.children(row);
     const edges = [];
     for (let e = 0; e < store.edgeFrom.length && edges.length < 60; e++) {
-      if (store.edgeTo[e] === row || (store.submission[row] >= 0 && store.edgeTo[e] === store.submission[row])) edges.push([store.edgeKind[e] === 1 ? "waits for" : "takes data of", store.edgeFrom[e]]);
-      else if (store.edgeFrom[e] === row) edges.push([store.edgeKind[e] === 1 ? "is waited for by" : "gives data to", store.edgeTo[e]]);
+      if (store.edgeTo[e] === row || (store.submission[row] >= 0 && store.edgeTo[e] === store.submission[row])) edges.push([TAKES[store.edgeKind[e]], store.edgeFrom[e]]);
+      else if (store.edgeFrom[e] === row) edges.push([GIVES[store.edgeKind[e]], store.edgeTo[e]]);
     }
     const list = (title, items) => items.length ? el("section", {}, el("h3", {}, title), el("ul", { class: "spans" }, items.slice(0, 40)),
       items.length > 40 ? el("p", { class: "note" }, `and ${number(items.length - 40)} more`) : null) : null;
@@ -124,7 +128,7 @@ class DetailsPanel {
       el("span", { class: "soft" }, ` ${duration(store.took[child])}`), store.failed(child) ? el("span", { class: "bad" }, " ✗") : null);
     const byTime = [...children].sort((a, b) => store.took[b] - store.took[a]);
     return el("div", {}, list(counted(children.length, "child", "children"), byTime.slice(0, 41).map((child) => item(child)).concat(byTime.slice(41).map(() => null))),
-      list("Data and waiting", edges.map(([how, other]) => item(other, how))));
+      list("Data, waiting, attempts", edges.map(([how, other]) => item(other, how))));
   }
 
   attributes(pairs) {

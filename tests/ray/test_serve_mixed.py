@@ -25,7 +25,7 @@ def test_callers_and_replicas_that_are_not_traced_among_others_that_are(serving:
         RTH_ADDRESS=serving.address,
         RAY_TRACING_LOCAL_DIR=str(serving.spans),
         OTEL_SDK_DISABLED="true",
-        **serving.variables,
+        **with_extras(),
     )
     assert run.result == ANSWERS
     spans = spans_in(serving.spans)

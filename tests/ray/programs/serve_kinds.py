@@ -205,6 +205,9 @@ class WithStarlette:
 class Raw:
     """An ASGI application that no framework makes."""
 
+    def add_exception_handler(self, *_):
+        """Some versions of Ray call it on any application."""
+
     async def __call__(self, scope, receive, send):
         while scope["type"] == "lifespan":
             asked = (await receive())["type"]

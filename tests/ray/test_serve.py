@@ -13,6 +13,8 @@ from support import HOOK, await_spans, by_name, run_program, spans_in, tree, wit
 
 from ray_tracing_hooks._insight.model import Span
 
+pytestmark = pytest.mark.timeout(290)
+
 SERVER, PRODUCER, CONSUMER = 2, 4, 5
 CLIENT = "00000000000000ff"
 """The span of the client, as the program sends it."""

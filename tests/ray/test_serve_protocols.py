@@ -13,6 +13,8 @@ from support import by_name, spans_in, tree
 
 from ray_tracing_hooks._insight.model import Span
 
+pytestmark = pytest.mark.timeout(290)
+
 SERVER = 2
 CLIENT = "00000000000000ff"
 """The span of the client, as the program sends it."""

@@ -56,8 +56,8 @@ def split(analysis: Analysis) -> dict[str, Any] | None:
     if not path.wall:
         return None
     return {
-        "of": f"The {duration(path.wall)} until the end of the driver, by what it waited for. {_mode(path)} Waiting for "
-        "an actor or worker that was busy counts as such here; the critical path below goes on into what kept it busy.",
+        "of": f"The {duration(path.wall)} until the end of the driver, by what it waited for. {_mode(path)} An actor "
+        "or worker that was busy counts as such here; the critical path below goes on into what kept it busy.",
         "parts": [
             {"label": paths.MEANINGS[kind], "ns": path.kinds[kind], "share": path.kinds[kind] / path.wall}
             for kind in paths.KINDS

@@ -366,3 +366,17 @@ def test_serve_alone_can_be_traced_by_its_own_option(tmp_path: Path) -> None:
         span.name for span in spans
     }
     assert [span for span in spans if span.scope == "ray_tracing_hooks"] == []
+
+
+def test_nothing_of_serve_is_replaced_twice_and_nothing_after_the_end(tmp_path: Path) -> None:
+    folder = tmp_path / "spans"
+    run = run_program("../inside/serve_undone", timeout=150, RAY_TRACING_LOCAL_DIR=str(folder), **with_extras())
+    for answer, during, after in run.result:
+        assert (answer, after) == (2, {})
+        assert "ray.serve._private.router.AsyncioRouter.assign_request" in during
+        assert set(during.values()) == {1}
+    for name in ("first", "second"):
+        (root,) = by_name(spans_in(folder), name)
+        assert tree([span for span in spans_in(folder) if span.trace_id == root.trace_id]) == (
+            f"{name}\n  Model.predict serve.remote\n    Model.predict serve.replica"
+        )

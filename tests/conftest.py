@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -12,6 +13,10 @@ import psutil
 import pytest
 
 from ray_tracing_hooks import _guard
+
+# A shell has jobs in the background ignore it, and what they start as well. Some tests send it to what they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: how long an example takes on a busy machine says nothing about the code.
 hypothesis.settings.register_profile("ray_tracing_hooks", deadline=None)

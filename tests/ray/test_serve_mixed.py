@@ -34,11 +34,11 @@ def test_callers_and_replicas_that_are_not_traced_among_others_that_are(serving:
         "  First.__call__ serve.remote\n"
         "    First.__call__ serve.replica\n"
         "      Between.items serve.remote\n"
-        "      calls with 2\n"
+        "      mixed call 2\n"
         "        Between.add serve.remote"
     )
     assert not [span for span in spans if span.name.startswith("Between.") and span.name.endswith(" serve.replica")]
-    for user, top in {"calls with 1": "First.call serve.replica", "adds to 1": "Last.add serve.replica"}.items():
+    for user, top in {"mixed call 1": "First.call serve.replica", "mixed add 1": "Last.add serve.replica"}.items():
         (span,) = by_name(spans, user)
         (root,) = (each for each in spans if each.trace_id == span.trace_id and not each.parent_id)
         assert (root.name, root.span_id) == (top, span.parent_id), "what is not told of a trace begins one"

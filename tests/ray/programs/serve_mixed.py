@@ -23,7 +23,7 @@ def deployment(folder=""):
 
 class Last:
     async def add(self, x):
-        with tracer.start_as_current_span(f"adds to {x}"):
+        with tracer.start_as_current_span(f"mixed add {x}"):
             return x + 1
 
     def items(self, n):
@@ -47,7 +47,7 @@ class First:
         self.between = between
 
     async def call(self, x):
-        with tracer.start_as_current_span(f"calls with {x}"):
+        with tracer.start_as_current_span(f"mixed call {x}"):
             return await self.between.add.remote(x)
 
     async def __call__(self, _request):

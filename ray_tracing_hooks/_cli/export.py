@@ -19,6 +19,7 @@ from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.exports import FORMATS, writer
 from ray_tracing_hooks._insight.exports.source import Source
 from ray_tracing_hooks._insight.read import Quality, collector_paused
+from ray_tracing_hooks._insight.redaction import Redaction
 
 _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.items())
 
@@ -74,9 +75,8 @@ def export(
         exported = _Exported(on_read)
         from_files = Source(
             files,
-            attributes=not no_attributes,
+            redaction=Redaction(attributes=not no_attributes, redact=redact),
             select=(lambda table: source.selected(table, trace_id)) if newest or trace_id is not None else None,
-            redacted=[pattern.lower() for pattern in redact],
             on_bytes=on_bytes,
             on_read=exported.read,
             on_spans=on_spans,

@@ -28,7 +28,10 @@ _MANY = 1000
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
     """Write all spans; returns what a user should know."""
     drawn = scene(correct(source.table))
-    head = {"start_unix_nano": str(drawn.origin_ns), "resources": [source.shown(r) for r in drawn.table.resources]}
+    head = {
+        "start_unix_nano": str(drawn.origin_ns),
+        "resources": [source.shown(r) for r in drawn.table.resources],
+    }
     out.write(encoded(f'{{"displayTimeUnit":"ns","otherData":{as_json(head)},"traceEvents":['))
     separator = "\n"
     lines: list[str] = []

@@ -103,7 +103,7 @@ def _as_decoded(source: Source, span: Span, end_ns: int) -> encoded_spans.Span:
         ],
         dropped_links=0,
         status_code=span.status_code,
-        status_message=span.status_message if source.attributes else "",
+        status_message=source.redaction.message(span.status_message),
         flags=0,
     )
 

@@ -16,8 +16,9 @@ from typing import Any, BinaryIO
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.exports.source import REDACTED, Source, as_json, encoded
+from ray_tracing_hooks._insight.exports.source import Source, as_json, encoded
 from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.redaction import HIDDEN, Redaction
 from ray_tracing_hooks._spool.layout import SUFFIX
 
 _SPANS_A_LINE = 100
@@ -145,11 +146,11 @@ def _copy(source: Source, out: BinaryIO, path: str, lines: Mapping[int, _Line]) 
                     continue
                 written += 1
                 left_out = frozenset(lines[number])
-                if left_out or source.redacted or not source.attributes or _SURROGATE.search(text):
+                if left_out or not source.redaction.shows_all or _SURROGATE.search(text):
                     document = json.loads(text)
                     if not _leave_out(document, left_out):
                         continue
-                    _redact(document, source)
+                    _redact(document, source.redaction)
                     text = _line(document)  # noqa: PLW2901
                 out.write(text if text.endswith(b"\n") else text + b"\n")
     except (*reading.UNREADABLE, *reading.MALFORMED) as error:
@@ -178,31 +179,50 @@ def _leave_out(document: dict[str, Any], positions: frozenset[int]) -> bool:
     return position > len(positions)
 
 
-def _redact(document: dict[str, Any], source: Source) -> None:
+def _redact(document: dict[str, Any], redaction: Redaction) -> None:
+    if redaction.shows_all:
+        return
     for resource_spans in document["resourceSpans"]:
         if resource := resource_spans.get("resource"):
-            _redact_attributes(resource, source, keep="service.name")
+            _redact_attributes(resource, redaction, keep="service.name")
         for scope_spans in resource_spans.get("scopeSpans") or ():
             if scope := scope_spans.get("scope"):
-                _redact_attributes(scope, source)
+                _redact_attributes(scope, redaction)
             for span in scope_spans.get("spans") or ():
                 for holder in (span, *(span.get("events") or ()), *(span.get("links") or ())):
-                    _redact_attributes(holder, source)
-                if not source.attributes and span.get("status"):
-                    span["status"].pop("message", None)
+                    _redact_attributes(holder, redaction)
+                status = span.get("status") or {}
+                if message := status.pop("message", None):
+                    status["message"] = redaction.message(message)
 
 
-def _redact_attributes(holder: dict[str, Any], source: Source, keep: str = "") -> None:
+def _redact_attributes(holder: dict[str, Any], redaction: Redaction, keep: str = "") -> None:
     attributes = holder.get("attributes")
     if not attributes:
         return
-    if not source.attributes:
-        holder["attributes"] = [each for each in attributes if each.get("key") == keep]
+    if redaction.attributes:
+        holder["attributes"] = _redacted(attributes, redaction)
     else:
-        holder["attributes"] = [
-            {"key": each["key"], "value": {"stringValue": REDACTED}} if source.hides(each.get("key") or "") else each
-            for each in attributes
-        ]
+        holder["attributes"] = [each for each in attributes if each.get("key") == keep]
+
+
+def _redacted(pairs: list[dict[str, Any]], redaction: Redaction) -> list[dict[str, Any]]:
+    """The pairs of OTLP-JSON as they may be shown, as :meth:`Redaction.shown` has it."""
+    return [
+        {"key": each["key"], "value": {"stringValue": HIDDEN}}
+        if redaction.hides(each.get("key") or "")
+        else {**each, "value": _redacted_value(each.get("value"), redaction)}
+        for each in pairs
+    ]
+
+
+def _redacted_value(value: Any, redaction: Redaction) -> Any:
+    if isinstance(value, dict):
+        if pairs := (value.get("kvlistValue") or {}).get("values"):
+            return {"kvlistValue": {"values": _redacted(pairs, redaction)}}
+        if items := (value.get("arrayValue") or {}).get("values"):
+            return {"arrayValue": {"values": [_redacted_value(item, redaction) for item in items]}}
+    return value
 
 
 def _write_spooled(source: Source, out: BinaryIO, spans: Sequence[Span]) -> int:
@@ -216,7 +236,7 @@ def _write_spooled(source: Source, out: BinaryIO, spans: Sequence[Span]) -> int:
             described = [_described(span) for span in group[first : first + _SPANS_A_LINE]]
             scope_spans = [{"scope": {"name": group[0].scope}, "spans": described}]
             document = {"resourceSpans": [{"resource": resource, "scopeSpans": scope_spans}]}
-            _redact(document, source)
+            _redact(document, source.redaction)
             out.write(_line(document))
     return sum(not span.end_ns for span in spans)
 

@@ -53,7 +53,7 @@ COLUMNS = (
     Column("duration_ns", "int64", lambda row: row.end_ns - row.span.start_ns, "of a running span until it was read"),
     Column("state", "category", lambda row: row.span.state, "ended, running, or lost: its process died before"),
     Column("status", "category", lambda row: _STATUS.get(row.span.status_code), "OK, ERROR or null"),
-    Column("status_message", "string", lambda row: (row.source.attributes and row.span.status_message) or None, ""),
+    Column("status_message", "string", lambda row: row.source.redaction.message(row.span.status_message) or None, ""),
     Column("error_type", "category", _attribute(names.ERROR_TYPE), "the class of the exception"),
     Column("function", "category", _attribute(names.RAY_FUNCTION), "as in ray.function"),
     Column("task_id", "string", _attribute(names.RAY_TASK_ID), "the task that the call makes"),
@@ -70,7 +70,11 @@ COLUMNS = (
         "events",
         "json",
         lambda row: [
-            {"name": each.name, "time_unix_nano": each.time_ns, "attributes": row.source.shown(each.attributes)}
+            {
+                "name": each.name,
+                "time_unix_nano": each.time_ns,
+                "attributes": row.source.shown(each.attributes),
+            }
             for each in row.span.events
         ],
         "a list, null if there are none",
@@ -79,12 +83,21 @@ COLUMNS = (
         "links",
         "json",
         lambda row: [
-            {"trace_id": each.trace_id, "span_id": each.span_id, "attributes": row.source.shown(each.attributes)}
+            {
+                "trace_id": each.trace_id,
+                "span_id": each.span_id,
+                "attributes": row.source.shown(each.attributes),
+            }
             for each in row.span.links
         ],
         "likewise",
     ),
-    Column("resource", "category", lambda row: as_json(row.source.shown(row.span.resource)), "its attributes as JSON"),
+    Column(
+        "resource",
+        "category",
+        lambda row: as_json(row.source.shown(row.span.resource)),
+        "its attributes as JSON",
+    ),
 )
 """The columns, in their order."""
 

@@ -200,8 +200,11 @@ def told_of(span: Span, source: Source) -> dict[str, Any]:
     told |= {
         "state": ended,
         "status": status,
-        "status_message": span.status_message if source.attributes and span.status_message else None,
+        "status_message": source.redaction.message(span.status_message) or None,
     }
     if span.links:
         told["links"] = [{"trace_id": link.trace_id, "span_id": link.span_id} for link in span.links]
-    return {**source.shown(span.attributes), **{key: value for key, value in told.items() if value is not None}}
+    return {
+        **source.shown(span.attributes),
+        **{key: value for key, value in told.items() if value is not None},
+    }

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
 from ray_tracing_hooks._insight.read import Quality
+from ray_tracing_hooks._insight.redaction import Redaction
 from ray_tracing_hooks._insight.table import Table, load
-
-REDACTED = "***"
-"""What stands for a value that is not shown."""
 
 
 @dataclass
@@ -23,8 +20,7 @@ class Source:
 
     Attributes:
         files: As :func:`ray_tracing_hooks._insight.read.files` gives them.
-        attributes: Whether attributes are shown, of spans, events, links and Resources, and messages of errors.
-        redacted: Patterns of keys, as ``*.password``, of attributes whose values are not shown, in lower case.
+        redaction: What of the spans may be shown.
         select: Chooses from all spans those to write.
         on_bytes: Called with the size of what was read since its last call.
         on_read: Called once all is read, with the number of spans and what is wrong with the data.
@@ -32,13 +28,11 @@ class Source:
     """
 
     files: Sequence[str]
-    attributes: bool = True
-    redacted: Collection[str] = ()
+    redaction: Redaction = field(default_factory=Redaction)
     select: Callable[[Table], Table] | None = None
     on_bytes: Callable[[int], None] = lambda _count: None
     on_read: Callable[[int, Quality], None] = lambda _spans, _quality: None
     on_spans: Callable[[int], None] = lambda _count: None
-    _hidden: dict[str, bool] = field(default_factory=dict)
 
     @cached_property
     def table(self) -> Table:
@@ -56,18 +50,7 @@ class Source:
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         """The attributes as they are to be shown."""
-        if not self.attributes:
-            return {}
-        if self.redacted and any(map(self.hides, attributes)):
-            return {key: REDACTED if self.hides(key) else value for key, value in attributes.items()}
-        return attributes
-
-    def hides(self, key: str) -> bool:
-        """Whether the value of this key is not to be shown."""
-        hidden = self._hidden.get(key)
-        if hidden is None:
-            hidden = self._hidden[key] = any(fnmatchcase(key.lower(), pattern) for pattern in self.redacted)
-        return hidden
+        return self.redaction.shown(attributes)
 
 
 def as_json(value: Any) -> str:

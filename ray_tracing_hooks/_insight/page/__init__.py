@@ -18,7 +18,8 @@ from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.page import details, pack
 from ray_tracing_hooks._insight.page.content import content
-from ray_tracing_hooks._insight.page.details import Redaction, shortened
+from ray_tracing_hooks._insight.page.details import shortened
+from ray_tracing_hooks._insight.redaction import Redaction
 
 __all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "write"]
 

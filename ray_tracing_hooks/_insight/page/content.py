@@ -16,11 +16,12 @@ from ray_tracing_hooks._insight.graph import Graph, caller_of, edges, graph, med
 from ray_tracing_hooks._insight.lanes import Lanes, ends_of, lanes
 from ray_tracing_hooks._insight.outline import call_name
 from ray_tracing_hooks._insight.page import report
-from ray_tracing_hooks._insight.page.details import CHUNK, Redaction, shortened
+from ray_tracing_hooks._insight.page.details import CHUNK, shortened
 from ray_tracing_hooks._insight.page.pack import differences, zigzag
 from ray_tracing_hooks._insight.page.sample import sample
 from ray_tracing_hooks._insight.path import RUN
 from ray_tracing_hooks._insight.places import Place, Places, places
+from ray_tracing_hooks._insight.redaction import Redaction
 from ray_tracing_hooks._insight.table import Table
 
 _LONGEST_NAME = 500

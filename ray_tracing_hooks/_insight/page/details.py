@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ray_tracing_hooks._insight.model import Span
 from ray_tracing_hooks._insight.page.pack import json_text
+from ray_tracing_hooks._insight.redaction import Redaction
 from ray_tracing_hooks._insight.table import Table
 
 CHUNK = 256
@@ -15,40 +15,6 @@ CHUNK = 256
 
 _LONGEST = 16 * 1024
 """Characters of a text. What is longer is cut, and says so."""
-
-HIDDEN = "***"
-"""What stands for a value that is redacted."""
-
-
-class Redaction:
-    """What of the attributes may stand in a page that is passed on."""
-
-    def __init__(self, *, attributes: bool = True, redact: Sequence[str] = ()) -> None:
-        """No attribute at all without ``attributes``, no value of those whose key fits a pattern of ``redact``."""
-        self.attributes = attributes
-        self._patterns = [pattern.lower() for pattern in redact]
-        self._known: dict[str, bool] = {}
-
-    def hides(self, key: str) -> bool:
-        """Whether the value is not to be shown. Patterns hold for keys without regard to case."""
-        if not self._patterns:
-            return False
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = any(fnmatchcase(key.lower(), pattern) for pattern in self._patterns)
-        return found
-
-    def shown(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        """The attributes as they may be shown."""
-        if not self.attributes:
-            return {}
-        return {shortened(key): HIDDEN if self.hides(key) else _shown(value, self) for key, value in attributes.items()}
-
-    def message(self, text: str) -> str:
-        """The text of an error, which says what ``exception.message`` does."""
-        if not self.attributes or not text:
-            return ""
-        return HIDDEN if self.hides("exception.message") else shortened(text)
 
 
 class Links:
@@ -86,21 +52,21 @@ def _described(
     table: Table, row: int, shapes: dict[tuple[str, ...], int], row_of: Callable[[str, str], int], redaction: Redaction
 ) -> list[Any]:
     span: Span = table.span(row)
-    attributes = redaction.shown(span.attributes)
+    attributes = _shown(redaction, span.attributes)
     described: list[Any] = [
         span.span_id,
         shapes.setdefault(tuple(attributes), len(shapes)),
         list(attributes.values()),
-        redaction.message(span.status_message),
+        shortened(redaction.message(span.status_message)),
         span.scope,
         [
-            [shortened(event.name), event.time_ns - table.start[0], redaction.shown(event.attributes)]
+            [shortened(event.name), event.time_ns - table.start[0], _shown(redaction, event.attributes)]
             for event in span.events
         ]
         if redaction.attributes
         else [],
         [
-            [link.trace_id, link.span_id, row_of(link.trace_id, link.span_id), redaction.shown(link.attributes)]
+            [link.trace_id, link.span_id, row_of(link.trace_id, link.span_id), _shown(redaction, link.attributes)]
             for link in span.links
         ],
         span.parent_id if table.parent[row] < 0 else "",
@@ -115,11 +81,14 @@ def shortened(text: str, most: int = _LONGEST) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
-def _shown(value: Any, redaction: Redaction) -> Any:
+def _shown(redaction: Redaction, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes as they may be shown, cut to what a page can hold."""
+    return {shortened(key): _cut(value) for key, value in redaction.shown(attributes).items()}
+
+
+def _cut(value: Any) -> Any:
     if isinstance(value, str):
         return shortened(value)
     if isinstance(value, dict):
-        return redaction.shown(value)
-    if isinstance(value, list):
-        return [_shown(item, redaction) for item in value[:1000]]
-    return value
+        return {shortened(key): _cut(item) for key, item in value.items()}
+    return [_cut(item) for item in value[:1000]] if isinstance(value, list) else value

@@ -10,7 +10,7 @@ from ray_tracing_hooks._insight import path as paths
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.findings import failures, unfinished
 from ray_tracing_hooks._insight.findings.finding import Finding
-from ray_tracing_hooks._insight.page.details import Redaction
+from ray_tracing_hooks._insight.redaction import Redaction
 from ray_tracing_hooks._insight.text import count, duration, percent
 
 Row = Callable[[int], int]

@@ -39,13 +39,7 @@ _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.it
 @click.option("--newest", is_flag=True, help="Only the newest run, which the other commands show.")
 @click.option("--trace", "trace_id", metavar="ID", help="Only the trace whose id begins so.")
 @click.option("--force", is_flag=True, help="Write over a file that exists.")
-@click.option("--no-attributes", is_flag=True, help="Only names, ids, times and outcomes.")
-@click.option(
-    "--redact",
-    metavar="KEY",
-    multiple=True,
-    help="Do not show values of this attribute; * and ? stand for anything.",
-)
+@source.redaction_options
 def export(
     paths: tuple[str, ...],
     format_name: str,

@@ -30,6 +30,18 @@ _HOW_TO_RECORD = (
 )
 
 
+def redaction_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of what is written to be passed on: ``no_attributes`` and ``redact``, for a ``Redaction``."""
+    left_out = click.option("--no-attributes", is_flag=True, help="Only names, ids, times and outcomes.")
+    hidden = click.option(
+        "--redact",
+        metavar="KEY",
+        multiple=True,
+        help="Do not show values of this attribute; * and ? stand for anything.",
+    )
+    return left_out(hidden(command))
+
+
 def read(paths: Sequence[str]) -> tuple[list[Span], reading.Quality]:
     """The spans below ``paths``, or in the configured local folder if there are none.
 

@@ -27,13 +27,7 @@ _LONG_SPANS = 20_000
 @click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="The file to write.")
 @click.option("--trace", "trace_id", metavar="ID", help="The trace whose id begins so, instead of the newest run.")
 @click.option("--all", "everything", is_flag=True, help="All runs that are there in one page.")
-@click.option("--no-attributes", is_flag=True, help="Only names, ids, times and outcomes.")
-@click.option(
-    "--redact",
-    metavar="KEY",
-    multiple=True,
-    help="Do not show values of this attribute; * and ? stand for anything.",
-)
+@source.redaction_options
 @click.option(
     "--max-spans",
     type=click.IntRange(min=1),

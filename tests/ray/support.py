@@ -53,6 +53,19 @@ def with_extras() -> dict[str, Any]:
     return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "extras")])}
 
 
+def text_of_serve(module: str) -> str:
+    """The source of a module of Serve's, empty if this Ray has none. It cannot be imported but in the programs."""
+    import ray
+
+    path = Path(ray.__file__).parent / "serve" / f"{module}.py"
+    return path.read_text() if path.exists() else ""
+
+
+def serve_route(prefix: str, pattern: str) -> str:
+    """A route as Serve's proxy knows it: old versions of Ray only know how it begins."""
+    return prefix + pattern if "def match_route_pattern" in text_of_serve("_private/proxy_router") else prefix
+
+
 def run_program(
     name: str, *arguments: str, timeout: float = 90, check: bool = True, command: Sequence[str] = (), **variables: str
 ) -> Run:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 from conftest import Cluster
-from support import HOOK, await_spans, by_name, run_program, spans_in, tree, with_extras
+from support import HOOK, await_spans, by_name, run_program, serve_route, spans_in, text_of_serve, tree, with_extras
 
 from ray_tracing_hooks._insight.model import Span
 
@@ -20,16 +19,6 @@ CLIENT = "00000000000000ff"
 """The span of the client, as the program sends it."""
 
 CONCURRENT = 24
-
-
-def of_serve(module: str) -> Path:
-    """A module of Serve's, which cannot be imported here: what it needs is only where the programs run."""
-    return Path(ray.__file__).parent / "serve" / "_private" / f"{module}.py"
-
-
-def route(pattern: str) -> str:
-    """The route of the application ``api`` as its proxy knows it: old versions of Ray only know how it begins."""
-    return f"/api{pattern}" if "def match_route_pattern" in of_serve("proxy_router").read_text() else "/api"
 
 
 class Served:
@@ -68,7 +57,7 @@ def served(serving: Cluster) -> Served:
 
 def test_a_request_is_one_trace_from_the_proxy_to_the_last_task(served: Served) -> None:
     assert served.tree("predict") == (
-        f"GET {route('/predict/{x}')}\n"
+        f"GET {serve_route('/api', '/predict/{x}')}\n"
         "  Api.__call__ serve.remote\n"
         "    Api.__call__ serve.replica\n"
         "      ingress 3\n"
@@ -85,7 +74,7 @@ def test_a_request_is_one_trace_from_the_proxy_to_the_last_task(served: Served) 
     attributes = {key: proxy.attributes[key] for key in proxy.attributes if key.startswith(("http.", "url."))}
     assert attributes == {
         "http.request.method": "GET",
-        "http.route": route("/predict/{x}"),
+        "http.route": serve_route("/api", "/predict/{x}"),
         "http.response.status_code": 200,
         "url.path": "/api/predict/3",
         "url.scheme": "http",
@@ -119,7 +108,7 @@ def test_a_request_without_a_trace_begins_one(served: Served) -> None:
     (ours,) = (span for span in served.spans if span.name == "ingress 4")
     of_trace = [span for span in served.spans if span.trace_id == ours.trace_id]
     (root,) = (span for span in of_trace if not span.parent_id)
-    assert root.name == f"GET {route('/predict/{x}')}"
+    assert root.name == f"GET {serve_route('/api', '/predict/{x}')}"
     assert {"Counter.add ray.remote_worker", "__main__.square ray.remote_worker"} <= {span.name for span in of_trace}
     assert not [span for span in of_trace if span.name.endswith(" ray.driver")]
 
@@ -128,7 +117,7 @@ def test_concurrent_requests_are_not_mixed_up(served: Served) -> None:
     assert [status for status, _ in served.result["concurrent"]] == [200] * CONCURRENT
     for i in range(CONCURRENT):
         assert served.tree(f"concurrent{i}") == (
-            f"GET {route('/predict/{x}')}\n"
+            f"GET {serve_route('/api', '/predict/{x}')}\n"
             "  Api.__call__ serve.remote\n"
             "    Api.__call__ serve.replica\n"
             f"      ingress {CONCURRENT + i}\n"
@@ -146,14 +135,14 @@ def test_functions_and_sync_methods_are_traced(served: Served) -> None:
         "POST /function\n  function.__call__ serve.remote\n    function.__call__ serve.replica"
     )
     assert served.tree("sync") == (
-        f"GET {route('/sync')}\n  Api.__call__ serve.remote\n    Api.__call__ serve.replica\n      sync"
+        f"GET {serve_route('/api', '/sync')}\n  Api.__call__ serve.remote\n    Api.__call__ serve.replica\n      sync"
     )
 
 
 def test_spans_of_a_streamed_response_last_until_its_end(served: Served) -> None:
     assert served.result["stream"] == [200, "0\n1\n2\n"]
     assert served.tree("stream") == (
-        f"GET {route('/stream')}\n"
+        f"GET {serve_route('/api', '/stream')}\n"
         "  Api.__call__ serve.remote\n"
         "    Api.__call__ serve.replica\n"
         "      Model.stream serve.remote\n"
@@ -168,7 +157,7 @@ def test_spans_of_a_streamed_response_last_until_its_end(served: Served) -> None
     (inner,) = by_name(spans, "Model.stream serve.replica")
     (last,) = by_name(spans, "item 2")
     assert last.end_ns <= inner.end_ns
-    for name in ("Api.__call__ serve.replica", f"GET {route('/stream')}"):
+    for name in ("Api.__call__ serve.replica", f"GET {serve_route('/api', '/stream')}"):
         (span,) = (each for each in by_name(spans, name) if "ray.pid" in each.attributes)
         assert span.end_ns - span.start_ns > 100_000_000, "it waits twice for 50 ms between the chunks"
 
@@ -179,7 +168,7 @@ def test_errors_are_on_the_spans_where_they_happen(served: Served) -> None:
         (span.name, span.attributes.get("error.type")) for span in served.trace("fail") if "ray.pid" in span.attributes
     }
     assert told == {
-        (f"GET {route('/fail')}", "500"),
+        (f"GET {serve_route('/api', '/fail')}", "500"),
         ("Api.__call__ serve.remote", None),
         ("Api.__call__ serve.replica", "KeyError"),
         ("Model.fail serve.remote", None),
@@ -319,7 +308,7 @@ def test_what_serve_does_for_itself_makes_no_spans(served: Served) -> None:
 
 def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(tmp_path: Path) -> None:
     """Its exporter gets each span once, whatever its sampling ratio, which is one in a hundred."""
-    if not of_serve("tracing_utils").exists():
+    if not text_of_serve("_private/tracing_utils"):
         pytest.skip("this Ray's Serve has no tracing")
     run = run_program(
         "serve_own_tracing",
@@ -347,7 +336,7 @@ def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(tmp_pa
 
 def test_serve_alone_can_be_traced_by_its_own_option(tmp_path: Path) -> None:
     """Then the spans are those of Serve's own tracing, with its sampling, and the program's in replicas."""
-    if not of_serve("tracing_utils").exists():
+    if not text_of_serve("_private/tracing_utils"):
         pytest.skip("this Ray's Serve has no tracing")
     folder = tmp_path / "spans"
     run = run_program(

@@ -12,11 +12,11 @@ import psutil
 import pytest
 import support
 from conftest import Cluster, free_port, start_head, stop_head
-from support import HOOK, spans_in
-from test_serve_protocols import CLIENT, Served, of_serve
+from support import HOOK, spans_in, text_of_serve
+from test_serve_protocols import CLIENT, Served
 
 pytestmark = [
-    pytest.mark.skipif("def _direct_ingress_asgi" not in of_serve("_private/replica"), reason="this Ray has none"),
+    pytest.mark.skipif("def _direct_ingress_asgi" not in text_of_serve("_private/replica"), reason="this Ray has none"),
     # A cluster of its own, with HAProxy and four replicas.
     pytest.mark.timeout(300),
 ]

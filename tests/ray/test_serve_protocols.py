@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 from conftest import Cluster
-from support import by_name, spans_in, tree
+from support import by_name, serve_route, spans_in, text_of_serve, tree
 
 from ray_tracing_hooks._insight.model import Span
 
@@ -18,11 +16,6 @@ pytestmark = pytest.mark.timeout(290)
 SERVER = 2
 CLIENT = "00000000000000ff"
 """The span of the client, as the program sends it."""
-
-
-def of_serve(module: str) -> str:
-    """A module of Serve's, which cannot be imported here: what it needs is only where the programs run."""
-    return (Path(ray.__file__).parent / "serve" / f"{module}.py").read_text()
 
 
 class Served:
@@ -98,7 +91,7 @@ def test_streams_by_grpc_are_traced_until_their_end(served: Served) -> None:
 
 
 def test_streams_from_the_client_are_traced_too(served: Served) -> None:
-    if "stream_unary" not in of_serve("_private/grpc_util"):
+    if "stream_unary" not in text_of_serve("_private/grpc_util"):
         pytest.skip("this Ray's Serve takes no streams by gRPC")
     assert served.result["client stream"] == "a b"
     assert served.tree("client stream") == (
@@ -124,7 +117,7 @@ def test_streams_from_the_client_are_traced_too(served: Served) -> None:
 def test_codes_of_grpc_are_told_and_errors_where_the_server_is_at_fault(
     served: Served, name: str, code: str, proxy: str | None, replica: str | None
 ) -> None:
-    if name == "refused" and "class gRPCStatusError" not in of_serve("exceptions"):
+    if name == "refused" and "class gRPCStatusError" not in text_of_serve("exceptions"):
         code = proxy = "INTERNAL"
     numbers = {"CANCELLED": 1, "INVALID_ARGUMENT": 3, "DEADLINE_EXCEEDED": 4, "NOT_FOUND": 5, "INTERNAL": 13}
     assert served.result[name] == code
@@ -142,7 +135,7 @@ def test_a_call_of_no_application_is_known_at_the_proxy_alone(served: Served) ->
 
 def test_a_web_socket_is_one_trace_until_it_is_closed(served: Served) -> None:
     assert served.result["socket"] == ["lobby: 4", "lobby: 10", 1000]
-    route = "/sockets/chat/{room}" if "def match_route_pattern" in of_serve("_private/proxy_router") else "/sockets"
+    route = serve_route("/sockets", "/chat/{room}")
     assert served.tree("socket") == (
         f"GET {route}\n"
         "  Sockets.__call__ serve.remote\n"
@@ -196,7 +189,7 @@ def test_an_exception_in_a_web_socket_is_an_error_of_both_spans(served: Served) 
 
 def test_calls_by_value_are_in_the_trace(served: Served) -> None:
     """They go by gRPC, and not by an actor call."""
-    if "RAY_SERVE_USE_GRPC_BY_DEFAULT" not in of_serve("_private/constants"):
+    if "RAY_SERVE_USE_GRPC_BY_DEFAULT" not in text_of_serve("_private/constants"):
         pytest.skip("this Ray's Serve calls actors alone")
     assert served.result["by value"] == [200, "6"]
     assert "    Model.predict serve.remote\n        Model.predict serve.replica\n          predict 3" in served.tree(

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 from conftest import Cluster
-from support import by_name, spans_in, tree
+from support import by_name, serve_route, spans_in, text_of_serve, tree
 
 from ray_tracing_hooks._insight.model import Span
-
-SERVE = Path(ray.__file__).parent / "serve" / "_private"
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -68,11 +64,6 @@ def served(serving: Cluster) -> Served:
     return Served(run.result, spans_in(serving.spans))
 
 
-def route(prefix: str, pattern: str) -> str:
-    """A route as the proxy knows it: old versions of Ray only know how it begins."""
-    return prefix + pattern if "def match_route_pattern" in (SERVE / "proxy_router.py").read_text() else prefix
-
-
 def replica(deployment: str, line: str, *below: str, error: str = "") -> str:
     """The tree of a request to a deployment, where ``below`` is in its replica."""
     return "\n".join(
@@ -94,7 +85,7 @@ def test_applications_built_by_a_configuration_are_traced_whatever_they_are_made
     assert served.tree("configured") == replica("function.__call__", "GET /function", "function")
     assert served.answer("starlette") == [1, 2]
     assert served.tree("starlette") == replica(
-        "WithStarlette.__call__", f"GET {route('/starlette', '/list/{of}')}", "listed"
+        "WithStarlette.__call__", f"GET {serve_route('/starlette', '/list/{of}')}", "listed"
     )
     assert served.result["raw"] == [200, ""]
     assert served.tree("raw") == replica("WithRaw.__call__", "PUT /raw", "raw")
@@ -102,7 +93,7 @@ def test_applications_built_by_a_configuration_are_traced_whatever_they_are_made
 
 def test_the_route_of_a_request_is_that_of_the_mounted_application_or_router(served: Served) -> None:
     assert [served.answer(name) for name in ("mounted", "routed")] == [3, 4]
-    mounted, routed = route("/shop", "/mounted/things/{y}"), route("/shop", "/router/{x}")
+    mounted, routed = serve_route("/shop", "/mounted/things/{y}"), serve_route("/shop", "/router/{x}")
     assert served.tree("mounted") == replica("Shop.__call__", f"GET {mounted}", "thing")
     assert served.tree("routed") == replica("Shop.__call__", f"GET {routed}", "routed")
 
@@ -111,10 +102,12 @@ def test_statuses_of_applications_are_errors_from_500_on(served: Served) -> None
     assert [served.result[name][0] for name in ("teapot", "broken", "raw fails", "starlette fails")] == [
         *(418, 503, 500, 500)
     ]
-    assert served.tree("teapot") == replica("Shop.__call__", f"GET {route('/shop', '/teapot')}")
-    assert served.tree("broken") == replica("Shop.__call__", f"GET {route('/shop', '/broken')} !503", error=" !503")
+    assert served.tree("teapot") == replica("Shop.__call__", f"GET {serve_route('/shop', '/teapot')}")
+    assert served.tree("broken") == replica(
+        "Shop.__call__", f"GET {serve_route('/shop', '/broken')} !503", error=" !503"
+    )
     assert served.tree("raw fails") == replica("WithRaw.__call__", "GET /raw !500", "raw", error=" !500")
-    failing = route("/starlette", "/failing")
+    failing = serve_route("/starlette", "/failing")
     assert served.tree("starlette fails") == replica(
         "WithStarlette.__call__", f"GET {failing} !500", error=" !KeyError"
     )
@@ -133,7 +126,7 @@ def test_a_header_that_is_no_trace_begins_a_trace_of_its_own(served: Served) -> 
     for each, trace_id in zip(answers, traces, strict=True):
         assert each == [{"trace": trace_id, "state": "", "baggage": {}}] * 2
         spans = [span for span in served.spans if span.trace_id == trace_id]
-        assert [span.name for span in spans if not span.parent_id] == [f"GET {route('/shop', '/told')}"]
+        assert [span.name for span in spans if not span.parent_id] == [f"GET {serve_route('/shop', '/told')}"]
 
 
 def test_calls_of_other_deployments_are_below_the_request_that_makes_them(served: Served) -> None:
@@ -141,7 +134,9 @@ def test_calls_of_other_deployments_are_below_the_request_that_makes_them(served
     answers = {"composed": 3, "fan-out": [1, 2, 3], "thread": 8, "to-thread": 9}
     assert {name: served.answer(name) for name in answers} == answers
     for name, numbers in {"composed": [1, 2], "fan-out": [0, 1, 2], "thread": [7], "to-thread": [8]}.items():
-        assert served.tree(name) == replica("Shop.__call__", f"GET {route('/shop', f'/{name}')}", *map(added, numbers))
+        assert served.tree(name) == replica(
+            "Shop.__call__", f"GET {serve_route('/shop', f'/{name}')}", *map(added, numbers)
+        )
 
 
 def test_calls_from_tasks_and_actors_are_in_the_trace_of_the_request(served: Served) -> None:
@@ -153,7 +148,7 @@ def test_calls_from_tasks_and_actors_are_in_the_trace_of_the_request(served: Ser
 
     assert served.tree("tasks") == replica(
         "Shop.__call__",
-        f"GET {route('/shop', '/tasks')}",
+        f"GET {serve_route('/shop', '/tasks')}",
         executed("Caller.call", 6),
         executed("serve_kinds.calling", 5),
     )
@@ -162,7 +157,7 @@ def test_calls_from_tasks_and_actors_are_in_the_trace_of_the_request(served: Ser
 def test_a_call_from_a_thread_without_context_begins_a_trace(served: Served) -> None:
     """In a replica; in a driver it is in the driver's trace."""
     assert served.answer("own-thread") == 10
-    assert served.tree("own-thread") == replica("Shop.__call__", f"GET {route('/shop', '/own-thread')}")
+    assert served.tree("own-thread") == replica("Shop.__call__", f"GET {serve_route('/shop', '/own-thread')}")
     (user,) = by_name(served.spans, "adds to 9")
     spans = [span for span in served.spans if span.trace_id == user.trace_id]
     assert tree(spans) == added(9)
@@ -178,15 +173,15 @@ def test_streams_of_both_kinds_are_one_request_each(served: Served) -> None:
         f"Steps.{method} serve.remote\n  Steps.{method} serve.replica\n    {item} 0\n    {item} 1"
         for method, item in (("async_items", "async item"), ("items", "item"))
     ]
-    assert served.tree("streams") == replica("Shop.__call__", f"GET {route('/shop', '/streams')}", *streams)
+    assert served.tree("streams") == replica("Shop.__call__", f"GET {serve_route('/shop', '/streams')}", *streams)
 
 
 def test_a_stream_that_breaks_is_an_error_where_it_does(served: Served) -> None:
     """Also of the response by HTTP, which has begun with 200; where the caller catches it, of nothing above."""
     breaking = "Steps.breaking serve.remote\n  Steps.breaking serve.replica !KeyError"
     assert served.answer("caught") == "caught"
-    assert served.tree("caught") == replica("Shop.__call__", f"GET {route('/shop', '/caught')}", breaking)
-    proxied = f"GET {route('/shop', '/breaking')} !500"
+    assert served.tree("caught") == replica("Shop.__call__", f"GET {serve_route('/shop', '/caught')}", breaking)
+    proxied = f"GET {serve_route('/shop', '/breaking')} !500"
     assert served.tree("breaking") == replica("Shop.__call__", proxied, breaking, error=" !KeyError")
 
 
@@ -194,7 +189,7 @@ def test_a_client_that_leaves_a_stream_is_an_error_of_the_proxys_span(served: Se
     """What makes the stream ends with it: cancelled, or told that the client has gone, whichever comes first."""
     assert served.result["read"] == "xxx"
     spans = {span.name: span for span in served.by_client("endless") if "ray.pid" in span.attributes}
-    assert spans[f"GET {route('/shop', '/endless')}"].attributes["error.type"] == "499"
+    assert spans[f"GET {serve_route('/shop', '/endless')}"].attributes["error.type"] == "499"
     assert len(spans) == 5
     assert {span.state for span in spans.values()} == {"ended"}
 
@@ -214,12 +209,12 @@ def test_a_request_that_is_refused_under_back_pressure_is_an_error_of_those_that
     assert served.result["back-pressure"][:2] == [None, True]
     refused, behind, waited = served.result["back-pressure"][2]
     # Old versions of Ray do not look for this error in a replica.
-    known = "BackPressureError" in (SERVE / "replica.py").read_text()
+    known = "BackPressureError" in text_of_serve("_private/replica")
     status = "503" if known else "500"
     assert (refused, behind[0], waited) == ("refused", int(status), [200, "true"])
     error = " !ray.serve.exceptions.BackPressureError"
     assert served.below("refused") == f"refused\n  Full.ready serve.remote{error}"
-    full = f"GET {route('/shop', '/full')}"
+    full = f"GET {serve_route('/shop', '/full')}"
     assert served.tree("refused behind") == replica(
         "Shop.__call__", f"{full} !{status}", f"Full.ready serve.remote{error}", error=f" !{status}"
     )

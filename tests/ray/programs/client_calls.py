@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import threading
 
 import ray
 import scenarios
@@ -63,6 +64,9 @@ class Counter:
         for i in range(n):
             yield i
 
+    def hold(self):
+        threading.Event().wait()
+
 
 @scenario
 def tasks():
@@ -106,7 +110,10 @@ def actors():
         attempt(lambda: ray.get(counter.fail.remote())),
         attempt(lambda: ray.get(Counter.options(name="client-counter").remote().add.remote())),
     ]
+    # What waits for the actor when it is killed fails as soon as its death is known to whoever submits.
+    held = counter.hold.remote()
     ray.kill(counter)
+    result.append(attempt(lambda: ray.get(held))[0])
     return [*result, attempt(lambda: ray.get(found.add.remote()))[0]]
 
 

@@ -68,7 +68,7 @@ class _HttpRequest:
 
     def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
         self.begun = True
-        describe = _descriptions(active, replica, "__call__").of_http
+        describe = _methods.of(active, replica, "__call__").of_http
         return arrive(active, http_headers(self.scope.get("headers", ())), describe, self.scope)
 
     def note(self, message: Mapping[str, Any]) -> None:
@@ -91,7 +91,7 @@ class _GrpcCall:
 
     def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
         headers = grpc_headers(self._context.invocation_metadata())
-        describe = _descriptions(active, replica, self._called.rpartition("/")[2]).of_grpc
+        describe = _methods.of(active, replica, self._called.rpartition("/")[2]).of_grpc
         return arrive(active, headers, describe, (self._called, self._context.peer()))
 
     def outcome(self) -> tuple[str, bytes]:
@@ -101,13 +101,23 @@ class _GrpcCall:
 _arrived: ContextVar[_HttpRequest | _GrpcCall | None] = ContextVar("request to a replica", default=None)
 """What this task of asyncio's works on."""
 
-_by_method: dict[tuple[int, str], Descriptions] = {}
 
+class _Methods:
+    """What the spans of requests to each method of this replica begin with, for one connection to Ray."""
 
-def _descriptions(active: Tracing, replica: Any, method: str) -> Descriptions:
-    """Those of a method of the deployment, of which this process is a replica."""
-    made = _by_method.get((id(active), method))
-    if made is None:
+    def __init__(self) -> None:
+        self._active: Tracing | None = None
+        self._made: dict[str, Descriptions] = {}
+
+    def of(self, active: Tracing, replica: Any, method: str) -> Descriptions:
+        if active is not self._active:
+            self._made, self._active = {}, active
+        made = self._made.get(method)
+        if made is None:
+            made = self._made[method] = self._make(active, replica, method)
+        return made
+
+    def _make(self, active: Tracing, replica: Any, method: str) -> Descriptions:
         deployment = replica._deployment_id  # noqa: SLF001  as Serve's own tracing
         told = {
             names.RAY_SERVE_DEPLOYMENT: deployment.name,
@@ -116,9 +126,10 @@ def _descriptions(active: Tracing, replica: Any, method: str) -> Descriptions:
             names.RAY_SERVE_REPLICA_ID: replica._replica_id.unique_id,  # noqa: SLF001  as above
         }
         selected = active.selects(f"{deployment.name}.{method}", SERVE)
-        made = Descriptions({key: value for key, value in told.items() if value}, selected=selected)
-        _by_method[id(active), method] = made
-    return made
+        return Descriptions({key: value for key, value in told.items() if value}, selected=selected)
+
+
+_methods = _Methods()
 
 
 def _direct_ingress_asgi(original: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:

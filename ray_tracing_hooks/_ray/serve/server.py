@@ -119,7 +119,8 @@ class Descriptions:
 
     def __init__(self, attributes: Mapping[str, Any], *, selected: bool = True) -> None:
         self._attributes, self._selected = attributes, selected
-        self._templates: dict[tuple[int, str, str, str], Template] = {}
+        self._active: Tracing | None = None
+        self._templates: dict[tuple[str, str, str], Template] = {}
 
     def of_http(self, active: Tracing, scope: Mapping[str, Any]) -> Described:
         """A request by HTTP, or a WebSocket, as its ASGI scope has it."""
@@ -127,15 +128,15 @@ class Descriptions:
             return None
         # A WebSocket begins as a GET.
         given = scope.get("method", "GET")
-        key = id(active), given, scope.get("scheme", ""), scope.get("http_version", "")
-        template = self._templates.get(key)
+        key = given, scope.get("scheme", ""), scope.get("http_version", "")
+        template = self._known(active).get(key)
         if template is None:
             method = given.upper() if given.upper() in _METHODS else _OTHER_METHOD
             told = {
                 names.HTTP_METHOD: method,
                 names.HTTP_METHOD_ORIGINAL: given if method != given else "",
-                names.URL_SCHEME: key[2],
-                names.NETWORK_PROTOCOL_VERSION: key[3],
+                names.URL_SCHEME: key[1],
+                names.NETWORK_PROTOCOL_VERSION: key[2],
             }
             name = method if method != _OTHER_METHOD else "HTTP"
             template = self._made(active, key, name, {key: value for key, value in told.items() if value})
@@ -148,8 +149,8 @@ class Descriptions:
         if not self._selected:
             return None
         name, client = call[0].strip("/"), call[1]
-        key = id(active), "grpc", name, ""
-        template = self._templates.get(key)
+        key = "grpc", name, ""
+        template = self._known(active).get(key)
         if template is None:
             service, _, method = name.rpartition("/")
             attributes = {names.RPC_SYSTEM: "grpc", names.RPC_SERVICE: service, names.RPC_METHOD: method}
@@ -159,7 +160,13 @@ class Descriptions:
             return template, b""
         return template, _client_address(unquote(address).rpartition(":")[0].strip("[]"))
 
-    def _made(self, active: Tracing, key: tuple[int, str, str, str], name: str, told: Mapping[str, Any]) -> Template:
+    def _known(self, active: Tracing) -> dict[tuple[str, str, str], Template]:
+        """The templates of this connection. Those of one before say where that was."""
+        if active is not self._active:
+            self._templates, self._active = {}, active
+        return self._templates
+
+    def _made(self, active: Tracing, key: tuple[str, str, str], name: str, told: Mapping[str, Any]) -> Template:
         template = Template(name, SERVER, {**told, **self._attributes, **active.whereabouts()})
         if len(self._templates) < _MOST_TEMPLATES:
             self._templates[key] = template

@@ -1,0 +1,67 @@
+"""What the spans of requests to Serve begin with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from stand_ins import tracing_of
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._ray.serve import direct
+from ray_tracing_hooks._ray.serve.server import Descriptions
+from ray_tracing_hooks._ray.tracing import SERVE, Tracing
+
+REPLICA = SimpleNamespace(
+    _deployment_id=SimpleNamespace(name="Model", app_name="app"), _replica_id=SimpleNamespace(unique_id="abc")
+)
+
+SCOPE = {"method": "GET", "scheme": "http", "http_version": "1.1", "path": "/", "client": None}
+CALL = ("/test.Words/say", "")
+
+of_proxy = Descriptions({})
+
+
+def connection(first: Tracing, number: int) -> Tracing:
+    """Another one than the first, in a worker of its own."""
+    tracing = copy.copy(first)
+    tracing.process = tracing.process._replace(worker_id=f"{number:056x}")
+    tracing.parts = frozenset({SERVE})
+    return tracing
+
+
+@pytest.mark.parametrize(
+    "describe",
+    [
+        lambda active: of_proxy.of_http(active, SCOPE),
+        lambda active: of_proxy.of_grpc(active, CALL),
+        lambda active: direct._methods.of(active, REPLICA, "say").of_grpc(active, CALL),
+    ],
+    ids=["http", "grpc", "direct"],
+)
+def test_requests_of_a_connection_say_nothing_of_an_earlier_one(
+    describe: Callable[[Tracing], Any], tmp_path: Path
+) -> None:
+    """Each takes the place of the one before in memory, as where a program shuts Ray down and starts it again."""
+    first, addresses = tracing_of(tmp_path), set()
+    for number in range(20):
+        active = connection(first, number)
+        addresses.add(id(active))
+        template, _ = describe(active)
+        assert template.attributes[names.RAY_WORKER_ID] == f"{number:056x}"
+        assert describe(active)[0] is template
+        del active, template
+    assert len(addresses) < 20, "none took the place of another"
+
+
+def test_which_methods_are_traced_is_as_the_connection_has_it(tmp_path: Path) -> None:
+    first = tracing_of(tmp_path)
+    traced, left_out = connection(first, 1), connection(first, 2)
+    left_out.parts = frozenset()
+    for active, is_traced in ((traced, True), (left_out, False), (traced, True)):
+        described = direct._methods.of(active, REPLICA, "say").of_grpc(active, CALL)
+        assert (described is not None) is is_traced

@@ -82,6 +82,7 @@ def _print(given: Iterable[str]) -> None:
 
 _SHOWN_FUNCTIONS = 8
 _SHOWN_ACTORS = 3
+_SHOWN_ACCELERATORS = 8
 _SHOWN_FINDINGS = 10
 _SHOWN_EVIDENCE = 5
 _NAME_WIDTH = 40
@@ -102,6 +103,7 @@ def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verb
     yield from _path(analysis, verbose=verbose)
     yield from _functions(analysis)
     yield from _actors(analysis)
+    yield from _accelerators(analysis)
     yield from _parallelism(analysis)
     if not is_bad:
         yield ""
@@ -249,6 +251,28 @@ def _actors(analysis: Analysis) -> Iterator[str]:
     yield from _table(("ACTOR", "CALLS", "SELF TIME", "BUSY", "QUEUED", "LONGEST QUEUE"), rows)
     if more := len(analysis.actors) - len(rows):
         yield f" and {count(more, 'other actor')}"
+
+
+def _accelerators(analysis: Analysis) -> Iterator[str]:
+    idle_first = sorted(analysis.accelerators, key=lambda each: each.busy - each.held)
+    rows = [
+        (
+            f"{shortened(each.name, _NAME_WIDTH)} of node {each.node[:8]}",
+            duration(each.held),
+            duration(each.busy),
+            percent(each.busy_share),
+            duration(each.longest_gap),
+            _name(each.holders[0]) + (f" and {len(each.holders) - 1:,}" if len(each.holders) > 1 else ""),
+        )
+        for each in idle_first[:_SHOWN_ACCELERATORS]
+    ]
+    if not rows:
+        return
+    yield ""
+    yield "Accelerators, the most idle first: how long each was held, and how long something ran on it"
+    yield from _table(("ACCELERATOR", "HELD", "BUSY", "", "LONGEST GAP", "HELD BY"), rows)
+    if more := len(analysis.accelerators) - len(rows):
+        yield f" and {count(more, 'other accelerator')}"
 
 
 def _parallelism(analysis: Analysis) -> Iterator[str]:

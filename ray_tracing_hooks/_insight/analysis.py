@@ -11,6 +11,7 @@ from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight import path as paths
+from ray_tracing_hooks._insight.accelerators import Accelerator, accelerators
 from ray_tracing_hooks._insight.actors import Actor, actors
 from ray_tracing_hooks._insight.calls import Calls
 from ray_tracing_hooks._insight.functions import Function, functions, self_times
@@ -85,6 +86,11 @@ class Analysis:
     def actors(self) -> list[Actor]:
         """Actors, those with most self time first."""
         return actors(self.calls, self.self_time, self.path)
+
+    @cached_property
+    def accelerators(self) -> list[Accelerator]:
+        """GPUs and the like that were held, by node and name."""
+        return accelerators(self.calls)
 
     @cached_property
     def parallelism(self) -> Parallelism:

@@ -16,6 +16,8 @@ may hold anything. The members:
 ``functions``      by self time: ``calls``, ``executions``, ``failed``, ``self_ns``, ``on_path_ns``, and percentiles of
                    ``self``, ``duration``, ``queued`` and ``submitting``.
 ``actors``         by self time: how busy each was, and how long calls waited for it.
+``accelerators``   by ``node`` and ``accelerator``: ``held_ns``, ``busy_ns``, ``longest_gap_ns``, ``holders``,
+                   ``executions``.
 ``parallelism``    executions at once: ``average``, ``peak``, ``buckets`` over the wall time, ``workers``, ``nodes``.
 ``findings``       ``kind``, ``text``, ``advice``, ``share``, ``figures``, ``is_assumed``, ``evidence`` (ids of spans).
 ``against``        with another run: its ``run``, the ``method``, and ``changes`` of functions.
@@ -51,6 +53,7 @@ def document(
         "critical_path": _path(analysis, steps=steps),
         "functions": list(_functions(analysis)),
         "actors": list(_actors(analysis)),
+        "accelerators": list(_accelerators(analysis)),
         "parallelism": {
             "average": analysis.parallelism.average,
             "peak": analysis.parallelism.peak,
@@ -198,6 +201,19 @@ def _actors(analysis: Analysis) -> Iterator[dict[str, Any]]:
             "deepest_queue": each.deepest,
             "queued": _percentiles(each.queued),
             "on_path_ns": each.on_path,
+        }
+
+
+def _accelerators(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    for each in analysis.accelerators:
+        yield {
+            "node": each.node,
+            "accelerator": each.name,
+            "holders": each.holders,
+            "executions": len(each.executions),
+            "held_ns": each.held,
+            "busy_ns": each.busy,
+            "longest_gap_ns": each.longest_gap,
         }
 
 

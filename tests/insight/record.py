@@ -23,6 +23,7 @@ NAMES = (
     "large_arguments",
     "serial_driver",
     "slow_node",
+    "idle_gpu",
     "tree",
     "pipeline",
     "serving",  # with ray[serve]

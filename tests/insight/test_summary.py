@@ -55,6 +55,7 @@ def findings(run: HandMade, now: float | None = None) -> list[Finding]:
         ("large_arguments", "large-arguments", {"function": "__main__.measure", "calls": 16}),
         ("serial_driver", "serial-driver", {"function": "__main__.work", "driver": "planted.py"}),
         ("slow_node", "slow-place", {"function": "__main__.shard", "what": "node", "calls": 8, "calls_elsewhere": 16}),
+        ("idle_gpu", "idle-accelerator", {"accelerator": "GPU:0", "executions": 2}),
         ("tree", "bottleneck-actor", {"calls": 10, "callers": 1, "deepest_queue": 10}),
     ],
 )
@@ -408,6 +409,34 @@ def test_a_slow_gpu_is_named() -> None:
     (finding,) = findings(run)
     assert (finding.kind, finding.figures["what"]) == ("slow-place", "accelerator")
     assert "on accelerator GPU:2 of node n1" in finding.text
+
+
+def test_how_long_an_accelerator_was_held_and_used() -> None:
+    """An actor holds it from its creation to its last method; waiting for others in between is no use of it."""
+    run = HandMade()
+    driver = run.driver(0, 1000)
+    actor = run.actor()
+    both, one = {"ray.accelerator_ids": ["GPU:0", "GPU:1"]}, {"ray.accelerator_ids": ["GPU:1"]}
+    run.run(run.submit(driver, "Trainer.__init__", 0, actor=actor), 100, 150, attributes=both)
+    load = run.submit(driver, "load", 200)
+    run.run(load, 200, 500, worker="w2")
+    train = run.run(run.submit(driver, "Trainer.train", 400, actor=actor), 400, 600, attributes=both)
+    run.get(train, [load], 420, 510, worker="w1")
+    # Another task holds one of the two, at a time when the actor uses it.
+    run.run(run.submit(driver, "probe", 400), 590, 650, worker="w3", attributes=one)
+    first, second = Analysis(run.table()).accelerators
+    assert (first.node, first.name, first.holders) == ("n1", "GPU:0", ["Trainer"])
+    assert (first.held, first.busy, first.longest_gap) == (500 * MS, 160 * MS, 250 * MS)
+    assert (second.name, second.holders) == ("GPU:1", ["Trainer", "probe"])
+    assert (second.held, second.busy, second.longest_gap) == (550 * MS, 210 * MS, 250 * MS)
+
+
+def test_what_a_span_says_of_accelerators_may_be_anything() -> None:
+    run = HandMade()
+    driver = run.driver(0, 1000)
+    for at, held in enumerate(("GPU:0", {"GPU": 1}, [None, 7], [], 5)):
+        run.task(driver, "step", at, at, at + 100, attributes={"ray.accelerator_ids": held})
+    assert [each.name for each in Analysis(run.table()).accelerators] == ["7", "None"]
 
 
 def test_stragglers_that_share_a_node_say_so() -> None:

@@ -132,6 +132,21 @@ def slow_node():
     return ray.get(usual + slow)
 
 
+@ray.remote(num_cpus=0, num_gpus=1)
+class Trainer:
+    def train(self, batches):
+        for batch in batches:
+            ray.get(batch)
+            time.sleep(20 * MS)
+        return len(batches)
+
+
+def idle_gpu():
+    """A GPU waits for batches that are loaded far slower than it works them up."""
+    trainer = Trainer.remote()
+    return ray.get(trainer.train.remote([work.remote(300) for _ in range(20)]))
+
+
 @ray.remote(num_cpus=0)
 class Worker:
     """The tree of actors of Flow Insight's example, 200 times as fast: each process() calls each child ten times."""
@@ -232,7 +247,7 @@ def main():
         ray.init(address=cluster.address)
         ray.get([start_up.options(resources={kind: 1}).remote() for kind in ("usual", "usual", "slow", "slow")])
     else:
-        ray.init("local", num_cpus=4, include_dashboard=False, _tracing_startup_hook=HOOK)
+        ray.init("local", num_cpus=4, num_gpus=1, include_dashboard=False, _tracing_startup_hook=HOOK)
         ray.get([start_up.remote() for _ in range(4)])  # so that workers have started
     print(name, globals()[name]())
     ray.shutdown()

@@ -167,7 +167,7 @@ $(DEPENDENCIES): pyproject.toml | $(BIN)/python
 $(EXTRAS_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
 	@echo "==> Installing what some tests need"
 	@rm -rf $(EXTRAS) && mkdir -p $(EXTRAS)
-	@$(BIN)/python tests/helpers/ray_extras.py default serve > $(EXTRAS)/wanted.txt
+	@$(BIN)/python tests/helpers/ray_extras.py default serve serve-async-inference > $(EXTRAS)/wanted.txt
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks | \
 	  { if grep -q '^protobuf<' $(EXTRAS)/wanted.txt; then grep -v '^protobuf=='; else cat; fi; } > $(EXTRAS)/versions.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(EXTRAS) -c $(EXTRAS)/versions.txt -r $(EXTRAS)/wanted.txt

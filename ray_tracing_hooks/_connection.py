@@ -251,6 +251,10 @@ class Connection:
         if not self.process.is_client:
             for patch in (signatures.patch, shortcuts.patch, resources.patch):
                 in_place(patch, patches)
+            if tracing.HAS_SERVE in sys.modules:
+                from ray_tracing_hooks._ray.serve import places as of_serve  # noqa: PLC0415  few drivers have it
+
+                of_serve.join(tracing.active)
 
     def _join_libraries(self, known: Mapping[str, Any], environ: Mapping[str, str], lasting_patches: Patches) -> None:
         """Record what is made by the API of OpenTelemetry, what instruments libraries, and log records."""

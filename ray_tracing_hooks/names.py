@@ -38,6 +38,11 @@ __all__ = [
     "LOG_BODY",
     "LOG_SEVERITY_NUMBER",
     "LOG_SEVERITY_TEXT",
+    "MESSAGING_DESTINATION",
+    "MESSAGING_MESSAGE_ID",
+    "MESSAGING_OPERATION_NAME",
+    "MESSAGING_OPERATION_TYPE",
+    "MESSAGING_SYSTEM",
     "METRICS",
     "METRIC_OVERFLOW",
     "NETWORK_PROTOCOL_VERSION",
@@ -85,6 +90,7 @@ __all__ = [
     "RAY_SERVE_MULTIPLEXED_MODEL_ID",
     "RAY_SERVE_REPLICA_ID",
     "RAY_SERVE_REQUEST_ID",
+    "RAY_SERVE_TASK_NAME",
     "RAY_SUBMISSION_ID",
     "RAY_SUBMIT_TIME",
     "RAY_TASK_ID",
@@ -103,8 +109,10 @@ __all__ = [
     "SCOPE",
     "SERVE_BATCH",
     "SERVE_CALL",
+    "SERVE_ENQUEUE",
     "SERVE_MULTIPLEXED",
     "SERVE_REPLICA",
+    "SERVE_TASK",
     "SUBMISSION_DURATION",
     "TASK_CANCELLED",
     "THREAD_ID",
@@ -174,13 +182,18 @@ RAY_SERVE_BATCH_SIZE = "ray.serve.batch.size"
 RAY_SERVE_BATCH_WAIT = "ray.serve.batch.wait_time"
 RAY_SERVE_CLOSE_CODE = "ray.serve.close_code"
 RAY_SERVE_FIRST_CHUNK = "ray.serve.time_to_first_chunk"
+RAY_SERVE_TASK_NAME = "ray.serve.task_name"
 
 SERVE_CALL = "serve.remote"
 SERVE_REPLICA = "serve.replica"
 SERVE_BATCH = "serve.batch"
 SERVE_MULTIPLEXED = "serve.multiplexed"
+SERVE_TASK = "serve.task"
 """What the names of the spans of Ray Serve end with, after ``Deployment.method``: of a call, in the replica, of a batch
-of requests, of a model that is loaded."""
+of requests, of a model that is loaded, of a task that is taken from a queue."""
+
+SERVE_ENQUEUE = "serve.enqueue"
+"""The same, after the name of a task that is put into a queue."""
 
 HTTP_METHOD = "http.request.method"
 HTTP_METHOD_ORIGINAL = "http.request.method_original"
@@ -194,6 +207,11 @@ RPC_SYSTEM = "rpc.system"
 RPC_SERVICE = "rpc.service"
 RPC_METHOD = "rpc.method"
 RPC_GRPC_STATUS = "rpc.grpc.status_code"
+MESSAGING_SYSTEM = "messaging.system"
+MESSAGING_DESTINATION = "messaging.destination.name"
+MESSAGING_OPERATION_NAME = "messaging.operation.name"
+MESSAGING_OPERATION_TYPE = "messaging.operation.type"
+MESSAGING_MESSAGE_ID = "messaging.message.id"
 
 ACTOR_RESTARTED = "ray.actor.restarted"
 """The event on the creation of an actor that Ray has made anew, with ``ray.attempt``."""
@@ -289,7 +307,9 @@ ATTRIBUTES = (
         "when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch; not on most "
         "calls of drivers, which carry nothing: there it is the start of the submission",
     ),
-    Attribute(RAY_ATTEMPT, "int", _EXECUTION, "the number of a retry, or of an actor's restart, from 1"),
+    Attribute(
+        RAY_ATTEMPT, "int", "executions, tasks of Serve's", "the number of a retry, or of an actor's restart, from 1"
+    ),
     Attribute(
         RAY_ARGUMENT_IDS,
         "string[]",
@@ -372,6 +392,7 @@ ATTRIBUTES = (
         "requests to proxies",
         "seconds until the first part of a response that came in several",
     ),
+    Attribute(RAY_SERVE_TASK_NAME, "string", "tasks of Serve's, where enqueued and run", "the name of the task"),
     Attribute(LOG_BODY, "string", _LOG, "the message of a log record; the logger is `otel.scope.name`"),
     Attribute(LOG_SEVERITY_TEXT, "string", _LOG, "its level, as `WARNING`"),
     Attribute(LOG_SEVERITY_NUMBER, "int", _LOG, "the same by the numbers of OpenTelemetry: 9 is INFO, 17 is ERROR"),

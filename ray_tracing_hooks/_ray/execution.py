@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -75,10 +76,11 @@ def _get_execution_info(original: Callable[..., Any]) -> Callable[..., Any]:
         function = info.function
         if getattr(function, "__ray_tracing_hooks__", False):
             return info
-        if tracing.active is not None and function_descriptor.module_name.startswith(tracing.OF_SERVE):
+        is_of_serve = function_descriptor.module_name.startswith(tracing.OF_SERVE)
+        if tracing.active is not None and (is_of_serve or tracing.HAS_SERVE in sys.modules):
             from ray_tracing_hooks._ray.serve import places  # noqa: PLC0415  few workers take part in it
 
-            if places.join(tracing.active):
+            if places.join(tracing.active) and is_of_serve:
                 return info
         return info._replace(function=_executor(function, function_descriptor))
 

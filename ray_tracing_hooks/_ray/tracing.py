@@ -42,6 +42,9 @@ SERVE = "serve"
 OF_SERVE = "ray.serve._private."
 """Where the actors of Serve are: a process that runs or calls one takes part in it."""
 
+HAS_SERVE = "ray.serve.schema"
+"""A module that is in a process which has imported Serve."""
+
 TASK_KEY = "ray_tracing_hooks.task_id"
 """Where a context keeps the id of the task that it belongs to: also right in a thread that the task started, where Ray
 would name an invented task."""

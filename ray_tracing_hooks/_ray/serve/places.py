@@ -1,7 +1,8 @@
 """When a process takes part in Serve, and what is wrapped there.
 
 A process of Serve's own executes an actor of ``ray.serve._private``, and one that calls deployments calls Serve's
-controller before. Nothing is done in all others.
+controller before. One that only enqueues tasks for async inference has imported Serve when it connects, or when a task
+begins. Nothing is done in all others.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _PLACES = (
     ("direct", "requests are not traced where replicas take them without a proxy"),
     ("batching", "batches of requests are not traced"),
     ("multiplexing", "the loading of multiplexed models is not traced"),
+    ("task_processor", "tasks of async inference are not traced"),
     ("own_tracing", "Serve's own tracing makes spans besides"),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -306,31 +307,50 @@ def test_what_serve_does_for_itself_makes_no_spans(served: Served) -> None:
     assert [span.name for span in served.spans if span.name.startswith(own)] == []
 
 
+TOLD = {
+    "b3": {"b3": f"{1:032x}-{CLIENT}-1"},
+    "b3multi": {"X-B3-TraceId": f"{2:032x}", "X-B3-SpanId": CLIENT, "X-B3-Sampled": "1"},
+    "jaeger": {"Uber-Trace-Id": f"{3:032x}:{CLIENT}:0:1"},
+    "not sampled": {"b3": f"{4:032x}-{CLIENT}-0"},
+}
+"""Contexts of clients, in other forms than that of the W3C."""
+
+
 def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(tmp_path: Path) -> None:
-    """Its exporter gets each span once, whatever its sampling ratio, which is one in a hundred."""
+    """Its exporter gets each span once, whatever its sampling ratio, which is one in a hundred. Requests continue the
+    traces that the propagators in use read.
+    """
     if not text_of_serve("_private/tracing_utils"):
         pytest.skip("this Ray's Serve has no tracing")
     run = run_program(
         "serve_own_tracing",
+        json.dumps([*TOLD.values()]),
         timeout=150,
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         **with_extras(),
+        OTEL_PROPAGATORS="b3multi,jaeger",
         RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH="serve_exporter:make",
         EXPORTED=str(tmp_path / "exported"),
     )
-    answer, exported = run.result
-    assert answer == "2"
+    answers, exported = run.result
+    assert answers == ["2"] * (1 + len(TOLD))
     spans = [span for span in spans_in(tmp_path / "spans") if not span.name.endswith(" ray.driver")]
-    assert tree(spans) == (
+    request = (
         "GET /\n"
         "  Outer.__call__ serve.remote\n"
         "    Outer.__call__ serve.replica\n"
         "      user\n"
         "        Inner.__call__ serve.remote\n"
-        "          Inner.__call__ serve.replica\n"
-        "Outer.__init__ serve.replica"
+        "          Inner.__call__ serve.replica"
     )
+    traces = {name: [span for span in spans if span.trace_id == f"{i:032x}"] for i, name in enumerate(TOLD, 1)}
+    assert traces.pop("not sampled") == []
+    for name, told in traces.items():
+        assert tree(told) == request, name
+        assert [span.parent_id for span in told if span.kind == SERVER] == [CLIENT]
+    own = [span for span in spans if not any(span in told for told in traces.values())]
+    assert tree(own) == f"{request}\nOuter.__init__ serve.replica"
     assert sorted(exported) == sorted(f"{span.trace_id} {span.name}" for span in spans)
 
 
@@ -347,7 +367,7 @@ def test_serve_alone_can_be_traced_by_its_own_option(tmp_path: Path) -> None:
         RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH="ray_tracing_hooks.serve:span_processors",
         RAY_SERVE_TRACING_SAMPLING_RATIO="1.0",
     )
-    assert run.result[0] == "2"
+    assert run.result[0] == ["2"]
     spans = await_spans(folder, lambda found: len(found) >= 6)
     assert len({span.trace_id for span in spans}) == 1
     assert tree(spans).splitlines()[0].startswith("proxy_http_request ")

@@ -101,7 +101,14 @@ def with_context(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, by
         propagate.inject(injected)
         injected.pop("baggage", None)  # it has not changed
         told = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in injected.items()}
+        if any(map(_is_of_b3, told)):
+            # Its other form would go before this one.
+            headers = [pair for pair in headers if not _is_of_b3(pair[0])]
     return [*(pair for pair in headers if pair[0] not in told), *told.items()]
+
+
+def _is_of_b3(name: bytes) -> bool:
+    return name == b"b3" or name.startswith(b"x-b3-")
 
 
 def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, RecordedSpan | None] | None:

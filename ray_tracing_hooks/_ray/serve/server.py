@@ -79,23 +79,28 @@ def arrive(
     return Context({**context, SPAN_KEY: span}), span
 
 
-_fields: tuple[Any, frozenset[bytes]] = (None, frozenset())
-"""The global propagators, and the names of the headers that they write."""
+_STANDARD = frozenset({b"traceparent", b"tracestate", b"baggage"})
+
+_read: tuple[Any, frozenset[bytes]] = (None, frozenset())
+"""The global propagators, and the names of the headers that they read; empty where nobody knows."""
 
 
 def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers of a request, if there is one among them that tells of a context."""
-    global _fields  # noqa: PLW0603  made when first needed, and again when the propagators are others
+    """The headers of a request, if there is one among them that may tell of a context."""
+    global _read  # noqa: PLW0603  made when first needed, and again when the propagators are others
     textmap = propagate.get_global_textmap()
-    known, fields = _fields
+    known, fields = _read
     if known is not textmap:
+        # Those that they write. Propagators that are not of the W3C read more: each of B3's forms the other one too.
         fields = frozenset(field.lower().encode() for field in textmap.fields)
-        _fields = (textmap, fields)
+        fields = fields if fields <= _STANDARD else frozenset()
+        _read = (textmap, fields)
     for key, _ in given:
         if key in fields:
             break
     else:
-        return {}
+        if fields:
+            return {}
     return _joined((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in given)
 
 

@@ -1,6 +1,10 @@
-"""A request to two deployments, with Serve's own tracing as the environment has it."""
+"""Requests to two deployments, with Serve's own tracing as the environment has it: one, and those whose headers are in
+the argument.
+"""
 
+import json
 import os
+import sys
 import urllib.request
 
 import harness
@@ -25,18 +29,23 @@ class Outer:
             return await self.inner.remote(1)
 
 
+def answer(port, headers):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/", headers=headers)
+    with urllib.request.urlopen(request) as response:
+        return response.read().decode()
+
+
 def main():
     port = free_port()
     serve.start(http_options={"port": port})
     serve.run(Outer.bind(Inner.bind()))
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as response:
-        answer = response.read().decode()
+    answers = [answer(port, headers) for headers in [{}, *json.loads("".join(sys.argv[1:]) or "[]")]]
     serve.shutdown()
     exported = os.environ.get("EXPORTED")
     if exported is None:
-        return [answer, []]
+        return [answers, []]
     with open(exported) as file:
-        return [answer, file.read().splitlines()]
+        return [answers, file.read().splitlines()]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,114 @@
+"""The context of a client goes through Serve in whatever form the propagators in use have for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from opentelemetry import baggage, propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.propagators.composite import CompositePropagator
+from opentelemetry.util._importlib_metadata import entry_points
+from stand_ins import tracing_of
+
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.serve import replica, router
+from ray_tracing_hooks._ray.serve.server import Descriptions, arrive, grpc_headers, http_headers
+from ray_tracing_hooks._ray.tracing import SERVE, Tracing
+from ray_tracing_hooks._record.current import attach, detach
+
+CLIENT = trace.SpanContext(0x1234, 0xFF, is_remote=False, trace_flags=trace.TraceFlags(1))
+SCOPE = {"method": "GET", "path": "/", "client": None}
+METADATA = {"call_method": "__call__", "request_id": "1", "multiplexed_model_id": ""}
+DEPLOYMENT = SimpleNamespace(name="Model", app_name="app")
+
+
+def propagators(*names: str) -> CompositePropagator:
+    return CompositePropagator(
+        [next(iter(entry_points(group="opentelemetry_propagator", name=name))).load()() for name in names]
+    )
+
+
+@pytest.fixture(params=["tracecontext,baggage", "b3,baggage", "b3multi,baggage", "jaeger"])
+def active(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracing]:
+    before = propagate.get_global_textmap()
+    propagate.set_global_textmap(propagators(*request.param.split(",")))
+    made = tracing_of(tmp_path)
+    made.parts = frozenset({SERVE})
+    monkeypatch.setattr(tracing, "active", made)
+    yield made
+    propagate.set_global_textmap(before)
+
+
+def of_client(*names: str) -> list[tuple[bytes, bytes]]:
+    """The headers of a request as these propagators, or the global ones, write them, with what else there is."""
+    context = baggage.set_baggage("user", "me", trace.set_span_in_context(trace.NonRecordingSpan(CLIENT), Context()))
+    headers: dict[str, str] = {}
+    (propagators(*names) if names else propagate.get_global_textmap()).inject(headers, context)
+    return [(b"host", b"here"), *((name.lower().encode(), value.encode()) for name, value in headers.items())]
+
+
+def passed_on(active: Tracing, headers: dict[str, str]) -> Context:
+    """The context in a deployment that a request comes to by way of a proxy."""
+    context, span = arrive(active, headers, Descriptions({}).of_http, SCOPE)
+    assert span is not None
+    assert span.as_parent().trace_id == CLIENT.trace_id.to_bytes(16, "big")
+    metadata = SimpleNamespace(**METADATA)
+    token = attach(context)
+    try:
+        router._begin(active, SimpleNamespace(deployment_id=DEPLOYMENT), metadata)
+    finally:
+        detach(token)
+    here: Any = SimpleNamespace(_deployment_id=DEPLOYMENT, _replica_id=SimpleNamespace(unique_id="abc"))
+    begun = replica._begin(active, here, metadata)
+    assert begun is not None
+    return begun[0]
+
+
+def found_by_application(context: Context, headers: list[tuple[bytes, bytes]]) -> trace.SpanContext:
+    """The parent that the instrumentation of an application finds in the headers of its request."""
+    token = attach(context)
+    try:
+        told = replica.with_context(headers)
+    finally:
+        detach(token)
+    assert len(dict(told)) == len(told)
+    return trace.get_current_span(
+        propagate.extract({name.decode(): value.decode() for name, value in told}, Context())
+    ).get_span_context()
+
+
+def test_a_request_continues_the_trace_of_its_client_down_to_the_application(active: Tracing) -> None:
+    headers = of_client()
+    context = passed_on(active, http_headers(headers))
+    assert baggage.get_all(context) == {"user": "me"}
+    here = trace.get_current_span(context).get_span_context()
+    assert here.trace_id == CLIENT.trace_id
+    found = found_by_application(context, headers)
+    assert (found.trace_id, found.span_id, found.trace_flags & 1) == (here.trace_id, here.span_id, 1)
+
+
+def test_a_call_by_grpc_continues_the_trace_of_its_client(active: Tracing) -> None:
+    metadata = [*((name.decode(), value.decode()) for name, value in of_client()), ("bytes-bin", b"\0")]
+    context = passed_on(active, grpc_headers(metadata))
+    assert trace.get_current_span(context).get_span_context().trace_id == CLIENT.trace_id
+
+
+@pytest.mark.parametrize(
+    ("active", "client"), [("b3", "b3multi"), ("b3multi", "b3")], indirect=["active"], ids=["of many", "of one"]
+)
+def test_each_form_of_b3_is_read_where_the_other_one_is_written(active: Tracing, client: str) -> None:
+    headers = of_client(client)
+    context = passed_on(active, http_headers(headers))
+    here, found = trace.get_current_span(context).get_span_context(), found_by_application(context, headers)
+    assert (found.trace_id, found.span_id) == (here.trace_id, here.span_id)
+
+
+def test_a_request_that_tells_of_no_trace_begins_one(active: Tracing) -> None:
+    context, span = arrive(active, http_headers([(b"host", b"here")]), Descriptions({}).of_http, SCOPE)
+    assert span is not None
+    assert span.as_parent().trace_id != CLIENT.trace_id.to_bytes(16, "big")
+    assert baggage.get_all(context) == {}

@@ -50,7 +50,12 @@ def environment(**variables: str) -> dict[str, str]:
 
 def with_extras() -> dict[str, Any]:
     """The variables of processes that need what the dashboard or Serve does, and of those that call them."""
-    return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "extras")])}
+    return {
+        "PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "extras")]),
+        # Serve kills a proxy that has not answered for 5 and 10 s, which a busy machine may take to start it.
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+        "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
+    }
 
 
 def text_of_serve(module: str) -> str:

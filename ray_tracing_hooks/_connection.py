@@ -241,12 +241,19 @@ class Connection:
                 if patch in {tasks.patch, actors.patch}:
                     tracing.active.shares_job_trace = False
         if waiting := parts & {"get", "wait", "put"}:
-            from ray_tracing_hooks._ray import objects  # noqa: PLC0415  asked for by few
+            from ray_tracing_hooks._ray import objects, sizes  # noqa: PLC0415  asked for by few
 
             if not objects.patch(patches, waiting):
                 report(
                     f"not all of {', '.join(sorted(waiting))} make spans: Ray {self.process.ray_version} changed them"
                 )
+            if not self.process.is_client:
+                in_place(partial(sizes.patch, parts=waiting), patches)
+        if "get" in parts:
+            from ray_tracing_hooks._ray import awaiting  # noqa: PLC0415  as above
+
+            if not in_place(awaiting.patch, patches):
+                report(f"await makes no spans: Ray {self.process.ray_version} has changed the place where that is done")
         # Without them calls are slower, and tell less of what tasks hold; no span is lost.
         if not self.process.is_client:
             for patch in (signatures.patch, shortcuts.patch, resources.patch):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 __all__ = [
     "ACTOR_RESTARTED",
     "ATTRIBUTES",
+    "AWAIT",
     "CLIENT_ADDRESS",
     "CODE_FILE_PATH",
     "CODE_FUNCTION_NAME",
@@ -58,6 +59,7 @@ __all__ = [
     "RAY_ARGUMENT_IDS",
     "RAY_ASSIGNED_RESOURCES",
     "RAY_ATTEMPT",
+    "RAY_CANCELLED",
     "RAY_CONCURRENCY_GROUP",
     "RAY_END_ESTIMATED",
     "RAY_ENTRYPOINT",
@@ -73,6 +75,7 @@ __all__ = [
     "RAY_NUM_RETURNS",
     "RAY_OBJECT_COUNT",
     "RAY_OBJECT_IDS",
+    "RAY_OBJECT_SIZE",
     "RAY_PARENT_TASK_ID",
     "RAY_PID",
     "RAY_PLACEMENT_GROUP_ID",
@@ -132,6 +135,9 @@ __all__ = [
 JOB = "ray.job"
 """The name of the span of a submitted job."""
 
+AWAIT = "ray.await"
+"""The name of the span of ``await ref``."""
+
 SCOPE = "ray_tracing_hooks"
 """Instrumentation scope of the spans and metrics that this package makes."""
 
@@ -155,9 +161,11 @@ RAY_RESULT = "ray.result"
 RAY_GENERATOR_ITEMS = "ray.generator_items"
 RAY_OBJECT_IDS = "ray.object_ids"
 RAY_OBJECT_COUNT = "ray.object_count"
+RAY_OBJECT_SIZE = "ray.object_size"
 RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
 RAY_NUM_RETURNS = "ray.num_returns"
 RAY_TIMEOUT = "ray.timeout"
+RAY_CANCELLED = "ray.cancelled"
 RAY_ACTOR_NAME = "ray.actor_name"
 RAY_MAX_CONCURRENCY = "ray.max_concurrency"
 RAY_CONCURRENCY_GROUP = "ray.concurrency_group"
@@ -268,7 +276,8 @@ SUBMISSION_DURATION = "ray.submission.duration"
 METRIC_OVERFLOW = "otel.metric.overflow"
 """Marks the series of all that is past the most series of a metric, as the specification of OpenTelemetry says."""
 
-_CALL, _EXECUTION, _WAITING, _RESOURCE = "calls", "executions", "`ray.get`, `ray.wait`, `ray.put`", "Resource"
+_CALL, _EXECUTION, _RESOURCE = "calls", "executions", "Resource"
+_WAITING = "`ray.get`, `ray.await`, `ray.wait`, `ray.put`"
 
 _OF_ACTORS = "executions of actors"
 _REQUEST = "requests to Serve"
@@ -329,8 +338,17 @@ ATTRIBUTES = (
         _WAITING,
         "the first 64 objects that are waited for, or the one that is stored; a result's id begins with its task's",
     ),
-    Attribute(RAY_OBJECT_COUNT, "int", "`ray.get`, `ray.wait`", "how many objects are waited for"),
+    Attribute(RAY_OBJECT_COUNT, "int", "`ray.get`, `ray.await`, `ray.wait`", "how many objects are waited for"),
+    Attribute(
+        RAY_OBJECT_SIZE, "int", "`ray.get`, `ray.put`", "bytes of the serialized objects that were fetched or stored"
+    ),
     Attribute(RAY_TIMEOUT, "double", "`ray.get`, `ray.wait`", "how long it waits at most, in seconds, if not for ever"),
+    Attribute(
+        RAY_CANCELLED,
+        "boolean",
+        "`ray.await`",
+        "true: the wait was given up, by a time-out of asyncio's or because its task was cancelled",
+    ),
     Attribute(RAY_NUM_RETURNS, "int", "`ray.wait`", "how many had to be ready"),
     Attribute(RAY_READY_OBJECT_IDS, "string[]", "`ray.wait`", "the first 64 that were ready"),
     Attribute(

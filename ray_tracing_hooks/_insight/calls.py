@@ -295,7 +295,7 @@ def _role(name: str) -> int:
 
 _SUBMISSION_SUFFIX, _EXECUTION_SUFFIX = names.submission_name(""), names.execution_name("")
 _DRIVER_SUFFIX = names.driver_name("")
-_WAITING = {"ray.get": GET, "ray.wait": WAIT, "ray.put": PUT}
+_WAITING = {"ray.get": GET, names.AWAIT: GET, "ray.wait": WAIT, "ray.put": PUT}
 
 
 def _place(site: dict[str, Any]) -> Place:

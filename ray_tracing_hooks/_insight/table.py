@@ -182,7 +182,7 @@ class Table:
         if key in OBJECT_KEYS or key == names.RAY_READY_OBJECT_IDS:
             # Which of the keys it is depends on the kind of span, and no span has two of them.
             found = (self.ready if key == names.RAY_READY_OBJECT_IDS else self.objects).get(row)
-            is_submission = self.name_of(row) not in ("ray.get", "ray.wait", "ray.put")
+            is_submission = self.name_of(row) not in ("ray.get", names.AWAIT, "ray.wait", "ray.put")
             if found is None or (
                 key != names.RAY_READY_OBJECT_IDS and (key == names.RAY_ARGUMENT_IDS) != is_submission
             ):

@@ -1,8 +1,7 @@
 """Waiting for objects and storing them: wraps ``ray.get``, ``ray.wait`` and ``ray.put`` (``_private/worker.py``).
 
 Only those that ``RAY_TRACING_RAY`` names are wrapped, so the others cost nothing. They are wrapped where ``ray`` and
-that module (Ray 2.60) have them: a function that a program has taken from there before is Ray's own. ``await ref``
-makes no span, since it passes through no Python function.
+that module (Ray 2.60) have them: a function that a program has taken from there before is Ray's own.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray import sizes, tracing
 from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.execution import cause
 from ray_tracing_hooks._ray.tracing import Tracing, caller_attribute
@@ -90,7 +89,13 @@ def _begin(
         return None
 
 
+def begin_get(active: Tracing, name: str, ref: Any) -> RecordedSpan | None:
+    """The span ``name`` of a wait for one object that begins now, or None as that of ``ray.get``."""
+    return _begin(active, name, _objects, (ref,), {})
+
+
 def _describe_get(object_refs: Any, *, timeout: Any = None, **_others: Any) -> bytes:
+    sizes.begin()
     return _objects(object_refs) + _timeout(timeout)
 
 
@@ -101,12 +106,18 @@ def _describe_wait(
     return _objects(waitables) + wire.attribute(names.RAY_NUM_RETURNS, num_returns) + _timeout(timeout)
 
 
-def _describe_put(*_args: Any, **_others: Any) -> bytes:
+def _describe_put(value: Any = None, **_others: Any) -> bytes:
+    sizes.begin(len(value) if isinstance(value, bytes) else None)
     return b""
 
 
-def _nothing(_span: RecordedSpan, _result: Any) -> None:
-    pass
+def _finish_get(span: RecordedSpan, _result: Any) -> None:
+    _tell_size(span, sizes.last())
+
+
+def _tell_size(span: RecordedSpan, size: int | None) -> None:
+    if size is not None:
+        span.set_attribute(names.RAY_OBJECT_SIZE, size)
 
 
 def _finish_wait(span: RecordedSpan, result: Any) -> None:
@@ -115,6 +126,7 @@ def _finish_wait(span: RecordedSpan, result: Any) -> None:
 
 def _finish_put(span: RecordedSpan, result: Any) -> None:
     span.set_attribute(names.RAY_OBJECT_IDS, _ids([result]))
+    _tell_size(span, sizes.last())
 
 
 def _objects(refs: Any) -> bytes:
@@ -135,7 +147,7 @@ def _timeout(seconds: Any) -> bytes:
 
 
 _WAYS: dict[str, tuple[Callable[..., bytes], Callable[[RecordedSpan, Any], None]]] = {
-    "get": (_describe_get, _nothing),
+    "get": (_describe_get, _finish_get),
     "wait": (_describe_wait, _finish_wait),
     "put": (_describe_put, _finish_put),
 }

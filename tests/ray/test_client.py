@@ -18,9 +18,9 @@ from support import HOOK, PROGRAMS, Run, await_spans, by_name, check_links, run_
 from ray_tracing_hooks._insight.model import Span
 
 CALLS = {
-    "__main__.add": (11, 11),  # of which one fails, three are made by `below` and one by an actor
+    "__main__.add": (12, 12),  # of which one fails, three are made by `below` and one by an actor
     "__main__.below": (1, 1),
-    "__main__.fail": (1, 1),
+    "__main__.fail": (2, 2),
     "Counter.add": (4, 3),  # the last one of an actor that has been killed
     "Counter.add_below": (1, 1),
 }
@@ -140,6 +140,7 @@ def test_a_traced_client_of_a_traced_cluster(heads: tuple[Head, Head], plain: Ru
     of_driver -= {None}  # of a call that Ray refuses
     assert of_driver == {root.attributes["ray.task_id"]}
     assert {span.attributes["ray.job_id"] for span in spans} == {root.attributes["ray.job_id"]}
+    assert {span.parent_id for span in by_name(spans, "ray.await")} == {root.span_id}
     waiting = [span for span in by_name(spans, "ray.get") if span.parent_id == root.span_id]
     assert {span.attributes["ray.pid"] for span in waiting} == {root.attributes["ray.pid"]}, "where the program waits"
 

@@ -59,6 +59,7 @@ def test_tracing_can_be_stopped_and_begun_again(tmp_path: Path) -> None:
     run = run_program(
         "../inside/stopped",
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        RAY_TRACING_RAY="task,actor,job,serve,get,wait,put",
         PYTHONPATH=os.pathsep.join(filter(None, [str(PROGRAMS.parent / "inside"), os.environ.get("PYTHONPATH")])),
     )
     found = run.result
@@ -66,7 +67,8 @@ def test_tracing_can_be_stopped_and_begun_again(tmp_path: Path) -> None:
     api = {f"opentelemetry.trace {name}" for name in ("_TRACER_PROVIDER", "_TRACER_PROVIDER_SET_ONCE")}
     switch = {f"ray.util.tracing.tracing_helper {name}" for name in ("_global_is_tracing_enabled", "_opentelemetry")}
     named = {*found["patched"]} - {"ray __traced__", "ray_tracing_hooks._ray.arguments deliver"}
-    assert len(named) >= 14
+    assert len(named) >= 21
+    assert {"ray get", "ray._private.worker put", "ray._raylet asyncio"} <= named
     assert {*found["traced"]} - api == named
     assert found["doubled"] == []
     # Ray has just switched its own tracing on when it calls the hook, and off is how the program began.

@@ -1,4 +1,4 @@
-"""Spans for ``ray.get``, ``ray.wait`` and ``ray.put``, where they are asked for."""
+"""Spans for ``ray.get``, ``await``, ``ray.wait`` and ``ray.put``, where they are asked for."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 from support import HOOK, by_name, check_links, run_program, spans_in
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model import Span
 
 ERRORS = ["RayTaskError(KeyError)", "GetTimeoutError"]
-RESULT = [0, [0, 1, 2], *ERRORS, [1, 1], [1, 2], 2, "ValueError", "TypeError", True]
+UNSEEN = ["Future exception was never retrieved"]
+AWAITED = [4, 3, "RayTaskError(KeyError)", "TimeoutError", 6, 7, UNSEEN]
+RESULT = [0, [0, 1, 2], *ERRORS, [1, 1], 1_000_000, 2, "ValueError", "TypeError", True, AWAITED, 17]
 
 
 def test_what_is_waited_for_and_stored_is_told(tmp_path: Path) -> None:
@@ -22,8 +25,12 @@ def test_what_is_waited_for_and_stored_is_told(tmp_path: Path) -> None:
     (driver,) = by_name(spans, "waiting.py ray.driver")
     gets = by_name(spans, "ray.get")
     of_driver = [span for span in gets if span.parent_id == driver.span_id]
-    first, several, failed, late, _put, _nested, wrong = of_driver
+    first, several, failed, late, fetched, _nested, wrong, _sum = of_driver
     (task, *_) = by_name(spans, "__main__.number ray.remote")
+    assert names.RAY_OBJECT_SIZE not in late.attributes
+    small, large = (span.attributes[names.RAY_OBJECT_SIZE] for span in (first, fetched))
+    assert 0 < small < 1000
+    assert 1_000_000 < large < 1_010_000
     (ref,) = first.attributes[names.RAY_OBJECT_IDS]
     assert ref.startswith(task.attributes[names.RAY_TASK_ID])
     assert first.attributes[names.RAY_PARENT_TASK_ID] == driver.attributes[names.RAY_TASK_ID]
@@ -42,12 +49,42 @@ def test_what_is_waited_for_and_stored_is_told(tmp_path: Path) -> None:
     assert ready.attributes[names.RAY_READY_OBJECT_IDS] == ready.attributes[names.RAY_OBJECT_IDS][:1]
     assert ready.attributes[names.RAY_NUM_RETURNS] == 1
     assert refused.attributes[names.ERROR_TYPE] == "TypeError"
-    (put,) = by_name(spans, "ray.put")
+    put, of_bytes = by_name(spans, "ray.put")
     assert len(put.attributes[names.RAY_OBJECT_IDS]) == 1
+    assert put.attributes[names.RAY_OBJECT_SIZE] == large
+    assert of_bytes.attributes[names.RAY_OBJECT_SIZE] == 3
+    awaits_are_told(spans)
+
+
+def awaits_are_told(spans: list[Span]) -> None:
+    """Of the driver and of an async actor: below what awaits, with what is awaited, and as long as it takes."""
+    (driver,) = by_name(spans, "waiting.py ray.driver")
+    (gathering,) = by_name(spans, "gathering")
+    awaits = by_name(spans, names.AWAIT)
+    of_driver = [span for span in awaits if span.parent_id == driver.span_id]
+    gathered = [span for span in awaits if span.parent_id == gathering.span_id]
+    assert len(of_driver) + len(gathered) == len(awaits)
+    result, put, failed, late, waited, unseen = of_driver
+    tasks = {span.attributes[names.RAY_TASK_ID] for span in by_name(spans, "__main__.number ray.remote")}
+    for span in (result, waited, *gathered):
+        (awaited,) = span.attributes[names.RAY_OBJECT_IDS]
+        assert awaited[:48] in tasks
+        assert span.attributes[names.RAY_OBJECT_COUNT] == 1
+        assert span.status_code == 0
+    (stored,) = put.attributes[names.RAY_OBJECT_IDS]
+    assert stored in {each for span in by_name(spans, "ray.put") for each in span.attributes[names.RAY_OBJECT_IDS]}
+    assert [span.attributes.get(names.ERROR_TYPE) for span in (failed, unseen)] == ["KeyError"] * 2
+    assert late.attributes[names.RAY_CANCELLED] is True
+    assert late.status_code == 0
+    assert late.end_ns - late.start_ns >= 90_000_000
+    assert len(gathered) == 2
+    (summing,) = by_name(spans, "Awaiting.sum ray.remote_worker")
+    assert {span.attributes[names.RAY_PARENT_TASK_ID] for span in gathered} == {summing.attributes[names.RAY_TASK_ID]}
+    assert result.attributes[names.RAY_PARENT_TASK_ID] == driver.attributes[names.RAY_TASK_ID]
 
 
 def test_what_is_not_asked_for_makes_no_span(tmp_path: Path) -> None:
     run = run_program("waiting", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path), RAY_TRACING_RAY="task,wait")
     assert run.result == RESULT
     made = {span.name for span in spans_in(tmp_path)}
-    assert {"ray.get", "ray.wait", "ray.put"} & made == {"ray.wait"}
+    assert {"ray.get", names.AWAIT, "ray.wait", "ray.put"} & made == {"ray.wait"}

@@ -3,7 +3,7 @@
 const PALETTE = ["#4477aa", "#ccbb44", "#66bbdd", "#aa5599", "#228866", "#bb7744", "#8899cc", "#999944", "#44aa99", "#7766bb"];
 const WAIT_COLOUR = PALETTE.length;
 PALETTE.push("#8d96a3");
-const WAIT_NAMES = new Set(["ray.get", "ray.wait"]);
+const WAIT_NAMES = new Set(["ray.get", "ray.await", "ray.wait"]);
 const FAILED_COLOUR = "#d5303e";
 
 class Colours {

@@ -5,6 +5,7 @@ Each loop makes one round of calls and says how many. The names are those of ``r
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import http.client
 import socket
@@ -194,6 +195,44 @@ def async_actor_calls_async() -> Loop:
     return _many(_actor(AsyncActor).small.remote)
 
 
+def actor_calls_awaited() -> Loop:
+    """All at once, each awaited by itself."""
+    method = _actor(Actor).small
+    loop = asyncio.new_event_loop()
+
+    async def awaited() -> None:
+        await asyncio.gather(*[method.remote() for _ in range(BATCH)])
+
+    def run() -> int:
+        loop.run_until_complete(awaited())
+        return BATCH
+
+    return run
+
+
+def puts() -> Loop:
+    """Of objects that stay in the process."""
+
+    def loop() -> int:
+        for _ in range(BATCH):
+            ray.put(b"ok")
+        return BATCH
+
+    return loop
+
+
+def gets() -> Loop:
+    """Of objects that are there, one by one."""
+    refs = [ray.put(b"ok") for _ in range(BATCH)]
+
+    def loop() -> int:
+        for ref in refs:
+            ray.get(ref)
+        return BATCH
+
+    return loop
+
+
 def async_actor_calls_with_argument() -> Loop:
     method = _actor(AsyncActor).take
     return _many(lambda: method.remote(1))
@@ -334,6 +373,9 @@ LOOPS: dict[str, Callable[[], Loop]] = {
         actor_calls_sync,
         actor_calls_async,
         actor_calls_concurrent,
+        actor_calls_awaited,
+        puts,
+        gets,
         n_to_n_actor_calls_sync,
         n_to_n_actor_calls_async,
         async_actor_calls_sync,

@@ -1,5 +1,6 @@
 """A program that uses a cluster from outside, through a Ray Client server: nothing of Ray runs in its process."""
 
+import asyncio
 import os
 import tempfile
 import threading
@@ -115,6 +116,15 @@ def actors():
     ray.kill(counter)
     result.append(attempt(lambda: ray.get(held))[0])
     return [*result, attempt(lambda: ray.get(found.add.remote()))[0]]
+
+
+@scenario
+def awaited():
+    async def both():
+        return await asyncio.gather(add.remote(1, 2), fail.remote("text"), return_exceptions=True)
+
+    result, error = asyncio.run(both())
+    return [result, type(error).__name__]
 
 
 @scenario

@@ -1,5 +1,6 @@
 """Waiting for objects in every way, and storing some."""
 
+import asyncio
 import inspect
 
 import harness
@@ -32,6 +33,33 @@ class Slow:
         time.sleep(3600)
 
 
+@ray.remote
+class Awaiting:
+    async def sum(self, refs):
+        with tracer.start_as_current_span("gathering"):
+            return sum(await asyncio.gather(*refs))
+
+
+async def awaits(never):
+    """Awaits in each way that there is."""
+    results = [await number.remote(4), len(await ray.put(b"raw"))]
+    for awaitable in (fails.remote(), asyncio.wait_for(never, 0.1)):
+        try:
+            results.append(await awaitable)
+        except Exception as error:
+            results.append(type(error).__name__)
+    done, _ = await asyncio.wait([asyncio.ensure_future(number.remote(6))])
+    results += [task.result() for task in done]
+    results.append(await asyncio.wrap_future(number.remote(7).future()))
+    handled = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: handled.append(context["message"]))
+    unseen = fails.remote().as_future()
+    await asyncio.wait([unseen])
+    del unseen
+    return [*results, handled]
+
+
 def told(call):
     try:
         return call()
@@ -49,12 +77,15 @@ def main():
         told(lambda: ray.get(fails.remote())),
         told(lambda: ray.get(never, timeout=0.1)),
         [len(side) for side in ray.wait([refs[0], never], num_returns=1, timeout=60)],
-        ray.get(ray.put([1, 2])),
+        len(ray.get(ray.put(bytearray(1_000_000)))),
         ray.get(waits.remote([refs[2]])),
         told(lambda: ray.get("nothing")),
         told(lambda: ray.wait("nothing")),
         str(inspect.signature(ray.get)) == str(inspect.signature(inspect.unwrap(ray.get))),
     ]
+    results.append(asyncio.run(awaits(never)))
+    awaiting = Awaiting.remote()
+    results.append(ray.get(awaiting.sum.remote([number.remote(8), number.remote(9)])))
     ray.kill(slow)
     return results
 

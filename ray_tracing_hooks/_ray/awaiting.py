@@ -1,0 +1,74 @@
+"""``await ref``: replaces the name ``asyncio`` of ``ray._raylet`` (Ray 2.60 ``includes/object_ref.pxi``).
+
+``ObjectRef`` is an extension type, so its ``__await__`` cannot be replaced; it calls ``as_future()``, and that calls
+``asyncio.wrap_future(self.future())`` through the names of its module. The replacement has this one function of its
+own, which gives what asyncio's gives, and looks up all else in asyncio. The program's own asyncio is left as it is.
+``asyncio.gather``, ``wait`` and ``wait_for`` await the references that they are given.
+
+``ref.future()`` alone makes no span: nothing tells whether, and when, somebody waits for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.execution import cause
+from ray_tracing_hooks._ray.objects import begin_get
+from ray_tracing_hooks._record.span import RecordedSpan
+
+
+def patch(patches: Patches) -> bool:
+    """Make a span of each ``await ref``; False if this Ray has no such place."""
+    from ray import _raylet  # noqa: PLC0415  the hook's module must be importable without Ray
+
+    return hasattr(vars(_raylet).get("asyncio"), "wrap_future") and patches.wrap(_raylet, "asyncio", _Asyncio)
+
+
+class _Asyncio(ModuleType):
+    """``asyncio`` to those that call it through this name."""
+
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__(module.__name__)
+        self._module = module
+
+    def wrap_future(self, future: Any, **options: Any) -> Any:
+        wrapped = self._module.wrap_future(future, **options)
+        active = tracing.active
+        if active is not None:
+            ref = getattr(future, "object_ref", None)
+            span = begin_get(active, names.AWAIT, ref) if ref is not None else None
+            if span is not None:
+                _end_with(span, wrapped, future)
+        return wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def __reduce__(self) -> Any:
+        return importlib.import_module, (self.__name__,)
+
+
+def _end_with(span: RecordedSpan, wrapped: Any, future: Any) -> None:
+    """End ``span`` when the loop is about to resume what waits for ``wrapped``, or when that is given up."""
+
+    def ended(_wrapped: Any) -> None:
+        try:
+            if wrapped.cancelled():
+                span.set_attribute(names.RAY_CANCELLED, True)
+            # Asked of asyncio's future, the error would count as one that the program has seen.
+            elif future.done() and (error := future.exception()) is not None:
+                span.fail(cause(error), error.__traceback__)
+        except Exception as error:  # noqa: BLE001  the loop is the user's, the fault would be ours
+            failed(f"tracing {names.AWAIT}", error)
+        span.end()
+
+    try:
+        wrapped.add_done_callback(ended)
+    except Exception as error:  # noqa: BLE001  as above
+        failed(f"tracing {names.AWAIT}", error)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from itertools import count
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.model import Span, State
+from ray_tracing_hooks._insight.source import Origins
+from ray_tracing_hooks._insight.texts import IdLists
 
 ENDED, RUNNING, LOST = 0, 1, 2
 STATES: tuple[State, ...] = ("ended", "running", "lost")
@@ -58,14 +61,24 @@ SITE_KEYS = frozenset(
 
 OBJECT_KEYS = frozenset({names.RAY_ARGUMENT_IDS, names.RAY_OBJECT_IDS})
 
-_MOST_TIME = (1 << 63) - 1
+_OF_COLUMNS = (
+    SITE_KEYS
+    | OBJECT_KEYS
+    | {names.RAY_TASK_ID, names.RAY_PARENT_TASK_ID, names.RAY_SUBMIT_TIME, names.RAY_READY_OBJECT_IDS}
+)
 
+_OF_READING = ("resource_of_text", "scope_of_text", "site_of_text", "_resource_index", "_site_index")
+_MOST_TIME = (1 << 63) - 1
+_ZERO = "its ids are zero"
 
 COLUMNS = (
     *("start", "end", "span_id", "parent_id", "trace", "name", "resource", "scope", "site", "task", "caller"),
-    *("line", "place", "submitted", "kind", "status", "state"),
+    *("submitted", "kind", "status", "state"),
 )
 """The names of all columns."""
+
+NO_ID = -1
+"""In the columns of tasks, while a part is read: there is none. In a table it is ``NONE``."""
 
 
 class Part(NamedTuple):
@@ -89,30 +102,26 @@ class Columns:
         self.resource = array("I")
         self.scope = array("I")
         self.site = array("I")
-        self.task = array("I")
-        self.caller = array("I")
-        self.line = array("I")
-        self.place = array("I")
-        """The how-manieth span of its line it is."""
+        self.task = array("i")
+        self.caller = array("i")
         self.submitted = array("q")
         self.kind = bytearray()
         self.status = bytearray()
         self.state = bytearray()
-        self.objects: dict[int, tuple[str, ...]] = {}
+        self.objects = IdLists()
         """The objects that a submission has among its arguments, that a wait waits for, or that are stored."""
-        self.ready: dict[int, tuple[str, ...]] = {}
+        self.ready = IdLists()
         self.kept: dict[int, Span] = {}
         """Spans as a whole, of which there is no line to be read again."""
         self.openings: set[int] = set()
         """Those among them that only tell of a beginning: such a one is no duplicate of what it opens."""
 
-        self.lines = array("q")
-        """Where in the file each line, or record of a segment, begins."""
+        self.origins = Origins()
         self.traces: dict[str, int] = {}
         self.names: dict[str, int] = {}
         self.scopes: dict[str, int] = {}
-        self.ids: dict[str, int] = {}
-        """Ids of tasks."""
+        self.ids: dict[str, int] = defaultdict(count().__next__)
+        """Ids of tasks, each with how many are before it: asking for one adds it."""
         self.resources: list[dict[str, Any]] = []
         self.sites: list[dict[str, Any]] = []
         self.quality = reading.Quality()
@@ -122,6 +131,10 @@ class Columns:
         """What :mod:`~ray_tracing_hooks._insight.own_lines` has seen before."""
         self._resource_index: dict[str, int] = {}
         self._site_index: dict[tuple[Any, ...], int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a table is made of, without what only reading needs."""
+        return self.__dict__ | dict.fromkeys(_OF_READING) | {"ids": dict(self.ids)}
 
     def resource_index(self, described: dict[str, Any]) -> int:
         key = json.dumps(described)
@@ -150,10 +163,15 @@ class Columns:
             self.sites.append(dict(zip(pairs[::2], values, strict=True)))
         return known
 
-    def add(self, described: dict[str, Any], resource: int, scope: int, line: int, place: int) -> None:
+    def add(self, described: dict[str, Any], resource: int, scope: int) -> None:
         """Add a span in OTLP-JSON. Raises one of ``reading.MALFORMED``, and adds nothing, if it is none."""
-        trace_id, span_id = reading.span_ids(described)
-        parent_id = reading.id_text(described.get("parentSpanId") or "", 8)
+        trace_id = described["traceId"]
+        trace = self.traces.get(trace_id)
+        if trace is None and not (trace_id := reading.id_text(trace_id, 16)):
+            raise ValueError(_ZERO)
+        span_id, parent_id = _number(described["spanId"]), _number(described.get("parentSpanId") or "")
+        if not span_id:
+            raise ValueError(_ZERO)
         times = _time(described.get("startTimeUnixNano")), _time(described.get("endTimeUnixNano"))
         kind, status = int(described.get("kind") or 0), int((described.get("status") or {}).get("code") or 0)
         name = described.get("name") or ""
@@ -163,24 +181,24 @@ class Columns:
         # In a file nobody will end a span that has no end, so it is lost as well.
         state = ENDED if times[1] and not attributes.get(names.RAY_END_ESTIMATED) else LOST
         self._attributes(attributes)
-        self._append((trace_id, span_id, parent_id), times, name, kind, status, state)
+        self._append(trace_id, (span_id, parent_id), times, name, kind, status, state)
         self.resource.append(resource)
         self.scope.append(scope)
-        self.line.append(line)
-        self.place.append(place)
 
-    def add_span(self, span: Span, *, opening: bool = False, line: int = NONE) -> None:
-        """Add a span, which is kept as it is if it stands in no ``line``. ``opening``: it only tells of a beginning."""
+    def add_span(self, span: Span, *, opening: bool = False, offset: int = -1) -> None:
+        """Add a span, which is kept as it is if it stands in no record of a segment.
+
+        ``opening``: it only tells of a beginning. ``offset`` is where its record begins.
+        """
         row = len(self)
-        ids = span.trace_id, span.span_id, span.parent_id
+        ids = int(span.span_id, 16), int(span.parent_id, 16) if span.parent_id else 0
         times = _time(span.start_ns), _time(span.end_ns)
+        self.origins.begin(offset, row)
         self._attributes(span.attributes)
-        self._append(ids, times, span.name, span.kind, span.status_code, STATES.index(span.state))
+        self._append(span.trace_id, ids, times, span.name, span.kind, span.status_code, STATES.index(span.state))
         self.resource.append(self.shared_resource_index(span.resource))
         self.scope.append(self.scopes.setdefault(span.scope, len(self.scopes)))
-        self.line.append(line)
-        self.place.append(0)
-        if line == NONE:
+        if offset < 0:
             self.kept[row] = span
         if opening:
             self.openings.add(row)
@@ -193,56 +211,59 @@ class Columns:
                 site += (key, _hashable(value))
         return self.site_index(tuple(site))
 
-    def extend(self, values: Iterable[Sequence[int]]) -> None:
-        """Add spans that are columns already, in the order of :data:`COLUMNS`."""
-        for name, column in zip(COLUMNS, values, strict=True):
-            getattr(self, name).extend(column)
-
     def truncate(self, rows: int) -> None:
         """Forget all spans but the first ``rows``."""
         for name in COLUMNS:
             del getattr(self, name)[rows:]
-        for sparse in (self.objects, self.ready):
-            for row in [row for row in sparse if row >= rows]:
-                del sparse[row]
+        self.objects.truncate(rows)
+        self.ready.truncate(rows)
 
     def _attributes(self, attributes: dict[str, Any]) -> None:
         """The columns that attributes make, for the span that is added next."""
         site: list[Any] = []
         objects = ready = None
-        task = caller = NONE
+        task = caller = NO_ID
         submitted = 0
         for key, value in attributes.items():
-            if key == names.RAY_TASK_ID:
-                task = self.ids.setdefault(str(value), len(self.ids))
+            if key not in _OF_COLUMNS:
+                continue
+            if key in SITE_KEYS:
+                site += (key, _hashable(value))
+            elif key == names.RAY_TASK_ID:
+                task = self.ids[str(value)]
             elif key == names.RAY_PARENT_TASK_ID:
-                caller = self.ids.setdefault(str(value), len(self.ids))
+                caller = self.ids[str(value)]
             elif key == names.RAY_SUBMIT_TIME:
                 submitted = _time(value)
             elif key in OBJECT_KEYS:
                 objects = value
-            elif key == names.RAY_READY_OBJECT_IDS:
+            else:
                 ready = value
-            elif key in SITE_KEYS:
-                site += (key, _hashable(value))
+        site_index = self.site_index(tuple(site))
         row = len(self)
         if objects and isinstance(objects, (list, tuple)):
-            self.objects[row] = tuple(map(str, objects))
+            self.objects.add(row, map(str, objects))
         if ready and isinstance(ready, (list, tuple)):
-            self.ready[row] = tuple(map(str, ready))
-        self.site.append(self.site_index(tuple(site)))
+            self.ready.add(row, map(str, ready))
+        self.site.append(site_index)
         self.task.append(task)
         self.caller.append(caller)
         self.submitted.append(submitted)
 
     def _append(
-        self, ids: tuple[str, str, str], times: tuple[int, int], name: str, kind: int, status: int, state: int
+        self,
+        trace_id: str,
+        ids: tuple[int, int],
+        times: tuple[int, int],
+        name: str,
+        kind: int,
+        status: int,
+        state: int,
     ) -> None:
-        trace_id, span_id, parent_id = ids
         self.start.append(times[0])
         self.end.append(times[1])
-        self.span_id.append(int(span_id, 16))
-        self.parent_id.append(int(parent_id, 16) if parent_id else 0)
+        self.span_id.append(ids[0])
+        self.parent_id.append(ids[1])
         self.trace.append(self.traces.setdefault(trace_id, len(self.traces)))
         self.name.append(self.names.setdefault(name, len(self.names)))
         self.kind.append(kind if 0 <= kind < 256 else 0)
@@ -253,22 +274,18 @@ class Columns:
         return len(self.start)
 
 
-def spans_of(document: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
-    """The spans of a line, with the Resource and the name of the scope. Raises one of ``reading.MALFORMED``."""
-    if "resourceSpans" not in document and not any(signal in document for signal in reading.OTHER_SIGNALS):
-        raise ValueError("expected an object with resourceSpans")
-    for resource_spans in document.get("resourceSpans") or ():
-        resource = resource_spans.get("resource") or {}
-        for scope_spans in resource_spans.get("scopeSpans") or ():
-            scope = str((scope_spans.get("scope") or {}).get("name", ""))
-            for described in scope_spans.get("spans") or ():
-                yield described, resource, scope
-
-
 def _hashable(found: Any) -> Any:
     if isinstance(found, (list, tuple)):
         return tuple(map(str, found))
     return str(found) if isinstance(found, dict) else found
+
+
+def _number(text: str) -> int:
+    """An id of 8 bytes; 0 is none."""
+    number = bytes.fromhex(text)
+    if number and len(number) != 8:
+        raise ValueError(f"the id {text!r} is not 8 bytes in hex")
+    return int.from_bytes(number, "big")
 
 
 def _time(described: Any) -> int:

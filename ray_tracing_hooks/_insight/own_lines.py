@@ -10,25 +10,32 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from array import array
 from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.columns import ENDED, LOST, NONE, Columns
+from ray_tracing_hooks._insight.columns import ENDED, LOST, NO_ID, OBJECT_KEYS, Columns
 
 _RESOURCE, _SCOPE, _SPANS = '{"resource":', ',"scopeSpans":[{"scope":', ',"spans":['
 _NEXT_SCOPE, _END_OF_RESOURCE = '{"scope":', "]}"
 
 _HEAD = re.compile(
-    r'\{"traceId":"([0-9a-f]{32})","spanId":"([0-9a-f]{16})",(?:"parentSpanId":"([0-9a-f]{16})",)?(?:"flags":\d{1,10},)?'
-    r'"startTimeUnixNano":"([1-8]\d{18})","endTimeUnixNano":"([1-8]\d{18})",'
-    r'"name":"[^"\\]*","kind":\d,"attributes":\[(?=\{"key":"ray\.(?:remote|pid)")'
+    r'\{"traceId":"(.{32})","spanId":"(.{16})",(?:"parentSpanId":"(.{16})",)?(?:"flags":[0-9]{1,10},)?'
+    r'"startTimeUnixNano":"([1-8][0-9]{18})","endTimeUnixNano":"([1-8][0-9]{18})",'
+    r'"name":"[^"\\]*","kind":[0-9],"attributes":\[(?=\{"key":"ray\.(?:remote|pid)")'
 )
-"""A span of this package up to its attributes. Times of 19 digits, from the year 2001 on, fit into 64 bits."""
+"""A span of this package up to its attributes. Times of 19 digits, from the year 2001 on, fit into 64 bits. Whether ids
+are hex is seen when those of a line are made numbers, all at once."""
 
 
 def _text(key: str) -> str:
     return rf'(?:\{{"key":"{re.escape(key)}","value":\{{"stringValue":"([0-9a-f]{{1,64}})"\}}\}},?)?'
+
+
+def _task(key: str) -> str:
+    return _text(key).replace("([", '(.{48}(?=")|[')
 
 
 def _ids(*keys: str) -> str:
@@ -42,9 +49,9 @@ def _count(*keys: str) -> str:
 
 
 _TAIL = re.compile(
-    _text(names.RAY_PARENT_TASK_ID)
-    + _text(names.RAY_TASK_ID)
-    + _text(names.RAY_PARENT_TASK_ID)
+    _task(names.RAY_PARENT_TASK_ID)
+    + _task(names.RAY_TASK_ID)
+    + _task(names.RAY_PARENT_TASK_ID)
     + _text(names.RAY_ACTOR_ID)
     + _ids(names.RAY_ARGUMENT_IDS, names.RAY_OBJECT_IDS)
     + _count(names.RAY_ARGUMENT_COUNT, names.RAY_OBJECT_COUNT)
@@ -52,35 +59,56 @@ _TAIL = re.compile(
 )
 """What differs from call to call, and the end of the span."""
 
-_VARYING = 'task_id"'
-"""The end of the first key that does."""
+_VARYING = 'task_id","value":{"stringValue":"'
+"""What the first of them that every call has goes on with: a long text is found faster than a short one."""
+
+_VARIES = frozenset(
+    {names.RAY_TASK_ID, names.RAY_PARENT_TASK_ID, names.RAY_SUBMIT_TIME, names.RAY_READY_OBJECT_IDS, *OBJECT_KEYS}
+)
+_TRACE = re.compile("[0-9a-f]{32}")
+_NO_PARENT = "0" * 16
+_FIELDS = _HEAD.groups + _TAIL.groups + 1
+_MOST_SHARED = 8192
+"""What spans have in common is not looked for farther than this: the next one that has a task may be far away."""
+
+_KEY, _PREFIX = '{"key":"ray.', "parent_"
 
 _QUOTED = re.compile('"stringValue":"([0-9a-f]+)"')
 
 _decode = json.JSONDecoder().raw_decode
 
 
-def add_line(columns: Columns, line: bytes, index: int) -> str | None:
-    """Add the spans of a line; gives what is wrong with one of them, or an empty text.
+def add_line(columns: Columns, line: bytes, offset: int) -> str | None:
+    """Add the spans of a line, which begins at ``offset``; gives what is wrong with one of them, or an empty text.
 
     None, and nothing is added, if the line does not look as one of this package's.
     """
     before = len(columns)
     try:
-        return _Line(columns, line.decode("ascii"), index).add()
+        found = _Line(columns, line.decode("ascii"))
+        found.read()
     except (*reading.MALFORMED, IndexError):
+        return None
+    try:
+        return found.add(offset)
+    except reading.MALFORMED:
         columns.truncate(before)
         return None
 
 
 class _Line:
-    def __init__(self, columns: Columns, text: str, index: int) -> None:
-        self._columns, self._text, self._index = columns, text, index
-        self._place = 0
-        self._rows: list[tuple[Any, ...]] = []
-        self._others: list[tuple[Any, int, int, int]] = []
+    def __init__(self, columns: Columns, text: str) -> None:
+        self._columns, self._text = columns, text
+        self._calls: list[Any] = []
+        """What was found of each call: the groups of ``_HEAD`` and ``_TAIL``, and what it shares with others."""
+        self._others: list[tuple[int, dict[str, Any], int, int]] = []
+        """How many calls stand before each other span, the span, its resource and its scope."""
+        self._scopes: list[tuple[int, int, int]] = []
+        """Resource and scope of each list of spans, and how many calls are in it."""
 
-    def add(self) -> str:
+    # --- reading: what the line says ------------------------------------------------------------------------------
+
+    def read(self) -> None:
         position = self._expect(0, '{"resourceSpans":[')
         while True:
             position = self._resource(position)
@@ -90,7 +118,6 @@ class _Line:
         position = self._expect(position, "]}")
         if self._text[position:].strip():
             raise ValueError("more than one document")
-        return self._finish()
 
     def _expect(self, position: int, what: str) -> int:
         if not self._text.startswith(what, position):
@@ -114,60 +141,52 @@ class _Line:
         return self._expect(position, _END_OF_RESOURCE)
 
     def _scope(self, position: int, resource: int) -> int:
-        end = self._text.index(_SPANS, position)
-        described = self._text[position:end]
-        columns = self._columns
+        text, columns = self._text, self._columns
+        end = text.index(_SPANS, position)
+        described = text[position:end]
         scope = columns.scope_of_text.get(described)
         if scope is None:
             name = str(json.loads(described).get("name", ""))
             scope = columns.scope_of_text[described] = columns.scopes.setdefault(name, len(columns.scopes))
         position = end + len(_SPANS)
+        calls = len(self._calls)
         while True:
-            position = self._call(position, resource, scope) or self._any(position, resource, scope)
-            self._place += 1
-            if self._text[position] != ",":
+            after = self._call(position)
+            if not after:
+                other, after = _decode(text, position)
+                self._others.append((len(self._calls) // _FIELDS, other, resource, scope))
+            if text[after] != ",":
                 break
-            position += 1
-        return self._expect(position, "]}")
+            position = after + 1
+        self._scopes.append((resource, scope, (len(self._calls) - calls) // _FIELDS))
+        return self._expect(after, "]}")
 
-    def _any(self, position: int, resource: int, scope: int) -> int:
-        described, end = _decode(self._text, position)
-        self._others.append((described, resource, scope, self._place))
-        return end
-
-    def _call(self, position: int, resource: int, scope: int) -> int:
-        """Add a span that looks as expected, and give where it ends; else 0."""
-        text, columns = self._text, self._columns
+    def _call(self, position: int) -> int:
+        """Take a span that looks as expected, and give where it ends; else 0."""
+        text = self._text
         head = _HEAD.match(text, position)
         if head is None:
             return 0
-        # The shared part begins with the name.
-        begin = head.end(5) + 2
-        varying = text.rfind('{"key":"', begin, text.find(_VARYING, head.end()) + 1)
-        tail = _TAIL.match(text, varying) if varying > 0 else None
+        at = head.end()
+        at = text.find(_VARYING, at, at + _MOST_SHARED)
+        varying = at - len(_KEY)
+        if not text.startswith(_KEY, varying):
+            varying -= len(_PREFIX)
+        tail = _TAIL.match(text, varying) if at >= 0 else None
         if tail is None:
             return 0
-        trace_id, span_id, parent_id, start, end = head.groups()
-        caller, task, caller_2, actor, objects, count, submitted = tail.groups()
-        shared = text[begin:varying]
-        known = columns.site_of_text.get((shared, actor, count))
-        if known is None:
-            known = columns.site_of_text[shared, actor, count] = self._shared(shared, actor, count)
-        trace = columns.traces.get(trace_id)
-        number = int(span_id, 16)
-        if trace is None or not number:
-            return 0
-        if objects:
-            columns.objects[len(columns) + len(self._rows)] = tuple(_QUOTED.findall(objects))
-        ids = columns.ids
-        caller = caller or caller_2
-        name, kind, site, state = known
-        self._rows.append((
-            *(int(start), int(end), number, int(parent_id, 16) if parent_id else 0, trace, name, resource, scope, site),
-            ids.setdefault(task, len(ids)) if task else NONE,
-            ids.setdefault(caller, len(ids)) if caller else NONE,
-            *(self._index, self._place, int(submitted) if submitted else 0, kind, 0, state),
-        ))  # fmt: skip
+        groups = tail.groups()
+        # The shared part begins with the name.
+        key = text[head.end(5) + 2 : varying], groups[3], groups[5]
+        shared = self._columns.site_of_text.get(key)
+        if shared is None:
+            try:
+                shared = self._columns.site_of_text[key] = self._shared(*key)
+            except reading.MALFORMED:
+                return 0
+        self._calls += head.groups()
+        self._calls += groups
+        self._calls.append(shared)
         return tail.end()
 
     def _shared(self, shared: str, actor: str | None, count: str | None) -> tuple[int, int, int, int]:
@@ -177,6 +196,8 @@ class _Line:
         if set(described) != {"name", "kind", "attributes"}:
             raise ValueError("more than a name, a kind and attributes")
         attributes = reading.plain_attributes(described["attributes"])
+        if not _VARIES.isdisjoint(attributes):
+            raise ValueError("an attribute of one call")
         if actor:
             attributes[names.RAY_ACTOR_ID] = actor
         columns = self._columns
@@ -184,14 +205,75 @@ class _Line:
         state = LOST if attributes.get(names.RAY_END_ESTIMATED) else ENDED
         return name, described["kind"], columns.site_of(attributes), state
 
-    def _finish(self) -> str:
-        """Add what was found, and give what is wrong with it."""
-        if self._rows:
-            self._columns.extend(zip(*self._rows, strict=True))
+    # --- adding: into columns -------------------------------------------------------------------------------------
+
+    def add(self, offset: int) -> str:
+        """Add what was found, calls first, and give what is wrong with it. Raises one of ``reading.MALFORMED``."""
+        columns, first = self._columns, len(self._columns)
+        count = len(self._calls) // _FIELDS
+        if count:
+            self._add_calls(count)
+        origins = columns.origins
+        origins.begin(offset, first)
+        for number, (calls, *_) in enumerate(self._others, 1):
+            origins.begin(offset, first + calls, calls + number)
         problem = ""
-        for described, resource, scope, place in self._others:
+        for number, (calls, described, resource, scope) in enumerate(self._others):
+            origins.begin(offset, len(columns), calls + number)
             try:
-                self._columns.add(described, resource, scope, self._index, place)
+                columns.add(described, resource, scope)
             except reading.MALFORMED as error:
                 problem = problem or f"a span that is not OTLP: {reading.explain(error)}"
         return problem
+
+    def _add_calls(self, count: int) -> None:
+        columns = self._columns
+        (trace, span_id, parent, start, end, caller, task, caller_2, _, objects, _, submitted, shared) = (
+            self._calls[field::_FIELDS] for field in range(_FIELDS)
+        )
+        span_ids = _numbers(span_id)
+        traces = columns.traces
+        for trace_id in dict.fromkeys(trace):
+            if trace_id not in traces:
+                if not _TRACE.fullmatch(trace_id) or not int(trace_id, 16):
+                    raise ValueError("no id of a trace")
+                traces[trace_id] = len(traces)
+        if 0 in span_ids:
+            raise ValueError("no id of a span")
+        callers = [first or second for first, second in zip(caller, caller_2, strict=True)]
+        named = "".join(filter(None, (*task, *callers)))
+        if bytes.fromhex(named if len(named) % 2 == 0 else named + "0").hex()[: len(named)] != named:
+            raise ValueError("no id of a task")
+        first = len(columns)
+        for row, quoted in enumerate(objects):
+            if quoted:
+                columns.objects.add(first + row, _QUOTED.findall(quoted))
+        ids = columns.ids
+        columns.start.fromlist(list(map(int, start)))
+        columns.end.fromlist(list(map(int, end)))
+        columns.span_id.extend(span_ids)
+        columns.parent_id.extend(_numbers([each or _NO_PARENT for each in parent]))
+        columns.trace.fromlist(list(map(traces.__getitem__, trace)))
+        columns.task.fromlist([ids[each] if each else NO_ID for each in task])
+        columns.caller.fromlist([ids[each] if each else NO_ID for each in callers])
+        columns.submitted.fromlist([int(each) if each else 0 for each in submitted])
+        name, kind, site, state = zip(*shared, strict=True)
+        columns.name.fromlist(list(name))
+        columns.site.fromlist(list(site))
+        columns.kind += bytes(kind)
+        columns.state += bytes(state)
+        columns.status += bytes(count)
+        for resource, scope, spans in self._scopes:
+            columns.resource.extend(array("I", [resource]) * spans)
+            columns.scope.extend(array("I", [scope]) * spans)
+
+
+def _numbers(ids: list[str]) -> array[int]:
+    """The numbers of ids of 8 bytes. Raises ValueError where one is none."""
+    numbers = bytes.fromhex("".join(ids))
+    if len(numbers) != 8 * len(ids):
+        raise ValueError("an id with spaces")
+    found = array("Q", numbers)
+    if sys.byteorder == "little":
+        found.byteswap()
+    return found

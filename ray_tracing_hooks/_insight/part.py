@@ -8,8 +8,9 @@ from typing import Any
 
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.columns import Columns, Part, spans_of
+from ray_tracing_hooks._insight.columns import Columns, Part
 from ray_tracing_hooks._insight.own_lines import add_line
+from ray_tracing_hooks._insight.source import spans_of
 
 
 def read_part(part: Part) -> Columns:
@@ -23,9 +24,7 @@ def read_part(part: Part) -> Columns:
             if line is None:
                 quality.bad(part.path, number, f"the line is longer than {reading.MAX_LINE >> 20} MiB")
                 continue
-            columns.lines.append(offset)
-            index = len(columns.lines) - 1
-            problem = add_line(columns, line, index)
+            problem = add_line(columns, line, offset)
             if problem is not None:
                 if problem:
                     quality.bad(part.path, number, problem)
@@ -38,24 +37,24 @@ def read_part(part: Part) -> Columns:
                 else:
                     quality.lines -= 1  # still being written
             else:
-                _add_document(columns, document, part.path, number)
+                _add_document(columns, document, offset, part.path, number)
     return columns
 
 
-def _add_document(columns: Columns, document: Any, path: str, number: int) -> None:
-    line, place = len(columns.lines) - 1, 0
+def _add_document(columns: Columns, document: Any, offset: int, path: str, number: int) -> None:
+    columns.origins.begin(offset, len(columns))
     problem = ""
     try:
         seen: dict[str, Any] | None = None
         index = 0
-        for described, resource, scope in spans_of(document):
+        for place, (described, resource, scope) in enumerate(spans_of(document)):
             if resource is not seen:
                 seen, index = resource, columns.resource_index(resource)
             try:
-                columns.add(described, index, columns.scopes.setdefault(scope, len(columns.scopes)), line, place)
+                columns.add(described, index, columns.scopes.setdefault(scope, len(columns.scopes)))
             except reading.MALFORMED as error:
                 problem = problem or f"a span that is not OTLP: {reading.explain(error)}"
-            place += 1
+                columns.origins.begin(offset, len(columns), place + 1)
     except reading.MALFORMED as error:
         problem = f"not OTLP traces: {reading.explain(error)}"
     if problem:

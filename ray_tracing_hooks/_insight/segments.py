@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.columns import NONE, Columns
+from ray_tracing_hooks._insight.columns import Columns
 from ray_tracing_hooks._insight.model import Span
 
 
@@ -39,8 +39,4 @@ class _Gathered(reading.Gathered):
         self.columns = Columns()
 
     def add(self, span: Span, offset: int = -1) -> None:
-        if offset < 0:
-            self.columns.add_span(span, opening=not span.end_ns)
-        else:
-            self.columns.lines.append(offset)
-            self.columns.add_span(span, opening=not span.end_ns, line=min(NONE, len(self.columns.lines) - 1))
+        self.columns.add_span(span, opening=not span.end_ns, offset=offset)

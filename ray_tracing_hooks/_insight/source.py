@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import struct
 import tempfile
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
 from ray_tracing_hooks._formats.otlp_json import span_json
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.columns import spans_of
 from ray_tracing_hooks._spool.layout import FRAME, MAX_PAYLOAD, SUFFIX, U16
 
 _MOST_LINES = 64
@@ -24,21 +22,53 @@ _MOST_LINES = 64
 _MOST_FILES = 64
 
 
-class Lines:
-    """The lines that a table was read from, numbered through all files."""
+class Origins:
+    """Where in a file spans stand that were read one after the other: those of a line are told once."""
 
-    def __init__(self, files: Sequence[tuple[str, array[int]]]) -> None:
-        """``files`` are paths with where their lines begin."""
-        self._files = [(path, offsets) for path, offsets in files if len(offsets)]
-        self._first = list(itertools.accumulate((len(offsets) for _, offsets in self._files), initial=0))
-        self._read: OrderedDict[int, list[dict[str, Any]]] = OrderedDict()
+    def __init__(self) -> None:
+        self._rows = array("I")
+        self._offsets = array("q")
+        self._skipped = array("I")
+
+    def begin(self, offset: int, row: int, skipped: int = 0) -> None:
+        """Tell that from ``row`` on spans are of the line, or record, at ``offset``; -1 for spans that are in none.
+
+        ``skipped``: how many spans of the line stand before that of this row.
+        """
+        self._rows.append(row)
+        self._offsets.append(offset)
+        self._skipped.append(skipped)
+
+    def of(self, row: int) -> tuple[int, int]:
+        """Where the line of a row begins, -1 for none, and the how-manieth span of the line it is."""
+        which = bisect_right(self._rows, row) - 1
+        return (self._offsets[which], row - self._rows[which] + self._skipped[which]) if which >= 0 else (-1, 0)
+
+
+class Lines:
+    """The lines that a table was read from. Their spans are numbered through all files, as they were read."""
+
+    def __init__(self) -> None:
+        self._files: list[tuple[str, Origins]] = []
+        self._first: list[int] = []
+        self._read: OrderedDict[tuple[int, int], list[dict[str, Any]]] = OrderedDict()
         self._open: OrderedDict[str, BinaryIO] = OrderedDict()
 
-    def span(self, line: int, place: int) -> dict[str, Any] | None:
-        """The span that stands there, in OTLP-JSON; None where there is none any more."""
+    def add(self, path: str, origins: Origins, first: int) -> None:
+        """Add a part of a file, whose spans are numbered from ``first`` on."""
+        self._files.append((path, origins))
+        self._first.append(first)
+
+    def span(self, number: int) -> dict[str, Any] | None:
+        """The span of this number, in OTLP-JSON; None where there is none any more."""
+        part = bisect_right(self._first, number) - 1
+        offset, place = self._files[part][1].of(number - self._first[part])
+        if offset < 0:
+            return None
+        line = part, offset
         spans = self._read.get(line)
         if spans is None:
-            spans = self._read[line] = self._parsed(line)
+            spans = self._read[line] = self._parsed(self._files[part][0], offset)
             if len(self._read) > _MOST_LINES:
                 self._read.popitem(last=False)
         else:
@@ -52,13 +82,11 @@ class Lines:
     def __del__(self) -> None:
         self.close()
 
-    def _parsed(self, line: int) -> list[dict[str, Any]]:
-        which = bisect_right(self._first, line) - 1
-        path, offsets = self._files[which]
+    def _parsed(self, path: str, offset: int) -> list[dict[str, Any]]:
         spans: list[dict[str, Any]] = []
         try:
             file = self._opened(path)
-            file.seek(offsets[line - self._first[which]])
+            file.seek(offset)
             if path.endswith(SUFFIX):
                 spans.append(_record(file))
             else:
@@ -75,6 +103,18 @@ class Lines:
             if len(self._open) > _MOST_FILES:
                 self._open.popitem(last=False)[1].close()
         return file
+
+
+def spans_of(document: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
+    """The spans of a line, with the Resource and the name of the scope. Raises one of ``reading.MALFORMED``."""
+    if "resourceSpans" not in document and not any(signal in document for signal in reading.OTHER_SIGNALS):
+        raise ValueError("expected an object with resourceSpans")
+    for resource_spans in document.get("resourceSpans") or ():
+        resource = resource_spans.get("resource") or {}
+        for scope_spans in resource_spans.get("scopeSpans") or ():
+            scope = str((scope_spans.get("scope") or {}).get("name", ""))
+            for described in scope_spans.get("spans") or ():
+                yield described, resource, scope
 
 
 def _record(file: BinaryIO) -> dict[str, Any]:

@@ -6,10 +6,11 @@ users, events, links) is read again from its file for the spans that somebody wa
 
 from __future__ import annotations
 
-import json
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from operator import lt
 from typing import Any
 
 from ray_tracing_hooks import names
@@ -25,9 +26,11 @@ from ray_tracing_hooks._insight.columns import (
     Columns,
 )
 from ray_tracing_hooks._insight.model import STATUS_ERROR, Span
+from ray_tracing_hooks._insight.order import Order
 from ray_tracing_hooks._insight.parts import parts_of, read_parts
 from ray_tracing_hooks._insight.segments import read_segments
-from ray_tracing_hooks._insight.source import Lines
+from ray_tracing_hooks._insight.texts import IdLists
+from ray_tracing_hooks._insight.whole import Whole
 from ray_tracing_hooks._spool.layout import SUFFIX
 
 __all__ = ["ENDED", "LOST", "RUNNING", "STATES", "Table", "load"]
@@ -48,47 +51,55 @@ class Table:
                          spans (``columns.SITE_KEYS``: function, actor, node, worker, error type, ...).
     ``task, caller``     ``array('I')``: index into ``ids`` of ``ray.task_id`` and ``ray.parent_task_id``, or ``NONE``.
     ``submitted``        ``array('q')``: ``ray.submit_time_unix_nano``, 0 where there is none.
-    ``objects, ready``   dictionaries from a row to ids of objects: those among the arguments, waited for or
+    ``objects, ready``   mappings from a row to ids of objects: those among the arguments, waited for or
                          stored; those that were ready.
     ``now_ns``           when a running span is taken to end: the time of reading.
     ``quality``          what is wrong with the data.
     """
 
+    start: array[int]
+    end: array[int]
+    span_id: array[int]
+    trace: array[int]
+    name: array[int]
+    resource: array[int]
+    scope: array[int]
+    site: array[int]
+    task: array[int]
+    caller: array[int]
+    submitted: array[int]
+    kind: bytearray
+    status: bytearray
+    state: bytearray
+    objects: IdLists
+    ready: IdLists
+
     def __init__(
-        self, parts: Sequence[tuple[str, Columns]], quality: reading.Quality, now_ns: int | None = None
+        self, parts: Iterable[tuple[str, Columns]], quality: reading.Quality, now_ns: int | None = None
     ) -> None:
         """The spans of ``parts``, each with the file that it was read from; what is there twice is taken once."""
         self.quality = quality
-        whole = _Whole(parts)
-        order = whole.order()
-        rows = len(order)
-        self.start = array("q", _taken(whole.start, order))
-        self.end = array("q", _taken(whole.end, order))
-        self.span_id = array("Q", _taken(whole.span_id, order))
-        self._parent_id = array("Q", _taken(whole.parent_id, order))
-        self.trace = array("I", _taken(whole.trace, order))
-        self.name = array("I", _taken(whole.name, order))
-        self.resource = array("I", _taken(whole.resource, order))
-        self.scope = array("I", _taken(whole.scope, order))
-        self.site = array("I", _taken(whole.site, order))
-        self.task = array("I", _taken(whole.task, order))
-        self.caller = array("I", _taken(whole.caller, order))
-        self._line = array("I", _taken(whole.line, order))
-        self._place = array("I", _taken(whole.place, order))
-        self.submitted = array("q", _taken(whole.submitted, order))
-        self.kind = bytearray(_taken(whole.kind, order))
-        self.status = bytearray(_taken(whole.status, order))
-        self.state = bytearray(_taken(whole.state, order))
-        self._take_sparse(whole.objects, whole.ready, whole.kept, order)
+        whole = Whole(parts)
+        order = Order(whole.order(), len(whole.start))
+        rows = len(order.rows)
+        self._origin = array("I", order.rows)
+        # One at a time, so that the columns are not in memory twice.
+        for name in _TAKEN:
+            setattr(self, name, order.taken(whole.__dict__.pop(name)))
+        self._parent_id = order.taken(whole.parent_id)
+        self.objects, self.ready = whole.objects.in_order(order), whole.ready.in_order(order)
+        self._kept = _in_order(whole.kept, order)
         self.traces, self.names, self.scopes = list(whole.traces), list(whole.names), list(whole.scopes)
-        self.ids = list(whole.ids)
+        self.ids: Sequence[str] = whole.ids
         self.resources, self.sites = whole.resources, whole.sites
-        self._lines = Lines(whole.files)
+        self._lines = whole.lines
         quality.spans = rows
+        is_unique = whole.different == rows
         quality.duplicates += whole.duplicates
+        del whole, order
         quality.running, quality.lost = self.state.count(RUNNING), self.state.count(LOST)
         self._mend_times()
-        self.parent = self._parents()
+        self.parent = self._parents(is_unique=is_unique)
         del self._parent_id
         self.now_ns = self._now(now_ns)
         self._first_child: array[int] | None = None
@@ -106,40 +117,25 @@ class Table:
         found._cut(list(rows), shifts)  # noqa: SLF001
         return found
 
-    def _cut(self, order: list[int], shifts: Sequence[int] | None) -> None:
+    def _cut(self, rows: list[int], shifts: Sequence[int] | None) -> None:
         if shifts is None:
-            order.sort()
+            rows.sort()
         else:
             added = list(map(shifts.__getitem__, self.resource))
             self.end = array("q", [end and end + shift for end, shift in zip(self.end, added, strict=True)])
             self.start = array("q", [start + shift for start, shift in zip(self.start, added, strict=True)])
-            order.sort(key=self.start.__getitem__)
+            rows.sort(key=self.start.__getitem__)
+        order = Order(rows, len(self))
         row_of = array("q", b"\xff" * 8 * (len(self) + 1))
-        for row, old in enumerate(order):
+        for row, old in enumerate(rows):
             row_of[old] = row
         # The last item stays -1: what stands for the parent of a span without one.
-        self.parent = array("q", [row_of[self.parent[old]] for old in order])
-        for name in _COLUMNS:
-            column = getattr(self, name)
-            values = map(column.__getitem__, order)
-            setattr(self, name, bytearray(values) if isinstance(column, bytearray) else array(column.typecode, values))
-        self._take_sparse(self.objects, self.ready, self._kept, order)
+        self.parent = array("q", list(map(row_of.__getitem__, order.taken(self.parent))))
+        for name in (*_TAKEN, "_origin"):
+            setattr(self, name, order.taken(getattr(self, name)))
+        self.objects, self.ready = self.objects.in_order(order), self.ready.in_order(order)
+        self._kept = _in_order(self._kept, order)
         self._first_child = self._last_known = None
-
-    def _take_sparse(
-        self,
-        objects: dict[int, tuple[str, ...]],
-        ready: dict[int, tuple[str, ...]],
-        kept: dict[int, Span],
-        order: Sequence[int],
-    ) -> None:
-        if not isinstance(order, range):
-            wanted = objects.keys() | ready.keys() | kept.keys()
-            row_of = {old: row for row, old in enumerate(order) if old in wanted}
-            objects = {row_of[old]: ids for old, ids in objects.items() if old in row_of}
-            ready = {row_of[old]: ids for old, ids in ready.items() if old in row_of}
-            kept = {row_of[old]: span for old, span in kept.items() if old in row_of}
-        self.objects, self.ready, self._kept = objects, ready, kept
 
     @classmethod
     def of(cls, spans: Iterable[Span], now_ns: int | None = None) -> Table:
@@ -214,8 +210,7 @@ class Table:
 
     def as_recorded(self, rows: Iterable[int]) -> list[int]:
         """The rows in the order in which they stand in the files: in it :meth:`span` reads each line once."""
-        line, place = self._line, self._place
-        return sorted(rows, key=lambda row: (line[row], place[row]))
+        return sorted(rows, key=self._origin.__getitem__)
 
     def end_or_now(self, row: int) -> int:
         """When it ended; of a running span when it was read, of a lost one the last time that its process recorded."""
@@ -251,28 +246,30 @@ class Table:
 
     def _mend_times(self) -> None:
         start, end = self.start, self.end
-        for row, (begun, ended) in enumerate(zip(start, end, strict=True)):
-            if ended < begun and ended:
-                end[row] = begun
+        for row in compress(range(len(self)), map(lt, end, start)):
+            if end[row]:
+                end[row] = start[row]
                 self.quality.negative += 1
 
-    def _parents(self) -> array[int]:
-        rows = range(len(self))
-        row_of = dict(zip(self.span_id, rows, strict=True))
-        if len(row_of) == len(self):
-            parent = array("q", [row_of.get(each, -1) for each in self._parent_id])
+    def _parents(self, *, is_unique: bool) -> array[int]:
+        """``is_unique``: no two traces have a span id in common."""
+        rows = len(self)
+        if is_unique:
+            parent = array("q", [-1]) * rows
+            # Some rows at a time: a dictionary of all would be larger than the table.
+            step = max(_AT_ONCE, rows // 4 + 1)
+            for begin in range(0, rows, step):
+                row_of = dict(zip(self.span_id[begin : begin + step], range(begin, rows), strict=False))
+                parent = array("q", list(map(row_of.get, self._parent_id, parent)))
             trace = self.trace
-            for row, above in enumerate(parent):
+            for row, above in enumerate(parent if len(self.traces) > 1 else ()):
                 if above >= 0 and trace[above] != trace[row]:
                     parent[row] = -1
         else:
-            # Two traces have a span id in common.
             of_both = {key: row for row, key in enumerate(zip(self.trace, self.span_id, strict=True))}
             parent = array("q", [of_both.get(key, -1) for key in zip(self.trace, self._parent_id, strict=True)])
         self._cut_circles(parent)
-        self.quality.orphans = sum(
-            above < 0 and bool(named) for above, named in zip(parent, self._parent_id, strict=True)
-        )
+        self.quality.orphans = parent.count(-1) - self._parent_id.count(0)
         return parent
 
     def _cut_circles(self, parent: array[int]) -> None:
@@ -317,9 +314,7 @@ class Table:
         self._first_child, self._children = count, children
 
     def _read_again(self, row: int) -> Span | None:
-        if self._line[row] == NONE:
-            return None
-        described = self._lines.span(self._line[row], self._place[row])
+        described = self._lines.span(self._origin[row])
         if described is None:
             return None
         try:
@@ -362,112 +357,25 @@ def load(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
     """
     with reading.collector_paused():
         quality = reading.Quality()
-        read: list[tuple[str, Columns]] = []
-        read += read_segments([path for path in paths if path.endswith(SUFFIX)], quality, on_bytes)
-        jobs = parts_of([path for path in paths if not path.endswith(SUFFIX)], quality)
-        read += ((part.path, columns) for part, columns in read_parts(jobs, quality, on_bytes))
-        return Table(read, quality)
+        return Table(_read(paths, quality, on_bytes), quality)
 
 
-_COLUMNS = (
+def _read(
+    paths: Sequence[str], quality: reading.Quality, on_bytes: Callable[[int], None]
+) -> Iterator[tuple[str, Columns]]:
+    yield from read_segments([path for path in paths if path.endswith(SUFFIX)], quality, on_bytes)
+    parts = parts_of([path for path in paths if not path.endswith(SUFFIX)], quality)
+    for part, columns in read_parts(parts, quality, on_bytes):
+        yield part.path, columns
+
+
+_TAKEN = (
     *("start", "end", "span_id", "trace", "name", "resource", "scope", "site", "task", "caller"),
-    *("submitted", "kind", "status", "state", "_line", "_place"),
+    *("submitted", "kind", "status", "state"),
 )
 
-
-def _taken(column: Sequence[int], order: Sequence[int]) -> Iterable[int]:
-    if isinstance(order, range):
-        return column
-    return map(column.__getitem__, order)
+_AT_ONCE = 1 << 18
 
 
-class _Whole:
-    """The parts one after the other, with indexes that are common to all."""
-
-    def __init__(self, parts: Sequence[tuple[str, Columns]]) -> None:
-        self.start, self.end, self.submitted = array("q"), array("q"), array("q")
-        self.span_id, self.parent_id = array("Q"), array("Q")
-        self.trace, self.name, self.resource, self.scope = array("I"), array("I"), array("I"), array("I")
-        self.site, self.task, self.caller = array("I"), array("I"), array("I")
-        self.line, self.place = array("I"), array("I")
-        self.kind, self.status, self.state = bytearray(), bytearray(), bytearray()
-        self.objects: dict[int, tuple[str, ...]] = {}
-        self.ready: dict[int, tuple[str, ...]] = {}
-        self.kept: dict[int, Span] = {}
-        self.openings: set[int] = set()
-        self.traces: dict[str, int] = {}
-        self.names: dict[str, int] = {}
-        self.scopes: dict[str, int] = {}
-        self.ids: dict[str, int] = {}
-        self.resources: list[dict[str, Any]] = []
-        self.sites: list[dict[str, Any]] = []
-        self.files: list[tuple[str, array[int]]] = []
-        """For each part its file and where its lines begin."""
-        self.duplicates = 0
-        self._resource_of: dict[str, int] = {}
-        self._site_of: dict[str, int] = {}
-        lines = 0
-        for path, columns in parts:
-            self._add(path, columns, lines)
-            lines += len(columns.lines)
-
-    def _add(self, path: str, columns: Columns, lines: int) -> None:
-        base = len(self.start)
-        for name in ("start", "end", "submitted", "span_id", "parent_id", "kind", "status", "state", "place"):
-            getattr(self, name).extend(getattr(columns, name))
-        for name, known in (
-            ("trace", _joined(self.traces, columns.traces)),
-            ("name", _joined(self.names, columns.names)),
-            ("scope", _joined(self.scopes, columns.scopes)),
-            ("resource", _joined_dicts(self.resources, self._resource_of, columns.resources)),
-            ("site", _joined_dicts(self.sites, self._site_of, columns.sites)),
-        ):
-            getattr(self, name).extend(map(known.__getitem__, getattr(columns, name)))
-        ids = [*_joined(self.ids, columns.ids)]
-        for name in ("task", "caller"):
-            getattr(self, name).extend([NONE if index == NONE else ids[index] for index in getattr(columns, name)])
-        self.line.extend([NONE if index == NONE else index + lines for index in columns.line])
-        self.objects.update({row + base: ids for row, ids in columns.objects.items()})
-        self.ready.update({row + base: ids for row, ids in columns.ready.items()})
-        self.kept.update({row + base: span for row, span in columns.kept.items()})
-        self.openings.update([row + base for row in columns.openings])
-        self.files.append((path, columns.lines))
-
-    def order(self) -> Sequence[int]:
-        """The rows as the table has them: each span once, by start."""
-        rows: Sequence[int] = range(len(self.start))
-        if len(set(self.span_id)) < len(rows):
-            rows = self._without_duplicates()
-        start = self.start
-        ordered = sorted(rows, key=start.__getitem__)
-        if len(ordered) == len(start) and all(row == place for place, row in enumerate(ordered)):
-            return range(len(start))
-        return ordered
-
-    def _without_duplicates(self) -> list[int]:
-        best: dict[tuple[int, int], int] = {}
-        for row, key in enumerate(zip(self.trace, self.span_id, strict=True)):
-            other = best.setdefault(key, row)
-            if other != row:
-                self.duplicates += not (row in self.openings or other in self.openings)
-                if self._rank(row) > self._rank(other):
-                    best[key] = row
-        return list(best.values())
-
-    def _rank(self, row: int) -> tuple[bool, bool, int]:
-        return bool(self.end[row]), self.state[row] == ENDED, self.end[row]
-
-
-def _joined(known: dict[str, int], more: Iterable[str]) -> list[int]:
-    return [known.setdefault(text, len(known)) for text in more]
-
-
-def _joined_dicts(known: list[dict[str, Any]], index: dict[str, int], more: Iterable[dict[str, Any]]) -> list[int]:
-    found = []
-    for each in more:
-        key = json.dumps(each, sort_keys=True)
-        if key not in index:
-            index[key] = len(known)
-            known.append(each)
-        found.append(index[key])
-    return found
+def _in_order(kept: Mapping[int, Span], order: Order) -> dict[int, Span]:
+    return {row: kept[order.rows[row]] for row in order.new_rows_of(kept)} if kept else {}

@@ -86,6 +86,7 @@ __all__ = [
     "RAY_SERVE_ATTEMPTS",
     "RAY_SERVE_BATCH_SIZE",
     "RAY_SERVE_BATCH_WAIT",
+    "RAY_SERVE_CHOICE_TIME",
     "RAY_SERVE_CLOSE_CODE",
     "RAY_SERVE_DEPLOYMENT",
     "RAY_SERVE_FIRST_CHUNK",
@@ -112,6 +113,7 @@ __all__ = [
     "SCOPE",
     "SERVE_BATCH",
     "SERVE_CALL",
+    "SERVE_CHOICE",
     "SERVE_ENQUEUE",
     "SERVE_MULTIPLEXED",
     "SERVE_REPLICA",
@@ -186,6 +188,7 @@ RAY_SERVE_REPLICA_ID = "ray.serve.replica_id"
 RAY_SERVE_REQUEST_ID = "ray.serve.request_id"
 RAY_SERVE_MULTIPLEXED_MODEL_ID = "ray.serve.multiplexed_model_id"
 RAY_SERVE_ATTEMPTS = "ray.serve.attempts"
+RAY_SERVE_CHOICE_TIME = "ray.serve.choice_time"
 RAY_SERVE_BATCH_SIZE = "ray.serve.batch.size"
 RAY_SERVE_BATCH_WAIT = "ray.serve.batch.wait_time"
 RAY_SERVE_CLOSE_CODE = "ray.serve.close_code"
@@ -193,12 +196,13 @@ RAY_SERVE_FIRST_CHUNK = "ray.serve.time_to_first_chunk"
 RAY_SERVE_TASK_NAME = "ray.serve.task_name"
 
 SERVE_CALL = "serve.remote"
+SERVE_CHOICE = "serve.choose_replica"
 SERVE_REPLICA = "serve.replica"
 SERVE_BATCH = "serve.batch"
 SERVE_MULTIPLEXED = "serve.multiplexed"
 SERVE_TASK = "serve.task"
-"""What the names of the spans of Ray Serve end with, after ``Deployment.method``: of a call, in the replica, of a batch
-of requests, of a model that is loaded, of a task that is taken from a queue."""
+"""What the names of the spans of Ray Serve end with, after ``Deployment.method``: of a call, of the choice of a replica
+for one, in the replica, of a batch of requests, of a model that is loaded, of a task that is taken from a queue."""
 
 SERVE_ENQUEUE = "serve.enqueue"
 """The same, after the name of a task that is put into a queue."""
@@ -391,6 +395,12 @@ ATTRIBUTES = (
     Attribute(RAY_SERVE_REQUEST_ID, "string", _REQUEST, "Serve's id of the request: what `x-request-id` says"),
     Attribute(RAY_SERVE_MULTIPLEXED_MODEL_ID, "string", _OF_DEPLOYMENTS, "the model that the request asks for, if any"),
     Attribute(RAY_SERVE_ATTEMPTS, "int", "calls of deployments", "how many replicas were tried, if more than one"),
+    Attribute(
+        RAY_SERVE_CHOICE_TIME,
+        "double",
+        "calls of deployments",
+        "seconds until a replica was chosen, with waiting for one that is free, if it was a millisecond or more",
+    ),
     Attribute(RAY_SERVE_BATCH_SIZE, "int", "batches, links to them", "how many requests are in the batch"),
     Attribute(
         RAY_SERVE_BATCH_WAIT,

@@ -210,4 +210,13 @@ def test_a_call_of_a_chosen_replica_is_in_the_trace(served: Served) -> None:
     if "chosen" not in served.result:
         pytest.skip("this Ray's Serve cannot choose a replica first")
     assert served.result["chosen"] == [200, '"chosen"']
-    assert "    Store.put serve.remote\n        Store.put serve.replica\n          put chosen" in served.tree("chosen")
+    assert (
+        "      Store.put serve.choose_replica\n"
+        "      Store.put serve.remote\n"
+        "        Store.put serve.replica\n"
+        "          put chosen"
+    ) in served.tree("chosen")
+    (choice,) = by_name(served.trace("chosen"), "Store.put serve.choose_replica")
+    (call,) = by_name(served.trace("chosen"), "Store.put serve.remote")
+    assert choice.end_ns <= call.start_ns
+    assert (choice.attributes["ray.serve.deployment"], choice.attributes["ray.serve.method"]) == ("Store", "put")

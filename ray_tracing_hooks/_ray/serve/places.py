@@ -18,6 +18,7 @@ from ray_tracing_hooks._ray.tracing import SERVE, Tracing
 _PLACES = (
     ("proxy", "requests to Serve's proxies are not traced"),
     ("router", "calls of deployments are not traced"),
+    ("choosing", "how long the choice of replicas takes is not told"),
     ("replica", "requests are not traced in the replicas of deployments"),
     ("starting", "the start of replicas is not traced"),
     ("direct", "requests are not traced where replicas take them without a proxy"),

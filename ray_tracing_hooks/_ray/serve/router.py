@@ -35,6 +35,9 @@ CARRIED = "_ray_tracing_hooks_context"
 _ATTEMPTS = "_ray_tracing_hooks_attempts"
 """The attribute of ``RequestMetadata``, in the calling process, that says how many replicas were tried so far."""
 
+CHOICE = "_ray_tracing_hooks_choice"
+"""The attribute of ``RequestMetadata``, in the calling process, that says how many seconds replicas were chosen."""
+
 _templates = Templates(PRODUCER, names.SERVE_CALL)
 
 
@@ -98,7 +101,7 @@ def _replace(original: Callable[..., Any]) -> Callable[..., Any]:
     return replace
 
 
-class _Call:
+class Call:
     """A call of a deployment on its way to a replica. No code of the user's runs in it: one record at its end does."""
 
     __slots__ = ("_attributes", "_identity", "_metadata", "_recorder", "_start", "_template")
@@ -115,6 +118,9 @@ class _Call:
             attempts = getattr(self._metadata, _ATTEMPTS, 0)
             if attempts:
                 additions += wire.attribute(names.RAY_SERVE_ATTEMPTS, attempts)
+            chosen = vars(self._metadata).pop(CHOICE, None)
+            if chosen is not None:
+                additions += wire.attribute(names.RAY_SERVE_CHOICE_TIME, chosen)
             if error is not None and not isinstance(error, GeneratorExit):
                 kind = names.TASK_CANCELLED if isinstance(error, asyncio.CancelledError) else None
                 additions += failure(cause(error), now, kind)
@@ -123,7 +129,7 @@ class _Call:
             failed("recording a call of a deployment", fault)
 
 
-def _begin(active: Tracing, router: Any, metadata: Any) -> _Call | None:
+def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
     try:
         context, recorder = get_current(), active.recorder
         parent = recorder.parent(context)
@@ -139,7 +145,7 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> _Call | None:
             if template is not None and recording is not None:
                 identity = before_id(trace_id) + span_id + after_id(parent)
                 attributes = caller_attribute(caller) + of_request(metadata)
-                call = _Call(recording, template, identity, now, attributes, metadata)
+                call = Call(recording, template, identity, now, attributes, metadata)
         headers = headers_of(active, context, parent)
         setattr(metadata, CARRIED, carrier.encode(trace_id, span_id, flags, now, caller, headers))
     except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours

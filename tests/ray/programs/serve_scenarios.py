@@ -111,6 +111,11 @@ def by_handles(steps):
     return answers
 
 
+async def choosing(handle):
+    async with handle.choose_replica():
+        return "chosen"
+
+
 def back_pressure(client, full):
     """One request is held, one waits, and all others are refused."""
     gate = Gate.remote()
@@ -126,6 +131,9 @@ def back_pressure(client, full):
             refused.append(full.ready.remote().result())
         except BackPressureError:
             refused.append("refused")
+    if hasattr(full, "choose_replica"):
+        with tracer.start_as_current_span("refused choice"), contextlib.suppress(BackPressureError):
+            asyncio.run(choosing(full.ready))
     # A handle counts what waits at it alone.
     held_up = threading.Thread(target=lambda: refused.append(client.get("/shop/full", "waiting behind")))
     held_up.start()

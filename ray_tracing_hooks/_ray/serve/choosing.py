@@ -1,0 +1,118 @@
+"""The choice of a replica: wraps ``RequestRouter._choose_replica_for_request`` (Ray 2.60
+``serve/_private/request_router/request_router.py``), by which the router chooses for each attempt to send a request,
+and ``AsyncioRouter.choose_replica``, by which a program does before it sends one.
+
+The first is said by the span of the call, the second has a span.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray.serve.router import CHOICE, Call
+from ray_tracing_hooks._ray.serve.spans import Templates, of_request
+from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing, caller_attribute
+from ray_tracing_hooks._record import ids
+from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._record.recorder import after_id, before_id
+
+MODULE = "ray.serve._private.router"
+
+_WORTH_TELLING = 0.001
+"""Seconds. A router that need not wait takes a fraction of that."""
+
+_choices = Templates(INTERNAL, names.SERVE_CHOICE)
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the choice of replicas; False if this Ray has no such place."""
+    from ray.serve._private import router  # noqa: PLC0415
+
+    routers = getattr(router, "RequestRouter", None)
+    if routers is None:
+        return True  # before Ray 2.45 or so, each router chooses in its own way
+    # Programs cannot choose in older versions of Ray.
+    patches.wrap(router.AsyncioRouter, "choose_replica", _choose_replica)
+    return patches.wrap(routers, "_choose_replica_for_request", _choose_replica_for_request)
+
+
+def _choose_replica_for_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    async def choose_replica_for_request(self: Any, pending_request: Any, *rest: Any, **options: Any) -> Any:
+        begun = time.perf_counter()
+        try:
+            return await original(self, pending_request, *rest, **options)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            taken = time.perf_counter() - begun
+            if taken >= _WORTH_TELLING:
+                _note(pending_request, taken)
+
+    return choose_replica_for_request
+
+
+def _note(pending_request: Any, taken: float) -> None:
+    try:
+        metadata = pending_request.metadata
+        setattr(metadata, CHOICE, getattr(metadata, CHOICE, 0.0) + taken)
+    except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
+        failed("noting how long the choice of a replica took", error)
+
+
+def _choose_replica(original: Callable[..., AbstractAsyncContextManager[Any]]) -> Callable[..., Any]:
+    def choose_replica(self: Any, request_meta: Any, *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[Any]:
+        inner = original(self, request_meta, *args, **kwargs)
+        active = tracing.active
+        call = _begin(active, self, request_meta) if active is not None else None
+        return inner if call is None else _Choice(inner, call)
+
+    return choose_replica
+
+
+def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
+    try:
+        context, recorder = get_current(), active.recorder
+        parent = recorder.parent(context)
+        trace_id, flags = recorder.decide(parent)
+        recording, called = recorder.of(flags), router.deployment_id
+        template = _choices.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
+        if recording is None or template is None:
+            return None
+        identity = before_id(trace_id) + ids.new_span_id() + after_id(parent)
+        attributes = caller_attribute(active.caller(context)) + of_request(metadata)
+        return Call(recording, template, identity, time.time_ns(), attributes, metadata)
+    except Exception as error:  # noqa: BLE001  as above
+        failed("tracing the choice of a replica", error)
+        return None
+
+
+class _Choice(AbstractAsyncContextManager[Any]):
+    """Serve's context manager of a replica that is chosen; the span lasts until it is."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[Any], call: Call) -> None:
+        self._inner, self._call = inner, call
+
+    async def __aenter__(self) -> Any:
+        try:
+            selection = await self._inner.__aenter__()
+        except BaseException as error:
+            hide_frame(error)
+            self._call.ended(error)
+            raise
+        self._call.ended(None)
+        return selection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._inner.__aexit__(kind, error, traceback)

@@ -32,6 +32,8 @@ class Order:
         """The column in this order; the same one where nothing changes."""
         if self.is_same:
             return column
+        if _is_of_one_value(column):
+            return cast("_Column", column[: len(self.rows)])
         make: Callable[[tuple[int, ...]], Any] = bytearray
         if isinstance(column, array):
             make = partial(array, column.typecode)
@@ -46,6 +48,12 @@ class Order:
         for row in old:
             wanted[row] = 1
         return list(compress(range(len(self.rows)), self.taken(wanted)))
+
+
+def _is_of_one_value(column: array[int] | bytearray) -> bool:
+    if not column or column[0] != column[-1]:
+        return False
+    return bytes(memoryview(column)) == bytes(memoryview(column[:1])) * len(column)
 
 
 def _only(row: int) -> Callable[[Any], tuple[int, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import SupportsIndex, overload
 
 from ray_tracing_hooks._insight.order import Order
@@ -19,11 +20,12 @@ class Texts(Sequence[str]):
         self.extend(texts)
 
     def extend(self, texts: Iterable[str]) -> None:
-        held, ends = self._bytes, self._ends
-        for text in texts:
-            # JSON can say halves of characters, which UTF-8 cannot.
-            held += text.encode("utf-8", "surrogatepass")
-            ends.append(len(held))
+        added = list(texts)
+        joined = "".join(added)
+        # JSON can say halves of characters, which UTF-8 cannot.
+        lengths = map(len, added if joined.isascii() else map(_encoded, added))
+        self._ends.extend(array("Q", list(accumulate(lengths, initial=len(self._bytes)))[1:]))
+        self._bytes += _encoded(joined)
 
     def take(self, others: Texts) -> None:
         """Add all of some others."""
@@ -51,6 +53,10 @@ class Texts(Sequence[str]):
 
     def __len__(self) -> int:
         return len(self._ends)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 class IdLists(Mapping[int, tuple[str, ...]]):

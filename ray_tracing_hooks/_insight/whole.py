@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import compress
+from itertools import compress, count
 from operator import le
 from typing import Any
 
@@ -33,7 +34,6 @@ class Whole:
         self.traces: dict[str, int] = {}
         self.names: dict[str, int] = {}
         self.scopes: dict[str, int] = {}
-        ids: dict[str, int] = {}
         self.resources: list[dict[str, Any]] = []
         self.sites: list[dict[str, Any]] = []
         self.lines = Lines()
@@ -42,6 +42,8 @@ class Whole:
         """How many span ids there are."""
         self._resource_of: dict[str, int] = {}
         self._site_of: dict[str, int] = {}
+        # Each with how many are before it: asking for one adds it.
+        ids: dict[str, int] = defaultdict(count().__next__)
         for path, columns in parts:
             self._add(path, columns, ids)
         self.ids = Texts(ids)
@@ -62,7 +64,7 @@ class Whole:
                 column = array("I", list(map(known.__getitem__, column)))
             getattr(self, name).extend(column)
         # The last one is what an index of -1 stands for.
-        known = [*_joined(ids, columns.ids), NONE]
+        known = [*map(ids.__getitem__, columns.ids), NONE]
         for name in ("task", "caller"):
             getattr(self, name).extend(array("I", list(map(known.__getitem__, getattr(columns, name)))))
         self.objects.take(columns.objects, base)
@@ -84,7 +86,7 @@ class Whole:
 
     def _different_ids(self) -> int:
         # Not in one set, which would take more memory than all columns.
-        low = bytes(each & 0xFF for each in self.span_id)
+        low = self.span_id.tobytes()[::8]
         found = 0
         for bucket in range(_BUCKETS):
             is_in = bytes(byte % _BUCKETS == bucket for byte in range(256))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
-from collections.abc import Sequence
-from typing import BinaryIO
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +15,9 @@ from ray_tracing_hooks._cli.text import SafeError
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight import page
 from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.clocks import correct
-from ray_tracing_hooks._insight.table import load
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._insight.server import Made, Make
 
 
 @click.command()
@@ -29,7 +30,7 @@ from ray_tracing_hooks._insight.table import load
     type=click.IntRange(min=1),
     default=page.MOST_SPANS,
     show_default=True,
-    help="Of more spans a sample is drawn, and all of a range that is asked for; figures are of all.",
+    help="Of more spans the page asks the server for what it shows, from an index on disk.",
 )
 def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: bool, max_spans: int) -> None:
     """Serve the page of `view` on this machine, and keep it up to date.
@@ -38,40 +39,48 @@ def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: b
     running cluster it shows what runs now. The address holds a random token: whoever has it can see the spans. Only
     this machine is answered; from another one, use a tunnel such as that of ssh -L. Ctrl-C ends it.
     """
-    from ray_tracing_hooks._insight import server  # noqa: PLC0415  other commands need no HTTP
+    from ray_tracing_hooks._cli import serving  # noqa: PLC0415  other commands need no HTTP
+    from ray_tracing_hooks._insight import server  # noqa: PLC0415
 
     source.files(paths)
     given = source.given(paths)
     where = ", ".join(given)
-
-    def find() -> Sequence[str]:
-        return reading.files(given)
-
-    def analyse(files: Sequence[str]) -> Analysis:
-        table = load(files)
-        if not len(table):
-            raise ValueError("there are files and no spans in them yet")
-        try:
-            return Analysis(correct(table)) if everything else source.chosen(table, trace_id)[0]
-        except click.ClickException as error:
-            raise ValueError(error.message) from None
-
-    def write(file: BinaryIO, analysis: Analysis) -> int:
-        return page.write(file, analysis, source=where, most_spans=max_spans)
-
-    reports = server.Reports(find, analyse, write)
+    maker = serving.Maker(serving.Asked(given, trace_id, everything, max_spans))
+    reports = server.Reports(lambda: reading.files(given), _shown(maker.make))
     try:
-        serving = server.Server(reports, port)
+        listening = server.Server(reports, port)
     except OSError as error:
         raise SafeError(f"cannot listen on {server.ADDRESS}:{port}: {error.strerror}") from None
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    with serving:
-        thread = threading.Thread(target=serving.serve_forever, name="ray-tracing-hooks server")
+    with listening:
+        thread = threading.Thread(target=listening.serve_forever, name="ray-tracing-hooks server")
         thread.start()
         reports.start()
-        click.echo(f"Serving {safe(where)} at {serving.address} until Ctrl-C")
+        click.echo(f"Serving {safe(where)} at {listening.address} until Ctrl-C")
         ended.wait()
-        serving.shutdown()
+        listening.shutdown()
         thread.join()
+        maker.end()
+        reports.end()
+
+
+def _shown(make: Make) -> Make:
+    """The same, and what it does is shown on a terminal."""
+
+    def shown(folder: str, tell: Callable[[str], None]) -> Made:
+        is_terminal = sys.stderr.isatty()
+
+        def told(doing: str) -> None:
+            tell(doing)
+            if is_terminal:
+                click.echo(f"\r\033[K{doing}", err=True, nl=False)
+
+        try:
+            return make(folder, told)
+        finally:
+            if is_terminal:
+                click.echo("\r\033[K", err=True, nl=False)
+
+    return shown

@@ -1,13 +1,14 @@
-"""The report from a local server: made anew as spans arrive, and in parts where a run does not fit into one page.
+"""The report from a local server: made anew as spans arrive, asked for in parts where a run is too large for a page.
 
 Whoever has the address, with the random token in it, may see the spans; nobody else. The server listens on this
-machine's own address only, answers GET requests to the four paths that it knows, and opens no path that a request
-names. A page of another site cannot ask it under a name of its own, since it must be asked as ``localhost``.
+machine's own address only, answers GET requests to the paths that it knows, and opens no path that a request names. A
+page of another site cannot ask it under a name of its own, since it must be asked as ``localhost``.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import hmac
 import json
@@ -18,17 +19,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from typing import BinaryIO, NamedTuple, cast
-from urllib.parse import parse_qs, urlsplit
+from types import MappingProxyType
+from typing import BinaryIO, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
-from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.lanes import ends_of
-from ray_tracing_hooks._insight.read import UNREADABLE, collector_paused
-from ray_tracing_hooks._insight.table import Table
+from ray_tracing_hooks._insight.index.answers import Answers, UnknownError
+from ray_tracing_hooks._insight.index.filters import WrongError
+from ray_tracing_hooks._insight.read import UNREADABLE
 
 ADDRESS = "127.0.0.1"
 
@@ -39,37 +40,47 @@ _LEAST_PAUSE = 2.0
 """Seconds between the end of one reading and the next. After a long one as long as it took."""
 
 _CHUNK = 1 << 20
+_WORTH_PACKING = 4096
+_MOST_PARAMETERS = 10
 _REQUEST_TIMEOUT = 30
 
-WritePage = Callable[[BinaryIO, Analysis], int]
-"""Writes the page of a run and returns how many of its spans it shows."""
+PAGE, INDEX = "page.html", "index"
+"""What is in the folder of a report: the page, and for a large run a folder with its index."""
+
+
+class Made(NamedTuple):
+    """What a report is of."""
+
+    spans: int
+
+
+Make = Callable[[str, Callable[[str], None]], Made]
+"""Makes a report in a folder, which is empty, and tells what it is doing. May raise OSError or ValueError."""
 
 
 class Report(NamedTuple):
-    """What was read, and the page of it."""
+    """What was made of what was read."""
 
     version: int
-    analysis: Analysis
-    shown: int
+    made: Made
     page: BinaryIO
+    answers: Answers | None
     read_ms: int
 
 
 class Reports:
     """The report of some files, which is made anew when they have changed and somebody looks."""
 
-    def __init__(
-        self, find: Callable[[], Sequence[str]], analyse: Callable[[Sequence[str]], Analysis], write: WritePage
-    ) -> None:
-        """``find`` gives the files, ``analyse`` what is to be shown of them. Both may raise OSError or ValueError."""
-        self._find, self._analyse, self._write = find, analyse, write
+    def __init__(self, find: Callable[[], Sequence[str]], make: Make) -> None:
+        """``find`` gives the files; it may raise what ``make`` may."""
+        self._find, self._make_report = find, make
         self._lock = threading.Lock()
-        self._making_part = threading.Lock()
         self._wanted = threading.Event()
         self._is_ended = False
         self._report: Report | None = None
         self._seen: object = None
         self._problem = ""
+        self._doing = ""
         self._is_making = False
         self._not_before = 0.0
         self._thread = threading.Thread(target=self._run, name="ray-tracing-hooks report", daemon=True)
@@ -96,10 +107,11 @@ class Reports:
         report = self._report
         return {
             "version": report.version if report else 0,
-            "spans": len(report.analysis.table) if report else 0,
-            "shown": report.shown if report else 0,
+            "spans": report.made.spans if report else 0,
+            "asks": bool(report and report.answers),
             "read_ms": report.read_ms if report else 0,
             "making": self._is_making,
+            "doing": self._doing,
             "problem": self._problem,
         }
 
@@ -114,23 +126,10 @@ class Reports:
             if found is not None:
                 os.close(found)
 
-    @contextmanager
-    def part(self, version: int, first: int, last: int) -> Iterator[int | None]:
-        """The same of a page of what lies between two times, in nanoseconds from the start of the run.
-
-        None where the report of this version is gone.
-        """
+    def answers(self, version: int) -> Answers | None:
+        """What answers for the report of this version; None where that is gone or asks nothing."""
         report = self._report
-        if report is None or report.version != version:
-            yield None
-            return
-        table = report.analysis.table
-        with tempfile.TemporaryFile() as file:
-            with self._making_part:
-                begin = table.start[0]
-                self._write(cast("BinaryIO", file), Analysis(_between(table, begin + first, begin + last)))
-            file.flush()
-            yield file.fileno()
+        return report.answers if report and report.version == version else None
 
     def _run(self) -> None:
         while True:
@@ -141,8 +140,7 @@ class Reports:
             began = time.monotonic()
             self._is_making = True
             try:
-                with collector_paused():
-                    self._make()
+                self._make()
                 self._problem = ""
             except UNREADABLE as error:
                 self._problem = f"The spans cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -151,19 +149,25 @@ class Reports:
             finally:
                 self._not_before = time.monotonic() + max(_LEAST_PAUSE, time.monotonic() - began)
                 self._is_making = False
+                self._doing = ""
 
     def _make(self) -> None:
         self._seen = self._signature()
         read_ms = time.time_ns() // 1_000_000
-        analysis = self._analyse(self._find())
-        page = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115  kept until there is a newer one
-        shown = self._write(page, analysis)
-        page.flush()
+        # What is mapped or open stays as long as somebody uses it, without a name that others could find.
+        with tempfile.TemporaryDirectory(prefix="ray-tracing-hooks-") as folder:
+            made = self._make_report(folder, self._tell)
+            page: BinaryIO = open(os.path.join(folder, PAGE), "rb")  # noqa: SIM115  kept until there is a newer one
+            index = os.path.join(folder, INDEX)
+            answers = Answers(index) if os.path.exists(index) else None
         with self._lock:
             before = self._report
-            self._report = Report((before.version if before else 0) + 1, analysis, shown, page, read_ms)
+            self._report = Report((before.version if before else 0) + 1, made, page, answers, read_ms)
         if before:
             before.page.close()
+
+    def _tell(self, doing: str) -> None:
+        self._doing = doing
 
     def _signature(self) -> object:
         """Equal as long as the files are."""
@@ -175,19 +179,6 @@ class Reports:
         except OSError as error:
             found.append((str(error), 0, 0))
         return found
-
-
-def _between(table: Table, first: int, last: int) -> Table:
-    """The spans that go on between two times, with those that they are part of."""
-    ends = ends_of(table)
-    wanted = bytearray(len(table))
-    for row, begin in enumerate(table.start):
-        if begin <= last and ends[row] >= first:
-            here = row
-            while here >= 0 and not wanted[here]:
-                wanted[here] = 1
-                here = table.parent[here]
-    return table.part(row for row, is_wanted in enumerate(wanted) if is_wanted)
 
 
 class Server(ThreadingHTTPServer):
@@ -245,18 +236,35 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "report":
             with self.server.reports.page() as page:
                 self._answer_file(page)
-        elif path == "part":
-            numbers = _numbers(asked.query, ("version", "from", "to"))
-            if numbers is None:
-                self.send_error(400)
-                return
-            with self.server.reports.part(*numbers) as page:
-                self._answer_file(page)
+        elif rest[0] == "ask" and len(rest) == 3:
+            self._ask(rest[1], asked.query)
         else:
             self.send_error(404)
 
+    def _ask(self, what: str, query: str) -> None:
+        asked = _asked(query)
+        version = asked.pop("version", "") if asked is not None else ""
+        if asked is None or not re.fullmatch("[0-9]{1,18}", version):
+            self.send_error(400)
+            return
+        answers = self.server.reports.answers(int(version))
+        if answers is None:
+            self.send_error(410)
+            return
+        try:
+            found = answers.answer(what, asked)
+        except UnknownError:
+            self.send_error(404)
+        except WrongError:
+            self.send_error(400)
+        else:
+            self._answer("application/octet-stream", found)
+
     def _answer(self, kind: str, content: bytes, policy: str = "default-src 'none'") -> None:
-        self._begin(kind, len(content), policy)
+        is_packed = len(content) > _WORTH_PACKING and "gzip" in self.headers.get("Accept-Encoding", "")
+        if is_packed:
+            content = gzip.compress(content, 1)
+        self._begin(kind, len(content), policy, {"Content-Encoding": "gzip"} if is_packed else {})
         if self.command == "GET":
             self.wfile.write(content)
 
@@ -272,9 +280,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(chunk)
             position += len(chunk)
 
-    def _begin(self, kind: str, size: int, policy: str) -> None:
+    def _begin(self, kind: str, size: int, policy: str, more: Mapping[str, str] = MappingProxyType({})) -> None:
         self.send_response(200)
         for name, value in {
+            **more,
             "Content-Type": kind,
             "Content-Length": str(size),
             "Content-Security-Policy": policy,
@@ -294,12 +303,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing is printed for a request: the address has the token in it."""
 
 
-def _numbers(query: str, names: Sequence[str]) -> tuple[int, ...] | None:
-    asked = parse_qs(query)
-    found = [asked.get(name, [""])[0] for name in names]
-    if all(re.fullmatch(r"[0-9]{1,18}", each) for each in found):
-        return tuple(map(int, found))
-    return None
+def _asked(query: str) -> dict[str, str] | None:
+    """The parameters, each of which may be there once."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS, errors="replace")
+    except ValueError:
+        return None
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else None
 
 
 _SHELL = files(__package__).joinpath("shell.html").read_bytes()

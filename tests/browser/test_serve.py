@@ -33,7 +33,7 @@ def line(each: Span) -> str:
 
 
 def calls(first: int, many: int) -> str:
-    """The lines of so many calls of one task, one after the other."""
+    """The lines of so many calls of one task, one after the other, each with four spans inside."""
     made = []
     for number in range(first, first + many):
         at = EPOCH + number * 10 * MS
@@ -41,6 +41,9 @@ def calls(first: int, many: int) -> str:
             span(10 * number, at, at + MS, 1, name="m.f ray.remote", kind=PRODUCER, where=DRIVER),
             span(10 * number + 1, at + 2 * MS, at + 9 * MS, 10 * number, name="m.f ray.remote_worker", kind=CONSUMER),
         ]
+        for inside in range(4):
+            begin = at + (3 + inside) * MS
+            made.append(span(10 * number + 2 + inside, begin, begin + MS // 2, 10 * number + 1, name="inside"))
     return "".join(map(line, made))
 
 
@@ -53,9 +56,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def address(folder: Path) -> Iterator[str]:
+def address(folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """Where the command, run as a user runs it, says that the page is. Ctrl-C ends it without a word."""
-    command = [sys.executable, "-m", "ray_tracing_hooks", "serve", str(folder), "--max-spans", "60"]
+    command = [sys.executable, "-m", "ray_tracing_hooks", "serve", str(folder), "--max-spans", request.param]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -73,57 +76,154 @@ def address(folder: Path) -> Iterator[str]:
         assert (serving.returncode, rest) == (0, ("", ""))
 
 
-def report(page: Any, path: str = "report") -> Any:
-    """The frame with the report of this path, once it is there."""
+def report(page: Any, version: int) -> Any:
+    """The frame with the report of this version, once it is there."""
     # Not Playwright's own waiting for a condition, which the policy of the page does not allow.
     deadline = time.monotonic() + 60
-    while not (found := [frame for frame in page.frames if frame.url.partition("?")[0].endswith(f"/{path}")]):
+    while not (found := [frame for frame in page.frames if f"/report?version={version}" in frame.url]):
         assert time.monotonic() < deadline
         page.wait_for_timeout(50)
     found[0].locator("body[data-ready='true']").wait_for()
     return found[0]
 
 
-def test_the_page_follows_what_is_recorded(address: str, browser: Any, folder: Path) -> None:
-    """It shows what there was; what arrives is shown when it is asked for, and then by itself, in the same view.
-
-    Of more spans than a page shows there is a sample, and all of a range. Nothing is asked of another address, and
-    no script of a span runs.
-    """
-    page = browser.new_page()
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    """A page in which nothing goes wrong, and that asks nothing of another address."""
+    found = browser.new_page(viewport={"width": 1600, "height": 900})
     problems: list[str] = []
     asked: set[str] = set()
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda request: asked.add(request.url.partition("?")[0]))
+    found.on("pageerror", lambda error: problems.append(str(error)))
+    found.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    found.on("request", lambda request: asked.add(request.url.partition("?")[0]))
+    yield found
+    found.close()
+    assert problems == []
+    paths = {url.removeprefix(address) for url in asked if not url.startswith("data:")}
+    assert {path for path in paths if not path.startswith("ask/")} == {"", "state", "report"}
+
+
+@pytest.mark.parametrize("address", ["1000"], indirect=True)
+def test_the_page_follows_what_is_recorded(address: str, page: Any, folder: Path) -> None:
+    """It shows what there was; what arrives is shown when it is asked for, and then by itself, in the same view.
+
+    No script of a span runs.
+    """
     page.goto(address + "#view=timeline&t=100000000-200000000")
-    frame = report(page)
-    assert frame.evaluate("window.insight.store.count") == 60
+    frame = report(page, 1)
+    assert frame.evaluate("window.insight.store.count") == 301
     assert frame.evaluate("[...window.insight.store.range].map(Math.round)") == [100 * MS, 200 * MS]
     told = page.locator("#told")
-    told.filter(has_text="101 spans, of which the page shows 60: figures are of all of them").wait_for()
+    told.filter(has_text="301 spans").wait_for()
+    follow(page, folder)
+    assert page.evaluate("location.hash").startswith("#view=timeline")
 
-    page.locator("#part").click()
-    # The calls from 100 to 200 ms, the submission that begins there, and the driver that made them.
-    assert report(page, "part").evaluate("window.insight.store.count") == 2 * 10 + 1 + 1
-    told.filter(has_text="A part of the run").wait_for()
-    page.locator("#whole").click()
-    report(page)
 
+def follow(page: Any, folder: Path) -> Any:
+    """Record more, twice; the frame that shows it."""
+    told = page.locator("#told")
     with (folder / "a.jsonl").open("a") as file:
         file.write(calls(51, 10))
     page.locator("#reload").click()
-    told.filter(has_text="121 spans").wait_for()
+    told.filter(has_text="361 spans").wait_for()
+    report(page, 2)
     page.locator("#follow").check()
     (folder / "b.jsonl").write_text(calls(61, 10))
-    told.filter(has_text="141 spans").wait_for()
-    report(page)
-    assert page.evaluate("location.hash").startswith("#view=")
-    assert problems == []
-    assert {url.removeprefix(address) for url in asked if not url.startswith("data:")} == {
-        "", "state", "report", "part",
-    }  # fmt: skip
-    page.close()
+    told.filter(has_text="421 spans").wait_for()
+    return report(page, 3)
+
+
+def settle(page: Any, frame: Any, condition: str) -> None:
+    """Wait until it is so in the page."""
+    deadline = time.monotonic() + 30
+    while not frame.evaluate(f"(() => {{ const {{ app, store }} = window.insight; return {condition}; }})()"):
+        assert time.monotonic() < deadline, condition
+        page.wait_for_timeout(20)
+
+
+@pytest.mark.parametrize("address", ["20"], indirect=True)
+def test_a_run_that_is_too_large_for_a_page_is_asked_for(address: str, page: Any, folder: Path) -> None:
+    """Every view opens, the timeline has all spans where it is close enough, and search, selection and details work.
+
+    What is recorded meanwhile is shown like that of a small run.
+    """
+    page.goto(address)
+    frame = report(page, 1)
+
+    def js(expression: str) -> Any:
+        return frame.evaluate(f"(() => {{ const {{ app, store }} = window.insight; return {expression}; }})()")
+
+    bars = "store.tiles.size && store.wanted.size === 0 && store.asking === 0"
+    assert js("[store.total, store.count < 301]") == [301, True]
+    js("app.show('timeline')")
+    settle(page, frame, bars)
+    # Far off, what is inside is one bar for each bucket; close to it each is one.
+    counts = (
+        "(() => { const all = []; for (let sub = 0; sub < store.begins.length - 1; sub++)"
+        " store.eachBar(sub, ...store.range, (i, begin, end, flags, count) => all.push(count)); return all; })()"
+    )
+    assert max(js(counts)) > 1
+    js(f"store.setRange({100 * MS}, {200 * MS})")
+    settle(page, frame, f"{bars} && {counts}.every((count) => count === 1)")
+    # The driver, ten calls, and the submission that begins at the very end.
+    assert len(js(counts)) == 1 + 6 * 10 + 1
+
+    js("document.querySelector('#tab-timeline').click()")
+    name = "app.details.root.textContent.includes('m.f')"
+    at = "(() => { let found = -1; for (let sub = 0; sub < store.begins.length - 1; sub++) store.eachBar(sub, "
+    js(
+        at
+        + "...store.range, (i) => { if (store.kind(i) === 5) found = i; }); app.selectSpan(found); return found; })()"
+    )
+    settle(page, frame, f"{name} && store.known")
+    assert js("app.details.root.textContent.includes('In the queue')")
+    assert js("app.details.root.textContent.includes('1.00 ms')")
+    assert js("store.parent[store.selection.row] >= 0 && store.submission[store.selection.row] >= 0")
+    assert js("location.hash.includes(`span=${store.row[store.selection.row]}`)")
+
+    js("app.setFilter('remote_worker')")
+    settle(
+        page, frame, "store.kept === 50 && app.views.timeline.rows.filter(({ kind }) => kind === 'bars').length === 1"
+    )
+    assert js("document.getElementById('hidden').textContent") == "50 of 301 spans, 251 hidden"
+    js("(store.setRange(0, store.end), app.show('spans'))")
+    settle(page, frame, "app.views.spans.note.textContent.startsWith('50 spans of 301')")
+    assert js("app.views.spans.rows.length") == 50
+    js("app.setFilter('batch=7')")
+    settle(page, frame, "document.getElementById('hidden').textContent.startsWith('batch:')")
+    assert js("store.kept") == 301
+    js("app.setFilter('')")
+
+    for view, seen in {
+        "findings": "document.querySelector('.facts')",
+        "flame": "app.views.flame.levels.length === 3",
+        "logical": "document.querySelector('.logical svg')",
+        "physical": "document.querySelectorAll('button.place').length === 2",
+        "stack": "document.querySelectorAll('.stack tbody tr').length >= 1",
+        "spans": "app.views.spans.rows.length === 301",
+    }.items():
+        js(f"app.show('{view}')")
+        settle(page, frame, seen)
+    js("store.select({ type: 'function', id: store.meta.graph.functions.findIndex(({ label }) => label === 'm.f') })")
+    settle(page, frame, "app.details.root.textContent.includes('Median span')")
+    assert js("app.details.root.textContent.includes('300 spans')")
+    js("store.setRange(100e6, 200e6)")
+    js("app.show('flame')")
+    settle(page, frame, "[...app.views.flame.figures.spans].reduce((a, b) => a + b) === 62")
+
+    frame = follow(page, folder)
+    assert frame.evaluate("window.insight.store.total") == 421
+    assert frame.evaluate("[...window.insight.store.range].map(Math.round)") == [100 * MS, 200 * MS]
+
+
+@pytest.mark.parametrize("address", ["20"], indirect=True)
+def test_an_address_of_a_large_run_opens_what_it_says(address: str, page: Any) -> None:
+    """The span, though the page does not hold it, the filter and the range."""
+    page.goto(address + f"#view=timeline&span=60&q=m.f&t={100 * MS}-{200 * MS}")
+    frame = report(page, 1)
+    settle(page, frame, "store.selection && store.row[store.selection.row] === 60 && store.kept === 100")
+    settle(page, frame, "app.details.root.textContent.includes('m.f')")
+    assert frame.evaluate("[...window.insight.store.range].map(Math.round)") == [100 * MS, 200 * MS]
 
 
 def test_what_cannot_be_served_is_told_at_once(folder: Path) -> None:

@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 from made_spans import process, span
 
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight import server
-from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.exports.otlp import _attributes, _described
 from ray_tracing_hooks._insight.model import Span
 from ray_tracing_hooks._insight.table import load
@@ -36,11 +35,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "spans"
 
 
-def write_names(file: BinaryIO, analysis: Analysis) -> int:
-    """Stands in for the page: the names of all spans. Half of them are said to be shown."""
-    table = analysis.table
-    file.write(" ".join(table.name_of(row) for row in range(len(table))).encode())
-    return len(table) // 2
+def names_of(folder: Path, into: str, _tell: Callable[[str], None]) -> server.Made:
+    """Stands in for the page: the names of all spans."""
+    table = load(reading.files([str(folder)]))
+    text = " ".join(table.name_of(row) for row in range(len(table)))
+    (Path(into) / server.PAGE).write_text(text)
+    return server.Made(len(table))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Se
     """A server of the folder, as the command starts one."""
     monkeypatch.setattr(server, "_LEAST_PAUSE", 0.05)
     find = partial(reading.files, [str(folder)])
-    reports = server.Reports(find, lambda files: Analysis(load(files)), write_names)
+    reports = server.Reports(find, partial(names_of, folder))
     with server.Server(reports) as started:
         thread = threading.Thread(target=started.serve_forever, args=(0.02,))
         thread.start()
@@ -95,7 +95,7 @@ def test_a_browser_finds_the_report(serving: server.Server) -> None:
     """At the address: a page that asks for the report, and the report; nothing of it is stored or passed on."""
     assert serving.address == f"http://127.0.0.1:{serving.server_port}/{serving.token}/"
     found = until(serving, lambda found: bool(found["version"]))
-    assert (found["version"], found["spans"], found["shown"], found["problem"]) == (1, 2, 1, "")
+    assert (found["version"], found["spans"], found["asks"], found["problem"]) == (1, 2, False, "")
     status, headers, shell = ask(serving, f"/{serving.token}/")
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert b'fetch("state")' in shell
@@ -103,17 +103,6 @@ def test_a_browser_finds_the_report(serving: server.Server) -> None:
     assert headers["Referrer-Policy"] == "no-referrer"
     assert "default-src 'none'; script-src 'sha256-" in headers["Content-Security-Policy"]
     assert ask(serving, f"/{serving.token}/report")[2] == b"outer in"
-
-
-def test_a_part_of_the_run_is_a_report_of_its_own(serving: server.Server) -> None:
-    """With the spans that those in it are parts of. The times are from the start of the run."""
-    until(serving, lambda found: bool(found["version"]))
-    part = f"/{serving.token}/part?version=1"
-    assert ask(serving, f"{part}&from=150&to=180")[2] == b"outer in"
-    assert ask(serving, f"{part}&from=300&to=400")[2] == b"outer"
-    assert ask(serving, f"/{serving.token}/part?version=2&from=0&to=1")[0] == 404
-    for wrong in ("from=0", "from=-1&to=2", "from=0&to=1e9", "from=0&to=../../etc/passwd"):
-        assert ask(serving, f"{part}&{wrong}")[0] == 400
 
 
 def test_what_arrives_makes_a_new_report_when_somebody_looks(serving: server.Server, folder: Path) -> None:
@@ -138,7 +127,7 @@ def test_files_that_cannot_be_read_are_told_and_tried_again(serving: server.Serv
     until(serving, lambda found: not found["problem"])
 
 
-@pytest.mark.parametrize("path", ["", "state", "report", "part?version=1&from=0&to=9"])
+@pytest.mark.parametrize("path", ["", "state", "report", "ask/rows?version=1&rows=0"])
 def test_without_the_token_there_is_nothing(serving: server.Server, path: str) -> None:
     """Not even that there would be something."""
     until(serving, lambda found: bool(found["version"]))
@@ -212,7 +201,7 @@ def test_head_is_get_without_content(serving: server.Server) -> None:
     ],
 )  # fmt: skip
 def test_no_path_is_opened(serving: server.Server, path: str) -> None:
-    """The four that are known are no files."""
+    """Those that are known are no files."""
     status, _, content = ask(serving, f"/{serving.token}/{path}")
     assert status == 404
     assert b"root:" not in content

@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from string import Template
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis import Analysis
@@ -21,7 +21,7 @@ from ray_tracing_hooks._insight.page.content import content
 from ray_tracing_hooks._insight.page.details import shortened
 from ray_tracing_hooks._insight.redaction import Redaction
 
-__all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "write"]
+__all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "shortened", "write", "write_served"]
 
 MOST_SPANS = 1_000_000
 """More spans make a page that browsers take long to load."""
@@ -30,7 +30,7 @@ MOST_DETAILS = 100_000
 """Of so many spans the page holds the attributes; of more those of a sample."""
 
 _SCRIPTS = (
-    *("codec", "text", "store", "colours", "timeline", "flame", "logical", "physical", "stack", "spans"),
+    *("codec", "text", "store", "colours", "served", "timeline", "flame", "logical", "physical", "stack", "spans"),
     *("search", "details", "findings", "main"),
 )
 """In the order in which they use each other."""
@@ -74,12 +74,21 @@ def write(
     return len(made.rows)
 
 
-def _page(source: str) -> str:
-    """The page but for its data."""
+def write_served(file: BinaryIO, meta: Mapping[str, Any], columns: Mapping[str, Iterable[int]], *, source: str) -> None:
+    """Write the page of a run that asks its server for spans; the columns are what it holds itself."""
+    before, after = _page(source, "connect-src 'self'; ").split("$details")
+    head, rest = before.split("$meta")
+    between, tail = rest.split("$columns")
+    embedded = pack.text(pack.packed(columns))
+    file.writelines((head.encode(), pack.json_text(meta), between.encode(), embedded, tail.encode(), after.encode()))
+
+
+def _page(source: str, more: str = "") -> str:
+    """The page but for its data; ``more`` is what it may do besides."""
     script = "(() => {\n" + "\n".join(['"use strict";', *(_read(f"{name}.js") for name in _SCRIPTS)]) + "\n})();\n"
     style = _read("page.css")
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; {more}"
         "base-uri 'none'; form-action 'none'"
     )
     return Template(_read("page.html")).safe_substitute(

@@ -18,7 +18,10 @@ async function readJson(base64) {
 }
 
 async function readColumns(base64) {
-  const bytes = await unzipped(base64);
+  return columnsOf(await unzipped(base64));
+}
+
+function columnsOf(bytes) {
   const headerSize = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + headerSize)));
   const columns = {};
@@ -62,10 +65,10 @@ class Details {
   async of(position) {
     if (position < 0) return null;
     const chunk = await this.chunk(Math.floor(position / this.chunkSize));
-    return chunk ? this.expanded(chunk, chunk.spans[position % this.chunkSize]) : null;
+    return chunk ? Details.expanded(chunk, chunk.spans[position % this.chunkSize]) : null;
   }
 
-  expanded(chunk, span) {
+  static expanded(chunk, span) {
     if (!span) return null;
     const [spanId, shape, values, message, scope, events, links, parentId] = span;
     const attributes = chunk.shapes[shape].map((key, i) => [key, values[i]]);

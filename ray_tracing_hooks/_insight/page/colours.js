@@ -68,6 +68,20 @@ class Colours {
     return found;
   }
 
+  // A pixel's colour mixed with the surface, the more the smaller the share.
+  thinned(pixel, share) {
+    const part = Math.max(0.3, Math.ceil(share * 5) / 5);
+    const key = `${pixel}~${part}`;
+    let found = this.pixels.get(key);
+    if (found === undefined) {
+      const surface = this.pixel(this.surface);
+      const mixed = [0, 8, 16].map((by) => Math.round(((pixel >>> by) & 255) * part + ((surface >>> by) & 255) * (1 - part)) << by);
+      found = ((255 << 24) | mixed[0] | mixed[1] | mixed[2]) >>> 0;
+      this.pixels.set(key, found);
+    }
+    return found;
+  }
+
   // Black or white, whichever can be read on the colour.
   text(colour) {
     let found = this.texts.get(colour);

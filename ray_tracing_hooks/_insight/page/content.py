@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.calls import EXECUTION, WAITS, Calls
@@ -18,15 +19,16 @@ from ray_tracing_hooks._insight.outline import call_name
 from ray_tracing_hooks._insight.page import report
 from ray_tracing_hooks._insight.page.details import CHUNK, shortened
 from ray_tracing_hooks._insight.page.pack import differences, zigzag
+from ray_tracing_hooks._insight.page.report import Row
 from ray_tracing_hooks._insight.page.sample import sample
-from ray_tracing_hooks._insight.path import RUN
+from ray_tracing_hooks._insight.path import RUN, Step
 from ray_tracing_hooks._insight.places import Place, Places, places
 from ray_tracing_hooks._insight.redaction import Redaction
 from ray_tracing_hooks._insight.table import Table
 
 _LONGEST_NAME = 500
 _TOP = 25
-_FAILED, _STATE_SHIFT, _WAITING, _ON_PATH = 8, 4, 64, 128
+_FAILED, _STATE_SHIFT, _WAITING, ON_PATH = 8, 4, 64, 128
 _MOST_EDGES = 500_000
 
 
@@ -40,54 +42,40 @@ class Content:
     """The rows of the table that the page shows; their position is their number in the page."""
 
 
+class Whole(NamedTuple):
+    """What is computed of all spans of a run, however many the page holds."""
+
+    ends: array[int]
+    places: Places
+    lanes: Lanes
+    stacks: Flame
+    called: Graph
+
+
+def whole(analysis: Analysis) -> Whole:
+    """Where the spans of a run stand in each view."""
+    table = analysis.table
+    ends = ends_of(table)
+    where = places(table)
+    return Whole(ends, where, lanes(table, where, ends), flame(table, ends), graph(analysis.calls, ends))
+
+
 def content(analysis: Analysis, source: str, most_spans: int, redaction: Redaction) -> Content:
     """The content of the page of this analysis, with at most so many of its spans; figures are of all of them."""
     table, calls, path = analysis.table, analysis.calls, analysis.path
-    ends = ends_of(table)
-    where = places(table)
-    in_lanes = lanes(table, where, ends)
-    stacks = flame(table, ends)
-    called = graph(calls, ends)
-    rows = sample(table, ends, most_spans, _on_path(analysis))
+    drawn = whole(analysis)
+    rows = sample(table, drawn.ends, most_spans, on_path(analysis, path.steps))
     position = _positions(table, rows)
-    begin = table.start[0] if len(table) else 0
 
     def number(row: int) -> int:
         """The number in the page of a row, -1 of one that it does not show."""
         return position[row] if 0 <= row < len(table) and rows[position[row]] == row else -1
 
-    names, name_of = _used(table.name, [shortened(name, _LONGEST_NAME) for name in table.names])
+    meta, name_of, resource_of = described(analysis, drawn, source, number, redaction)
     traces, trace_of = _used(table.trace, table.traces)
-    resources, resource_of = _used(table.resource, table.resources)
-    colours = _colour_order(table, ends, name_of)
-    function_of = {each.label: index for index, each in enumerate(called.functions)}
-    meta = {
-        "source": source,
-        "start_ms": begin / 1e6,
-        "extent": max(ends, default=begin) - begin,
-        "spans": len(table),
-        "executions": calls.role.count(EXECUTION),
-        "chunk": CHUNK,
-        "traces": traces,
-        "resources": [redaction.shown(resource) for resource in resources],
-        "lanes": [lane.place for lane in in_lanes.lanes],
-        **_places(where),
-        "flame": _flame(stacks, names, begin),
-        "graph": _graph(called, name_of),
-        "colour_order": colours,
-        "facts": report.facts(analysis),
-        "split": report.split(analysis),
-        "findings": report.described(analysis, number, redaction),
-        "path": report.critical_path(analysis, number, lambda name: function_of.get(name, -1)),
-        "quality": report.quality(analysis),
-        "deadlocks": [[number(row) for row in circle] for circle in deadlocks(calls)],
-        "notes": _notes(table, rows, redaction),
-        "details_note": "",
-        "names": names,
-    }
-    meta["top_about"], meta["top"] = _top(analysis, ends, stacks, name_of)
-    _mark_path(meta, analysis, where, stacks, called)
-    columns = _columns(table, calls, ends, rows, position, in_lanes, stacks, called)
+    meta["traces"] = traces
+    meta["notes"] += _notes(table, rows)
+    columns = _columns(table, calls, drawn.ends, rows, position, drawn.lanes, drawn.stacks, drawn.called)
     columns["name"] = [name_of[table.name[row]] for row in rows]
     columns["trace"] = [trace_of[table.trace[row]] for row in rows]
     columns["resource"] = [resource_of[table.resource[row]] for row in rows]
@@ -99,14 +87,56 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
         columns[name] = [edge[part] for edge in found[:_MOST_EDGES]]
     for step in path.steps:
         if (at := number(step.row)) >= 0:
-            columns["flags"][at] |= _ON_PATH
+            columns["flags"][at] |= ON_PATH
     return Content(meta, columns, rows)
 
 
-def _on_path(analysis: Analysis) -> list[int]:
+def described(
+    analysis: Analysis, drawn: Whole, source: str, number: Row, redaction: Redaction, most_steps: int = sys.maxsize
+) -> tuple[dict[str, Any], dict[int, int], dict[int, int]]:
+    """All that the page says besides its spans; and by index in the table where names and Resources are in that.
+
+    ``number`` gives the number in the page of a row of the table, -1 of one that it does not show.
+    """
+    table, calls = analysis.table, analysis.calls
+    ends, called = drawn.ends, drawn.called
+    begin = table.start[0] if len(table) else 0
+    names, name_of = _used(table.name, [shortened(name, _LONGEST_NAME) for name in table.names])
+    resources, resource_of = _used(table.resource, table.resources)
+    colours = _colour_order(table, ends, name_of)
+    function_of = {each.label: index for index, each in enumerate(called.functions)}
+    meta = {
+        "source": source,
+        "start_ms": begin / 1e6,
+        "extent": max(ends, default=begin) - begin,
+        "spans": len(table),
+        "executions": calls.role.count(EXECUTION),
+        "chunk": CHUNK,
+        "resources": [redaction.shown(resource) for resource in resources],
+        "lanes": [lane.place for lane in drawn.lanes.lanes],
+        **_places(drawn.places),
+        "flame": _flame(drawn.stacks, names, begin),
+        "graph": _graph(called, name_of),
+        "colour_order": colours,
+        "facts": report.facts(analysis),
+        "split": report.split(analysis),
+        "findings": report.described(analysis, number, redaction),
+        "path": report.critical_path(analysis, number, lambda name: function_of.get(name, -1), most_steps),
+        "quality": report.quality(analysis),
+        "deadlocks": [[number(row) for row in circle] for circle in deadlocks(calls)],
+        "notes": [] if redaction.attributes else ["Made with --no-attributes: names, times and places only."],
+        "details_note": "",
+        "names": names,
+    }
+    meta["top_about"], meta["top"] = _top(analysis, ends, drawn.stacks, name_of)
+    _mark_path(meta, analysis, drawn.places, drawn.stacks, called)
+    return meta, name_of, resource_of
+
+
+def on_path(analysis: Analysis, steps: Iterable[Step]) -> list[int]:
     """The rows that are kept whatever else is left out, with those above them."""
     size = len(analysis.table)
-    wanted = dict.fromkeys(row for step in analysis.path.steps for row in (step.row, step.source) if 0 <= row < size)
+    wanted = dict.fromkeys(row for step in steps for row in (step.row, step.source) if 0 <= row < size)
     for row in list(wanted):
         above = analysis.table.parent[row]
         while above >= 0 and above not in wanted:
@@ -197,15 +227,7 @@ def _columns(
     return {
         "start": differences(start),
         "took": [ends[row] - table.start[row] for row in rows],
-        "flags": [
-            (kind if kind <= 5 else 0)
-            | (_FAILED if status == 2 or state == 2 else 0)
-            | state << _STATE_SHIFT
-            | (_WAITING if role in WAITS else 0)
-            for kind, status, state, role in zip(
-                taken(table.kind), taken(table.status), taken(table.state), taken(calls.role), strict=True
-            )
-        ],
+        "flags": list(flags_of(taken(table.kind), taken(table.status), taken(table.state), taken(calls.role))),
         "parent": [back(number, row) for number, row in enumerate(rows)],
         "submission": [submitted(row) for row in rows],
         "lane": taken(in_lanes.of),
@@ -213,6 +235,17 @@ def _columns(
         "function": [called.of[row] + 1 for row in rows],
         "flame": taken(stacks.of),
     }
+
+
+def flags_of(kind: Iterable[int], status: Iterable[int], state: Iterable[int], role: Iterable[int]) -> Iterator[int]:
+    """What the page knows of a span beside its times, in one number."""
+    return (
+        (kind if kind <= 5 else 0)
+        | (_FAILED if status == 2 or state == 2 else 0)
+        | state << _STATE_SHIFT
+        | (_WAITING if role in WAITS else 0)
+        for kind, status, state, role in zip(kind, status, state, role, strict=True)
+    )
 
 
 def _places(found: Places) -> dict[str, Any]:
@@ -357,13 +390,11 @@ def _colour_order(table: Table, ends: array[int], name_of: dict[int, int]) -> li
     return [[name_of[index] for index in group] for group in ordered]
 
 
-def _notes(table: Table, rows: Sequence[int], redaction: Redaction) -> list[str]:
-    notes = []
-    if len(rows) < len(table):
-        notes.append(
-            f"{len(rows):,} of {len(table):,} spans are drawn: the critical path, errors, the slowest of each name, "
-            "and a sample of the others. Findings, and the tables of functions and calls, are of all spans."
-        )
-    if not redaction.attributes:
-        notes.append("Made with --no-attributes: names, times and places only.")
-    return notes
+def _notes(table: Table, rows: Sequence[int]) -> list[str]:
+    if len(rows) == len(table):
+        return []
+    note = (
+        f"{len(rows):,} of {len(table):,} spans are drawn: the critical path, errors, the slowest of each name, "
+        "and a sample of the others. Findings, and the tables of functions and calls, are of all spans."
+    )
+    return [note]

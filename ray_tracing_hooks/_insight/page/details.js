@@ -20,11 +20,27 @@ class DetailsPanel {
     this.root.hidden = !chosen;
     document.body.classList.toggle("with-details", !!chosen);
     if (!chosen) return;
-    const head = chosen.type === "span" ? this.spanHead(chosen.row) : this.groupHead(chosen);
-    emptied(this.root, this.close(), head);
-    if (chosen.type !== "span") return;
+    const { store } = this;
+    if (chosen.type !== "span") {
+      const asked = store.group(chosen);
+      const isAsked = asked instanceof Promise;
+      if (isAsked) emptied(this.root, this.close(), el("h2", {}, shortened(this.app.selectionLabel(chosen), 200)));
+      const group = isAsked ? await asked.catch((error) => store.failed_to(error)) : asked;
+      if (turn === this.turn) emptied(this.root, this.close(), this.groupHead(chosen, group));
+      return;
+    }
     const row = chosen.row;
-    const known = await this.store.details.of(this.store.detail[row] - 1);
+    emptied(this.root, this.close(), this.spanHead(row));
+    if (store.served) {
+      try {
+        await store.load(row);
+      } catch (error) {
+        return store.failed_to(error);
+      }
+      if (turn !== this.turn) return;
+      emptied(this.root, this.close(), this.spanHead(row));
+    }
+    const known = await store.detailsOf(row);
     if (turn !== this.turn) return;
     this.root.append(...this.spanBody(row, known));
   }
@@ -99,7 +115,7 @@ class DetailsPanel {
     const resource = store.meta.resources[store.resource[row]] || {};
     parts.push(el("section", {}, el("details", {}, el("summary", {}, "Resource"), this.attributes(Object.entries(resource)))));
     parts.push(el("section", {}, el("h3", {}, "Ids"), this.pairs([
-      ["Trace", store.meta.traces[store.trace[row]]], ["Span", known.spanId],
+      ["Trace", known.trace ?? store.meta.traces[store.trace[row]]], ["Span", known.spanId],
       known.parentId ? ["Parent", `${known.parentId} (not in what was read)`] : null, ["Scope", known.scope],
     ])));
     return parts;
@@ -139,19 +155,15 @@ class DetailsPanel {
           onclick: () => this.app.addFilter(key, value) }, "⌕"))))));
   }
 
-  groupHead(chosen) {
+  groupHead(chosen, group) {
     const { store } = this;
-    const rows = store.matchedRows();
-    const took = Float64Array.from(rows, (row) => store.took[row]).sort();
-    const failed = rows.reduce((sum, row) => sum + (store.failed(row) ? 1 : 0), 0);
-    const at = (share) => duration(took[Math.min(took.length - 1, Math.floor(share * took.length))]);
-    const slowest = [...rows].sort((a, b) => store.took[b] - store.took[a]).slice(0, 30);
+    const { count, failed, p50, p95, max, slowest } = group || { count: 0, slowest: [] };
     return el("header", {},
       el("h2", {}, shortened(this.app.selectionLabel(chosen), 200)),
-      el("p", { class: "badges" }, el("span", { class: "badge" }, counted(rows.length, "span")), failed ? el("span", { class: "badge bad" }, `✗ ${counted(failed, "error")}`) : null),
+      group ? el("p", { class: "badges" }, el("span", { class: "badge" }, counted(count, "span")), failed ? el("span", { class: "badge bad" }, `✗ ${counted(failed, "error")}`) : null) : null,
       this.app.selectionFigures(chosen),
-      took.length ? this.pairs([["Median span", at(0.5)], ["Slowest 5 %", `from ${at(0.95)}`], ["Longest span", duration(took[took.length - 1])]]) : null,
-      rows.length ? el("section", {}, el("h3", {}, "Slowest"), el("ul", { class: "spans" }, slowest.map((row) => el("li", {}, this.spanLink(row),
+      count ? this.pairs([["Median span", duration(p50)], ["Slowest 5 %", `from ${duration(p95)}`], ["Longest span", duration(max)]]) : null,
+      count ? el("section", {}, el("h3", {}, "Slowest"), el("ul", { class: "spans" }, slowest.map((row) => el("li", {}, this.spanLink(row),
         el("span", { class: "soft" }, ` ${duration(store.took[row])} · ${store.placeLabel(row)}`), store.failed(row) ? el("span", { class: "bad" }, " ✗") : null)))) : null);
   }
 }

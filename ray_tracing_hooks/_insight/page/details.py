@@ -43,17 +43,18 @@ def chunks(
     for begin in range(0, len(rows), CHUNK):
         part = rows[begin : begin + CHUNK]
         shapes: dict[tuple[str, ...], int] = {}
-        described = [_described(table, row, shapes, row_of, redaction) for row in part]
-        yield json_text({"shapes": list(shapes), "spans": described})
+        spans = [described(table, row, shapes, row_of, redaction) for row in part]
+        yield json_text({"shapes": list(shapes), "spans": spans})
         on_spans(len(part))
 
 
-def _described(
+def described(
     table: Table, row: int, shapes: dict[tuple[str, ...], int], row_of: Callable[[str, str], int], redaction: Redaction
 ) -> list[Any]:
+    """A span as it stands in a chunk. The keys of its attributes go into ``shapes``."""
     span: Span = table.span(row)
     attributes = _shown(redaction, span.attributes)
-    described: list[Any] = [
+    found: list[Any] = [
         span.span_id,
         shapes.setdefault(tuple(attributes), len(shapes)),
         list(attributes.values()),
@@ -71,9 +72,9 @@ def _described(
         ],
         span.parent_id if table.parent[row] < 0 else "",
     ]
-    while not described[-1] and len(described) > 3:
-        described.pop()
-    return described
+    while not found[-1] and len(found) > 3:
+        found.pop()
+    return found
 
 
 def shortened(text: str, most: int = _LONGEST) -> str:

@@ -105,7 +105,7 @@ class Flame {
     this.spacer.style.height = "0px";
     this.note.textContent = (this.mode === "summed"
       ? "Width: time of all calls added up. Children that run at once may exceed their parent and then share its width."
-      : "Width: time in which at least one call ran, in any process.") + (store.isWhole ? "" : " Only the selected range.") + (store.keep ? " Only what passes the filter." : "");
+      : "Width: time in which at least one call ran, in any process.") + (store.isWhole ? "" : " Only the selected range.") + (store.keep ? " Only what passes the filter." : "") + store.figuresNote;
     this.fillTable();
     this.stale = false;
   }
@@ -205,7 +205,7 @@ class Flame {
   fillTable() {
     const { summed, wall, spans } = this.figures;
     const by = this.mode === "wall" ? wall : summed;
-    const ids = [...by.keys()].filter((id) => spans[id]).sort((a, b) => by[b] - by[a]).slice(0, 100);
+    const ids = [...Array(by.length).keys()].filter((id) => spans[id]).sort((a, b) => by[b] - by[a]).slice(0, 100);
     const self = this.store.isWhole && !this.store.keep ? this.store.meta.flame.self : null;
     emptied(this.table, el("table", { class: "figures" },
       el("caption", {}, "The stacks of most time"),
@@ -287,7 +287,7 @@ class Flame {
   }
 
   update(what) {
-    if (what === "range" || what === "filter") this.stale = true;
+    if (["range", "filter", "data"].includes(what)) this.stale = true;
     this.redraw();
   }
 }

@@ -120,27 +120,10 @@ class Logical {
     return [box.x + (side === "out" ? BOX_WIDTH : 0), box.y + at];
   }
 
-  figures() {
-    const { store } = this;
-    const count = store.meta.graph.functions.length;
-    const lit = store.matched ? new Uint8Array(count) : null;
-    const shown = store.keep || !store.isWhole ? new Uint8Array(count) : null;
-    const [from, to] = store.range;
-    if (lit || shown) {
-      for (let i = 0; i < store.count; i++) {
-        const node = store.node[i] - 1;
-        if (node < 0) continue;
-        if (lit && store.matched[i]) lit[node] = 1;
-        if (shown && (!store.keep || store.keep[i]) && store.start[i] <= to && store.endOf(i) >= from) shown[node] = 1;
-      }
-    }
-    return { lit, shown };
-  }
-
   draw() {
     const { store, colours } = this;
     const { functions, calls, data } = store.meta.graph;
-    const { lit, shown } = this.figures();
+    const { lit, shown } = store.functionFigures();
     const isShown = (id) => this.boxOf.has(id) && (!shown || shown[id]);
     const isLit = (id) => !lit || lit[id];
     const edges = [];

@@ -99,6 +99,8 @@ class App {
   }
 
   update(what) {
+    if (what === "notice") return this.status();
+    if (what === "tiles") return this.views.timeline.redraw();
     if (what === "selection") this.details.update(what);
     for (const [key] of VIEWS) this.views[key].update(what);
     this.status();
@@ -111,8 +113,8 @@ class App {
     const isWhole = store.isWhole;
     document.getElementById("whole").hidden = isWhole;
     document.getElementById("range").textContent = isWhole ? "" : `${duration(store.range[0])} – ${duration(store.range[1])}`;
-    const hidden = store.count - store.kept;
-    document.getElementById("hidden").textContent = store.keep ? `${number(store.kept)} of ${counted(store.count, "span")}, ${number(hidden)} hidden` : "";
+    const hidden = store.total - store.kept;
+    document.getElementById("hidden").textContent = store.notice || (store.keep ? `${number(store.kept)} of ${counted(store.total, "span")}, ${number(hidden)} hidden` : "");
     document.getElementById("clear").hidden = !store.keep && !this.input.value;
     document.getElementById("errors").setAttribute("aria-pressed", String(store.query.includes("is:error")));
     document.getElementById("path").setAttribute("aria-pressed", String(store.showPath));
@@ -144,7 +146,7 @@ class App {
   // --- Selecting ---
 
   selectSpan(row, focus = true) {
-    if (this.store.keep && !this.store.keep[row]) this.say("That span is hidden by the filter");
+    if (this.store.isHidden(row)) this.say("That span is hidden by the filter");
     this.store.select({ type: "span", row });
     if (focus && this.view === "timeline") this.views.timeline.focus(row);
   }
@@ -302,7 +304,7 @@ class App {
       } else if (key === "Enter" && event.target.getAttribute("role") === "application" && store.selection) this.details.root.focus();
       else if (key.startsWith("Arrow") && this.view === "timeline" && event.target.type !== "range") {
         const from = store.selection?.type === "span" ? store.selection.row : -1;
-        const next = from < 0 ? (store.order.length ? store.order[timeline.rows.find((row) => row.kind === "bars") ? store.begins[timeline.rows.find((row) => row.kind === "bars").sub] : 0] : -1) : timeline.neighbour(from, key);
+        const next = from < 0 ? timeline.firstBar() : timeline.neighbour(from, key);
         if (next >= 0) this.selectSpan(next);
       } else return;
       event.preventDefault();
@@ -328,7 +330,7 @@ class App {
     if (store.showPath) parts.path = "1";
     if (store.momentShown) parts.at = Math.round(store.moment);
     const chosen = store.selection;
-    if (chosen?.type === "span") parts.span = chosen.row;
+    if (chosen?.type === "span") parts.span = store.numberOf(chosen.row);
     else if (chosen && ["function", "flame", "place"].includes(chosen.type)) parts[chosen.type] = chosen.id;
     else if (chosen?.name !== undefined) parts.name = chosen.name;
     if (document.documentElement.dataset.theme) parts.theme = document.documentElement.dataset.theme;
@@ -362,7 +364,7 @@ class App {
     this.views.timeline.resize();
     const view = VIEWS.some(([key]) => key === asked.get("view")) ? asked.get("view") : "findings";
     this.show(view);
-    const row = index("span", store.count), name = index("name", store.names.length);
+    const row = asked.has("span") ? await store.rowAt(Number(asked.get("span"))) : -1, name = index("name", store.names.length);
     const other = [["function", store.meta.graph.functions.length], ["flame", store.meta.flame.parent.length], ["place", store.meta.places.length]]
       .map(([type, limit]) => ({ type, id: index(type, limit) })).find(({ id }) => id >= 0);
     if (row >= 0) this.selectSpan(row);
@@ -384,7 +386,7 @@ async function begin() {
   try {
     const began = performance.now();
     const [meta, columns] = await Promise.all([readJson(embedded("meta")), readColumns(embedded("columns"))]);
-    const store = new Store(meta, columns, new Details(embedded("details"), meta.chunk));
+    const store = meta.served ? new ServedStore(meta, columns, null) : new Store(meta, columns, new Details(embedded("details"), meta.chunk));
     const app = new App(store);
     status.remove();
     await app.readHash();

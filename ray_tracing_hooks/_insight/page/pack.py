@@ -26,7 +26,8 @@ def packed(columns: Mapping[str, Iterable[int]]) -> bytes:
     header = []
     planes: list[bytes] = []
     for name, numbers in columns.items():
-        column = array("Q", numbers)
+        # Of bytes an array would take eight for a number.
+        column = array("Q", list(numbers) if isinstance(numbers, bytearray) else numbers)
         width = (max(column, default=0).bit_length() + 7) // 8
         header.append([name, len(column), width])
         if sys.byteorder == "big":

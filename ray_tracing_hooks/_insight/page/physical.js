@@ -38,7 +38,7 @@ class Physical {
       groups.get(place.group).push(id);
     });
     this.note.textContent = `Filled: share of ${duration(to - from)} (${store.isWhole ? "the whole run" : "the selected range"}) in which something ran there.`
-      + (store.keep ? " Only what passes the filter." : "");
+      + (store.keep ? " Only what passes the filter." : "") + store.figuresNote;
     this.boxes = new Map();
     emptied(this.body, meta.nodes.map((node, n) => {
       if (!byNode[n].size) return null;
@@ -83,7 +83,7 @@ class Physical {
   }
 
   update(what) {
-    if (what !== "selection") this.stale = true;
+    if (!["selection", "loaded"].includes(what)) this.stale = true;
     this.redraw();
   }
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -66,9 +68,12 @@ def split(analysis: Analysis) -> dict[str, Any] | None:
     }
 
 
-def critical_path(analysis: Analysis, row: Row, function: Callable[[str], int]) -> dict[str, Any]:
-    """The path step by step, and its time by function and by what else it was spent on."""
+def critical_path(
+    analysis: Analysis, row: Row, function: Callable[[str], int], most_steps: int = sys.maxsize
+) -> dict[str, Any]:
+    """The path step by step, and its time by function and by what else it was spent on; of more steps the longest."""
     path, table = analysis.path, analysis.table
+    steps = longest_steps(path, most_steps)
     begin = table.start[0] if len(table) else 0
     by: list[dict[str, Any]] = [
         {"label": name, "function": function(name), "ns": ns, "share": ns / path.wall}
@@ -91,13 +96,26 @@ def critical_path(analysis: Analysis, row: Row, function: Callable[[str], int]) 
                 "from": row(step.source) if step.edge not in (paths.BY_CODE, paths.BY_NOTHING) else -1,
                 "why": _WHY[step.edge] + (" (assumed)" if step.is_assumed else ""),
             }
-            for step in path.steps
+            for step in steps
         ],
         "by": by[:40],
         "total": path.wall,
         "about": f"What the end of the run waited for, back to its beginning. {_mode(path)} "
-        "A function that took no time would make the run shorter by its share at most.",
+        "A function that took no time would make the run shorter by its share at most."
+        + (
+            f" Drawn are the {len(steps):,} longest of its {len(path.steps):,} steps."
+            if len(steps) < len(path.steps)
+            else ""
+        ),
     }
+
+
+def longest_steps(path: paths.Path, most: int) -> list[paths.Step]:
+    """At most so many steps of a path, in their order."""
+    if len(path.steps) <= most:
+        return path.steps
+    longest = heapq.nlargest(most, range(len(path.steps)), key=lambda at: path.steps[at].end - path.steps[at].start)
+    return [path.steps[at] for at in sorted(longest)]
 
 
 def described(analysis: Analysis, row: Row, redaction: Redaction) -> list[dict[str, Any]]:

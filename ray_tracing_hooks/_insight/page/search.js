@@ -29,6 +29,7 @@ class Filter {
   async apply(query) {
     const turn = ++this.turn;
     const { store } = this;
+    if (store.askFilter) return store.askFilter(query, () => turn === this.turn);
     store.query = query;
     const tests = [];
     for (const token of this.tokens(query)) {

@@ -26,24 +26,6 @@ class SpanTable {
     this.redraw();
   }
 
-  order() {
-    const { store } = this;
-    const [from, to] = store.range;
-    const rows = [];
-    for (let i = 0; i < store.count; i++) {
-      if ((!store.keep || store.keep[i]) && store.start[i] <= to && store.endOf(i) >= from) rows.push(i);
-    }
-    const order = Uint32Array.from(rows);
-    if (this.by === "start") return this.ascending ? order : order.reverse();
-    const value = new Float64Array(store.count);
-    if (this.by === "name") {
-      const rank = new Uint32Array(store.names.length);
-      store.shownNames.map((name, i) => [name, i]).sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0)).forEach(([, i], n) => (rank[i] = n));
-      for (let i = 0; i < store.count; i++) value[i] = rank[store.name[i]];
-    } else for (let i = 0; i < store.count; i++) value[i] = this.by === "took" ? store.took[i] : store.queued(i);
-    return this.ascending ? order.sort((a, b) => value[a] - value[b]) : order.sort((a, b) => value[b] - value[a]);
-  }
-
   resize() {
     this.redraw();
   }
@@ -60,9 +42,10 @@ class SpanTable {
   draw() {
     const { store } = this;
     if (this.stale) {
-      this.rows = this.order();
+      const { rows, count } = store.listed(this.by, this.ascending);
+      this.rows = rows;
       this.stale = false;
-      this.note.textContent = `${counted(this.rows.length, "span")} of ${number(store.count)}`;
+      this.note.textContent = `${counted(count, "span")} of ${number(store.total)}${rows.length < count ? `, the first ${number(rows.length)} shown` : ""}`;
       for (const cell of this.head.children) {
         const isSorted = cell.classList.contains(this.by);
         cell.setAttribute("aria-sort", isSorted ? (this.ascending ? "ascending" : "descending") : "none");
@@ -98,7 +81,7 @@ class SpanTable {
   }
 
   update(what) {
-    if (what === "range" || what === "filter") this.stale = true;
+    if (["range", "filter", "data"].includes(what)) this.stale = true;
     this.redraw();
   }
 }

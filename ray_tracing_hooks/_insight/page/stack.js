@@ -30,14 +30,7 @@ class Stack {
   draw() {
     const { store } = this;
     const { moment } = store;
-    const open = [];
-    let hidden = 0;
-    for (let i = 0; i < store.count; i++) {
-      if (store.start[i] > moment) break;
-      if (!store.isOpenAt(i, moment)) continue;
-      if (store.keep && !store.keep[i]) hidden++;
-      else open.push(i);
-    }
+    const { open, count, hidden } = store.openAt(moment);
     this.slider.value = Math.round((moment / (store.end || 1)) * 10000);
     this.when.textContent = ` ${duration(moment)} · ${clock(store.meta.start_ms + moment / 1e6)}`;
     const shown = open.slice(0, MOST_OPEN);
@@ -47,7 +40,7 @@ class Stack {
       for (let above = store.parent[row], n = 0; above >= 0 && !all.has(above) && n < 1000; above = store.parent[above], n++) all.add(above);
     }
     const children = new Map([[-1, []]]);
-    for (const row of [...all].sort((a, b) => a - b)) {
+    for (const row of [...all].sort((a, b) => store.start[a] - store.start[b] || a - b)) {
       const above = all.has(store.parent[row]) ? store.parent[row] : -1;
       if (!children.has(above)) children.set(above, []);
       children.get(above).push(row);
@@ -60,7 +53,7 @@ class Stack {
       lines.push(this.line(row, depth, moment, row === oldest));
       for (const child of [...(children.get(row) || [])].reverse()) pending.push([child, depth + 1]);
     }
-    this.note.textContent = `${counted(open.length, "span")} open${open.length > MOST_OPEN ? `, the first ${number(MOST_OPEN)} shown` : ""}`
+    this.note.textContent = `${counted(count, "span")} open${count > MOST_OPEN ? `, the first ${number(MOST_OPEN)} shown` : ""}`
       + (hidden ? `, ${number(hidden)} more hidden by the filter` : "") + ". Grey: has ended, and is above one that is open.";
     emptied(this.body, this.cycles(), lines.length ? el("table", { class: "figures stack", role: "treegrid" },
       el("thead", {}, el("tr", {}, ["Span", "Open for", "Of", "Where"].map((title, n) => el("th", { scope: "col", class: n === 1 || n === 2 ? "number" : "" }, title)))),

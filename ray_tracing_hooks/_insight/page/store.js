@@ -101,6 +101,11 @@ class Store {
     this.changed("range");
   }
 
+  // How many spans the run has, wherever they are.
+  get total() {
+    return this.count;
+  }
+
   get isWhole() {
     return this.range[0] <= 0 && this.range[1] >= this.end;
   }
@@ -121,7 +126,9 @@ class Store {
     if (chosen.type === "span") {
       matched[chosen.row] = 1;
       if (this.submission[chosen.row] >= 0) matched[this.submission[chosen.row]] = 1;
-    } else if (chosen.type === "rows") {
+    } else if (chosen.name !== undefined) {
+      for (let i = 0; i < count; i++) if (this.name[i] === chosen.name) matched[i] = 1;
+    } else if (chosen.rows) {
       for (const row of chosen.rows) matched[row] = 1;
     } else if (chosen.type === "function") {
       for (let i = 0; i < count; i++) if (this.node[i] === chosen.id + 1) matched[i] = 1;
@@ -226,7 +233,7 @@ class Store {
   }
 
   busiest() {
-    const strip = busyStrip(this, 600);
+    const strip = this.strip();
     return ((strip.running.indexOf(strip.most) + 0.5) / 600) * this.end;
   }
 
@@ -245,6 +252,129 @@ class Store {
       else high = middle;
     }
     return low;
+  }
+
+  // --- What views ask: of the spans here, and in ServedStore of a server ---
+
+  // Calls `visit` for each bar of a row that is to be seen: its span, begin and end, flags, how many spans it stands for
+  // and the share of its time in which they ran.
+  eachBar(row, from, to, visit) {
+    const { start, took, flags, order, begins } = this;
+    for (let at = this.search(row, from), end = begins[row + 1]; at < end; at++) {
+      const i = order[at];
+      if (start[i] > to) break;
+      visit(i, start[i], start[i] + took[i], flags[i], 1, 1);
+    }
+  }
+
+  beginFrame() {}
+
+  firstOf(row) {
+    return this.order[this.begins[row]];
+  }
+
+  // The span before or after one in its row, or -1.
+  neighbour(row, step) {
+    const sub = this.first[this.lane[row]] + this.depth[row];
+    let low = this.begins[sub], high = this.begins[sub + 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.order[middle] < row) low = middle + 1;
+      else high = middle;
+    }
+    const at = low + step;
+    return at >= this.begins[sub] && at < this.begins[sub + 1] ? this.order[at] : -1;
+  }
+
+  isHidden(row) {
+    return !!this.keep && !this.keep[row];
+  }
+
+  // A span's number in the address, and back.
+  numberOf(row) {
+    return row;
+  }
+
+  rowAt(number) {
+    return Number.isInteger(number) && number >= 0 && number < this.count ? number : -1;
+  }
+
+  load() {}
+
+  detailsOf(row) {
+    return this.details.of(this.detail[row] - 1);
+  }
+
+  strip() {
+    return busyStrip(this, 600);
+  }
+
+  queues() {
+    return queuesOf(this);
+  }
+
+  get figuresNote() {
+    return "";
+  }
+
+  // What is open at a moment, by start.
+  openAt(moment) {
+    const open = [];
+    let hidden = 0;
+    for (let i = 0; i < this.count; i++) {
+      if (this.start[i] > moment) break;
+      if (!this.isOpenAt(i, moment)) continue;
+      if (this.isHidden(i)) hidden++;
+      else open.push(i);
+    }
+    return { open, count: open.length, hidden };
+  }
+
+  // The spans of range and filter in an order.
+  listed(by, ascending) {
+    const [from, to] = this.range;
+    const rows = [];
+    for (let i = 0; i < this.count; i++) {
+      if (!this.isHidden(i) && this.start[i] <= to && this.endOf(i) >= from) rows.push(i);
+    }
+    const order = Uint32Array.from(rows);
+    const found = (rows) => ({ rows, count: rows.length });
+    if (by === "start") return found(ascending ? order : order.reverse());
+    const value = new Float64Array(this.count);
+    if (by === "name") {
+      const rank = new Uint32Array(this.names.length);
+      this.shownNames.map((name, i) => [name, i]).sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0)).forEach(([, i], n) => (rank[i] = n));
+      for (let i = 0; i < this.count; i++) value[i] = rank[this.name[i]];
+    } else for (let i = 0; i < this.count; i++) value[i] = by === "took" ? this.took[i] : this.queued(i);
+    return found(ascending ? order.sort((a, b) => value[a] - value[b]) : order.sort((a, b) => value[b] - value[a]));
+  }
+
+  // Figures of what is selected, if it is more than a span.
+  group() {
+    const rows = this.matchedRows();
+    const took = Float64Array.from(rows, (row) => this.took[row]).sort();
+    const at = (share) => took[Math.min(took.length - 1, Math.floor(share * took.length))];
+    return {
+      count: rows.length, failed: rows.reduce((sum, row) => sum + (this.failed(row) ? 1 : 0), 0),
+      p50: at(0.5), p95: at(0.95), max: took[took.length - 1], slowest: rows.sort((a, b) => this.took[b] - this.took[a]).slice(0, 30),
+    };
+  }
+
+  // Which functions have a selected span, and one in range and filter; null where there is no such thing.
+  functionFigures() {
+    const functions = this.meta.graph.functions.length;
+    const lit = this.matched ? new Uint8Array(functions) : null;
+    const shown = this.keep || !this.isWhole ? new Uint8Array(functions) : null;
+    const [from, to] = this.range;
+    if (lit || shown) {
+      for (let i = 0; i < this.count; i++) {
+        const node = this.node[i] - 1;
+        if (node < 0) continue;
+        if (lit && this.matched[i]) lit[node] = 1;
+        if (shown && !this.isHidden(i) && this.start[i] <= to && this.endOf(i) >= from) shown[node] = 1;
+      }
+    }
+    return { lit, shown };
   }
 
   // For each node of the flame graph: spans, summed time and wall time (no moment twice) in range and filter.

@@ -23,42 +23,12 @@ class Timeline {
       "aria-label": "Timeline. W and S zoom, A and D move. Arrow keys go from span to span; what is selected is read out. The view Spans holds the same as a table.",
     }, this.stage, this.spacer);
     this.root = el("div", { class: "view timeline" }, this.scroller);
-    this.buildQueues();
+    this.queues = store.queues();
     this.buildRows();
     this.listen();
   }
 
   // --- Layout ---
-
-  buildQueues() {
-    const { store } = this;
-    const places = store.meta.places.length;
-    const waits = Array.from({ length: places }, () => [[], []]);
-    for (let i = 0; i < store.count; i++) {
-      if (store.submission[i] < 0) continue;
-      const from = store.endOf(store.submission[i]);
-      if (store.start[i] <= from) continue;
-      const [begun, done] = waits[store.place(i)];
-      begun.push(from);
-      done.push(store.start[i]);
-    }
-    this.queues = waits.map(([begun, done]) => {
-      if (!begun.length) return null;
-      const queue = { begun: Float64Array.from(begun).sort(), done: Float64Array.from(done) };
-      queue.begunSum = sums(queue.begun);
-      queue.doneSum = sums(queue.done);
-      let depth = 0, most = 0, total = 0;
-      for (let i = 0, j = 0; i < queue.begun.length; i++) {
-        depth++;
-        while (queue.done[j] <= queue.begun[i]) { depth--; j++; }
-        most = Math.max(most, depth);
-      }
-      total = queue.doneSum[queue.done.length] - queue.begunSum[queue.begun.length];
-      queue.most = most;
-      queue.total = total;
-      return most >= 2 || total > store.end / 100 ? queue : null;
-    });
-  }
 
   buildRows() {
     const { store } = this;
@@ -187,10 +157,11 @@ class Timeline {
       this.words = new Uint32Array(this.image.data.buffer);
     }
     const { words } = this;
+    store.beginFrame(width);
     words.fill(colours.pixel(colours.surface));
     const [from, to] = store.range;
     const scale = width / (to - from);
-    const { start, took, flags, order, begins, lit: matched, name } = store;
+    const { lit: matched, name } = store;
     // Worst status wins in a pixel, then what is selected, then what is longer.
     const palette = PALETTE.map((colour) => colours.pixel(colour));
     const dim = PALETTE.map((colour) => colours.pixel(colours.dimmed(colour)));
@@ -204,33 +175,31 @@ class Timeline {
       const y0 = Math.max(0, Math.round((row.y - top) * ratio));
       const y1 = Math.min(height, Math.round((row.y - top + row.height) * ratio));
       let last = -1, lastRank = -1;
-      for (let at = store.search(row.sub, from), end = begins[row.sub + 1]; at < end; at++) {
-        const i = order[at];
-        const begin = start[i];
-        if (begin > to) break;
-        const x0 = (begin - from) * scale, x1 = x0 + took[i] * scale;
-        if (x1 - x0 >= NARROW) {
+      store.eachBar(row.sub, from, to, (i, begin, end, flag, count, share) => {
+        const x0 = (begin - from) * scale, x1 = x0 + (end - begin) * scale;
+        if (x1 - x0 >= NARROW && count === 1) {
           wide.push(row, i);
           last = -1;
-          continue;
+          return;
         }
-        const flag = flags[i];
         const isMatched = !matched || matched[i];
         const rank = (flag & FAILED ? 4 : 0) + (isMatched ? 2 : 0) + ((flag & 7) === PRODUCER ? 0 : 1);
         const p0 = x0 < 0 ? 0 : x0 | 0;
         const p1 = Math.min(width, Math.max(p0 + 1, Math.round(x1)));
-        if (p1 - 1 <= last && rank <= lastRank) continue;
+        if (p1 - 1 <= last && rank <= lastRank) return;
         last = p1 - 1;
         lastRank = rank;
-        const kind = flag & FAILED ? (isMatched ? failed : failedDim)
+        let kind = flag & FAILED ? (isMatched ? failed : failedDim)
           : (flag & 7) === PRODUCER ? (isMatched ? submission : submissionDim)
           : (isMatched ? palette : dim)[colours.ofName[name[i]]];
+        // Of many spans that are one bar the colour says how much of the time they ran.
+        if (share < 0.9 && !(flag & FAILED)) kind = colours.thinned(kind, share);
         drawn++;
         for (let y = y0; y < y1; y++) {
           const line = y * width;
           for (let x = p0; x < p1; x++) words[line + x] = kind;
         }
-      }
+      });
     }
     context.putImageData(this.image, left, 0);
     this.drawn = drawn + wide.length / 2;
@@ -326,10 +295,10 @@ class Timeline {
     context.beginPath();
     context.moveTo(GUTTER, base);
     const step = 2;
-    let before = waited(queue, this.timeAt(GUTTER));
+    let before = queue.waited(this.timeAt(GUTTER));
     for (let x = 0; x < this.plotWidth; x += step) {
       const from = this.timeAt(GUTTER + x), to = this.timeAt(GUTTER + x + step);
-      const after = waited(queue, to);
+      const after = queue.waited(to);
       const depth = Math.max(0, (after - before) / (to - from));
       before = after;
       const h = depth <= 0.001 ? 0 : Math.max(2, (row.height - 1) * Math.min(1, depth / queue.most));
@@ -421,7 +390,7 @@ class Timeline {
   drawOverview(context) {
     const { store, colours } = this;
     const height = OVERVIEW_HEIGHT - 4;
-    if (!this.strip || this.strip.keep !== store.keep) this.strip = busyStrip(store, 600);
+    if (!this.strip || this.strip.keep !== store.keep) this.strip = store.strip();
     context.fillStyle = colours.panel;
     context.fillRect(0, 0, this.width, OVERVIEW_HEIGHT);
     const { running, most, failed } = this.strip;
@@ -666,13 +635,12 @@ class Timeline {
     for (const row of this.rows) {
       if (row.kind !== "bars" || inside < row.y - 1 || inside > row.y + row.height + 1) continue;
       let best = -1, distance = Infinity;
-      for (let at = store.search(row.sub, time - near), end = store.begins[row.sub + 1]; at < end; at++) {
-        const i = store.order[at];
-        if (store.start[i] > time + near) break;
-        const away = Math.max(0, store.start[i] - time, time - store.endOf(i));
-        if (away < distance || (away === distance && store.failed(i))) (best = i), (distance = away);
-        if (distance === 0) break;
-      }
+      let many = 1;
+      store.eachBar(row.sub, time - near, time + near, (i, begin, end, flags, count) => {
+        const away = Math.max(0, begin - time, time - end);
+        if (away < distance || (away === distance && flags & FAILED)) (best = i), (distance = away), (many = count);
+      });
+      this.manyThere = many;
       if (best >= 0) return best;
     }
     return -1;
@@ -772,12 +740,10 @@ class Timeline {
     this.stage.style.cursor = row >= 0 || (x < GUTTER && y > this.headHeight) ? "pointer" : x > GUTTER && y < this.headHeight ? "crosshair" : "default";
     const step = y > OVERVIEW_HEIGHT + AXIS_HEIGHT && y < this.headHeight && x > GUTTER ? this.pathStepAt(x) : null;
     const queue = x > GUTTER && row < 0 && y > this.headHeight ? this.rowAt(y, ["queue"]) : null;
-    if (row >= 0) this.app.tip(event, spanTip(this.store, row));
+    if (row >= 0) this.app.tip(event, [...spanTip(this.store, row), this.manyThere > 1 ? `the longest of ${number(this.manyThere)} spans here` : null]);
     else if (step) this.app.tip(event, [step.cause, duration(step.end - step.start), step.why]);
     else if (queue) {
-      const { begun, done } = this.queues[queue.place];
-      const time = this.timeAt(x);
-      this.app.tip(event, [counted(upTo(begun, time) - upTo(done, time), "call") + " waiting", `for ${this.store.meta.places[queue.place].label}`]);
+      this.app.tip(event, [counted(this.queues[queue.place].at(this.timeAt(x)), "call") + " waiting", `for ${this.store.meta.places[queue.place].label}`]);
     } else this.app.tip(null);
     if (row !== this.hover) {
       this.hover = row;
@@ -824,16 +790,14 @@ class Timeline {
   neighbour(row, key) {
     const { store } = this;
     if (key === "ArrowUp") return store.parent[row];
-    if (key === "ArrowDown") return store.children(row).find((child) => !store.keep || store.keep[child]) ?? -1;
-    const sub = store.first[store.lane[row]] + store.depth[row];
-    let low = store.begins[sub], high = store.begins[sub + 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (store.order[middle] < row) low = middle + 1;
-      else high = middle;
-    }
-    const at = low + (key === "ArrowLeft" ? -1 : 1);
-    return at >= store.begins[sub] && at < store.begins[sub + 1] ? store.order[at] : -1;
+    if (key === "ArrowDown") return store.children(row).find((child) => !store.isHidden(child)) ?? -1;
+    return store.neighbour(row, key === "ArrowLeft" ? -1 : 1);
+  }
+
+  // The first span of the uppermost bars, or -1.
+  firstBar() {
+    const row = this.rows.find(({ kind }) => kind === "bars");
+    return row ? this.store.firstOf(row.sub) : -1;
   }
 
   update(what) {
@@ -868,10 +832,35 @@ function upTo(values, limit) {
   return low;
 }
 
-// The time that calls have waited until `time`, all together.
-function waited(queue, time) {
-  const begun = upTo(queue.begun, time), done = upTo(queue.done, time);
-  return begun * time - queue.begunSum[begun] - (done * time - queue.doneSum[done]);
+// For each place the calls that wait there: the most at once, at a moment, and the time that calls have waited until a
+// moment, all together. Null where hardly anything waits.
+function queuesOf(store) {
+  const waits = store.meta.places.map(() => [[], []]);
+  for (let i = 0; i < store.count; i++) {
+    if (store.submission[i] < 0) continue;
+    const from = store.endOf(store.submission[i]);
+    if (store.start[i] <= from) continue;
+    const [begun, done] = waits[store.place(i)];
+    begun.push(from);
+    done.push(store.start[i]);
+  }
+  return waits.map((wait) => {
+    if (!wait[0].length) return null;
+    const begun = Float64Array.from(wait[0]).sort(), done = Float64Array.from(wait[1]);
+    const begunSum = sums(begun), doneSum = sums(done);
+    let depth = 0, most = 0;
+    for (let i = 0, j = 0; i < begun.length; i++) {
+      depth++;
+      while (done[j] <= begun[i]) { depth--; j++; }
+      most = Math.max(most, depth);
+    }
+    const waited = (time) => {
+      const first = upTo(begun, time), last = upTo(done, time);
+      return first * time - begunSum[first] - (last * time - doneSum[last]);
+    };
+    const total = doneSum[done.length] - begunSum[begun.length];
+    return most >= 2 || total > store.end / 100 ? { most, waited, at: (time) => upTo(begun, time) - upTo(done, time) } : null;
+  });
 }
 
 // How many executions (where there are none, spans) run at once, as the mean of each of `parts` of the whole time.

@@ -1,0 +1,137 @@
+"""Making the reports that ``serve`` shows, each in a process of its own: its memory is free again when it is made."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import BinaryIO, NamedTuple, TextIO
+
+import click
+
+from ray_tracing_hooks._cli import source
+from ray_tracing_hooks._insight import page
+from ray_tracing_hooks._insight import read as reading
+from ray_tracing_hooks._insight.analysis import Analysis
+from ray_tracing_hooks._insight.clocks import correct
+from ray_tracing_hooks._insight.server import INDEX, PAGE, Made
+from ray_tracing_hooks._insight.table import load
+
+Tell = Callable[[str], None]
+
+
+class Asked(NamedTuple):
+    """What the command was asked to show."""
+
+    paths: list[str]
+    trace_id: str | None
+    everything: bool
+    max_spans: int
+    """Of more spans the page asks the server."""
+
+
+def make(asked: Asked, folder: str, tell: Tell) -> Made:
+    """Read the spans and make the page of them in a folder, with an index beside it if they are many.
+
+    Raises OSError or ValueError where they cannot be read, or there are none.
+    """
+    with reading.collector_paused():
+        files = reading.files(asked.paths)
+        table = load(files, _told_in_percent(files, tell))
+        if not len(table):
+            raise ValueError("there are files and no spans in them yet")
+        tell("clocks")
+        try:
+            analysis = Analysis(correct(table)) if asked.everything else source.chosen(table, asked.trace_id)[0]
+        except click.ClickException as error:
+            raise ValueError(error.message) from None
+        where = ", ".join(asked.paths)
+        with open(os.path.join(folder, PAGE), "wb") as file:
+            if len(analysis.table) <= asked.max_spans:
+                tell("page")
+                page.write(file, analysis, source=where)
+            else:
+                from ray_tracing_hooks._insight.index.build import build  # noqa: PLC0415  for large runs only
+
+                build(os.path.join(folder, INDEX), file, analysis, source=where, on_step=tell)
+        return Made(len(analysis.table))
+
+
+def _told_in_percent(files: list[str], tell: Tell) -> Callable[[int], None]:
+    whole = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+    read = 0
+
+    def add(size: int) -> None:
+        nonlocal read
+        read += size
+        tell(f"reading, {100 * min(read, whole) // (whole or 1)} %")
+
+    return add
+
+
+_CHILD = """\
+import pickle, sys
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from ray_tracing_hooks._cli.serving import answer
+answer(sys.stdin.buffer, sys.stdout)
+"""
+
+
+def answer(request: BinaryIO, told: TextIO) -> None:
+    """In a child: make what is asked for; each line says what it does, the last one what has come of it."""
+    asked, folder = pickle.load(request)  # noqa: S301  from our own parent
+
+    def say(**what: object) -> None:
+        print(json.dumps(what), file=told, flush=True)
+
+    try:
+        say(made=make(asked, folder, lambda doing: say(doing=doing)))
+    except reading.UNREADABLE as error:
+        say(unreadable=str(getattr(error, "strerror", None) or error))
+
+
+class Maker:
+    """Has a child make each report."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._is_ended = False
+
+    def make(self, folder: str, tell: Tell) -> Made:
+        """As :func:`make`. Raises ValueError; RuntimeError where the child came to an end of its own."""
+        with self._lock:
+            if self._is_ended:
+                raise ValueError("the server has ended")
+            # Of a session of its own: Ctrl-C is for this process, which ends the other.
+            child = self._child = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with child:
+            pickle.dump(list(sys.path), child.stdin)
+            pickle.dump((self._asked, folder), child.stdin)
+            child.stdin.flush()
+            for line in child.stdout:
+                what = json.loads(line)
+                if "doing" in what:
+                    tell(what["doing"])
+                elif "unreadable" in what:
+                    raise ValueError(what["unreadable"])
+                else:
+                    return Made(*what["made"])
+        raise RuntimeError(f"it ended with exit code {child.returncode}")
+
+    def end(self) -> None:
+        """Make no more; what is being made is given up."""
+        with self._lock:
+            self._is_ended = True
+            if self._child is not None:
+                self._child.kill()
+                self._child.wait()

@@ -1,0 +1,141 @@
+"""Figures of a range or a filter: of stacks, of places, and of how much ran at once."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ray_tracing_hooks._insight.index.filters import FAILED
+from ray_tracing_hooks._insight.model import CONSUMER
+
+Columns = Mapping[str, Sequence[int]]
+
+STRIP = 600
+"""In so many parts the page draws how much ran at once."""
+
+
+class Figures(NamedTuple):
+    """As the page computes them of the spans that it holds. Times are nanoseconds."""
+
+    spans: array[int]
+    summed: array[int]
+    wall: array[int]
+    """Of each stack of the flame graph the number of spans, their times added up, and the time in which one ran."""
+    busy: array[int]
+    calls: array[int]
+    errors: array[int]
+    """Of each place the time in which something ran, the outermost spans, and what failed."""
+    functions: bytearray
+    """For each function whether it is there."""
+
+
+def figures(
+    columns: Columns, rows: Iterable[int], first: int, last: int, places: Sequence[int], sizes: tuple[int, int, int]
+) -> Figures:
+    """Of these rows, which are by start and overlap a range. ``sizes`` are of stacks, places and functions."""
+    start, took, flags, lane = columns["start"], columns["took"], columns["flags"], columns["lane"]
+    depth, stacks, functions = columns["depth"], columns["flame"], columns["function"]
+    stack_count, place_count, function_count = sizes
+    spans, summed, wall, until = (array("q", bytes(8 * stack_count)) for _ in range(4))
+    busy, calls, errors, ended = (array("q", bytes(8 * place_count)) for _ in range(4))
+    seen = bytearray(function_count + 1)
+    for row in rows:
+        begin, stack = start[row], stacks[row]
+        end = begin + took[row]
+        begin, end = max(begin, first), min(end, last)
+        spans[stack] += 1
+        summed[stack] += end - begin
+        known = until[stack]
+        if end > known:
+            wall[stack] += end - max(begin, known)
+            until[stack] = end
+        seen[functions[row]] = 1
+        place = places[lane[row]]
+        if flags[row] & FAILED:
+            errors[place] += 1
+        if not depth[row]:
+            calls[place] += 1
+            known = ended[place]
+            if end > known:
+                busy[place] += end - max(begin, known)
+                ended[place] = end
+    return Figures(spans, summed, wall, busy, calls, errors, seen[1:])
+
+
+def strip(columns: Columns, rows: Iterable[int], extent: int, *, has_calls: bool) -> tuple[list[float], bytearray]:
+    """How many executions, else spans, ran at once in each part of the run on average; and where some failed."""
+    start, took, flags = columns["start"], columns["took"], columns["flags"]
+    running, more, failed = [0.0] * STRIP, [0] * (STRIP + 1), bytearray(STRIP)
+    size = extent / STRIP or 1
+    top = STRIP - 1
+    for row in rows:
+        flag, begin = flags[row], start[row]
+        end = begin + took[row]
+        last = min(top, int(end / size))
+        if flag & FAILED:
+            failed[last] = 1
+        if has_calls and flag & 7 != CONSUMER:
+            continue
+        first = min(top, int(begin / size))
+        if first == last:
+            running[first] += (end - begin) / size
+        else:
+            running[first] += ((first + 1) * size - begin) / size
+            more[first + 1] += 1
+            more[last] -= 1
+            running[last] += (end - last * size) / size
+    covering = 0
+    for part in range(STRIP):
+        covering += more[part]
+        running[part] += covering
+    return running, failed
+
+
+class Queue(NamedTuple):
+    """The calls that waited for a place."""
+
+    most: int
+    """At once."""
+    waited: list[int]
+    """By the end of each part of the run, how long calls have waited, all together."""
+
+
+_PARTS = 1024
+
+
+def queues(columns: Columns, places: Sequence[int], count: int, extent: int) -> list[Queue | None]:
+    """For each place; None where hardly anything waited."""
+    begun: list[array[int]] = [array("q") for _ in range(count)]
+    done: list[array[int]] = [array("q") for _ in range(count)]
+    for row, queued in enumerate(columns["queued"]):
+        if queued > 1:
+            place, at = places[columns["lane"][row]], columns["start"][row]
+            begun[place].append(at - queued + 1)
+            done[place].append(at)
+    return [_queue(sorted(begun[place]), done[place], extent) if done[place] else None for place in range(count)]
+
+
+def _queue(begun: Sequence[int], done: Sequence[int], extent: int) -> Queue | None:
+    depth = most = ended = 0
+    for at in begun:
+        depth += 1
+        while done[ended] <= at:
+            depth -= 1
+            ended += 1
+        most = max(most, depth)
+    total = sum(done) - sum(begun)
+    if most < 2 and total <= extent / 100:
+        return None
+    waited = []
+    first = second = sum_begun = sum_done = 0
+    for part in range(1, _PARTS + 1):
+        time = extent * part // _PARTS
+        while first < len(begun) and begun[first] <= time:
+            sum_begun += begun[first]
+            first += 1
+        while second < len(done) and done[second] <= time:
+            sum_done += done[second]
+            second += 1
+        waited.append(first * time - sum_begun - (second * time - sum_done))
+    return Queue(most, waited)

@@ -19,7 +19,7 @@ from ray_tracing_hooks._insight.index.answers import Answers, UnknownError
 from ray_tracing_hooks._insight.index.bars import Bars, tile
 from ray_tracing_hooks._insight.index.build import build
 from ray_tracing_hooks._insight.index.filters import WrongError, matcher
-from ray_tracing_hooks._insight.index.mapped import Texts, open_table, save_table
+from ray_tracing_hooks._insight.index.mapped import open_table, save_table
 from ray_tracing_hooks._insight.lanes import ends_of, lanes
 from ray_tracing_hooks._insight.places import places
 from ray_tracing_hooks._insight.table import Table, load
@@ -77,8 +77,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Indexed:
     return indexed(load([str(RECORDED / "killed.jsonl.gz")]), tmp_path_factory.mktemp("killed"))
 
 
-def test_a_table_on_disk_is_the_table(tmp_path: Path) -> None:
+def test_a_table_on_disk_is_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every span with all that is known of it, its children and what failed; also spans that no file holds."""
+    monkeypatch.setattr(sys.modules[save_table.__module__], "_LARGE", 1)
     for number, table in enumerate((load([str(RECORDED / "killed.jsonl.gz")]), Table.of([span(1, 5, 9, name="x")]))):
         folder = tmp_path / str(number)
         save_table(str(folder), table)
@@ -86,18 +87,11 @@ def test_a_table_on_disk_is_the_table(tmp_path: Path) -> None:
         rows = range(len(table))
         assert [again.span(row) for row in rows] == [table.span(row) for row in rows]
         assert [[*again.children(row)] for row in rows] == [[*table.children(row)] for row in rows]
+        assert [again.attribute(row, "ray.task_id") for row in rows] == [
+            table.attribute(row, "ray.task_id") for row in rows
+        ]
+        assert [again.objects.get(row) for row in rows] == [table.objects.get(row) for row in rows]
         assert [again.failed(row) for row in rows] == [table.failed(row) for row in rows]
-
-
-def test_many_texts_are_one_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whatever is in them."""
-    monkeypatch.setattr(sys.modules[save_table.__module__], "_TEXTS", 0)
-    table = Table.of([span(number, number, 9, name=name) for number, name in enumerate(["", "é", "\ud800", "a"], 1)])
-    save_table(str(tmp_path), table)
-    names = open_table(str(tmp_path)).names
-    assert isinstance(names, Texts)
-    assert [*names] == table.names
-    assert names[1:3] == table.names[1:3]
 
 
 @pytest.mark.parametrize("level", [9, 20, 26, 30, 35])

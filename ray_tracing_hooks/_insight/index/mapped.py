@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import pickle
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO, cast
 
 from ray_tracing_hooks._insight.source import Lines
 from ray_tracing_hooks._insight.table import Table
@@ -15,12 +16,8 @@ from ray_tracing_hooks._insight.table import Table
 _TABLE = "table"
 _REST = "rest.pickle"
 _CHUNK = 1 << 20
-
-_LEFT_OUT = frozenset({"objects", "ready", "ids"})
-"""What joins need and a server of their results does not: most of the memory of a table that is open."""
-
-_TEXTS = 100_000
-"""More texts than this are a file too."""
+_LARGE = 4096
+"""Columns of a table of fewer bytes are not worth a file each."""
 
 
 def save(folder: str, columns: Mapping[str, Any]) -> None:
@@ -51,68 +48,50 @@ def _mapped(path: str, kind: str) -> Sequence[int]:
     return cast("Sequence[int]", mapped.cast(cast("Any", kind)))
 
 
-class Texts(Sequence[str]):
-    """Many texts in one file, read when they are asked for."""
-
-    def __init__(self, text: Sequence[int], ends: Sequence[int]) -> None:
-        self._text, self._ends = text, ends
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        begin = self._ends[index - 1] if index else 0
-        return bytes(self._text[begin : self._ends[index]]).decode("utf-8", "surrogatepass")
-
-
 def save_table(folder: str, table: Table) -> None:
-    """Write a table, without the ids of tasks and objects: what reads a span again has them from its file."""
+    """Write a table: its columns as files, wherever in it they are."""
     if len(table):
         table.children(0)  # the index of all of them
-    columns, rest = {}, {}
-    for name, value in vars(table).items():
-        if name in _LEFT_OUT:
-            continue
-        if isinstance(value, (array, bytearray)):
-            columns[name] = value
-        elif isinstance(value, list) and len(value) > _TEXTS and isinstance(value[0], str):
-            columns[f"{name}.text"], columns[f"{name}.ends"] = _joined(value)
-        else:
-            if isinstance(value, Lines):
-                value.close()
-            rest[name] = value
     where = os.path.join(folder, _TABLE)
-    save(where, columns)
+    os.makedirs(where, mode=0o700)
     with open(os.path.join(where, _REST), "wb") as file:
-        pickle.dump(rest, file, protocol=5)
+        _Saver(where, file).dump(table)
 
 
 def open_table(folder: str) -> Table:
     """The table that was written there, by this user: what is not a column is unpickled."""
     where = os.path.join(folder, _TABLE)
-    columns = opened(where)
-    texts = [name.removesuffix(".ends") for name in columns if name.endswith(".ends")]
-    for name in texts:
-        columns[name] = Texts(columns.pop(f"{name}.text"), columns.pop(f"{name}.ends"))
     with open(os.path.join(where, _REST), "rb") as file:
-        rest = pickle.load(file)  # noqa: S301  written by our own process, in a folder of our own
-    table = Table.__new__(Table)
-    table.__dict__.update(columns, **rest, objects={}, ready={}, ids=_NoIds())
+        table: Table = _Opener(where, file).load()
     return table
 
 
-class _NoIds:
-    """Stands for the ids of tasks, which the index leaves out."""
+class _Saver(pickle.Pickler):
+    """Writes large columns as files."""
 
-    def __getitem__(self, _index: int) -> None:
-        return None
+    def __init__(self, folder: str, file: BinaryIO) -> None:
+        super().__init__(file, protocol=5)
+        self._folder, self._names = folder, itertools.count()
+
+    def persistent_id(self, item: Any) -> tuple[str, str] | None:
+        if isinstance(item, Lines):
+            item.close()
+        if not isinstance(item, (array, bytearray)) or memoryview(item).nbytes < _LARGE:
+            return None
+        name = str(next(self._names))
+        save(self._folder, {name: item})
+        return name, item.typecode if isinstance(item, array) else ""
 
 
-def _joined(texts: Iterable[str]) -> tuple[bytearray, array[int]]:
-    joined, ends = bytearray(), array("q")
-    for text in texts:
-        joined += text.encode("utf-8", "surrogatepass")
-        ends.append(len(joined))
-    return joined, ends
+class _Opener(pickle.Unpickler):
+    def __init__(self, folder: str, file: BinaryIO) -> None:
+        super().__init__(file)
+        self._folder = folder
+
+    def persistent_load(self, pid: tuple[str, str]) -> Any:
+        name, kind = pid
+        if kind:
+            return _mapped(os.path.join(self._folder, f"{name}.{kind}"), kind)
+        # Parts of what stands for a bytearray must be bytes.
+        with open(os.path.join(self._folder, f"{name}.B"), "rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -363,6 +363,7 @@ class Connection:
         from opentelemetry import context, trace  # noqa: PLC0415
 
         from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+        from ray_tracing_hooks._ray.driver import exit_code  # noqa: PLC0415
         from ray_tracing_hooks._record.span import RecordedSpan  # noqa: PLC0415
 
         if self._client_server is not None:
@@ -376,6 +377,8 @@ class Connection:
         error = getattr(sys, "last_value", None)
         if isinstance(error, (Exception, KeyboardInterrupt)) and isinstance(root, RecordedSpan):
             root.fail(error, error.__traceback__)
+            if (code := exit_code(error)) is not None:
+                root.set_attribute(names.EXIT_CODE, code)
         elif self._is_terminated:
             root.set_status(trace.StatusCode.ERROR, "driver died: SIGTERM")
             root.set_attribute(names.ERROR_TYPE, names.DRIVER_DIED)

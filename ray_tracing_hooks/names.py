@@ -387,7 +387,13 @@ ATTRIBUTES = (
         RAY_SUBMISSION_ID, "string", "drivers, submitted jobs", "the id of a job that was submitted to the Jobs API"
     ),
     Attribute(RAY_JOB_STATUS, "string", "submitted jobs", "`SUCCEEDED`, `FAILED` or `STOPPED`"),
-    Attribute(EXIT_CODE, "int", "submitted jobs", "the exit code of the job's program, if it ended by itself"),
+    Attribute(
+        EXIT_CODE,
+        "int",
+        "submitted jobs, drivers",
+        "the exit code of the job's program, if it ended by itself; of a driver where an exception that nothing caught "
+        "decides it",
+    ),
     Attribute(RAY_SERVE_APPLICATION, "string", _REQUEST, "the application of Ray Serve"),
     Attribute(RAY_SERVE_DEPLOYMENT, "string", _OF_DEPLOYMENTS, "the deployment that is called"),
     Attribute(RAY_SERVE_METHOD, "string", _OF_DEPLOYMENTS, "its method: `__call__` for requests by HTTP"),

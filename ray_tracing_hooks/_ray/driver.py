@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,21 @@ def patch(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[], N
         return disconnect
 
     return patches.wrap(worker.Worker, "set_mode", set_mode) and patches.wrap(worker, "disconnect", disconnect)
+
+
+def exit_code(error: BaseException) -> int | None:
+    """What the interpreter exits with because of ``error``, the last one that nothing caught; None if that is not sure.
+
+    Python tells nobody what ``sys.exit()`` was given. Notebooks and test runners note errors too, and go on; what has
+    come out of the program itself has a traceback that begins there.
+    """
+    traceback = error.__traceback__
+    if threading.main_thread().is_alive() or not isinstance(error, Exception) or traceback is None:
+        return None
+    begun = traceback.tb_frame
+    if begun.f_code.co_name == "_run_module_as_main" and begun.f_globals.get("__name__") == "runpy":
+        return 1
+    return 1 if begun.f_code.co_name == "<module>" and begun.f_globals.get("__name__") == "__main__" else None
 
 
 def notice_sigterm(on_sigterm: Callable[[], None]) -> Callable[[], None]:

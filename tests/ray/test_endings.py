@@ -14,7 +14,7 @@ import pytest
 import support
 from conftest import Cluster, start_head, stop_head
 from endings import CALLS, Ended, Way, begin, check, check_once, no_process_is_left, of_trace
-from support import HOOK, await_spans, of_driver, run_program, spans_in
+from support import HOOK, await_spans, by_name, of_driver, run_program, spans_in
 
 from ray_tracing_hooks import names
 
@@ -123,7 +123,8 @@ def check_driver(ended: Ended, how: str) -> None:
     check(ended, how, Way(None, WORKER, "worker died.*", cut_off=None), f"busy {how}")
     found = Counter(span.name for span in spans)
     assert [found["in call"], found["Actor.call ray.remote"], found["Actor.call ray.remote_worker"]] == [CALLS] * 3
-    assert found["endings.py ray.driver"] == 1
+    (root,) = by_name(spans, "endings.py ray.driver")
+    assert root.attributes.get(names.EXIT_CODE) == (1 if how == "exception" else None)
     check_once(spans)
     print(f"{how}: {next(span.status_message for span in spans if span.name == 'Actor.busy ray.remote_worker')}")
     assert f"RESULT {sum(range(CALLS))}" in ended.output

@@ -9,6 +9,7 @@ from ray_tracing_hooks._cli.config import config
 from ray_tracing_hooks._cli.export import export
 from ray_tracing_hooks._cli.replay import replay
 from ray_tracing_hooks._cli.serve import serve
+from ray_tracing_hooks._cli.states import states
 from ray_tracing_hooks._cli.summary import summary
 from ray_tracing_hooks._cli.tree import tree
 from ray_tracing_hooks._cli.view import view
@@ -20,5 +21,5 @@ def main() -> None:
     """Tracing of Ray programs: look at what was recorded, send it on, see how it is set up."""
 
 
-for command in (tree, summary, view, serve, export, replay, config):
+for command in (tree, summary, view, serve, export, states, replay, config):
     main.add_command(command)

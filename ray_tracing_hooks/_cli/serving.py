@@ -16,8 +16,6 @@ import click
 from ray_tracing_hooks._cli import source
 from ray_tracing_hooks._insight import page
 from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.clocks import correct
 from ray_tracing_hooks._insight.server import INDEX, PAGE, Made
 from ray_tracing_hooks._insight.table import load
 
@@ -46,7 +44,10 @@ def make(asked: Asked, folder: str, tell: Tell) -> Made:
             raise ValueError("there are files and no spans in them yet")
         tell("clocks")
         try:
-            analysis = Analysis(correct(table)) if asked.everything else source.chosen(table, asked.trace_id)[0]
+            if asked.everything:
+                analysis = source.analysed(table, asked.paths)
+            else:
+                analysis, _ = source.chosen(table, asked.trace_id, asked.paths)
         except click.ClickException as error:
             raise ValueError(error.message) from None
         where = ", ".join(asked.paths)

@@ -14,6 +14,7 @@ from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.clocks import correct
 from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.queues import beside
 from ray_tracing_hooks._insight.runs import part_of, runs
 from ray_tracing_hooks._insight.table import Table, load
 from ray_tracing_hooks._insight.text import count
@@ -63,15 +64,24 @@ def table(paths: Sequence[str]) -> Table:
     return read
 
 
-def chosen(table: Table, trace_id: str | None) -> tuple[Analysis, int]:
+def chosen(table: Table, trace_id: str | None, paths: Sequence[str] = ()) -> tuple[Analysis, int]:
     """The newest run, or the trace whose id begins so, with clocks set right; and how many runs there are.
 
+    With the task states that stand beside the spans below ``paths``, or in the configured local folder.
     Ends the command with exit code 2 where there is no such trace.
     """
     if trace_id is None:
         found = runs(table)
-        return Analysis(correct(part_of(table, found[0]))), len(found)
-    return Analysis(correct(selected(table, trace_id))), 1
+        return analysed(part_of(table, found[0]), paths), len(found)
+    return analysed(selected(table, trace_id), paths), 1
+
+
+def analysed(table: Table, paths: Sequence[str]) -> Analysis:
+    """All of a table, with clocks set right, and with the task states that stand beside the spans below ``paths``."""
+    states = beside(given(paths), table.ids)
+    for problem in states.problems:
+        warn(problem)
+    return Analysis(correct(table), states)
 
 
 def selected(table: Table, trace_id: str | None) -> Table:

@@ -20,6 +20,7 @@ from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.findings import Finding, find
 from ray_tracing_hooks._insight.functions import percentile
 from ray_tracing_hooks._insight.path import MEANINGS
+from ray_tracing_hooks._insight.queues import PHASES
 from ray_tracing_hooks._insight.table import RUNNING
 from ray_tracing_hooks._insight.text import count, duration, percent, shortened
 
@@ -42,8 +43,8 @@ def summary(
     The critical path is what the end of the run waited for, back to its beginning. It is exact where waiting is
     recorded: RAY_TRACING_RAY=task,actor,job,get,wait. Else it is assumed that a caller waits for what ended last.
     """
-    analysis, number = source.chosen(source.table(paths), trace_id)
-    before = source.chosen(source.table([against]), None)[0] if against is not None else None
+    analysis, number = source.chosen(source.table(paths), trace_id, paths)
+    before = source.chosen(source.table([against]), None, [against])[0] if against is not None else None
     findings = find(analysis)
     changed = changes(analysis, before) if before is not None else []
     if as_json:
@@ -103,6 +104,7 @@ def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verb
     yield from _path(analysis, verbose=verbose)
     yield from _functions(analysis)
     yield from _actors(analysis)
+    yield from _queues(analysis)
     yield from _accelerators(analysis)
     yield from _parallelism(analysis)
     if not is_bad:
@@ -251,6 +253,32 @@ def _actors(analysis: Analysis) -> Iterator[str]:
     yield from _table(("ACTOR", "CALLS", "SELF TIME", "BUSY", "QUEUED", "LONGEST QUEUE"), rows)
     if more := len(analysis.actors) - len(rows):
         yield f" and {count(more, 'other actor')}"
+
+
+def _queues(analysis: Analysis) -> Iterator[str]:
+    found = analysis.queues
+    rows = [
+        (
+            _name(each.name),
+            f"{each.calls:,}",
+            duration(each.total),
+            *(duration(each.times[phase]) if each.times[phase] else "" for phase in PHASES),
+        )
+        for each in found[:_SHOWN_FUNCTIONS]
+    ]
+    if not rows:
+        return
+    known = sum(each.calls for each in found)
+    yield ""
+    yield (
+        f"Queues: what calls waited for before they ran, together ({known:,} of {count(len(analysis.calls), 'call')} "
+        "by Ray's states of tasks)"
+    )
+    yield from _table(("FUNCTION", "CALLS", "QUEUED", *(phase.upper() for phase in PHASES)), rows)
+    if more := len(found) - len(rows):
+        yield f" and {count(more, 'other function')}"
+    if dropped := analysis.states.dropped:
+        yield f" Ray has not kept {count(dropped, 'event')} of tasks."
 
 
 def _accelerators(analysis: Analysis) -> Iterator[str]:

@@ -15,8 +15,6 @@ from ray_tracing_hooks._cli.text import SafeError, count, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight import page
 from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.clocks import correct
 
 _LONG_SPANS = 20_000
 """From so many spans on, writing their attributes takes long enough for a progress bar."""
@@ -54,7 +52,7 @@ def view(
     if os.path.isdir(output):
         raise click.BadParameter(f"{output!r} is a folder: name a file", param_hint="--output")
     table = source.table(paths)
-    analysis, others = (Analysis(correct(table)), 1) if everything else source.chosen(table, trace_id)
+    analysis, others = (source.analysed(table, paths), 1) if everything else source.chosen(table, trace_id, paths)
     shown = analysis.table
     try:
         with (

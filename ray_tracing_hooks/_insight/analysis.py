@@ -17,14 +17,16 @@ from ray_tracing_hooks._insight.calls import Calls
 from ray_tracing_hooks._insight.functions import Function, functions, self_times
 from ray_tracing_hooks._insight.parallelism import Parallelism, parallelism
 from ray_tracing_hooks._insight.path import Path
+from ray_tracing_hooks._insight.queues import FunctionQueue, States, by_function
 from ray_tracing_hooks._insight.table import Table
 
 
 class Analysis:
     """What there is to know of the spans of a table, which should be those of one run."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, states: States | None = None) -> None:
         self.table = table
+        self.states = states or States()
 
     @cached_property
     def name(self) -> str:
@@ -96,3 +98,15 @@ class Analysis:
     def parallelism(self) -> Parallelism:
         """How many executions ran at once, over the time of the run."""
         return parallelism(self.calls, self.self_time, self.path)
+
+    @cached_property
+    def queues(self) -> list[FunctionQueue]:
+        """What the calls of functions waited for before they ran, the longest first; of those of which it is known."""
+        calls, table = self.calls, self.table
+        found = []
+        for call in range(len(calls)):
+            row = max(calls.submission[call], calls.execution[call])
+            task = table.attribute(row, names.RAY_TASK_ID)
+            if isinstance(task, str):
+                found.append((calls.function_of(row), task))
+        return by_function(found, self.states)

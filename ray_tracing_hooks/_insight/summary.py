@@ -16,6 +16,9 @@ may hold anything. The members:
 ``functions``      by self time: ``calls``, ``executions``, ``failed``, ``self_ns``, ``on_path_ns``, and percentiles of
                    ``self``, ``duration``, ``queued`` and ``submitting``.
 ``actors``         by self time: how busy each was, and how long calls waited for it.
+``queues``         what calls waited for before they ran, where files of task states are beside the spans: ``calls`` of
+                   which it is known, events that Ray has ``dropped``, and ``functions`` with their time by phase:
+                   ``arguments_ns``, ``scheduling_ns``, ``fetching_ns``, ``actor_queue_ns``; null without such files.
 ``accelerators``   by ``node`` and ``accelerator``: ``held_ns``, ``busy_ns``, ``longest_gap_ns``, ``holders``,
                    ``executions``.
 ``parallelism``    executions at once: ``average``, ``peak``, ``buckets`` over the wall time, ``workers``, ``nodes``.
@@ -33,6 +36,7 @@ from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.findings import Finding, find
 from ray_tracing_hooks._insight.functions import percentile
 from ray_tracing_hooks._insight.path import KINDS, Path
+from ray_tracing_hooks._insight.queues import PHASES
 from ray_tracing_hooks._insight.table import RUNNING
 
 VERSION = 1
@@ -53,6 +57,7 @@ def document(
         "critical_path": _path(analysis, steps=steps),
         "functions": list(_functions(analysis)),
         "actors": list(_actors(analysis)),
+        "queues": _queues(analysis),
         "accelerators": list(_accelerators(analysis)),
         "parallelism": {
             "average": analysis.parallelism.average,
@@ -202,6 +207,24 @@ def _actors(analysis: Analysis) -> Iterator[dict[str, Any]]:
             "queued": _percentiles(each.queued),
             "on_path_ns": each.on_path,
         }
+
+
+def _queues(analysis: Analysis) -> dict[str, Any] | None:
+    if not analysis.states.files:
+        return None
+    return {
+        "calls": sum(each.calls for each in analysis.queues),
+        "dropped": analysis.states.dropped,
+        "functions": [
+            {
+                "function": each.name,
+                "calls": each.calls,
+                "total_ns": each.total,
+                **{f"{phase.replace(' ', '_')}_ns": each.times[phase] for phase in PHASES},
+            }
+            for each in analysis.queues
+        ],
+    }
 
 
 def _accelerators(analysis: Analysis) -> Iterator[dict[str, Any]]:

@@ -120,6 +120,7 @@ def described(
         "colour_order": colours,
         "facts": report.facts(analysis),
         "split": report.split(analysis),
+        "queues": report.queues(analysis),
         "findings": report.described(analysis, number, redaction),
         "path": report.critical_path(analysis, number, lambda name: function_of.get(name, -1), most_steps),
         "quality": report.quality(analysis),

@@ -14,6 +14,7 @@ class Findings {
       meta.split ? this.split(meta.split) : null,
       el("section", {}, el("h2", {}, "Findings"), this.findings(meta.findings)),
       el("div", { class: "columns" }, this.path(), this.functions()),
+      meta.queues ? this.queues(meta.queues) : null,
       el("section", { class: "quality" }, el("h2", {}, "Data quality"), el("ul", {}, meta.quality.map((line) => el("li", {}, line)))));
   }
 
@@ -66,6 +67,13 @@ class Findings {
           el("td", {}, el("button", { type: "button", class: "link", onclick: () => this.app.selectName(each.name) }, shortened(safe(each.label), 48)), each.errors ? el("span", { class: "bad" }, ` ✗ ${number(each.errors)}`) : null),
           el("td", { class: "number" }, duration(each.self)), el("td", { class: "number" }, number(each.count)), el("td", { class: "number" }, duration(each.p50)),
           el("td", { class: "number" }, duration(each.p95)), el("td", { class: "number" }, duration(each.max)))))));
+  }
+
+  queues(queues) {
+    return el("section", {}, el("h2", {}, "Queues"), el("p", { class: "soft" }, queues.about),
+      el("table", { class: "figures" }, el("thead", {}, el("tr", {}, queues.titles.map((title, n) => el("th", { scope: "col", class: n ? "number" : "" }, title)))),
+        el("tbody", {}, queues.rows.map(([label, calls, ...times]) => el("tr", {}, el("td", {}, shortened(safe(label), 48)), el("td", { class: "number" }, number(calls)),
+          times.map((time) => el("td", { class: "number" }, time ? duration(time) : "")))))));
   }
 
   resize() {}

@@ -12,8 +12,13 @@ from ray_tracing_hooks._insight import path as paths
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.findings import failures, unfinished
 from ray_tracing_hooks._insight.findings.finding import Finding
+from ray_tracing_hooks._insight.page.details import shortened
+from ray_tracing_hooks._insight.queues import PHASES
 from ray_tracing_hooks._insight.redaction import Redaction
 from ray_tracing_hooks._insight.text import count, duration, percent
+
+_LONGEST_NAME = 500
+_MOST_QUEUES = 25
 
 Row = Callable[[int], int]
 """The number in the page of a row of the table, -1 for one that the page does not show, or that is none."""
@@ -64,6 +69,24 @@ def split(analysis: Analysis) -> dict[str, Any] | None:
             {"label": paths.MEANINGS[kind], "ns": path.kinds[kind], "share": path.kinds[kind] / path.wall}
             for kind in paths.KINDS
             if path.kinds[kind] > 0
+        ],
+    }
+
+
+def queues(analysis: Analysis) -> dict[str, Any] | None:
+    """What calls waited for before they ran, by function; None where Ray's states of tasks are not there."""
+    found = analysis.queues
+    if not found:
+        return None
+    known = sum(each.calls for each in found)
+    dropped = f" Ray has not kept {count(each, 'event')} of tasks." if (each := analysis.states.dropped) else ""
+    return {
+        "about": f"What calls waited for before they ran, together: {known:,} of {count(len(analysis.calls), 'call')}, "
+        f"by Ray's states of tasks.{dropped}",
+        "titles": ["Function", "Calls", "Queued", *(phase.capitalize() for phase in PHASES)],
+        "rows": [
+            [shortened(each.name, _LONGEST_NAME), each.calls, each.total, *(each.times[phase] for phase in PHASES)]
+            for each in found[:_MOST_QUEUES]
         ],
     }
 

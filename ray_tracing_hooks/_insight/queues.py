@@ -1,0 +1,144 @@
+"""What calls waited for before they ran, where files of task states stand beside those of spans.
+
+A span knows when its call was submitted and when it began. In between it is Ray that knows: the task waited for its
+arguments, for resources and a worker, for the actor that was busy. See :mod:`ray_tracing_hooks._formats.task_states`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ray_tracing_hooks._formats import task_states
+from ray_tracing_hooks._formats.task_states import Attempt
+
+ARGUMENTS = "arguments"
+"""Other tasks had to make the arguments first."""
+SCHEDULING = "scheduling"
+"""Resources had to be free and a worker there, or the actor of a method had to be made."""
+FETCHING = "fetching"
+"""The call was sent, and its arguments were brought to its node."""
+ACTOR_QUEUE = "actor queue"
+"""The actor was busy with other calls, or had to keep their order."""
+
+PHASES = (ARGUMENTS, SCHEDULING, FETCHING, ACTOR_QUEUE)
+
+_RUNNING = "RUNNING"
+_PHASE_OF = {
+    "PENDING_ARGS_AVAIL": ARGUMENTS,
+    "PENDING_NODE_ASSIGNMENT": SCHEDULING,
+    "PENDING_OBJ_STORE_MEM_AVAIL": SCHEDULING,
+    "PENDING_ARGS_FETCH": FETCHING,
+    "GETTING_AND_PINNING_ARGS": FETCHING,
+    "SUBMITTED_TO_WORKER": FETCHING,
+    "PENDING_ACTOR_TASK_ARGS_FETCH": FETCHING,
+    "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY": ACTOR_QUEUE,
+}
+"""By state of Ray 2.60 (``TaskStatus``)."""
+
+_SENT = "SUBMITTED_TO_WORKER"
+_ACTOR_TASK = "ACTOR_TASK"
+
+
+class Queued(NamedTuple):
+    """How long one attempt waited for what, in nanoseconds, before it ran."""
+
+    arguments: int
+    scheduling: int
+    fetching: int
+    actor_queue: int
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+
+@dataclass
+class States:
+    """The task states beside some files of spans."""
+
+    files: int = 0
+    dropped: int = 0
+    """Of so many events Ray has told that it did not keep them."""
+    problems: list[str] = field(default_factory=list)
+    """Why files could not be read."""
+    first: dict[str, Queued] = field(default_factory=dict)
+    """By task what its first attempt waited for."""
+
+
+def beside(paths: Iterable[str], tasks: Iterable[str] | None = None) -> States:
+    """The states of ``tasks``, or of all, that are known in the folders ``paths``, or beside the files ``paths``."""
+    found = States()
+    wanted = None if tasks is None else set(tasks)
+    for path in _files(paths):
+        try:
+            about, attempts = task_states.read(path)
+            for attempt in attempts:
+                if attempt.attempt == 0 and (wanted is None or attempt.task_id in wanted):
+                    queued = waited(attempt)
+                    if queued is not None:
+                        found.first[attempt.task_id] = queued
+        except OSError as error:
+            found.problems.append(f"{path}: {error.strerror or error}")
+        except ValueError as error:
+            found.problems.append(f"{path}: {error}")
+        else:
+            found.files += 1
+            found.dropped += about.dropped
+    return found
+
+
+def waited(attempt: Attempt) -> Queued | None:
+    """What an attempt waited for; None of one that did not run, or of which that is not known."""
+    began = attempt.states.get(_RUNNING)
+    if began is None:
+        return None
+    before = sorted((time, state) for state, time in attempt.states.items() if state in _PHASE_OF and time <= began)
+    if not before:
+        return None
+    times: Counter[str] = Counter()
+    for (start, state), (end, _) in zip(before, [*before[1:], (began, "")], strict=True):
+        # An actor takes a call when it is done with those before it.
+        is_queue = state == _SENT and attempt.kind == _ACTOR_TASK
+        times[ACTOR_QUEUE if is_queue else _PHASE_OF[state]] += end - start
+    return Queued(*(times[phase] for phase in PHASES))
+
+
+@dataclass
+class FunctionQueue:
+    """What the calls of one function waited for, together."""
+
+    name: str
+    calls: int = 0
+    times: Counter[str] = field(default_factory=Counter)
+    """In nanoseconds, by phase."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.times.values())
+
+
+def by_function(calls: Sequence[tuple[str, str]], states: States) -> list[FunctionQueue]:
+    """The queues of ``calls``, pairs of function and task, those that waited longest first."""
+    found: dict[str, FunctionQueue] = {}
+    for function, task in calls:
+        queued = states.first.get(task)
+        if queued is not None:
+            each = found.setdefault(function, FunctionQueue(function))
+            each.calls += 1
+            each.times.update(dict(zip(PHASES, queued, strict=True)))
+    return sorted(found.values(), key=lambda each: (-each.total, each.name))
+
+
+def _files(paths: Iterable[str]) -> list[str]:
+    folders = dict.fromkeys(path if os.path.isdir(path) else os.path.dirname(path) or "." for path in paths)
+    return sorted(
+        os.path.join(folder, name)
+        for folder in folders
+        if os.path.isdir(folder)
+        for name in os.listdir(folder)
+        if task_states.is_file_name(name)
+    )

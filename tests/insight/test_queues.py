@@ -1,0 +1,152 @@
+"""What calls waited for before they ran, by files of task states beside the spans."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hand_made import MS, START
+
+from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._formats import task_states
+from ray_tracing_hooks._formats.task_states import About, Attempt
+from ray_tracing_hooks._insight.analysis import Analysis
+from ray_tracing_hooks._insight.calls import Calls
+from ray_tracing_hooks._insight.page.content import content
+from ray_tracing_hooks._insight.queues import Queued, beside, waited
+from ray_tracing_hooks._insight.redaction import Redaction
+from ray_tracing_hooks._insight.table import load
+
+RECORDED = Path(__file__).parent / "recorded" / "bottleneck.jsonl.gz"
+TASK = "ab" * 24
+RAN = {"PENDING_ARGS_AVAIL": 0, "RUNNING": 7}
+
+
+def attempt(states: dict[str, int], kind: str = "NORMAL_TASK", number: int = 0, task: str = TASK) -> Attempt:
+    """An attempt, with the milliseconds at which its states began."""
+    return Attempt(task, number, "f", kind, "01000000", {name: START + at * MS for name, at in states.items()})
+
+
+def write(folder: Path, *attempts: Attempt, session: str = "session_1", dropped: int = 0) -> Path:
+    path = folder / task_states.file_name(session)
+    path.write_bytes(b"".join(task_states.lines(About(session, START, dropped), attempts)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "states", "expected"),
+    [
+        (
+            "NORMAL_TASK",
+            {
+                "PENDING_ARGS_AVAIL": 0,
+                "PENDING_NODE_ASSIGNMENT": 1000,
+                "SUBMITTED_TO_WORKER": 1200,
+                "GETTING_AND_PINNING_ARGS": 1203,
+                "RUNNING": 1230,
+                "FINISHED": 2000,
+            },
+            (1000, 200, 30, 0),
+        ),
+        # An actor tells of a call when it is done with those before it.
+        (
+            "ACTOR_TASK",
+            {
+                "PENDING_ARGS_AVAIL": 0,
+                "PENDING_NODE_ASSIGNMENT": 1,
+                "SUBMITTED_TO_WORKER": 3,
+                "PENDING_ACTOR_TASK_ARGS_FETCH": 503,
+                "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY": 510,
+                "RUNNING": 600,
+            },
+            (1, 2, 7, 590),
+        ),
+        # The creation of an actor is not sent to a worker by its owner.
+        ("ACTOR_CREATION_TASK", {"PENDING_ARGS_AVAIL": 0, "PENDING_NODE_ASSIGNMENT": 5, "RUNNING": 25}, (5, 20, 0, 0)),
+        # A worker whose clock is behind says that it ran before it was told to.
+        ("NORMAL_TASK", {"PENDING_ARGS_AVAIL": 0, "SUBMITTED_TO_WORKER": 20, "RUNNING": 10}, (10, 0, 0, 0)),
+        ("NORMAL_TASK", {"PENDING_ARGS_AVAIL": 0, "STATE_OF_A_LATER_RAY": 4, "RUNNING": 10}, (10, 0, 0, 0)),
+    ],
+)
+def test_the_time_before_a_call_runs_is_divided(
+    kind: str, states: dict[str, int], expected: tuple[int, int, int, int]
+) -> None:
+    assert waited(attempt(states, kind)) == Queued(*(each * MS for each in expected))
+
+
+@pytest.mark.parametrize("states", [{}, {"PENDING_ARGS_AVAIL": 0}, {"RUNNING": 3}, {"RUNNING": 3, "FINISHED": 4}])
+def test_of_what_has_not_run_nothing_is_said(states: dict[str, int]) -> None:
+    assert waited(attempt(states)) is None
+
+
+def test_first_attempts_are_read_from_all_files_beside_the_spans(tmp_path: Path) -> None:
+    write(tmp_path, attempt(RAN), attempt({"PENDING_ARGS_AVAIL": 100, "RUNNING": 500}, number=1), dropped=3)
+    write(tmp_path, attempt(RAN, task="cd" * 24), session="session/../2", dropped=4)
+    for path in (tmp_path, tmp_path / "spans.jsonl"):
+        found = beside([str(path)])
+        assert {task: queued.total for task, queued in found.first.items()} == {TASK: 7 * MS, "cd" * 24: 7 * MS}
+        assert (found.files, found.dropped, found.problems) == (2, 7, [])
+    assert beside([str(tmp_path)], [TASK]).first.keys() == {TASK}
+    assert beside([str(tmp_path / "no" / "thing")]).files == 0
+
+
+def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path, attempt(RAN))
+    bad = ["no JSON", "[]", '{"task_id":1,"states":{}}', '{"task_id":"a"}', '{"task_id":"a","states":{"RUNNING":"x"}}']
+    with path.open("a") as file:
+        file.write("\n".join([*bad, "[" * 100_000, '{"task_id":"cut off', ""]))
+    (tmp_path / task_states.file_name("other")).write_text('{"resourceSpans":[]}\n')
+    (tmp_path / task_states.file_name("later")).write_text(json.dumps({"format": task_states.FORMAT, "version": 2}))
+    found = beside([str(tmp_path)])
+    assert found.first.keys() == {TASK}
+    assert [problem.partition(": ")[2] for problem in found.problems] == [
+        "it is of version 2, and 1 can be read",
+        "it is no file of task states",
+    ]
+
+
+def test_summary_and_page_tell_what_the_calls_of_a_run_waited_for(tmp_path: Path) -> None:
+    """Of the calls of which it is known; of others nothing changes, and where nothing is known nothing is said."""
+    shutil.copy(RECORDED, tmp_path)
+    table = load([str(RECORDED)])
+    calls = Calls(table)
+    tasks = [
+        table.ids[table.task[row]]
+        for row in calls.execution
+        if row >= 0 and calls.function_of(row).endswith("Store.update")
+    ]
+    run = CliRunner().invoke
+    before = json.loads(run(main, ["summary", "--json", str(tmp_path)]).stdout)
+    assert before.pop("queues") is None
+    assert "Queues" not in run(main, ["summary", str(tmp_path)]).stdout
+    write(
+        tmp_path,
+        *(
+            attempt({"PENDING_ARGS_AVAIL": 0, "SUBMITTED_TO_WORKER": 2, "RUNNING": 502}, "ACTOR_TASK", task=task)
+            for task in tasks[:10]
+        ),
+        attempt(RAN),
+        dropped=5,
+    )
+    after = json.loads(run(main, ["summary", "--json", str(tmp_path)]).stdout)
+    queues = after.pop("queues")
+    assert after == before
+    assert (queues["calls"], queues["dropped"]) == (10, 5)
+    (function,) = queues["functions"]
+    assert function["function"].endswith("Store.update")
+    assert [function[f"{phase}_ns"] for phase in ("total", "arguments", "scheduling", "fetching", "actor_queue")] == [
+        5020 * MS,
+        20 * MS,
+        0,
+        0,
+        5000 * MS,
+    ]
+    shown = run(main, ["summary", str(tmp_path)]).stdout
+    assert "(10 of 78 calls by Ray's states of tasks)" in shown
+    assert "Ray has not kept 5 events of tasks." in shown
+    analysis = Analysis(table, beside([str(tmp_path)]))
+    drawn = content(analysis, "spans", 1000, Redaction()).meta["queues"]
+    assert drawn["rows"] == [["Store.update", 10, 5020 * MS, 20 * MS, 0, 0, 5000 * MS]]

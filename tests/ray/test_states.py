@@ -1,0 +1,75 @@
+"""``ray-tracing-hooks states``: what real clusters tell of their tasks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from conftest import Cluster, free_port
+from support import environment
+
+WAITED = {"for_argument": "arguments", "for_resources": "scheduling", "Actor.for_actor": "actor_queue"}
+
+
+def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ray_tracing_hooks", *arguments],
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+def fetched(cluster: Cluster, trace_id: str) -> dict[str, dict[str, Any]]:
+    """What the functions of a trace waited for, after the states have been fetched."""
+    done = command("states", str(cluster.spans), "--address", cluster.address)
+    assert done.returncode == 0, done.stderr
+    shown = command("summary", str(cluster.spans), "--json", "--trace", trace_id)
+    functions = json.loads(shown.stdout)["queues"]["functions"]
+    return {each["function"].removeprefix("__main__."): each for each in functions}
+
+
+def test_each_call_says_what_it_waited_for(cluster: Cluster) -> None:
+    """One waits a second for its argument, one for resources, one for its actor. Asked again, more is known."""
+    run = cluster.run("queues")
+    deadline = time.monotonic() + 30
+    # Processes send their events to the cluster once a second.
+    while (
+        not WAITED.keys() <= (found := fetched(cluster, run.spans[0].trace_id)).keys() and time.monotonic() < deadline
+    ):
+        time.sleep(0.5)
+    for function, phase in WAITED.items():
+        times = {name: found[function][f"{name}_ns"] for name in ("arguments", "scheduling", "fetching", "actor_queue")}
+        assert times[phase] > 900_000_000, (function, times)
+        assert max(times, key=lambda name: times[name]) == phase, (function, times)
+    (file,) = cluster.spans.glob("task-states-*.ndjson")
+    assert file.stat().st_mode & 0o777 == 0o600
+    before = set(file.read_text().splitlines()[1:])
+    file.write_text(file.read_text() + json.dumps({"task_id": "ab", "states": {"RUNNING": 1}}) + "\n")
+    assert command("states", str(cluster.spans), RAY_ADDRESS=cluster.address).returncode == 0
+    kept = [json.loads(line) for line in file.read_text().splitlines()[1:]]
+    assert {"ab"} < {each["task_id"] for each in kept}, "what Ray has let go of stays in the file"
+    assert len(kept) > len(before)
+
+
+def test_without_a_cluster_it_says_so(tmp_path: Path) -> None:
+    nobody = command("states", str(tmp_path), "--address", f"127.0.0.1:{free_port()}", "--timeout", "2")
+    assert nobody.returncode == 2
+    assert "no answer from a Ray cluster at " in nobody.stderr
+    wrong = command("states", str(tmp_path), "--address", "nonsense")
+    assert wrong.returncode == 2
+    assert "'nonsense' is no address of a cluster: expected HOST:PORT" in wrong.stderr
+    none = command("states", str(tmp_path), RAY_TMPDIR=str(tmp_path))
+    assert none.returncode == 2
+    assert "no cluster runs here that `ray start` has started" in none.stderr
+    (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
+    alone = command("states", PYTHONPATH=f"{tmp_path}:{environment()['PYTHONPATH']}")
+    assert alone.returncode == 2
+    assert "Ray is not installed here" in alone.stderr
+    assert list(tmp_path.glob("*.ndjson")) == []

@@ -1,8 +1,9 @@
-"""The choice of a replica: wraps ``RequestRouter._choose_replica_for_request`` (Ray 2.60
-``serve/_private/request_router/request_router.py``), by which the router chooses for each attempt to send a request,
-and ``AsyncioRouter.choose_replica``, by which a program does before it sends one.
+"""The choice of a replica: wraps ``AsyncioRouter.choose_replica`` (Ray 2.60 ``serve/_private/router.py``), by which a
+program chooses before it sends a request, and what the router does right before and after it chooses for one,
+``_resolve_args_with_metrics`` and ``_register_completion_callback``.
 
-The first is said by the span of the call, the second has a span.
+The first has a span, the second is said by the span of the call. What chooses is a class that Serve pickles by value,
+with all that is replaced of it, for processes that may know nothing of this package.
 """
 
 from __future__ import annotations
@@ -33,32 +34,43 @@ _WORTH_TELLING = 0.001
 _choices = Templates(INTERNAL, names.SERVE_CHOICE)
 
 
+_RESOLVED = "_ray_tracing_hooks_resolved"
+"""The attribute of ``PendingRequest`` that says when its arguments were there, so that a replica could be chosen."""
+
+
 def patch(patches: Patches) -> bool:
-    """Wrap the choice of replicas; False if this Ray has no such place."""
+    """Wrap the choice of replicas, as far as this Ray's router has places for that."""
     from ray.serve._private import router  # noqa: PLC0415
 
-    routers = getattr(router, "RequestRouter", None)
-    if routers is None:
-        return True  # before Ray 2.45 or so, each router chooses in its own way
-    # Programs cannot choose in older versions of Ray.
-    patches.wrap(router.AsyncioRouter, "choose_replica", _choose_replica)
-    return patches.wrap(routers, "_choose_replica_for_request", _choose_replica_for_request)
+    AsyncioRouter = router.AsyncioRouter  # noqa: N806  its name
+    patches.wrap(AsyncioRouter, "choose_replica", _choose_replica)
+    if patches.wrap(AsyncioRouter, "_resolve_args_with_metrics", _resolve_args):
+        patches.wrap(AsyncioRouter, "_register_completion_callback", _register_completion_callback)
+    return True
 
 
-def _choose_replica_for_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
-    async def choose_replica_for_request(self: Any, pending_request: Any, *rest: Any, **options: Any) -> Any:
-        begun = time.perf_counter()
+def _resolve_args(original: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
+    async def resolve_args_with_metrics(self: Any, pending_request: Any) -> None:
         try:
-            return await original(self, pending_request, *rest, **options)
+            await original(self, pending_request)
         except BaseException as error:
             hide_frame(error)
             raise
-        finally:
-            taken = time.perf_counter() - begun
+        setattr(pending_request, _RESOLVED, time.perf_counter())
+
+    return resolve_args_with_metrics
+
+
+def _register_completion_callback(original: Callable[..., None]) -> Callable[..., None]:
+    def register_completion_callback(self: Any, result: Any, replica: Any, pending_request: Any) -> None:
+        resolved = getattr(pending_request, _RESOLVED, None)
+        if resolved is not None:
+            taken = time.perf_counter() - resolved
             if taken >= _WORTH_TELLING:
                 _note(pending_request, taken)
+        original(self, result, replica, pending_request)
 
-    return choose_replica_for_request
+    return register_completion_callback
 
 
 def _note(pending_request: Any, taken: float) -> None:

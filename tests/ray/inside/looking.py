@@ -12,7 +12,7 @@ import threading
 
 from opentelemetry import context
 
-from ray_tracing_hooks import local
+from ray_tracing_hooks import _startup, local
 
 _things = {}
 _process = {}
@@ -52,6 +52,15 @@ def things():
                 if isinstance(value, type) and value.__module__ == name:
                     found |= {f"{name}.{key} {attribute}": item for attribute, item in list(vars(value).items())}
     return found
+
+
+def patched():
+    """What the package says that it has replaced, as such names."""
+    targets = [*_startup._patches.targets(), *_startup._connection_patches.targets()]
+    return sorted(
+        f"{owner.__module__}.{owner.__qualname__} {name}" if isinstance(owner, type) else f"{owner.__name__} {name}"
+        for owner, name in targets
+    )
 
 
 def process():

@@ -1,23 +1,32 @@
-"""What of Serve is replaced in a driver, while it is traced, after that, and when it is traced again."""
+"""What of Serve is replaced: in a driver that has imported all of it, while it is traced, after that, and when it is
+traced again; and in a replica.
+"""
 
+import contextlib
+import importlib
 import inspect
+import json
 import sys
 
+import looking
 import ray
 from opentelemetry import trace
 from opentelemetry.context import Context
 from ray import serve
 from serve_app import free_port
 
+from ray_tracing_hooks import _startup, local
 from ray_tracing_hooks._patching import _MARK
+from ray_tracing_hooks._ray.serve import places
 
 tracer = trace.get_tracer("serve_undone")
 
+for place, _ in places._PLACES:
+    importlib.import_module(importlib.import_module(f"{places.__package__}.{place}").MODULE)
+with contextlib.suppress(ImportError):  # it needs Celery
+    importlib.import_module("ray.serve.task_processor")
 
-@serve.deployment(ray_actor_options={"num_cpus": 0})
-class Model:
-    async def predict(self, x):
-        return x + 1
+HOOK = "ray_tracing_hooks.local:setup"
 
 
 def wrapped(value):
@@ -35,30 +44,58 @@ def replaced():
             ]
             for owner in owners:
                 for attribute, value in vars(owner).items():
-                    if times := wrapped(value):
+                    # Imported from Ray's core, by their names, while they were replaced there.
+                    if attribute not in {"flatten_args", "recover_args"} and (times := wrapped(value)):
                         owned = "" if owner is module else f".{owner.__name__}"
-                        found[f"{name}{owned}.{attribute}"] = times
+                        found[f"{name}{owned} {attribute}"] = times
     return found
 
 
+def of_serve(names):
+    return [name for name in names if name.startswith("ray.serve.")]
+
+
+@serve.deployment(ray_actor_options={"num_cpus": 0})
+class Model:
+    async def predict(self, x):
+        return x + 1
+
+    async def look(self):
+        return replaced()
+
+    async def go(self, way):
+        {"untraced": _startup.stop, "traced": local.setup}[way]()
+
+
 def traced(name):
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        _tracing_startup_hook="ray_tracing_hooks.local:setup",
-    )
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _tracing_startup_hook=HOOK)
+    # The first time Serve has not yet changed anything of its own.
+    found = {"patched": of_serve(looking.patched()), "changed": of_serve(looking.changed())}
     serve.start(http_options={"port": free_port()})
     handle = serve.run(Model.bind())
-    with tracer.start_as_current_span(name, Context()):
-        answer = handle.predict.remote(1).result()
-    during = replaced()
+
+    def predicted(name):
+        with tracer.start_as_current_span(name, Context()):
+            return handle.predict.remote(1).result()
+
+    found["answers"] = [predicted(name)]
+    local.setup()
+    found |= {"replaced": replaced(), "in replica": handle.look.remote().result()}
+    _startup.stop()
+    handle.go.remote("untraced").result()
+    found |= {"stopped": replaced(), "stopped in replica": handle.look.remote().result()}
+    found["left"] = [each for each in looking.changed() if each in found["patched"]]
+    found["answers"].append(predicted(f"{name} untraced"))
+    local.setup()
+    handle.go.remote("traced").result()
+    found["answers"].append(predicted(f"{name} again"))
+    found |= {"again": replaced(), "again in replica": handle.look.remote().result()}
     serve.shutdown()
     ray.shutdown()
-    return [answer, during, replaced()]
+    found |= {"disconnected": replaced()}
+    return found
 
 
 if __name__ == "__main__":
-    import json
-
+    looking.note()
     print("RESULT " + json.dumps([traced("first"), traced("second")]))

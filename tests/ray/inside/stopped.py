@@ -30,15 +30,6 @@ class Actor:
         {"untraced": _startup.stop, "traced": local.setup}[way]()
 
 
-def patched():
-    """What the package says that it has replaced."""
-    targets = [*_startup._patches.targets(), *_startup._connection_patches.targets()]
-    return sorted(
-        f"{owner.__module__}.{owner.__qualname__} {name}" if isinstance(owner, type) else f"{owner.__name__} {name}"
-        for owner, name in targets
-    )
-
-
 def main():
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, _tracing_startup_hook="looking:setup")
     actor = Actor.remote()
@@ -49,7 +40,7 @@ def main():
             return ray.get([double.remote(1), actor.one.remote(), actor.one.remote(a=3)])
 
     results = [calls()]
-    found = {"traced": looking.changed(), "patched": patched(), "traced actor": ray.get(actor.look.remote())}
+    found = {"traced": looking.changed(), "patched": looking.patched(), "traced actor": ray.get(actor.look.remote())}
     before = looking.things()
     local.setup()
     found["doubled"] = [name for name, thing in looking.things().items() if before.get(name, thing) is not thing]

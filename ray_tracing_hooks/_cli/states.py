@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -61,14 +62,22 @@ def _address(given: str | None) -> str:
     try:
         found = services.canonicalize_bootstrap_address(given)
     except Exception as error:  # noqa: BLE001  it says in many ways that it cannot make anything of it
-        wrong = f"{given or os.environ.get('RAY_ADDRESS')!r} is no address of a cluster: expected HOST:PORT ({error})"
-        raise click.BadParameter(safe(wrong), param_hint="--address") from None
+        raise _wrong(given, f" ({error})") from None
     if found is None:
         raise click.UsageError(
             "no cluster runs here that `ray start` has started: name the address of its head with --address HOST:PORT, "
             "or in RAY_ADDRESS"
         )
+    if not re.fullmatch(r"[^/]+:\d+", str(found)):
+        raise _wrong(given)
     return str(found)
+
+
+def _wrong(given: str | None, why: str = "") -> click.BadParameter:
+    named = given or os.environ.get("RAY_ADDRESS")
+    return click.BadParameter(
+        safe(f"{named!r} is no address of a cluster's head: expected HOST:PORT{why}"), param_hint="--address"
+    )
 
 
 def _ask(address: str, timeout: float) -> tuple[str, Any]:

@@ -64,7 +64,7 @@ def test_without_a_cluster_it_says_so(tmp_path: Path) -> None:
     assert "no answer from a Ray cluster at " in nobody.stderr
     wrong = command("states", str(tmp_path), "--address", "nonsense")
     assert wrong.returncode == 2
-    assert "'nonsense' is no address of a cluster: expected HOST:PORT" in wrong.stderr
+    assert "'nonsense' is no address of a cluster's head: expected HOST:PORT" in wrong.stderr
     none = command("states", str(tmp_path), RAY_TMPDIR=str(tmp_path))
     assert none.returncode == 2
     assert "no cluster runs here that `ray start` has started" in none.stderr

@@ -11,6 +11,7 @@ from browsing import MakeReport
 from ray_tracing_hooks._insight.flame import flame
 from ray_tracing_hooks._insight.lanes import ends_of
 from ray_tracing_hooks._insight.model import CONSUMER, INTERNAL, PRODUCER, Event, Link, Span
+from ray_tracing_hooks._insight.redaction import Redaction
 from ray_tracing_hooks._insight.table import Table
 from ray_tracing_hooks._insight.text import duration
 
@@ -216,6 +217,20 @@ def test_a_click_on_the_timeline_selects_in_all_views(report: MakeReport) -> Non
     )
     assert [opened.js(f"store.meta.graph.functions[{each}].label") for each in lit] == ["Worker.process"]
     assert opened.js(f"app.views.flame.isChosen(store.flame[{row}])")
+
+
+def test_accelerators_show_how_much_they_are_used(report: MakeReport) -> None:
+    """On their node, by the figures of the summary; not where attributes are not to be shown."""
+    opened = report("idle_gpu").open(view="physical")
+    (accelerator,) = opened.analysis.accelerators
+    box = opened.page.locator("#view-physical .node .accelerator")
+    text = box.inner_text()
+    assert text.split("\n")[:2] == ["GPU:0", f"{100 * accelerator.busy_share:.1f} %"]
+    assert f"held for {duration(accelerator.held)} by Trainer" in text
+    assert f"used for {duration(accelerator.busy)}, longest gap {duration(accelerator.longest_gap)}" in text
+    opened = report("idle_gpu", redaction=Redaction(attributes=False)).open(view="physical")
+    assert opened.page.locator("#view-physical .node .place").count() > 1
+    assert opened.page.locator("#view-physical .accelerator").count() == 0
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ray_tracing_hooks._insight.accelerators import Accelerator
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.deadlocks import deadlocks
@@ -114,7 +115,7 @@ def described(
         "chunk": CHUNK,
         "resources": [redaction.shown(resource) for resource in resources],
         "lanes": [lane.place for lane in drawn.lanes.lanes],
-        **_places(drawn.places),
+        **_places(drawn.places, analysis.accelerators if redaction.attributes else ()),
         "flame": _flame(drawn.stacks, names, begin),
         "graph": _graph(called, name_of),
         "colour_order": colours,
@@ -249,16 +250,30 @@ def flags_of(kind: Iterable[int], status: Iterable[int], state: Iterable[int], r
     )
 
 
-def _places(found: Places) -> dict[str, Any]:
+def _places(found: Places, accelerators: Iterable[Accelerator]) -> dict[str, Any]:
     nodes: dict[str, int] = {}
     described = []
-    of_node = []
+    of_node: list[dict[str, Any]] = []
+    held: dict[str, list[dict[str, Any]]] = {}
+    for each in accelerators:
+        held.setdefault(each.node, []).append(_accelerator(each))
     for place in found.places:
         if place.node_key not in nodes:
             nodes[place.node_key] = len(nodes)
-            of_node.append({"label": place.node_label, "detail": place.host if place.ip and place.host else ""})
+            detail = place.host if place.ip and place.host else ""
+            of_node.append({"label": place.node_label, "detail": detail, "accelerators": held.get(place.node, [])})
         described.append(_place(place, nodes[place.node_key]))
     return {"places": described, "nodes": of_node}
+
+
+def _accelerator(accelerator: Accelerator) -> dict[str, Any]:
+    return {
+        "label": shortened(accelerator.name, _LONGEST_NAME),
+        "held_by": [shortened(holder, _LONGEST_NAME) for holder in accelerator.holders[:_TOP]],
+        "held": accelerator.held,
+        "busy": accelerator.busy,
+        "gap": accelerator.longest_gap,
+    }
 
 
 def _place(place: Place, node: int) -> dict[str, Any]:

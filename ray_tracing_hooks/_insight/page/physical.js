@@ -47,11 +47,25 @@ class Physical {
       const mean = ids.length ? ids.reduce((sum, id) => sum + figures.busy[id], 0) / (to - from) : 0;
       return el("section", { class: "node" },
         el("h3", {}, safe(node.label), el("span", { class: "soft" }, ` ${node.detail ? safe(node.detail) + " · " : ""}${counted(ids.length, "process or actor", "processes and actors")} · ${mean.toFixed(1)} busy on average`)),
+        node.accelerators.length ? el("div", { class: "group" }, el("h4", {}, "Accelerators, filled by the share of the time held in which they were used, in the whole run"),
+          el("div", { class: "boxes" }, node.accelerators.map((each) => this.accelerator(each)))) : null,
         [...byNode[n]].map(([group, places]) => el("div", { class: group ? "group named" : "group" },
           group ? el("h4", {}, "Placement group ", el("code", {}, shortened(safe(group), 24))) : null,
           el("div", { class: "boxes" }, [...places].sort((a, b) => figures.busy[b] - figures.busy[a]).map((id) => this.box(id, figures, to - from, onPath))))),
         used.length < ids.length ? el("p", { class: "note" }, `${number(ids.length - used.length)} did nothing in this range.`) : null);
     }));
+  }
+
+  // Filled by the share of the time it was held in which something ran on it.
+  accelerator({ label, held_by, held, busy, gap }) {
+    const holders = safe(held_by[0].replace(/^__main__\./, "")) + (held_by.length > 1 ? ` and ${number(held_by.length - 1)}` : "");
+    const share = held ? busy / held : 0;
+    return el("div", { class: "place accelerator" },
+      el("span", { class: "fill", style: { width: `${100 * share}%` } }),
+      el("span", { class: "title" }, shortened(safe(label), 34)),
+      el("span", { class: "share" }, percent(share)),
+      el("span", { class: "soft" }, `held for ${duration(held)} by ${holders}`),
+      el("span", { class: "soft" }, `used for ${duration(busy)}, longest gap ${duration(gap)}`));
   }
 
   box(id, figures, size, onPath) {

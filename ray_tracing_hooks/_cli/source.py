@@ -12,7 +12,6 @@ import click
 from ray_tracing_hooks._cli.text import SafeError, warn
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.clocks import correct
 from ray_tracing_hooks._insight.model import Span
 from ray_tracing_hooks._insight.queues import beside
 from ray_tracing_hooks._insight.runs import part_of, runs
@@ -81,7 +80,7 @@ def analysed(table: Table, paths: Sequence[str]) -> Analysis:
     states = beside(given(paths), table.ids)
     for problem in states.problems:
         warn(problem)
-    return Analysis(correct(table), states)
+    return Analysis.corrected(table, states)
 
 
 def selected(table: Table, trace_id: str | None) -> Table:

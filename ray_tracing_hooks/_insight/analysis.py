@@ -14,6 +14,7 @@ from ray_tracing_hooks._insight import path as paths
 from ray_tracing_hooks._insight.accelerators import Accelerator, accelerators
 from ray_tracing_hooks._insight.actors import Actor, actors
 from ray_tracing_hooks._insight.calls import Calls
+from ray_tracing_hooks._insight.clocks import corrected
 from ray_tracing_hooks._insight.functions import Function, functions, self_times
 from ray_tracing_hooks._insight.parallelism import Parallelism, parallelism
 from ray_tracing_hooks._insight.path import Path
@@ -27,6 +28,15 @@ class Analysis:
     def __init__(self, table: Table, states: States | None = None) -> None:
         self.table = table
         self.states = states or States()
+
+    @classmethod
+    def corrected(cls, table: Table, states: States | None = None) -> Analysis:
+        """What there is to know of a table when its clocks have been set right."""
+        right, calls = corrected(table)
+        analysis = cls(right, states)
+        if calls is not None:
+            analysis.calls = calls
+        return analysis
 
     @cached_property
     def name(self) -> str:

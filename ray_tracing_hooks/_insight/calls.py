@@ -79,6 +79,7 @@ class Calls:
         self._extent: dict[int, list[int]] = {}
         self.frame = self._frames()
         self._members: dict[int, list[int]] | None = None
+        self._drivers: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.submission)
@@ -187,7 +188,9 @@ class Calls:
 
     def drivers(self) -> list[int]:
         """The frames of drivers: the spans of their own, and the frames that no row describes."""
-        return [row for row, role in enumerate(self.role) if role == DRIVER] or list(self._extent)
+        if self._drivers is None:
+            self._drivers = [row for row, role in enumerate(self.role) if role == DRIVER] or list(self._extent)
+        return self._drivers
 
     def frame_name(self, frame: int) -> str:
         """The function of a frame, or the name of its driver or root."""

@@ -24,9 +24,14 @@ _ROUNDS = 50
 
 def correct(table: Table) -> Table:
     """The table with the clocks of its machines set right; ``quality.clocks`` says what was added to which."""
+    return corrected(table)[0]
+
+
+def corrected(table: Table) -> tuple[Table, Calls | None]:
+    """The same, with its calls where they had to be looked at and nothing was wrong: they take a while to be joined."""
     machine_of = [_machine(resource) for resource in table.resources]
     if not 1 < len(set(machine_of)) <= _MOST_MACHINES:
-        return table
+        return table, None
     calls = Calls(table)
     shifts = _shifts(_bounds(calls, machine_of), _reference(calls, machine_of))
     shifts = {machine: shift for machine, shift in shifts.items() if shift}
@@ -34,7 +39,8 @@ def correct(table: Table) -> Table:
         by_resource = array("q", [shifts.get(machine, 0) for machine in machine_of])
         table = table.part(range(len(table)), by_resource)
         table.quality.clocks = dict(sorted(shifts.items()))
-    return table
+        return table, None
+    return table, calls
 
 
 def _machine(resource: Mapping[str, object]) -> str:

@@ -387,7 +387,13 @@ def id_text(text: str, size: int) -> str:
 
 
 def plain_attributes(described: list[dict[str, Any]] | None) -> dict[str, Any]:
-    return {intern(item["key"]): plain_value(item.get("value") or {}) for item in described or ()}
+    # Most values are text: those need no call each.
+    return {
+        intern(item["key"]): intern(value["stringValue"])
+        if len(value := item.get("value") or {}) == 1 and "stringValue" in value
+        else plain_value(value)
+        for item in described or ()
+    }
 
 
 def plain_value(described: dict[str, Any]) -> Any:

@@ -45,13 +45,41 @@ class Origins:
         return (self._offsets[which], row - self._rows[which] + self._skipped[which]) if which >= 0 else (-1, 0)
 
 
+class _Line:
+    """A line that has been read: its text, or all its spans, and where the last span that was found in it ends."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.spans: list[dict[str, Any]] | None = None
+        self.end = 0
+
+    def span(self, beginning: str, place: int) -> dict[str, Any] | None:
+        """The span that begins so; where none does, or with no beginning, the one at this place."""
+        if self.spans is None:
+            at = self.text.find(beginning, self.end) if beginning else -1
+            if at < 0 and beginning:
+                at = self.text.find(beginning)
+            if at >= 0:
+                found: dict[str, Any]
+                found, self.end = _decode(self.text, at)
+                return found
+            self.spans = [described for described, _, _ in spans_of(json.loads(self.text))]
+            self.text = ""
+        return self.spans[place] if place < len(self.spans) else None
+
+
+_decode = json.JSONDecoder().raw_decode
+
+
 class Lines:
     """The lines that a table was read from. Their spans are numbered through all files, as they were read."""
 
     def __init__(self) -> None:
+        self.has_duplicates = False
+        """Whether a line may hold a span more than once, so that its place must tell which of them is meant."""
         self._files: list[tuple[str, Origins]] = []
         self._first: list[int] = []
-        self._read: OrderedDict[tuple[int, int], list[dict[str, Any]]] = OrderedDict()
+        self._read: OrderedDict[tuple[int, int], _Line] = OrderedDict()
         self._open: OrderedDict[str, BinaryIO] = OrderedDict()
 
     def add(self, path: str, origins: Origins, first: int) -> None:
@@ -59,21 +87,39 @@ class Lines:
         self._files.append((path, origins))
         self._first.append(first)
 
-    def span(self, number: int) -> dict[str, Any] | None:
-        """The span of this number, in OTLP-JSON; None where there is none any more."""
+    def span(self, number: int, trace_id: str, span_id: str) -> dict[str, Any] | None:
+        """The span of this number, in OTLP-JSON; None where there is none any more.
+
+        It may be another one where the file has changed. Most writers begin a span with its ids: where this one does,
+        the others of its line are not parsed.
+        """
         part = bisect_right(self._first, number) - 1
-        offset, place = self._files[part][1].of(number - self._first[part])
+        path, origins = self._files[part]
+        offset, place = origins.of(number - self._first[part])
         if offset < 0:
             return None
-        line = part, offset
-        spans = self._read.get(line)
-        if spans is None:
-            spans = self._read[line] = self._parsed(self._files[part][0], offset)
+        try:
+            if path.endswith(SUFFIX):
+                file = self._opened(path)
+                file.seek(offset)
+                return _record(file)
+            beginning = "" if self.has_duplicates else f'{{"traceId":"{trace_id}","spanId":"{span_id}",'
+            return self._line(part, offset).span(beginning, place)
+        except (OSError, EOFError, struct.error, *reading.MALFORMED):
+            return None  # removed or changed since it was read
+
+    def _line(self, part: int, offset: int) -> _Line:
+        line = self._read.get((part, offset))
+        if line is None:
+            file = self._opened(self._files[part][0])
+            file.seek(offset)
+            line = _Line(file.readline(reading.MAX_LINE).decode("utf-8", "surrogatepass"))
+            self._read[part, offset] = line
             if len(self._read) > _MOST_LINES:
                 self._read.popitem(last=False)
         else:
-            self._read.move_to_end(line)
-        return spans[place] if place < len(spans) else None
+            self._read.move_to_end((part, offset))
+        return line
 
     def close(self) -> None:
         while self._open:
@@ -81,20 +127,6 @@ class Lines:
 
     def __del__(self) -> None:
         self.close()
-
-    def _parsed(self, path: str, offset: int) -> list[dict[str, Any]]:
-        spans: list[dict[str, Any]] = []
-        try:
-            file = self._opened(path)
-            file.seek(offset)
-            if path.endswith(SUFFIX):
-                spans.append(_record(file))
-            else:
-                for described, _, _ in spans_of(json.loads(file.readline(reading.MAX_LINE))):
-                    spans.append(described)
-        except (OSError, EOFError, struct.error, *reading.MALFORMED):
-            pass  # removed or changed since it was read
-        return spans
 
     def _opened(self, path: str) -> BinaryIO:
         file = self._open.get(path)

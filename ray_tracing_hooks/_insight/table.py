@@ -93,6 +93,7 @@ class Table:
         self.ids: Sequence[str] = whole.ids
         self.resources, self.sites = whole.resources, whole.sites
         self._lines = whole.lines
+        self._lines.has_duplicates = whole.duplicates > 0
         quality.spans = rows
         is_unique = whole.different == rows
         quality.duplicates += whole.duplicates
@@ -314,7 +315,7 @@ class Table:
         self._first_child, self._children = count, children
 
     def _read_again(self, row: int) -> Span | None:
-        described = self._lines.span(self._origin[row])
+        described = self._lines.span(self._origin[row], self.trace_id_of(row), self.span_id_of(row))
         if described is None:
             return None
         try:

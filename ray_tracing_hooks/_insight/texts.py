@@ -51,6 +51,12 @@ class Texts(Sequence[str]):
         end = self._ends[place]
         return self._bytes[self._ends[place - 1] if place else 0 : end].decode("utf-8", "surrogatepass")
 
+    def between(self, first: int, last: int) -> tuple[str, ...]:
+        """Those from ``first`` on, before ``last``."""
+        if last == first + 1:
+            return (self[first],)
+        return tuple(map(self.__getitem__, range(first, last)))
+
     def __len__(self) -> int:
         return len(self._ends)
 
@@ -110,7 +116,7 @@ class IdLists(Mapping[int, tuple[str, ...]]):
         return self._list(self._lists[place])
 
     def _list(self, number: int) -> tuple[str, ...]:
-        return tuple(self._texts[self._ends[number - 1] if number else 0 : self._ends[number]])
+        return self._texts.between(self._ends[number - 1] if number else 0, self._ends[number])
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._rows)

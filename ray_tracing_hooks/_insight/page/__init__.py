@@ -17,8 +17,9 @@ from typing import Any, BinaryIO
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.page import details, pack
-from ray_tracing_hooks._insight.page.content import content
+from ray_tracing_hooks._insight.page.content import content, on_path
 from ray_tracing_hooks._insight.page.details import shortened
+from ray_tracing_hooks._insight.page.sample import with_details
 from ray_tracing_hooks._insight.redaction import Redaction
 
 __all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "shortened", "write", "write_served"]
@@ -55,7 +56,7 @@ def write(
     source = shortened(analysis.name, 100) or source
     table = analysis.table
     made = content(analysis, source, most_spans, redaction)
-    held = made.rows if len(made.rows) <= most_details else made.rows[:: -(-len(made.rows) // most_details)]
+    held = with_details(table, made.ends, made.rows, most_details, on_path(analysis, analysis.path.steps))
     held = table.as_recorded(held)
     position = {row: number for number, row in enumerate(held, 1)}
     made.columns["detail"] = [position.get(row, 0) for row in made.rows]

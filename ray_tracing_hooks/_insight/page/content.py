@@ -41,6 +41,8 @@ class Content:
     columns: dict[str, Sequence[int]]
     rows: list[int]
     """The rows of the table that the page shows; their position is their number in the page."""
+    ends: array[int]
+    """When each span of the table ended, or is taken to."""
 
 
 class Whole(NamedTuple):
@@ -89,7 +91,7 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
     for step in path.steps:
         if (at := number(step.row)) >= 0:
             columns["flags"][at] |= ON_PATH
-    return Content(meta, columns, rows)
+    return Content(meta, columns, rows, drawn.ends)
 
 
 def described(

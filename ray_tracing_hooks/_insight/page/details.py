@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ray_tracing_hooks._insight.model import Span
-from ray_tracing_hooks._insight.page.pack import json_text
+from ray_tracing_hooks._insight.page.pack import plain, plain_json_text
 from ray_tracing_hooks._insight.redaction import Redaction
 from ray_tracing_hooks._insight.table import Table
 
@@ -44,7 +44,7 @@ def chunks(
         part = rows[begin : begin + CHUNK]
         shapes: dict[tuple[str, ...], int] = {}
         spans = [described(table, row, shapes, row_of, redaction) for row in part]
-        yield json_text({"shapes": list(shapes), "spans": spans})
+        yield plain_json_text({"shapes": list(shapes), "spans": spans})
         on_spans(len(part))
 
 
@@ -53,6 +53,7 @@ def described(
 ) -> list[Any]:
     """A span as it stands in a chunk. The keys of its attributes go into ``shapes``."""
     span: Span = table.span(row)
+    # All of it is plain: what is not by itself is made so here.
     attributes = _shown(redaction, span.attributes)
     found: list[Any] = [
         span.span_id,
@@ -61,7 +62,7 @@ def described(
         shortened(redaction.message(span.status_message)),
         span.scope,
         [
-            [shortened(event.name), event.time_ns - table.start[0], _shown(redaction, event.attributes)]
+            [shortened(event.name), plain(event.time_ns - table.start[0]), _shown(redaction, event.attributes)]
             for event in span.events
         ]
         if redaction.attributes
@@ -83,8 +84,14 @@ def shortened(text: str, most: int = _LONGEST) -> str:
 
 
 def _shown(redaction: Redaction, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes as they may be shown, cut to what a page can hold."""
-    return {shortened(key): _cut(value) for key, value in redaction.shown(attributes).items()}
+    """The attributes as they may be shown, plain, and cut to what a page can hold."""
+    # Nearly all are short texts: those need no call each.
+    return {
+        key if len(key) <= _LONGEST else shortened(key): value
+        if type(value) is str and len(value) <= _LONGEST
+        else _cut(value)
+        for key, value in redaction.shown(attributes).items()
+    }
 
 
 def _cut(value: Any) -> Any:
@@ -92,4 +99,4 @@ def _cut(value: Any) -> Any:
         return shortened(value)
     if isinstance(value, dict):
         return {shortened(key): _cut(item) for key, item in value.items()}
-    return [_cut(item) for item in value[:1000]] if isinstance(value, list) else value
+    return [_cut(item) for item in value[:1000]] if isinstance(value, list) else plain(value)

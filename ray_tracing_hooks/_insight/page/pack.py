@@ -57,7 +57,12 @@ def text(block: bytes) -> bytes:
 
 def json_text(described: Any) -> bytes:
     """The same of what JSON can say. Numbers that a browser would round become texts."""
-    return text(json.dumps(plain(described), ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode())
+    return plain_json_text(plain(described))
+
+
+def plain_json_text(described: Any) -> bytes:
+    """The same of what is :func:`plain`."""
+    return text(json.dumps(described, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode())
 
 
 def plain(value: Any) -> Any:

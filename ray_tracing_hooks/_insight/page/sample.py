@@ -1,9 +1,9 @@
-"""Which spans a page shows of a run that is too large to show them all."""
+"""Which spans a page shows, and of which it has the details, of a run that is too large for all of them."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 
 from ray_tracing_hooks._insight.table import ENDED, Table
@@ -20,19 +20,52 @@ def sample(table: Table, ends: array[int], most: int, wanted: Iterable[int]) -> 
     size = len(table)
     if size <= most:
         return list(range(size))
-    chosen: dict[int, None] = dict.fromkeys(wanted)
-    chosen.update(dict.fromkeys((0, size - 1)))
-    by_name: dict[int, list[int]] = {}
-    for row in range(size):
-        if table.failed(row) or table.state[row] != ENDED:
-            chosen[row] = None
-        by_name.setdefault(table.name[row], []).append(row)
-    start = table.start
-    for rows in by_name.values():
-        chosen.update(dict.fromkeys(nlargest(_SLOWEST, rows, key=lambda row: ends[row] - start[row])))
-    kept = list(chosen)[:most]
-    room = most - len(kept)
-    if room:
-        others = [row for row in range(size) if row not in chosen]
-        kept += [others[position * len(others) // room] for position in range(room)]
-    return sorted(kept)
+    rows = range(size)
+    return _first((wanted, (0, size - 1), _failed(table, rows), _slowest(table, ends, rows)), rows, most)
+
+
+def with_details(table: Table, ends: array[int], rows: Sequence[int], most: int, path: Iterable[int]) -> list[int]:
+    """At most ``most`` of the rows that a page shows, in order: those of which it has the details.
+
+    First what failed or has not ended, then the slowest of each name, then the critical path; then every so many of
+    the rest.
+    """
+    if len(rows) <= most:
+        return list(rows)
+    shown = range(len(table)) if len(rows) == len(table) else frozenset(rows)
+    on_path = (row for row in path if row in shown)
+    return _first((_failed(table, rows), _slowest(table, ends, rows), on_path), rows, most)
+
+
+def _first(groups: Iterable[Iterable[int]], rows: Sequence[int], most: int) -> list[int]:
+    """Rows of the groups, those of the first ones first, and every so many of the others; at most ``most``, in order.
+
+    Where a group does not fit, it is every so many of its rows.
+    """
+    chosen: dict[int, None] = {}
+    for group in groups:
+        more = [row for row in dict.fromkeys(group) if row not in chosen]
+        chosen.update(dict.fromkeys(_spread(more, most - len(chosen))))
+    chosen.update(dict.fromkeys(_spread([row for row in rows if row not in chosen], most - len(chosen))))
+    return sorted(chosen)
+
+
+def _spread(rows: Sequence[int], most: int) -> Iterable[int]:
+    """All rows, or so many that are evenly spaced."""
+    if len(rows) <= most:
+        return rows
+    return [rows[place * len(rows) // most] for place in range(most)]
+
+
+def _failed(table: Table, rows: Iterable[int]) -> Iterator[int]:
+    return (row for row in rows if table.failed(row) or table.state[row] != ENDED)
+
+
+def _slowest(table: Table, ends: array[int], rows: Iterable[int]) -> Iterator[int]:
+    """The slowest of each name."""
+    start, name = table.start, table.name
+    by_name: dict[int, array[int]] = {}
+    for row in rows:
+        by_name.setdefault(name[row], array("I")).append(row)
+    for of_name in by_name.values():
+        yield from nlargest(_SLOWEST, of_name, key=lambda row: ends[row] - start[row])

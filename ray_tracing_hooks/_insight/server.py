@@ -40,7 +40,7 @@ _LEAST_PAUSE = 2.0
 """Seconds between the end of one reading and the next. After a long one as long as it took."""
 
 _CHUNK = 1 << 20
-_WORTH_PACKING = 4096
+_WORTH_PACKING = 1024
 _MOST_PARAMETERS = 10
 _REQUEST_TIMEOUT = 30
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 from made_spans import process, span
 
+from ray_tracing_hooks._cli.serving import Asked, make
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight import server
 from ray_tracing_hooks._insight.exports.otlp import _attributes, _described
@@ -43,12 +46,31 @@ def names_of(folder: Path, into: str, _tell: Callable[[str], None]) -> server.Ma
     return server.Made(len(table))
 
 
+def index_of(folder: Path, into: str, tell: Callable[[str], None]) -> server.Made:
+    """What is made of a run that is too large for a page."""
+    return make(Asked([str(folder)], None, everything=True, max_spans=1), into, tell)
+
+
 @pytest.fixture
 def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Server]:
     """A server of the folder, as the command starts one."""
+    with started(folder, partial(names_of, folder), monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def asking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Server]:
+    """The same, with an index that its page asks; it is there."""
+    with started(folder, partial(index_of, folder), monkeypatch) as found:
+        until(found, lambda found: bool(found["version"]))
+        yield found
+
+
+@contextmanager
+def started(folder: Path, make: server.Make, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Server]:
     monkeypatch.setattr(server, "_LEAST_PAUSE", 0.05)
     find = partial(reading.files, [str(folder)])
-    reports = server.Reports(find, partial(names_of, folder))
+    reports = server.Reports(find, make)
     with server.Server(reports) as started:
         thread = threading.Thread(target=started.serve_forever, args=(0.02,))
         thread.start()
@@ -60,10 +82,17 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Se
 
 
 def ask(
-    serving: server.Server, path: str, method: str = "GET", host: str | None = "localhost", body: str | None = None
+    serving: server.Server,
+    path: str,
+    method: str = "GET",
+    host: str | None = "localhost",
+    body: str | None = None,
+    **headers: str,
 ) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection(server.ADDRESS, serving.server_port, timeout=20)
-    connection.putrequest(method, path, skip_host=True)
+    connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+    for name, value in headers.items():
+        connection.putheader(name, value)
     if host is not None:
         connection.putheader("Host", host)
     if body is not None:
@@ -103,6 +132,60 @@ def test_a_browser_finds_the_report(serving: server.Server) -> None:
     assert headers["Referrer-Policy"] == "no-referrer"
     assert "default-src 'none'; script-src 'sha256-" in headers["Content-Security-Policy"]
     assert ask(serving, f"/{serving.token}/report")[2] == b"outer in"
+
+
+def test_a_page_of_a_large_run_asks(asking: server.Server) -> None:
+    """For spans, in columns. What is long comes packed to who can unpack it."""
+    assert state(asking)["asks"]
+    status, headers, report = ask(asking, f"/{asking.token}/report")
+    assert (status, b"connect-src &#x27;self&#x27;" in report) == (200, True)
+    rows = f"/{asking.token}/ask/rows?version=1&rows="
+    status, headers, answer = ask(asking, rows + "0-1")
+    assert (status, headers["Content-Type"]) == (200, "application/octet-stream")
+    assert (headers["Cache-Control"], "Content-Encoding" in headers) == ("no-store", False)
+    assert b'["row", 2, 1]' in answer
+    many = rows + "-".join("01" * 100)
+    status, headers, packed = ask(asking, many, **{"Accept-Encoding": "gzip, br"})
+    assert (status, headers["Content-Encoding"]) == (200, "gzip")
+    assert gzip.decompress(packed) == ask(asking, many)[2]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("ask/rows?version=2&rows=0", 410), ("ask/rows?version=0&rows=0", 410), ("ask/rows?rows=0", 400),
+        ("ask/rows?version=x&rows=0", 400), ("ask/rows?version=1&rows=0&rows=1", 400), ("ask/rows?version=1", 400),
+        ("ask/rows?version=1&rows=../../etc/passwd", 400), ("ask/rows?version=1&rows=%00", 400),
+        ("ask/rows?version=" + "1" * 5000 + "&rows=0", 400), ("ask/rows?" + "&".join("abcdefghijkl"), 400),
+        ("ask/tile?version=1&level=9&index=99999999999999999&first=0&last=1", 400),
+        ("ask/filter?version=1&q=" + "x" * 3000, 400), ("ask/list?version=1&from=0&to=1&by=__dict__", 400),
+        ("ask/nothing?version=1", 404), ("ask/__init__?version=1", 404), ("ask/?version=1", 404), ("ask", 404),
+        ("ask/rows/0?version=1&rows=0", 404), ("ask/../state", 404), ("ask/%2e%2e/state?version=1", 404),
+    ],
+)  # fmt: skip
+def test_a_wrong_question_is_refused(
+    asking: server.Server, path: str, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With a word about whose fault it is. The server goes on, and prints nothing."""
+    assert ask(asking, f"/{asking.token}/{path}")[0] == status
+    assert ask(asking, f"/{asking.token}/ask/rows?version=1&rows=0")[0] == 200
+    assert ask(asking, f"/{asking.token}/ask/rows?version=1&rows=0", host="evil.example")[0] == 421
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("query", ["%FF%FE", "%22", "%22%22", "-", "--", "=", "x=", "=x", "on:", "is:", ">", "*" * 500])
+def test_any_filter_is_answered(asking: server.Server, query: str) -> None:
+    """Bytes that are no text, quotes that are not closed, signs alone."""
+    assert ask(asking, f"/{asking.token}/ask/filter?version=1&q={query}")[0] == 200
+
+
+def test_a_new_report_answers_anew(asking: server.Server, folder: Path) -> None:
+    """What asks for the one before is told that it is gone, and nothing of it stays on disk."""
+    with (folder / "a.jsonl").open("a") as file:
+        file.write(lines(span(3, 400, 500, 1, name="more")))
+    until(asking, lambda found: found["version"] == 2)
+    assert ask(asking, f"/{asking.token}/ask/rows?version=1&rows=2")[0] == 410
+    assert b'["row", 1, 1]' in ask(asking, f"/{asking.token}/ask/rows?version=2&rows=2")[2]
 
 
 def test_what_arrives_makes_a_new_report_when_somebody_looks(serving: server.Server, folder: Path) -> None:

@@ -10,7 +10,7 @@ from operator import itemgetter
 from operator import sub as minus
 from typing import Any, BinaryIO
 
-from ray_tracing_hooks._insight import findings, page
+from ray_tracing_hooks._insight import page
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.calls import EXECUTION
 from ray_tracing_hooks._insight.graph import edges
@@ -42,10 +42,10 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
     table, calls = analysis.table, analysis.calls
     on_step("critical path")
     steps = longest_steps(analysis.path, _MOST_STEPS)
-    on_step("lanes and stacks")
+    on_step("findings, lanes and stacks")
     drawn = whole(analysis)
-    on_step("findings")
-    evidence = [row for finding in findings.find(analysis) for row in finding.rows[:_MOST_EVIDENCE]]
+    on_step("tables")
+    evidence = [row for finding in drawn.findings for row in finding.rows[:_MOST_EVIDENCE]]
     chosen = dict.fromkeys(row for row in (*on_path(analysis, steps), *evidence) if 0 <= row < len(table))
     rows = sorted(list(chosen)[:_MOST_ROWS])
     position = {row: number for number, row in enumerate(rows)}
@@ -83,7 +83,7 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
         each for queue in waiting if queue for each in map(minus, queue.waited, [0, *queue.waited[:-1]])
     ]
     meta["strip"] = [round(each, 3) for each in running]
-    meta["queues"] = [queue.most if queue else 0 for queue in waiting]
+    meta["waiting"] = [queue.most if queue else 0 for queue in waiting]
     meta["traces"] = []
     meta["served"] = True
     kept_edges = [edge for row in rows for edge in answers.edges(row) if edge[0] in position and edge[1] in position]

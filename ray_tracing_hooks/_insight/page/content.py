@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ray_tracing_hooks._insight import findings
 from ray_tracing_hooks._insight.accelerators import Accelerator
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.deadlocks import deadlocks
+from ray_tracing_hooks._insight.findings.finding import Finding
 from ray_tracing_hooks._insight.flame import Flame, flame
 from ray_tracing_hooks._insight.functions import percentile
 from ray_tracing_hooks._insight.graph import Graph, caller_of, edges, graph, median_and_most
@@ -53,6 +55,7 @@ class Whole(NamedTuple):
     lanes: Lanes
     stacks: Flame
     called: Graph
+    findings: list[Finding]
 
 
 def whole(analysis: Analysis) -> Whole:
@@ -60,7 +63,8 @@ def whole(analysis: Analysis) -> Whole:
     table = analysis.table
     ends = ends_of(table)
     where = places(table)
-    return Whole(ends, where, lanes(table, where, ends), flame(table, ends), graph(analysis.calls, ends))
+    found = findings.find(analysis)
+    return Whole(ends, where, lanes(table, where, ends), flame(table, ends), graph(analysis.calls, ends), found)
 
 
 def content(analysis: Analysis, source: str, most_spans: int, redaction: Redaction) -> Content:
@@ -124,7 +128,7 @@ def described(
         "facts": report.facts(analysis),
         "split": report.split(analysis),
         "queues": report.queues(analysis),
-        "findings": report.described(analysis, number, redaction),
+        "findings": report.described(drawn.findings, number, redaction),
         "path": report.critical_path(analysis, number, lambda name: function_of.get(name, -1), most_steps),
         "quality": report.quality(analysis),
         "deadlocks": [[number(row) for row in circle] for circle in deadlocks(calls)],

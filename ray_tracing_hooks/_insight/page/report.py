@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from ray_tracing_hooks._insight import findings
 from ray_tracing_hooks._insight import path as paths
 from ray_tracing_hooks._insight.analysis import Analysis
 from ray_tracing_hooks._insight.findings import failures, unfinished
@@ -141,17 +140,17 @@ def longest_steps(path: paths.Path, most: int) -> list[paths.Step]:
     return [path.steps[at] for at in sorted(longest)]
 
 
-def described(analysis: Analysis, row: Row, redaction: Redaction) -> list[dict[str, Any]]:
-    """The findings, the most important first."""
+def described(found: Iterable[Finding], row: Row, redaction: Redaction) -> list[dict[str, Any]]:
+    """The findings, in their order."""
     return [
         {
             "id": finding.kind,
             "text": _text(finding, redaction) + (" (assumed: waiting was not recorded)" if finding.is_assumed else ""),
             "advice": finding.advice,
             "level": "error" if finding.kind in (*failures.KINDS, unfinished.KIND) else "warning",
-            "rows": [found for each in finding.rows if (found := row(each)) >= 0],
+            "rows": [shown for each in finding.rows if (shown := row(each)) >= 0],
         }
-        for finding in findings.find(analysis)
+        for finding in found
     ]
 
 

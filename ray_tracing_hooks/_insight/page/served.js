@@ -222,7 +222,7 @@ class ServedStore extends Store {
   queues() {
     const parts = 1024, size = this.end / parts;
     let at = 0;
-    return this.meta.queues.map((most) => {
+    return this.meta.waiting.map((most) => {
       if (!most) return null;
       const sums = new Float64Array(parts + 1);
       for (let n = 0; n < parts; n++) sums[n + 1] = sums[n] + this.waited[at++];

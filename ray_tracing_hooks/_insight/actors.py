@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks._insight.calls import EXECUTION, Calls
@@ -48,7 +48,7 @@ class Actor:
         return self.busy / (self.end - self.begin) if self.end > self.begin else 0.0
 
 
-def actors(calls: Calls, self_time: Mapping[int, int], path: Path) -> list[Actor]:
+def actors(calls: Calls, self_time: Sequence[int], path: Path) -> list[Actor]:
     """Every actor of which a method ran, those with most self time first."""
     table = calls.table
     created: dict[str, int] = {}

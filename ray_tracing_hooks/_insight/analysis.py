@@ -5,6 +5,7 @@ Everything is computed when it is first asked for, from the table alone. Times a
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -85,7 +86,7 @@ class Analysis:
         return paths.time_split(self.calls)
 
     @cached_property
-    def self_time(self) -> dict[int, int]:
+    def self_time(self) -> array[int]:
         """For each execution how long its own code ran: without waiting in ``ray.get`` and ``ray.wait``."""
         return self_times(self.calls)
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks._insight.calls import EXECUTION, SUBMISSION, WAITS, Calls
 from ray_tracing_hooks._insight.path import Path
 
 
+def _times() -> array[int]:
+    return array("q")
+
+
 @dataclass
 class Function:
-    """A function or method. Times are nanoseconds; lists are sorted."""
+    """A function or method. Times are nanoseconds; all are sorted."""
 
     name: str
     calls: int = 0
     """Submissions, and executions of which no submission is recorded."""
     executions: list[int] = field(default_factory=list)
     """Rows, by start."""
-    self_times: list[int] = field(default_factory=list)
+    self_times: array[int] = field(default_factory=_times)
     """Of each execution the time that its own code ran."""
-    durations: list[int] = field(default_factory=list)
-    queued: list[int] = field(default_factory=list)
+    durations: array[int] = field(default_factory=_times)
+    queued: array[int] = field(default_factory=_times)
     """From submission to beginning, of each call where both are known."""
-    submitting: list[int] = field(default_factory=list)
+    submitting: array[int] = field(default_factory=_times)
     """How long each ``.remote()`` took."""
     failed: int = 0
     """Executions that failed or were cut off."""
@@ -35,7 +40,7 @@ class Function:
         return sum(self.self_times)
 
 
-def functions(calls: Calls, self_time: Mapping[int, int], path: Path) -> list[Function]:
+def functions(calls: Calls, self_time: Sequence[int], path: Path) -> list[Function]:
     """Every function that was called, those with most self time first."""
     table = calls.table
     found = [Function(name) for name in calls.functions]
@@ -56,13 +61,13 @@ def functions(calls: Calls, self_time: Mapping[int, int], path: Path) -> list[Fu
     for function in found:
         function.executions.sort()
         for times in (function.self_times, function.durations, function.queued, function.submitting):
-            times.sort()
+            times[:] = array("q", sorted(times))
         function.on_path = path.functions[function.name]
     return sorted((each for each in found if each.calls), key=lambda each: (-each.self_time, each.name))
 
 
-def self_times(calls: Calls) -> dict[int, int]:
-    """For each execution, by row, how long its own code ran.
+def self_times(calls: Calls) -> array[int]:
+    """For each execution, by row, how long its own code ran; 0 for other rows.
 
     That is its duration without ``ray.get`` and ``ray.wait``. Where waiting was not recorded it is the duration without
     the time in which calls that it made had not ended, since it may have waited for them then.
@@ -76,11 +81,12 @@ def self_times(calls: Calls) -> dict[int, int]:
                 waiting.setdefault(above, []).append((table.start[row], table.end_or_now(row)))
         elif role == SUBMISSION and (execution := calls.execution[calls.call_of[row]]) >= 0:
             waiting.setdefault(above, []).append((table.end_or_now(row), table.end_or_now(execution)))
-    return {
-        row: table.duration(row) - covered(waiting.get(row, ()), table.start[row], table.end_or_now(row))
-        for row, role in enumerate(calls.role)
-        if role == EXECUTION
-    }
+    found = array("q", bytes(8 * len(table)))
+    for row, role in enumerate(calls.role):
+        if role == EXECUTION:
+            start, end = table.start[row], table.end_or_now(row)
+            found[row] = end - start - covered(waiting.get(row, ()), start, end)
+    return found
 
 
 def covered(intervals: Sequence[tuple[int, int]], start: int, end: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ray_tracing_hooks._insight.calls import EXECUTION, Calls
@@ -26,14 +27,14 @@ class Parallelism:
     nodes: int
 
 
-def parallelism(calls: Calls, self_time: Mapping[int, int], path: Path) -> Parallelism:
+def parallelism(calls: Calls, self_time: Sequence[int], path: Path) -> Parallelism:
     """The executions of a run over the wall time of its path."""
     table = calls.table
     width = max(1, -(-path.wall // BUCKETS))
     busy = [0.0] * BUCKETS
     whole = [0.0] * BUCKETS
     """Where executions begin, and end, to run in whole buckets."""
-    changes: list[tuple[int, int]] = []
+    begins, ends = array("q"), array("q")
     workers, nodes = set(), set()
     for row, role in enumerate(calls.role):
         if role != EXECUTION:
@@ -44,7 +45,8 @@ def parallelism(calls: Calls, self_time: Mapping[int, int], path: Path) -> Paral
         start, end = max(table.start[row], path.start), min(table.end_or_now(row), path.end)
         if end <= start:
             continue
-        changes += ((start, 1), (end, -1))
+        begins.append(start)
+        ends.append(end)
         share = self_time[row] / max(1, table.duration(row))
         first, last = (start - path.start) // width, (end - 1 - path.start) // width
         if first == last:
@@ -58,9 +60,11 @@ def parallelism(calls: Calls, self_time: Mapping[int, int], path: Path) -> Paral
     for bucket, change in enumerate(whole):
         running += change
         busy[bucket] += running * width
-    depth = peak = 0
-    for _, change in sorted(changes):
-        depth += change
-        peak = max(peak, depth)
+    peak = ended = 0
+    ordered = array("q", sorted(ends))
+    for begun, start in enumerate(sorted(begins), 1):
+        while ordered[ended] <= start:
+            ended += 1
+        peak = max(peak, begun - ended)
     buckets = [each / width for each in busy] if path.wall else []
     return Parallelism(sum(busy) / max(1, path.wall), peak, buckets, len(workers - {""}), len(nodes - {""}))

@@ -2,7 +2,7 @@
 
 The spans are made, in files as the local exporter writes them: a driver that submits tasks, which call methods of
 actors and wait for them. Memory is the peak of the process up to the end of each step; children that help to read are
-counted apart.
+counted apart. Then the commands ``summary`` and ``view`` are run as a user does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -175,13 +174,14 @@ from ray_tracing_hooks._insight.findings import find
 from ray_tracing_hooks._insight.read import files
 from ray_tracing_hooks._insight.table import load
 
-began = time.perf_counter()
+began, before = time.perf_counter(), 0
 def told(what):
-    global began
+    global began, before
     now = time.perf_counter()
     kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps([what, now - began, kib / 1024]), flush=True)
-    began = time.perf_counter()
+    used = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    print(json.dumps([what, now - began, used - before, kib / 1024]), flush=True)
+    began, before = time.perf_counter(), used
 
 table = load(files(sys.argv[1:2]))
 told("load")
@@ -203,16 +203,28 @@ def measure(spans: int) -> None:
         program = [sys.executable, "-c", _PROGRAM, folder, json.dumps(_STEPS)]
         out = subprocess.run(program, check=True, capture_output=True, text=True).stdout
         *steps, (_, found, children) = map(json.loads, out.splitlines())
-        for what, seconds, mebibytes in steps:
-            print(f"  {what:<12} {seconds:7.2f} s   peak {mebibytes:6,.0f} MiB")
-        total = sum(seconds for _, seconds, _ in steps)
+        for what, seconds, used, mebibytes in steps:
+            print(f"  {what:<12} {seconds:7.2f} s   processor {used:7.2f} s   peak {mebibytes:6,.0f} MiB")
+        total = sum(seconds for _, seconds, *_ in steps)
         print(f"  all          {total:7.2f} s   helping processes {children:,.0f} MiB each at most")
-        began = time.perf_counter()
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        subprocess.run([sys.executable, "-m", "ray_tracing_hooks", "summary", folder], check=True, capture_output=True)
-        used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-        took = time.perf_counter() - began
-        print(f"  ray-tracing-hooks summary: {took:.2f} s ({used:.2f} s of one core); {found:,} spans")
+        for command in (["summary"], ["view", "--output", os.path.join(folder, "report.html")]):
+            seconds, used, mebibytes = _run(command, folder)
+            print(
+                f"  ray-tracing-hooks {command[0]}: {seconds:.1f} s ({used:.1f} s of processor time), "
+                f"peak {mebibytes:,.0f} MiB; {found:,} spans"
+            )
+
+
+def _run(command: list[str], folder: str) -> tuple[float, float, float]:
+    """Seconds, seconds of processor time with that of helping processes, and peak memory in MiB of a command."""
+    began = time.perf_counter()
+    program = [sys.executable, "-m", "ray_tracing_hooks", *command, folder]
+    process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 1):
+        raise subprocess.CalledProcessError(process.returncode, program)
+    return time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
 def main() -> None:

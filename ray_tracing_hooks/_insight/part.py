@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.columns import Columns, Part
 from ray_tracing_hooks._insight.own_lines import add_line
 from ray_tracing_hooks._insight.source import spans_of
+
+_BLOCK = 1 << 20
 
 
 def read_part(part: Part) -> Columns:
@@ -61,12 +63,12 @@ def _add_document(columns: Columns, document: Any, offset: int, path: str, numbe
         columns.quality.bad(path, number, problem)
 
 
-def _lines(part: Part, raw: Any) -> Iterator[tuple[int, int, bytes | None]]:
+def _lines(part: Part, raw: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
     """Number, offset and text of the lines that begin in the part, without empty ones; None for one that is too long.
 
     The number counts from the beginning of the part.
     """
-    file = unpacked(part.path, raw)
+    file = unpacked(part.path, raw) if part.path.endswith(".gz") else _Plain(raw)
     most = reading.MAX_LINE
     offset = number = 0
     if part.begin:
@@ -91,3 +93,27 @@ def _lines(part: Part, raw: Any) -> Iterator[tuple[int, int, bytes | None]]:
                 yield number, begin, line
     except EOFError:
         return  # a compressed file that is still being written
+
+
+class _Plain:
+    """The lines of a file that is not packed. Python's own files look at each byte for their ends, which takes long."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._held = b""
+        self._at = 0
+
+    def seek(self, offset: int) -> None:
+        self._raw.seek(offset)
+        self._held, self._at = b"", 0
+
+    def readline(self, most: int) -> bytes:
+        """The next line, or so many bytes of it; what there is of it at the end of the file."""
+        end = self._held.find(b"\n", self._at) + 1
+        while not end and len(self._held) - self._at < most and (more := self._raw.read(_BLOCK)):
+            looked_at = len(self._held) - self._at
+            self._held, self._at = self._held[self._at :] + more, 0
+            end = self._held.find(b"\n", looked_at) + 1
+        line = self._held[self._at : min(end or len(self._held), self._at + most)]
+        self._at += len(line)
+        return line

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 from made_spans import process, span
 
-from ray_tracing_hooks._cli.serving import Asked, make
+from ray_tracing_hooks._cli.serving import Asked, Maker, make
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight import server
 from ray_tracing_hooks._insight.exports.otlp import _attributes, _described
@@ -68,6 +70,8 @@ def asking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Ser
 
 @contextmanager
 def started(folder: Path, make: server.Make, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Server]:
+    (folder.parent / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder.parent / "temporary"))
     monkeypatch.setattr(server, "_LEAST_PAUSE", 0.05)
     find = partial(reading.files, [str(folder)])
     reports = server.Reports(find, make)
@@ -179,13 +183,62 @@ def test_any_filter_is_answered(asking: server.Server, query: str) -> None:
     assert ask(asking, f"/{asking.token}/ask/filter?version=1&q={query}")[0] == 200
 
 
+def test_the_index_has_no_name_on_disk(asking: server.Server, folder: Path) -> None:
+    """Nobody else can open it, and it is gone with the server, however that ends."""
+    assert ask(asking, f"/{asking.token}/ask/rows?version=1&rows=0")[0] == 200
+    assert list((folder.parent / "temporary").iterdir()) == []
+
+
 def test_a_new_report_answers_anew(asking: server.Server, folder: Path) -> None:
-    """What asks for the one before is told that it is gone, and nothing of it stays on disk."""
+    """What asks for the one before is told that it is gone."""
     with (folder / "a.jsonl").open("a") as file:
         file.write(lines(span(3, 400, 500, 1, name="more")))
     until(asking, lambda found: found["version"] == 2)
     assert ask(asking, f"/{asking.token}/ask/rows?version=1&rows=2")[0] == 410
     assert b'["row", 1, 1]' in ask(asking, f"/{asking.token}/ask/rows?version=2&rows=2")[2]
+
+
+@pytest.mark.parametrize("most", [1, 1000])
+def test_a_child_makes_the_report(folder: Path, tmp_path: Path, most: int) -> None:
+    """With an index where there are more spans than a page takes; what it does is told meanwhile."""
+    told: list[str] = []
+    made = Maker(Asked([str(folder)], None, everything=False, max_spans=most)).make(str(tmp_path), told.append)
+    assert made.spans == 2
+    assert told[0] == "reading, 100 %"
+    assert (tmp_path / server.PAGE).stat().st_size > 10_000
+    assert (tmp_path / server.INDEX).exists() == (most == 1)
+
+
+def test_what_a_child_cannot_read_is_told(tmp_path: Path) -> None:
+    """As if it had been read here; what is to be shown is checked there too."""
+    with pytest.raises(ValueError, match="No such file"):
+        Maker(Asked([str(tmp_path / "none")], None, everything=False, max_spans=1)).make(str(tmp_path), print)
+    (tmp_path / "a.jsonl").write_text(lines())
+    with pytest.raises(ValueError, match="no spans"):
+        Maker(Asked([str(tmp_path)], None, everything=False, max_spans=1)).make(str(tmp_path), print)
+
+
+def test_a_child_ends_with_the_server(folder: Path, tmp_path: Path) -> None:
+    """Whatever it is doing: here it waits for a file that nobody writes."""
+    os.mkfifo(folder / "b.jsonl")
+    maker = Maker(Asked([str(folder)], None, everything=False, max_spans=1))
+    failures: list[Exception] = []
+    begun = threading.Event()
+
+    def make_it() -> None:
+        try:
+            maker.make(str(tmp_path), lambda _doing: begun.set())
+        except (RuntimeError, ValueError) as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=make_it)
+    thread.start()
+    assert begun.wait(60)
+    maker.end()
+    thread.join(60)
+    assert [type(error) for error in failures] == [RuntimeError]
+    with pytest.raises(ValueError, match="ended"):
+        maker.make(str(tmp_path), print)
 
 
 def test_what_arrives_makes_a_new_report_when_somebody_looks(serving: server.Server, folder: Path) -> None:

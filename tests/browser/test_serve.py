@@ -207,6 +207,8 @@ def test_a_run_that_is_too_large_for_a_page_is_asked_for(address: str, page: Any
     js("store.select({ type: 'function', id: store.meta.graph.functions.findIndex(({ label }) => label === 'm.f') })")
     settle(page, frame, "app.details.root.textContent.includes('Median span')")
     assert js("app.details.root.textContent.includes('300 spans')")
+    js("app.show('physical')")
+    settle(page, frame, "document.querySelectorAll('button.place.chosen').length === 2")
     js("store.setRange(100e6, 200e6)")
     js("app.show('flame')")
     settle(page, frame, "[...app.views.flame.figures.spans].reduce((a, b) => a + b) === 62")

@@ -268,6 +268,10 @@ def test_a_group_is_all_of_its_spans(run: Indexed, kind: str) -> None:
         except WrongError:
             break
         counts.append(head["count"])
+        if kind == "place":
+            assert head["places"] == [number] * bool(head["count"])
+        elif kind == "function":
+            assert head["functions"] == [number] * bool(head["count"])
         took = [run.ends[row] - run.table.start[row] for row in head["slowest"]]
         assert took == sorted(took, reverse=True)
         assert set(head["slowest"]) <= set(columns["row"])

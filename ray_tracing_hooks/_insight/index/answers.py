@@ -266,7 +266,11 @@ class Answers:
         slowest = nlargest(_SLOWEST, rows, key=took.__getitem__)
         step = len(rows) // _MOST_LOOKED_AT + 1
         durations = sorted(map(took.__getitem__, rows[::step]))
+        lanes = set(map(columns["lane"].__getitem__, rows))
         head = {
+            "stacks": sorted(set(map(columns["flame"].__getitem__, rows))),
+            "places": sorted({meta["lanes"][lane] for lane in lanes}),
+            "functions": sorted({each - 1 for each in set(map(columns["function"].__getitem__, rows)) if each}),
             "count": len(rows),
             "failed": sum(columns["flags"][row] & FAILED and 1 for row in rows),
             "p50": percentile(durations, 0.5),

@@ -136,9 +136,10 @@ def tile(bars: Bars, level: int, index: int, subs: range) -> Tile:
     return found
 
 
-def laid_out(start: array[int], took: array[int], flags: Sequence[int], lanes: Lanes) -> dict[str, array[int]]:
-    """The bars of all spans as columns."""
-    deepest = rows_of_lanes(lanes)
+def laid_out(
+    start: array[int], took: array[int], flags: Sequence[int], lanes: Lanes, deepest: Sequence[int]
+) -> dict[str, array[int]]:
+    """The bars of all spans as columns; ``deepest`` is as :func:`rows_of_lanes` gives it."""
     first = list(accumulate(deepest, initial=0))
     many = [0] * (first[-1] + 1)
     for lane, depth in zip(lanes.of, lanes.depth, strict=True):

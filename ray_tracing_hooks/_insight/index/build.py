@@ -60,9 +60,9 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
         if 0 <= step.row < len(table):
             columns["flags"][step.row] |= ON_PATH
     on_step("bars")
-    columns.update(laid_out(columns["start"], columns["took"], columns["flags"], drawn.lanes))
+    meta["deepest"] = deepest = rows_of_lanes(drawn.lanes)
+    columns.update(laid_out(columns["start"], columns["took"], columns["flags"], drawn.lanes, deepest))
     columns.update(_edges(analysis))
-    meta["deepest"] = rows_of_lanes(drawn.lanes)
     on_step("figures")
     extent, lanes, count = meta["extent"], meta["lanes"], len(meta["places"])
     sizes = len(meta["flame"]["parent"]), count, len(meta["graph"]["functions"])
@@ -85,6 +85,7 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
     meta["strip"] = [round(each, 3) for each in running]
     meta["waiting"] = [queue.most if queue else 0 for queue in waiting]
     meta["traces"] = []
+    meta["running"] = table.quality.running > 0
     meta["served"] = True
     kept_edges = [edge for row in rows for edge in answers.edges(row) if edge[0] in position and edge[1] in position]
     for part, name in enumerate(("edge_from", "edge_to", "edge_kind")):

@@ -192,11 +192,10 @@ class Flame {
 
   // Nodes that hold a selected span.
   matchedNodes() {
-    const { lit: matched, flame } = this.store;
+    const { lit: matched } = this.store;
     if (!matched) return null;
     if (this.matchedOf !== matched) {
-      const found = (this.matchedFound = new Uint8Array(this.store.meta.flame.parent.length));
-      for (let i = 0; i < matched.length; i++) if (matched[i]) found[flame[i]] = 1;
+      this.matchedFound = this.store.matchedStacks();
       this.matchedOf = matched;
     }
     return this.matchedFound;

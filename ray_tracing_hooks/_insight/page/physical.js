@@ -87,8 +87,7 @@ class Physical {
 
   mark() {
     const { store } = this;
-    const chosen = new Set();
-    if (store.matched) for (let i = 0; i < store.count; i++) if (store.matched[i]) chosen.add(store.place(i));
+    const chosen = store.matchedPlaces();
     for (const [id, box] of this.boxes) {
       box.classList.toggle("chosen", chosen.has(id));
       box.classList.toggle("unlit", chosen.size > 0 && !chosen.has(id));
@@ -97,7 +96,7 @@ class Physical {
   }
 
   update(what) {
-    if (!["selection", "loaded"].includes(what)) this.stale = true;
+    if (!["selection", "loaded", "group"].includes(what)) this.stale = true;
     this.redraw();
   }
 }

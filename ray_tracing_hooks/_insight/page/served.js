@@ -99,6 +99,10 @@ class ServedStore extends Store {
     this.edgeKind.push(kind);
   }
 
+  defaultMoment() {
+    return this.meta.running ? this.end : this.busiest();
+  }
+
   queued(row) {
     return this.queuedFor[row] - 1;
   }
@@ -205,8 +209,17 @@ class ServedStore extends Store {
     return this.figures();
   }
 
+  matchedPlaces() {
+    return this.groupOf === this.selection && this.selection ? new Set(this.groupFound.places) : super.matchedPlaces();
+  }
+
+  matchedStacks() {
+    if (this.groupOf !== this.selection) return super.matchedStacks();
+    return marked(this.meta.flame.parent.length, this.groupFound.stacks);
+  }
+
   functionFigures() {
-    const { lit } = super.functionFigures();
+    const lit = this.selection && this.groupOf === this.selection ? marked(this.meta.graph.functions.length, this.groupFound.functions) : super.functionFigures().lit;
     return { lit, shown: this.keep || !this.isWhole ? this.figures().functions : null };
   }
 
@@ -279,6 +292,11 @@ class ServedStore extends Store {
     if (!asked) return chosen.type === "edge" ? null : super.group(chosen);
     const { head, columns } = await this.ask("group", asked);
     this.adopt(columns);
+    if (this.selection === chosen) {
+      [this.groupOf, this.groupFound] = [chosen, head];
+      this.match();
+      this.changed("group");
+    }
     return { ...head, slowest: head.slowest.map((number) => this.here.get(number)) };
   }
 
@@ -389,6 +407,12 @@ const SPAN_COLUMNS = [
   ["name", Uint32Array, "name"], ["node", Uint32Array, "function"], ["flame", Uint32Array, "flame"], ["resource", Uint32Array, "resource"],
   ["lane", Uint32Array, "lane"], ["depth", Uint32Array, "depth"], ["queuedFor", Float64Array, "queued"], ["parent", Int32Array, ""], ["submission", Int32Array, ""],
 ];
+
+function marked(size, places) {
+  const found = new Uint8Array(size);
+  for (const place of places) found[place] = 1;
+  return found;
+}
 
 function greatest(numbers) {
   return numbers.reduce((a, b) => Math.max(a, b), 0);

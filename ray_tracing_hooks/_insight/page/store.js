@@ -360,6 +360,19 @@ class Store {
     };
   }
 
+  // The places that have a selected span, and for each stack of the flame graph whether it has one.
+  matchedPlaces() {
+    const found = new Set();
+    if (this.matched) for (let i = 0; i < this.count; i++) if (this.matched[i]) found.add(this.place(i));
+    return found;
+  }
+
+  matchedStacks() {
+    const found = new Uint8Array(this.meta.flame.parent.length);
+    for (let i = 0; i < this.matched.length; i++) if (this.matched[i]) found[this.flame[i]] = 1;
+    return found;
+  }
+
   // Which functions have a selected span, and one in range and filter; null where there is no such thing.
   functionFigures() {
     const functions = this.meta.graph.functions.length;

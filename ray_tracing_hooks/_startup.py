@@ -200,7 +200,8 @@ def _connect(mode: int | None, *, hook_runs: bool) -> None:
 def _trace(process: RayProcess, *, of_ray: bool = True) -> None:
     global _connection  # noqa: PLW0603  a process is connected to one cluster at a time
     from ray_tracing_hooks import _settings  # noqa: PLC0415
-    from ray_tracing_hooks._connection import Connection, reporter  # noqa: PLC0415
+    from ray_tracing_hooks._connection import Connection  # noqa: PLC0415
+    from ray_tracing_hooks._connection.reporter import reporter  # noqa: PLC0415
 
     _guard.set_reporter(reporter(process))
     settings = _settings.load(os.environ, report)

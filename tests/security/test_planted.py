@@ -17,10 +17,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from ray_tracing_hooks import _connection
+from ray_tracing_hooks._connection.delivery import make_spool
+from ray_tracing_hooks._connection.reporter import is_first
 from ray_tracing_hooks._private import NO_OTHER_WRITER, inside, open_file, open_folder
 from ray_tracing_hooks._settings import Settings
 from ray_tracing_hooks._ship.files import LOCK, PLAN, take_lock
@@ -424,13 +426,8 @@ def test_what_is_no_plan_is_replaced(tmp_path: Path, victim: Path) -> None:
 
 
 def spool_in(session: Path, *, is_client: bool = False) -> str | None:
-    connection = object.__new__(_connection.Connection)
-    connection.process = SimpleNamespace(  # type: ignore[assignment]
-        session_dir=str(session), node_id="" if is_client else "f" * 56, is_client=is_client
-    )
-    connection.settings = Settings()
-    connection._plan = ShipPlan(("local",), "/out", 1, 1, 1)
-    return connection._make_spool()
+    process = SimpleNamespace(session_dir=str(session), node_id="" if is_client else "f" * 56, is_client=is_client)
+    return make_spool(cast("Any", process), Settings(), ShipPlan(("local",), "/out", 1, 1, 1))
 
 
 def test_the_spool_is_below_a_private_folder(tmp_path: Path, reports: list[str]) -> None:
@@ -484,8 +481,8 @@ def test_a_folder_of_clients_that_another_user_has_made_is_said_and_not_used(
 def test_marks_of_what_was_said_go_nowhere_else(tmp_path: Path, victim: Path, plant: Plant) -> None:
     """And what is planted silences nobody."""
     plant(tmp_path / "ray_tracing_hooks", victim)
-    assert _connection._is_first("said-1", str(tmp_path))
-    assert not _connection._is_first("said-1", str(tmp_path))
+    assert is_first("said-1", str(tmp_path))
+    assert not is_first("said-1", str(tmp_path))
     if plant is not plant_folder:
         assert (tmp_path / f"ray_tracing_hooks-{os.geteuid()}" / "said-1").exists()
 

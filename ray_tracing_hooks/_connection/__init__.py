@@ -1,0 +1,180 @@
+"""The tracing of a process while it is connected to a traced cluster."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ray_tracing_hooks._connection.delivery import Delivery
+from ray_tracing_hooks._connection.recording import Recording
+from ray_tracing_hooks._guard import guarded, report
+from ray_tracing_hooks._patching import Patches
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from ray_tracing_hooks._connection.driver_trace import DriverTrace
+    from ray_tracing_hooks._ray.process import RayProcess
+    from ray_tracing_hooks._settings import Settings
+
+
+class Connection:
+    """Tracing of this process from ``ray.init`` to ``ray.shutdown``.
+
+    Args:
+        process: This process.
+        settings: Its settings.
+        environ: Its environment variables.
+        exporters: Those of the hook, or None for those that the settings name.
+        of_ray: Whether Ray itself is traced, or only what OpenTelemetry makes is recorded.
+        patches: Where to put what is replaced as long as the connection lasts.
+        lasting_patches: The same for what stays in place after it.
+        on_disconnecting: Called when this process begins to disconnect from Ray.
+        on_disconnected: Called when it has.
+    """
+
+    def __init__(
+        self,
+        process: RayProcess,
+        settings: Settings,
+        environ: Mapping[str, str],
+        *,
+        exporters: tuple[str, ...] | None,
+        of_ray: bool,
+        patches: Patches,
+        lasting_patches: Patches,
+        on_disconnecting: Callable[[], None],
+        on_disconnected: Callable[[], None],
+    ) -> None:
+        self.process = process
+        self.settings = settings
+        self._trace: DriverTrace | None = None
+        self._leave_logs: Callable[[], None] = lambda: None
+        self._delivery = delivery = Delivery(process, settings, environ, exporters)
+        self._recording = Recording(process, environ, delivery, settings.spool_max_bytes)
+        if of_ray:
+            from ray_tracing_hooks._connection.instrumentation import instrument  # noqa: PLC0415
+
+            instrument(
+                process,
+                settings,
+                self._recording.recorder,
+                patches,
+                makes_spans=delivery.spool is not None,
+                on_disconnecting=on_disconnecting,
+                on_disconnected=on_disconnected,
+            )
+            if process.is_driver:
+                from ray_tracing_hooks._connection.driver_trace import DriverTrace  # noqa: PLC0415
+
+                self._trace = DriverTrace(process, settings)
+        self._join_libraries(environ, lasting_patches)
+        if self._trace is not None and delivery.spool is not None and not process.is_internal:
+            self._trace.begin_where_it_begins(environ, patches)
+        # What fails from here on leaves a connection that records, and delivers at its end.
+        delivery.begin()
+        if process.is_driver and not process.is_internal:
+            with guarded("finding out where spans go"):
+                delivery.say()
+
+    def _join_libraries(self, environ: Mapping[str, str], lasting_patches: Patches) -> None:
+        """Record what is made by the API of OpenTelemetry, what instruments libraries, and log records."""
+        if self._delivery.spool is None:
+            return
+        from ray_tracing_hooks._record import wire  # noqa: PLC0415
+        from ray_tracing_hooks._sdk import bridge  # noqa: PLC0415
+
+        made = self._recording
+        bridge.install(made.recorder, made.writer, made.known, lasting_patches, self._delivery.targets, made.undecided)
+        if self.settings.instrument:
+            from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
+
+            instrumentors.instrument(self.settings.instrument, environ, report)
+        if self.settings.logs:
+            with guarded("joining logs to traces"):
+                self._join_logs(wire.resource(made.known))
+
+    def _join_logs(self, resource: bytes) -> None:
+        from ray_tracing_hooks import _logs  # noqa: PLC0415
+
+        parts = self.settings.logs
+        if "otlp" in parts and not self._delivery.plan.log_records:
+            report(
+                "log records are not delivered, which RAY_TRACING_LOGS asks for with otlp: the "
+                f"exporters local and otlp take them, and these are {', '.join(self._delivery.plan.exporters)}"
+            )
+            parts -= {"otlp"}
+        process = _logs.Process(self._recording.recorder, self._recording.writer, resource, self._root)
+        self._leave_logs = _logs.begin(parts, process, least=self.settings.logs_level)
+
+    def _root(self) -> Span | None:
+        return self._trace.root if self._trace is not None else None
+
+    def end_root_span(self) -> None:
+        """End the span of this driver, if it is one."""
+        if self._trace is not None:
+            self._trace.end()
+
+    def check_exporters(self, exporters: tuple[str, ...] | None) -> None:
+        """Say that another hook than the one that traces this process changes nothing."""
+        self._delivery.check_exporters(exporters)
+
+    def places(self) -> tuple[str, str | None] | None:
+        """The folder of all spools of this node, and that of the local files if there are any; None without a spool."""
+        return self._delivery.places()
+
+    def stop(self) -> None:
+        """Stop recording, and in a driver wait until what has been recorded is delivered."""
+        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+
+        tracing.active = None
+        self._put_sigterm_back()
+        self._leave_logs()
+        if self._delivery.spool is None:
+            return
+        self._recording.close()
+        if self.process.is_driver:
+            self._flush(until_writers_end=False)
+
+    def leave_to_parent(self) -> None:
+        """For a forked child, which has none of this connection but the place where its own spans go."""
+        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+
+        tracing.active = None
+        self._recording.recorder.leave_to_parent()
+
+    def close(self) -> None:
+        """Stop tracing Ray, and in a driver wait until this node's spans have been delivered.
+
+        Spans of the API go on being recorded: a user's span may end after ``ray.shutdown()``.
+        """
+        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+
+        tracing.active = None
+        self._put_sigterm_back()
+        self._leave_logs()
+        if self._delivery.spool is None:
+            return
+        self._recording.close()
+        if self.process.is_driver:
+            self._flush(until_writers_end=self.process.owns_cluster)
+            atexit.register(self._flush_late_spans)
+
+    def _flush_late_spans(self) -> None:
+        if self._recording.close():
+            with guarded("delivering the last spans of this driver"):
+                self._flush(until_writers_end=False)
+        # The shipper leaves the folder to a process that may still write into it.
+        for folder in reversed(self._recording.folders()):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+    def _put_sigterm_back(self) -> None:
+        if self._trace is not None:
+            self._trace.put_sigterm_back()
+
+    def _flush(self, *, until_writers_end: bool) -> None:
+        self._delivery.flush(self._recording.folders(), until_writers_end=until_writers_end)

@@ -1,0 +1,130 @@
+"""The trace of a driver: its root span, and what is around it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import guarded, logger, report
+from ray_tracing_hooks._patching import Patches, in_place
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span
+
+    from ray_tracing_hooks._ray.client_server import Server
+    from ray_tracing_hooks._ray.process import RayProcess
+    from ray_tracing_hooks._ray.rates import RateLimits
+    from ray_tracing_hooks._record.span import RecordedSpan
+    from ray_tracing_hooks._settings import Settings
+
+
+class DriverTrace:
+    """The trace of this driver.
+
+    Attributes:
+        root: Its span, until that ends.
+        put_sigterm_back: Puts Ray's handler of SIGTERM back, which this has been put around.
+    """
+
+    def __init__(self, process: RayProcess, settings: Settings) -> None:
+        self._process = process
+        self._settings = settings
+        self.root: Span | None = None
+        self.put_sigterm_back: Callable[[], None] = lambda: None
+        self._before_root: Context | None = None
+        self._client_server: Server | None = None
+        self._is_terminated = False
+
+    def begin_where_it_begins(self, environ: Mapping[str, str], patches: Patches) -> None:
+        """In the driver itself; of a Ray Client and its server, both drivers of one job, in the client if that can."""
+        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+        from ray_tracing_hooks._ray.process import serves_client  # noqa: PLC0415
+
+        assert tracing.active is not None
+        if serves_client():
+            from ray_tracing_hooks._ray import client_server  # noqa: PLC0415  as above
+
+            self._client_server = client_server.Server(tracing.active, partial(self._begin, environ))
+            self._client_server.serve(patches)
+            return
+        self._begin(environ)
+        if self._process.is_client:
+            from ray_tracing_hooks._ray import client  # noqa: PLC0415  as above
+
+            with guarded("asking the cluster whether it is traced"):
+                if client.meet_server(tracing.active) and not in_place(client.patch_calls, patches):
+                    report(
+                        f"calls are not in the trace of this client: Ray {self._process.ray_version} has changed them"
+                    )
+
+    def _begin(self, environ: Mapping[str, str], since: int | None = None) -> None:
+        """Begin the span of this driver, below the one that its environment tells of.
+
+        With ``since``, in nanoseconds since the epoch, it began then, and not in the thread that this is called in.
+        """
+        from opentelemetry import context, trace  # noqa: PLC0415
+
+        from ray_tracing_hooks._ray import driver, tracing  # noqa: PLC0415
+        from ray_tracing_hooks._ray.environment import describe, incoming  # noqa: PLC0415
+
+        assert tracing.active is not None
+        self._before_root = current = context.get_current()
+        around = incoming(environ, current)
+        if self._settings.root_span:
+            self.put_sigterm_back = driver.notice_sigterm(self._sigterm)
+            program = sys.argv[0]
+            told = describe(environ, program, self._process.namespace)
+            self.root = tracing.active.start_root_span(os.path.basename(program) or "python", around, told, since)
+            tracing.active.publish_job_trace()
+            around = trace.set_span_in_context(self.root, around)
+        elif around is not current:
+            tracing.active.recorder.fallback = tracing.active.recorder.parent(around)
+        # In this thread for the spans of the API; Ray's calls find it from every thread.
+        if around is not current and since is None:
+            context.attach(around)
+
+    def end(self) -> None:
+        """End the span of this driver; its error is an uncaught exception or SIGTERM, if that ends the interpreter."""
+        from opentelemetry import context, trace  # noqa: PLC0415
+
+        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
+        from ray_tracing_hooks._ray.driver import exit_code  # noqa: PLC0415
+        from ray_tracing_hooks._record.span import RecordedSpan  # noqa: PLC0415
+
+        if self._client_server is not None:
+            self._client_server.decide()
+        root, self.root = self.root, None
+        if tracing.active is not None and tracing.active.rate_limits is not None:
+            caller = tracing.active.caller(context.Context())
+            self._tell_left_out(tracing.active.rate_limits, caller, root if isinstance(root, RecordedSpan) else None)
+        if root is None:
+            return
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, (Exception, KeyboardInterrupt)) and isinstance(root, RecordedSpan):
+            root.fail(error, error.__traceback__)
+            if (code := exit_code(error)) is not None:
+                root.set_attribute(names.EXIT_CODE, code)
+        elif self._is_terminated:
+            root.set_status(trace.StatusCode.ERROR, "driver died: SIGTERM")
+            root.set_attribute(names.ERROR_TYPE, names.DRIVER_DIED)
+        root.end()
+        if tracing.active is not None:
+            tracing.active.recorder.fallback = None
+        if trace.get_current_span() is root and self._before_root is not None:
+            context.attach(self._before_root)
+
+    def _tell_left_out(self, limits: RateLimits, caller: bytes, root: RecordedSpan | None) -> None:
+        """Tell of the calls that were left out and that no span has told of."""
+        if root is not None and (rest := limits.claim(caller)):
+            root.set_attribute(names.RAY_LEFT_OUT, rest)
+        if self._process.is_driver and (untold := limits.untold()):
+            functions = ", ".join(f"{function} {number:,}" for function, number in sorted(untold.items()))
+            logger.info("ray_tracing_hooks: calls without spans (RAY_TRACING_RATE_LIMIT): %s", functions)
+
+    def _sigterm(self) -> None:
+        self._is_terminated = True

@@ -22,6 +22,9 @@ from ray_tracing_hooks._ray.execution import cause
 from ray_tracing_hooks._ray.objects import begin_get
 from ray_tracing_hooks._record.span import RecordedSpan
 
+_END_OF_GENERATOR = "ObjectRefStreamEndOfStreamError"
+"""What Ray's own code gets where it awaits the next item of a generator that has no more. It is no failure."""
+
 
 def patch(patches: Patches) -> bool:
     """Make a span of each ``await ref``; False if this Ray has no such place."""
@@ -62,7 +65,11 @@ def _end_with(span: RecordedSpan, wrapped: Any, future: Any) -> None:
             if wrapped.cancelled():
                 span.set_attribute(names.RAY_CANCELLED, True)
             # Asked of asyncio's future, the error would count as one that the program has seen.
-            elif future.done() and (error := future.exception()) is not None:
+            elif (
+                future.done()
+                and (error := future.exception()) is not None
+                and type(error).__name__ != _END_OF_GENERATOR
+            ):
                 span.fail(cause(error), error.__traceback__)
         except Exception as error:  # noqa: BLE001  the loop is the user's, the fault would be ours
             failed(f"tracing {names.AWAIT}", error)

@@ -11,7 +11,7 @@ from ray_tracing_hooks._insight.model import Span
 
 ERRORS = ["RayTaskError(KeyError)", "GetTimeoutError"]
 UNSEEN = ["Future exception was never retrieved"]
-AWAITED = [4, 3, "RayTaskError(KeyError)", "TimeoutError", 6, 7, UNSEEN]
+AWAITED = [4, 3, "RayTaskError(KeyError)", "TimeoutError", 6, 7, [0, 1, 2], UNSEEN]
 RESULT = [0, [0, 1, 2], *ERRORS, [1, 1], 1_000_000, 2, "ValueError", "TypeError", True, AWAITED, 17]
 
 
@@ -63,7 +63,11 @@ def awaits_are_told(spans: list[Span]) -> None:
     awaits = by_name(spans, names.AWAIT)
     of_driver = [span for span in awaits if span.parent_id == driver.span_id]
     gathered = [span for span in awaits if span.parent_id == gathering.span_id]
-    assert len(of_driver) + len(gathered) == len(awaits)
+    (iterating,) = by_name(spans, "iterating")
+    iterated = [span for span in awaits if span.parent_id == iterating.span_id]
+    assert len(of_driver) + len(gathered) + len(iterated) == len(awaits)
+    assert len(iterated) >= 3
+    assert {span.status_code for span in iterated} == {0}, "the end of a generator is no failure"
     result, put, failed, late, waited, unseen = of_driver
     tasks = {span.attributes[names.RAY_TASK_ID] for span in by_name(spans, "__main__.number ray.remote")}
     for span in (result, waited, *gathered):

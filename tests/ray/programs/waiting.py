@@ -40,6 +40,12 @@ class Awaiting:
             return sum(await asyncio.gather(*refs))
 
 
+@ray.remote
+def count(most):
+    for number in range(most):
+        yield number
+
+
 async def awaits(never):
     """Awaits in each way that there is."""
     results = [await number.remote(4), len(await ray.put(b"raw"))]
@@ -51,6 +57,8 @@ async def awaits(never):
     done, _ = await asyncio.wait([asyncio.ensure_future(number.remote(6))])
     results += [task.result() for task in done]
     results.append(await asyncio.wrap_future(number.remote(7).future()))
+    with tracer.start_as_current_span("iterating"):
+        results.append([await item async for item in count.remote(3)])
     handled = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, context: handled.append(context["message"]))

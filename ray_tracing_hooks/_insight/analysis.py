@@ -113,6 +113,8 @@ class Analysis:
     @cached_property
     def queues(self) -> list[FunctionQueue]:
         """What the calls of functions waited for before they ran, the longest first; of those of which it is known."""
+        if not self.states.first:
+            return []  # as for most runs, of which the ids of all tasks need not be read
         calls, table = self.calls, self.table
         found = []
         for call in range(len(calls)):

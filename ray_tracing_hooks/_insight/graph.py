@@ -150,10 +150,10 @@ def source_of(joined: Calls, object_id: str) -> int:
 def _data(joined: Calls, of: Sequence[int]) -> dict[tuple[int, int], Data]:
     table = joined.table
     found: dict[tuple[int, int], Data] = {}
-    for row, objects in table.objects.items():
+    for row in table.objects:
         if joined.role[row] != SUBMISSION:
             continue
-        for each in objects:
+        for each in table.objects[row]:
             source = source_of(joined, each)
             if source >= 0 and of[source] >= 0 and of[row] >= 0:
                 data = found.setdefault((of[source], of[row]), Data())

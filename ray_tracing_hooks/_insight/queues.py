@@ -72,8 +72,10 @@ class States:
 def beside(paths: Iterable[str], tasks: Iterable[str] | None = None) -> States:
     """The states of ``tasks``, or of all, that are known in the folders ``paths``, or beside the files ``paths``."""
     found = States()
-    wanted = None if tasks is None else set(tasks)
-    for path in _files(paths):
+    files = _files(paths)
+    # There may be a million of them, and mostly there are no files.
+    wanted = None if tasks is None or not files else set(tasks)
+    for path in files:
         try:
             about, attempts = task_states.read(path)
             for attempt in attempts:

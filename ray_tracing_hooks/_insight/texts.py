@@ -53,9 +53,15 @@ class Texts(Sequence[str]):
 
     def between(self, first: int, last: int) -> tuple[str, ...]:
         """Those from ``first`` on, before ``last``."""
+        held, ends = self._bytes, self._ends
+        begin = ends[first - 1] if first else 0
         if last == first + 1:
-            return (self[first],)
-        return tuple(map(self.__getitem__, range(first, last)))
+            return (held[begin : ends[first]].decode("utf-8", "surrogatepass"),)
+        found = []
+        for end in ends[first:last]:
+            found.append(held[begin:end].decode("utf-8", "surrogatepass"))
+            begin = end
+        return tuple(found)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -113,9 +119,7 @@ class IdLists(Mapping[int, tuple[str, ...]]):
         place = bisect_left(self._rows, row)
         if place == len(self._rows) or self._rows[place] != row:
             raise KeyError(row)
-        return self._list(self._lists[place])
-
-    def _list(self, number: int) -> tuple[str, ...]:
+        number = self._lists[place]
         return self._texts.between(self._ends[number - 1] if number else 0, self._ends[number])
 
     def __iter__(self) -> Iterator[int]:

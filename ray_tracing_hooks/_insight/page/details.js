@@ -25,7 +25,7 @@ class DetailsPanel {
       const asked = store.group(chosen);
       const isAsked = asked instanceof Promise;
       if (isAsked) emptied(this.root, this.close(), el("h2", {}, shortened(this.app.selectionLabel(chosen), 200)));
-      const group = isAsked ? await asked.catch((error) => store.failed_to(error)) : asked;
+      const group = isAsked ? await asked.catch((error) => store.tell(error)) : asked;
       if (turn === this.turn) emptied(this.root, this.close(), this.groupHead(chosen, group));
       return;
     }
@@ -35,7 +35,7 @@ class DetailsPanel {
       try {
         await store.load(row);
       } catch (error) {
-        return store.failed_to(error);
+        return store.tell(error);
       }
       if (turn !== this.turn) return;
       emptied(this.root, this.close(), this.spanHead(row));

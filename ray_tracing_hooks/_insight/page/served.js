@@ -163,7 +163,8 @@ class ServedStore extends Store {
     return { head: JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))), columns: columnsOf(bytes.subarray(4 + size)) };
   }
 
-  failed_to(error) {
+  // Say what went wrong.
+  tell(error) {
     this.notice = error instanceof TypeError ? "The server does not answer" : error.message;
     this.changed("notice");
   }
@@ -184,7 +185,7 @@ class ServedStore extends Store {
           known.of = key;
           this.changed("data");
         } catch (error) {
-          this.failed_to(error);
+          this.tell(error);
         }
       }, known.value ? 120 : 0);
     }
@@ -248,14 +249,15 @@ class ServedStore extends Store {
   }
 
   async askFilter(query, isWanted) {
-    this.query = query.trim();
+    const wanted = query.trim();
     this.notice = "";
     let keep = null;
-    if (this.query) {
+    if (wanted) {
+      // What was there before stays until the answer is.
       this.notice = "Searching …";
       this.changed("notice");
       try {
-        const { head, columns } = await this.ask("filter", { q: this.query });
+        const { head, columns } = await this.ask("filter", { q: wanted });
         if (!isWanted()) return;
         if (head.problem) throw new Error(head.problem);
         const strip = { running: head.running, failed: head.failed, most: greatest(head.running) };
@@ -264,10 +266,10 @@ class ServedStore extends Store {
         this.notice = "";
       } catch (error) {
         if (!isWanted()) return;
-        this.query = "";
-        this.failed_to(error);
+        this.tell(error);
       }
     }
+    this.query = keep ? wanted : "";
     this.keep = keep;
     this.kept = keep ? keep.kept : this.total;
     this.begins = keep ? keep.begins : this.allBegins;
@@ -389,7 +391,7 @@ class ServedStore extends Store {
       this.tiles.delete(key);
       this.wanted.clear();
       this.asking--;
-      return this.failed_to(error);
+      return this.tell(error);
     }
     this.asking--;
     this.pump();

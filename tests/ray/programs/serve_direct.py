@@ -11,7 +11,7 @@ import harness
 from ray import serve
 from serve_app import Client as HttpClient
 from serve_app import free_port
-from serve_protocols import Client, Model, Sockets, Words, sockets
+from serve_protocols import Client, Model, Sockets, Words, by_grpc, sockets
 
 # Its code runs in a thread of its own, apart from the server's, and it has room for one request at work and one that
 # waits.
@@ -56,16 +56,7 @@ def main():
         "fail": http.get("/sockets/fail", "fail"),
         "wait": http.get("/sockets/wait", "wait"),
         "missing": http.get("/sockets/missing", "missing"),
-        "unary": client.call("unary", "say", "hello", tracestate="vendor=value", baggage="user=me"),
-        "server stream": client.call("server stream", "count", "3"),
-        "client stream": client.call("client stream", "join", ["a", "b"]),
-        "both streams": client.call("both streams", "echo", ["a", "b"]),
-        "refused": client.call("refused", "refuse", "no"),
-        "not found": client.call("not found", "find", ""),
-        "failed": client.call("failed", "fail", "word"),
-        "deadline": client.call("deadline", "wait", "", timeout=1),
-        "cancelled": client.cancelled("cancelled"),
-        "too long": client.call("too long", "wait", ""),
+        **by_grpc(client),
         **sockets(port),
     }
     with contextlib.suppress(TimeoutError):

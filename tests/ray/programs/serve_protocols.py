@@ -204,6 +204,21 @@ class Client:
             return "CANCELLED"
 
 
+def by_grpc(client):
+    return {
+        "unary": client.call("unary", "say", "hello", tracestate="vendor=value", baggage="user=me"),
+        "server stream": client.call("server stream", "count", "3"),
+        "client stream": client.call("client stream", "join", ["a", "b"]),
+        "both streams": client.call("both streams", "echo", ["a", "b"]),
+        "refused": client.call("refused", "refuse", "no"),
+        "not found": client.call("not found", "find", ""),
+        "failed": client.call("failed", "fail", "word"),
+        "deadline": client.call("deadline", "wait", "", timeout=1),
+        "cancelled": client.cancelled("cancelled"),
+        "too long": client.call("too long", "wait", ""),
+    }
+
+
 def main():
     port, grpc_port = free_port(), free_port()
     serve.start(
@@ -220,16 +235,7 @@ def main():
     while client.call("warm-up", "count", "1") != ["0"]:
         pass
     found = {
-        "unary": client.call("unary", "say", "hello", tracestate="vendor=value", baggage="user=me"),
-        "server stream": client.call("server stream", "count", "3"),
-        "client stream": client.call("client stream", "join", ["a", "b"]),
-        "both streams": client.call("both streams", "echo", ["a", "b"]),
-        "refused": client.call("refused", "refuse", "no"),
-        "not found": client.call("not found", "find", ""),
-        "failed": client.call("failed", "fail", "word"),
-        "deadline": client.call("deadline", "wait", "", timeout=1),
-        "cancelled": client.cancelled("cancelled"),
-        "too long": client.call("too long", "wait", ""),
+        **by_grpc(client),
         "nowhere": Client(grpc_port, "nowhere").call("nowhere", "say", ""),
         **sockets(port),
         "by value": http.get("/sockets/by-value", "by value"),

@@ -69,6 +69,7 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, show its trace,
 	@echo "==> The report: open $(DEMO)/report.html in a browser"
 
 # From another folder, since Python puts the current one on the path of the programs that tests start.
+# SERVE_REQUESTS=2000 sends as many requests to Ray Serve at once, in place of 500.
 .PHONY: test
 test: $(PACKAGE) $(PEERS_READY) $(EXTRAS_READY) $(BROWSER_READY) $(VIEWERS_READY) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
 	@echo "==> Running the tests"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +15,8 @@ from ray_tracing_hooks._insight.model import Span
 
 pytestmark = pytest.mark.timeout(290)
 
-REQUESTS = 2000
-"""Half of them by HTTP, the others by a handle."""
+REQUESTS = int(os.environ.get("SERVE_REQUESTS", "500"))
+"""Half of them by HTTP, the others by a handle. All are sent at once."""
 
 AROUND_DEATH = 100
 """Half of them are in the replicas while one of these is killed, the others come right after."""

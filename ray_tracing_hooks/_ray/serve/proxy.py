@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -73,7 +73,7 @@ def _get_http_response_status(original: Callable[..., Any]) -> Callable[..., Any
         try:
             span = get_current().get(SPAN_KEY)
             error, _ = outcome_of_http(str(status.code))
-            if error and type(span) is RecordedSpan:
+            if error and type(span) is RecordedSpan and span.is_recording():
                 _failed(span, error, status.message)
         except Exception as fault:  # noqa: BLE001  the request is the user's, the fault would be ours
             failed("telling how a request at Serve's proxy has failed", fault)
@@ -106,13 +106,17 @@ def _begin(active: Tracing, request: Any) -> tuple[Context, RecordedSpan | None]
 _request_id = TextAttribute(names.RAY_SERVE_REQUEST_ID).encoded
 
 
+_LEAST_ERROR, _UNKNOWN = 400, 1000
+"""Of the codes of responses by HTTP."""
+
+
 async def _traced(
     proxy: Any, body: AsyncGenerator[Any, None], request: Any, context: Context, span: RecordedSpan | None
 ) -> AsyncGenerator[Any, None]:
     """``body``, with ``context`` attached during each step: whoever iterates has a context of its own."""
     status: Any = None
     # By HTTP the first message is the status and the headers.
-    messages, head, first = 0, int(request.request_type != "grpc"), 0
+    messages, head, first, code = 0, int(request.request_type != "grpc"), 0, _UNKNOWN
     try:
         while True:
             token = attach(context)
@@ -124,13 +128,20 @@ async def _traced(
                 detach(token)
             if type(message).__name__ == "ResponseStatus":
                 status = message  # the last one
-                if messages > head + 1 and span is not None:
-                    span.set_attribute(names.RAY_SERVE_FIRST_CHUNK, (first - span.start_time) / 1e9)
-                _end(proxy, span, request, status)  # while the client still waits
+                _end(proxy, span, request, status, first if messages > head + 1 else 0)
             else:
                 messages += 1
                 if messages == head + 1:
                     first = time.time_ns()
+                if type(message) is dict:
+                    kind = message.get("type")
+                    if kind == "http.response.start":
+                        given = message.get("status")
+                        code = given if type(given) is int else _UNKNOWN
+                    elif kind == "http.response.body" and not message.get("more_body") and code < _LEAST_ERROR:
+                        # While the client still waits, who may end Serve when it has its answer. What failed is told by
+                        # the status, which comes later.
+                        _end(proxy, span, request, _Ended(code), first if messages > head + 1 else 0)
             yield message
     except BaseException as error:
         hide_frame(error)
@@ -143,10 +154,20 @@ async def _traced(
         _end(proxy, span, request, status)
 
 
-def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any) -> None:
+class _Ended(NamedTuple):
+    """The status of a response that all went well with, as Serve has one."""
+
+    code: int
+    message: str = ""
+
+
+def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first: int = 0) -> None:
+    """End the span; ``first`` is when the first of several parts of the response came."""
     if span is None or not span.is_recording():
         return
     try:
+        if first:
+            span.set_attribute(names.RAY_SERVE_FIRST_CHUNK, (first - span.start_time) / 1e9)
         _describe(proxy, span, request, status)
     except Exception as error:  # noqa: BLE001  as above
         failed("describing a request at Serve's proxy", error)

@@ -13,7 +13,7 @@ import ray
 from opentelemetry import trace
 from opentelemetry.context import Context
 from ray import serve
-from serve_app import free_port
+from serve_app import deployment, free_port
 
 from ray_tracing_hooks import _startup, local
 from ray_tracing_hooks._patching import _MARK
@@ -55,7 +55,7 @@ def of_serve(names):
     return [name for name in names if name.startswith("ray.serve.")]
 
 
-@serve.deployment(ray_actor_options={"num_cpus": 0})
+@deployment()
 class Model:
     async def predict(self, x):
         return x + 1

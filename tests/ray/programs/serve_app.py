@@ -7,9 +7,7 @@ import asyncio
 import contextlib
 import http.client
 import json
-import os
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import harness
@@ -38,7 +36,8 @@ class Counter:
 
 
 def deployment(**options):
-    return serve.deployment(ray_actor_options={"num_cpus": 0}, **options)
+    # Nothing is waited for when a replica ends.
+    return serve.deployment(ray_actor_options={"num_cpus": 0}, graceful_shutdown_wait_loop_s=0.1, **options)
 
 
 @deployment(max_ongoing_requests=100)
@@ -202,17 +201,40 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def run_all(*applications):
+    """Run applications, each with its name and prefix, at the same time where this Ray can; their handles."""
+    if hasattr(serve, "run_many"):
+        return serve.run_many([serve.RunTarget(*application) for application in applications])
+    return [serve.run(built, name=name, route_prefix=prefix) for built, name, prefix in applications]
+
+
+def gone(client):
+    """A client that does not wait for its response."""
+    with contextlib.suppress(TimeoutError):
+        client.get("/slow", "gone", timeout=0.5)
+
+
 def main():
     port = free_port()
     serve.start(http_options={"port": port, "request_timeout_s": 5})
-    model = Model.bind()
-    handle = serve.run(Api.bind(model), name="api", route_prefix="/api")
-    serve.run(function.bind(), name="function", route_prefix="/function")
-    batching = serve.run(Batching.bind(), name="batching", route_prefix="/batching")
-    serve.run(Slow.bind(), name="slow", route_prefix="/slow")
+    _, batching, *_ = run_all(
+        (Api.bind(Model.bind()), "api", "/api"),
+        (Batching.bind(), "batching", "/batching"),
+        (function.bind(), "function", "/function"),
+        (Slow.bind(), "slow", "/slow"),
+    )
     client = Client(port)
     while client.get("/api/predict/2", "warm-up")[0] != 200:
         pass
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(client.get, "/slow", "time-out")
+        threads.submit(gone, client)
+        found = requests(client, batching) | {"time-out": slow.result()}
+    serve.shutdown()
+    return json.loads(json.dumps(found))
+
+
+def requests(client, batching):
     found = {
         "predict": client.get("/api/predict/3", "predict", tracestate="vendor=value", baggage="user=me"),
         "unsampled": client.get("/api/predict/5", "", traceparent=f"00-{trace_id('unsampled')}-00000000000000ff-00"),
@@ -221,12 +243,9 @@ def main():
         "fail": client.get("/api/fail", "fail"),
         "function": client.get("/function", "function", method="POST"),
         "missing": client.get("/nowhere", "missing"),
-        "time-out": client.get("/slow", "time-out"),
         "own trace": client.get("/api/predict/4", ""),
         "health": client.get("/-/healthz", "health"),
     }
-    with contextlib.suppress(TimeoutError):
-        client.get("/slow", "gone", timeout=0.5)
     with ThreadPoolExecutor(CONCURRENT) as threads:
         found["concurrent"] = list(
             threads.map(lambda i: client.get(f"/api/predict/{CONCURRENT + i}", f"concurrent{i}"), range(CONCURRENT))
@@ -242,10 +261,7 @@ def main():
     found |= batches(batching)
     with tracer.start_as_current_span("by task"):
         found["by task"] = ray.get(calling.remote(model_handle))
-    del handle
-    time.sleep(float(os.environ.get("RTH_IDLE", "0")))
-    serve.shutdown()
-    return json.loads(json.dumps(found))
+    return found
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import harness
 from ray import serve
 from serve_app import Client as HttpClient
-from serve_app import free_port
+from serve_app import free_port, run_all
 from serve_protocols import Client, Model, Sockets, Words, by_grpc, sockets
 
 # Its code runs in a thread of its own, apart from the server's, and it has room for one request at work and one that
@@ -30,6 +30,12 @@ InThreads = Sockets.options(
 )
 
 
+def gone(client):
+    """A client that does not wait for its response."""
+    with contextlib.suppress(TimeoutError):
+        client.get("/sockets/wait", "gone", timeout=0.5)
+
+
 def main():
     port, grpc_port = free_port(), free_port()
     serve.start(
@@ -40,30 +46,32 @@ def main():
             "request_timeout_s": 4,
         },
     )
-    serve.run(Words.bind(Model.bind()), name="words", route_prefix="/words")
-    model = serve.get_deployment_handle("Model", "words")
-    serve.run(Sockets.bind(model, None), name="sockets", route_prefix="/sockets")
-    serve.run(InThreads.bind(model, None), name="threads", route_prefix="/threads")
+    model = serve.get_deployment_handle("Model", "words", _check_exists=False)
+    run_all(
+        (Words.bind(Model.bind()), "words", "/words"),
+        (Sockets.bind(model, None), "sockets", "/sockets"),
+        (InThreads.bind(model, None), "threads", "/threads"),
+    )
     client, http = Client(grpc_port, "words"), HttpClient(port)
     while client.call("warm-up", "count", "1") != ["0"]:
         pass
     for path in ("/sockets/by-value", "/threads/by-value"):
         while http.get(path, "warm-up")[0] != 200:
             pass
-    found = {
-        "one loop": http.get("/sockets/by-value", "one loop", tracestate="vendor=value"),
-        "threads": http.get("/threads/by-value", "threads"),
-        "fail": http.get("/sockets/fail", "fail"),
-        "wait": http.get("/sockets/wait", "wait"),
-        "missing": http.get("/sockets/missing", "missing"),
-        **by_grpc(client),
-        **sockets(port),
-    }
-    with contextlib.suppress(TimeoutError):
-        http.get("/sockets/wait", "gone", timeout=0.5)
-    with ThreadPoolExecutor(3) as threads:
-        answers = threads.map(lambda _: http.get("/threads/nap", "full"), range(3))
-        found["full"] = sorted(status for status, _ in answers)
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(http.get, "/sockets/wait", "wait")
+        threads.submit(gone, http)
+        full = [threads.submit(http.get, "/threads/nap", "full") for _ in range(3)]
+        found = {
+            "one loop": http.get("/sockets/by-value", "one loop", tracestate="vendor=value"),
+            "fail": http.get("/sockets/fail", "fail"),
+            "missing": http.get("/sockets/missing", "missing"),
+            **by_grpc(client),
+            **sockets(port),
+            "wait": slow.result(),
+            "full": sorted(request.result()[0] for request in full),
+        }
+    found["threads"] = http.get("/threads/by-value", "threads")
     serve.shutdown()
     return json.loads(json.dumps(found))
 

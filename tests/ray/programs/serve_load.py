@@ -15,7 +15,7 @@ import ray
 from opentelemetry import baggage, propagate, trace
 from opentelemetry.context import attach
 from ray import serve
-from serve_app import deployment, free_port
+from serve_app import Client, deployment, free_port
 from starlette.responses import JSONResponse
 
 tracer = trace.get_tracer("serve_load")
@@ -145,6 +145,8 @@ def main():
     url = f"http://127.0.0.1:{port}/load"
     found = {"load": asyncio.run(load(url, handle, count))}
     found["death"] = asyncio.run(with_a_death(url, gate, range(count, count + with_death)))
+    # Once the proxy has answered this, it is done with all before.
+    Client(port).get("/-/healthz", "")
     serve.shutdown()
     return json.loads(json.dumps(found))
 

@@ -18,7 +18,7 @@ tracer = trace.get_tracer("serve_mixed")
 def deployment(folder=""):
     path = os.pathsep.join(filter(None, [folder, os.environ["PYTHONPATH"]]))
     of_its_own = {"runtime_env": {"env_vars": {"PYTHONPATH": path}}} if folder else {}
-    return serve.deployment(ray_actor_options={"num_cpus": 0, **of_its_own})
+    return serve.deployment(ray_actor_options={"num_cpus": 0, **of_its_own}, graceful_shutdown_wait_loop_s=0.1)
 
 
 class Last:

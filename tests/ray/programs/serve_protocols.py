@@ -8,6 +8,7 @@ import contextlib
 import json
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import harness
@@ -17,7 +18,7 @@ from opentelemetry import baggage, trace
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from serve_app import Client as HttpClient
-from serve_app import deployment, free_port, trace_id
+from serve_app import deployment, free_port, run_all, trace_id
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from words import stub
@@ -205,18 +206,22 @@ class Client:
 
 
 def by_grpc(client):
-    return {
-        "unary": client.call("unary", "say", "hello", tracestate="vendor=value", baggage="user=me"),
-        "server stream": client.call("server stream", "count", "3"),
-        "client stream": client.call("client stream", "join", ["a", "b"]),
-        "both streams": client.call("both streams", "echo", ["a", "b"]),
-        "refused": client.call("refused", "refuse", "no"),
-        "not found": client.call("not found", "find", ""),
-        "failed": client.call("failed", "fail", "word"),
-        "deadline": client.call("deadline", "wait", "", timeout=1),
-        "cancelled": client.cancelled("cancelled"),
-        "too long": client.call("too long", "wait", ""),
-    }
+    with ThreadPoolExecutor() as threads:
+        waiting = {
+            "deadline": threads.submit(client.call, "deadline", "wait", "", timeout=1),
+            "cancelled": threads.submit(client.cancelled, "cancelled"),
+            "too long": threads.submit(client.call, "too long", "wait", ""),
+        }
+        found = {
+            "unary": client.call("unary", "say", "hello", tracestate="vendor=value", baggage="user=me"),
+            "server stream": client.call("server stream", "count", "3"),
+            "client stream": client.call("client stream", "join", ["a", "b"]),
+            "both streams": client.call("both streams", "echo", ["a", "b"]),
+            "refused": client.call("refused", "refuse", "no"),
+            "not found": client.call("not found", "find", ""),
+            "failed": client.call("failed", "fail", "word"),
+        }
+        return found | {name: call.result() for name, call in waiting.items()}
 
 
 def main():
@@ -229,8 +234,10 @@ def main():
             "request_timeout_s": 4,
         },
     )
-    serve.run(Words.bind(Model.bind()), name="words", route_prefix="/words")
-    serve.run(Sockets.bind(Model.bind(), Store.bind()), name="sockets", route_prefix="/sockets")
+    run_all(
+        (Words.bind(Model.bind()), "words", "/words"),
+        (Sockets.bind(Model.bind(), Store.bind()), "sockets", "/sockets"),
+    )
     client, http = Client(grpc_port, "words"), HttpClient(port)
     while client.call("warm-up", "count", "1") != ["0"]:
         pass

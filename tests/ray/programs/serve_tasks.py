@@ -16,7 +16,7 @@ from opentelemetry.context import Context
 from ray import serve
 from ray.serve.schema import CeleryAdapterConfig, TaskProcessorConfig
 from ray.serve.task_consumer import instantiate_adapter_from_config, task_consumer, task_handler
-from serve_app import Client, deployment, free_port
+from serve_app import Client, deployment, free_port, run_all
 
 tracer = trace.get_tracer("serve_tasks")
 
@@ -115,8 +115,7 @@ def main():
     port = free_port()
     config = configuration(sys.argv[1])
     serve.start(http_options={"port": port})
-    serve.run(consumer(config).bind(), name="tasks", route_prefix=None)
-    serve.run(Front.bind(config), name="front", route_prefix="/front")
+    run_all((consumer(config).bind(), "tasks", None), (Front.bind(config), "front", "/front"))
     client = Client(port)
     while client.get("/front?task=summarize&x=1", "warm-up")[0] != 200:
         pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -137,10 +138,9 @@ def by_function(calls: Sequence[tuple[str, str]], states: States) -> list[Functi
 
 def _files(paths: Iterable[str]) -> list[str]:
     folders = dict.fromkeys(path if os.path.isdir(path) else os.path.dirname(path) or "." for path in paths)
-    return sorted(
-        os.path.join(folder, name)
-        for folder in folders
-        if os.path.isdir(folder)
-        for name in os.listdir(folder)
-        if task_states.is_file_name(name)
-    )
+    found = []
+    for folder in folders:
+        with suppress(OSError):  # a file may be read in a folder that may not, or that is gone
+            names = [name for name in os.listdir(folder) if task_states.is_file_name(name)]
+            found += [path for name in names if os.path.isfile(path := os.path.join(folder, name))]
+    return sorted(found)

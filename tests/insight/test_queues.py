@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def test_first_attempts_are_read_from_all_files_beside_the_spans(tmp_path: Path)
         found = beside([str(path)])
         assert {task: queued.total for task, queued in found.first.items()} == {TASK: 7 * MS, "cd" * 24: 7 * MS}
         assert (found.files, found.dropped, found.problems) == (2, 7, [])
+    os.mkfifo(tmp_path / task_states.file_name("nobody writes to"))
     assert beside([str(tmp_path)], [TASK]).first.keys() == {TASK}
     assert beside([str(tmp_path / "no" / "thing")]).files == 0
 

@@ -351,7 +351,7 @@ ATTRIBUTES = (
         RAY_CANCELLED,
         "boolean",
         "`ray.await`",
-        "true: the wait was given up, by a time-out of asyncio's or because its task was cancelled",
+        "true: the wait was given up, by a time-out of asyncio's, as its task was cancelled, or as the program ended",
     ),
     Attribute(RAY_NUM_RETURNS, "int", "`ray.wait`", "how many had to be ready"),
     Attribute(RAY_READY_OBJECT_IDS, "string[]", "`ray.wait`", "the first 64 that were ready"),

@@ -104,6 +104,8 @@ class DriverTrace:
             self._tell_left_out(tracing.active.rate_limits, caller, root if isinstance(root, RecordedSpan) else None)
         if root is None:
             return
+        if awaiting := sys.modules.get("ray_tracing_hooks._ray.awaiting"):
+            awaiting.give_up()
         error = getattr(sys, "last_value", None)
         if isinstance(error, (Exception, KeyboardInterrupt)) and isinstance(root, RecordedSpan):
             root.fail(error, error.__traceback__)

@@ -26,11 +26,23 @@ _END_OF_GENERATOR = "ObjectRefStreamEndOfStreamError"
 """What Ray's own code gets where it awaits the next item of a generator that has no more. It is no failure."""
 
 
+_open: set[RecordedSpan] = set()
+"""The spans of what is awaited now."""
+
+
 def patch(patches: Patches) -> bool:
     """Make a span of each ``await ref``; False if this Ray has no such place."""
     from ray import _raylet  # noqa: PLC0415  the hook's module must be importable without Ray
 
     return hasattr(vars(_raylet).get("asyncio"), "wrap_future") and patches.wrap(_raylet, "asyncio", _Asyncio)
+
+
+def give_up() -> None:
+    """End what nobody will, since this process disconnects: its event loop has stopped, or forgets its tasks."""
+    for span in _open.copy():
+        _open.discard(span)
+        span.set_attribute(names.RAY_CANCELLED, True)
+        span.end()
 
 
 class _Asyncio(ModuleType):
@@ -61,6 +73,7 @@ def _end_with(span: RecordedSpan, wrapped: Any, future: Any) -> None:
     """End ``span`` when the loop is about to resume what waits for ``wrapped``, or when that is given up."""
 
     def ended(_wrapped: Any) -> None:
+        _open.discard(span)
         try:
             if wrapped.cancelled():
                 span.set_attribute(names.RAY_CANCELLED, True)
@@ -75,6 +88,7 @@ def _end_with(span: RecordedSpan, wrapped: Any, future: Any) -> None:
             failed(f"tracing {names.AWAIT}", error)
         span.end()
 
+    _open.add(span)
     try:
         wrapped.add_done_callback(ended)
     except Exception as error:  # noqa: BLE001  as above

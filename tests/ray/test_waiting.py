@@ -68,7 +68,7 @@ def awaits_are_told(spans: list[Span]) -> None:
     assert len(of_driver) + len(gathered) + len(iterated) == len(awaits)
     assert len(iterated) >= 3
     assert {span.status_code for span in iterated} == {0}, "the end of a generator is no failure"
-    result, put, failed, late, waited, unseen = of_driver
+    result, put, failed, late, waited, unseen, abandoned = of_driver
     tasks = {span.attributes[names.RAY_TASK_ID] for span in by_name(spans, "__main__.number ray.remote")}
     for span in (result, waited, *gathered):
         (awaited,) = span.attributes[names.RAY_OBJECT_IDS]
@@ -78,8 +78,9 @@ def awaits_are_told(spans: list[Span]) -> None:
     (stored,) = put.attributes[names.RAY_OBJECT_IDS]
     assert stored in {each for span in by_name(spans, "ray.put") for each in span.attributes[names.RAY_OBJECT_IDS]}
     assert [span.attributes.get(names.ERROR_TYPE) for span in (failed, unseen)] == ["KeyError"] * 2
-    assert late.attributes[names.RAY_CANCELLED] is True
-    assert late.status_code == 0
+    for given_up in (late, abandoned):
+        assert given_up.attributes[names.RAY_CANCELLED] is True
+        assert (given_up.status_code, given_up.state) == (0, "ended")
     assert late.end_ns - late.start_ns >= 90_000_000
     assert len(gathered) == 2
     (summing,) = by_name(spans, "Awaiting.sum ray.remote_worker")

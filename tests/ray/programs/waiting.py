@@ -68,6 +68,13 @@ async def awaits(never):
     return [*results, handled]
 
 
+abandoned = []
+
+
+async def unfinished(ref):
+    return await ref
+
+
 def told(call):
     try:
         return call()
@@ -94,6 +101,9 @@ def main():
     results.append(asyncio.run(awaits(never)))
     awaiting = Awaiting.remote()
     results.append(ray.get(awaiting.sum.remote([number.remote(8), number.remote(9)])))
+    loop = asyncio.new_event_loop()
+    abandoned.append(loop.create_task(unfinished(never)))
+    loop.run_until_complete(asyncio.sleep(0.01))
     ray.kill(slow)
     return results
 

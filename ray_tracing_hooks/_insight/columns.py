@@ -87,12 +87,15 @@ class Part(NamedTuple):
     path: str
     begin: int = 0
     end: int = 0
+    alive: bool = False
+    """Of a segment of a spool: whether the process that writes it lived when that was asked, before it is read."""
 
 
 class Columns:
     """Spans, a column for each thing that is known of them, in the order in which they were read."""
 
-    def __init__(self) -> None:
+    def __init__(self, quality: reading.Quality | None = None) -> None:
+        """What is wrong with the spans is told to ``quality``."""
         self.start = array("q")
         self.end = array("q")
         self.span_id = array("Q")
@@ -124,7 +127,7 @@ class Columns:
         """Ids of tasks, each with how many are before it: asking for one adds it."""
         self.resources: list[dict[str, Any]] = []
         self.sites: list[dict[str, Any]] = []
-        self.quality = reading.Quality()
+        self.quality = quality or reading.Quality()
         self.resource_of_text: dict[str, int] = {}
         self.scope_of_text: dict[str, int] = {}
         self.site_of_text: dict[tuple[str, str | None, str | None], tuple[int, int, int, int]] = {}

@@ -14,6 +14,8 @@ from typing import BinaryIO
 from ray_tracing_hooks._insight import read as reading
 from ray_tracing_hooks._insight.columns import Columns, Part
 from ray_tracing_hooks._insight.part import read_part
+from ray_tracing_hooks._insight.segments import read_segment
+from ray_tracing_hooks._spool.layout import SUFFIX
 
 _PART = 32 * 1024 * 1024
 """Large files are read in parts of this size."""
@@ -69,6 +71,7 @@ def read_parts(
             for problem in found.problems:
                 quality.bad(problem.file, problem.line + lines, problem.reason)
             quality.lines += found.lines
+            quality.dropped += found.dropped
             lines += found.last_line
             yield part, answer
 
@@ -82,7 +85,7 @@ def _size(part: Part) -> int:
 
 def _read(part: Part) -> Answer:
     try:
-        return read_part(part)
+        return read_segment(part) if part.path.endswith(SUFFIX) else read_part(part)
     except FileNotFoundError:
         return None
     except reading.UNREADABLE as error:

@@ -28,7 +28,7 @@ from ray_tracing_hooks._insight.columns import (
 from ray_tracing_hooks._insight.model import STATUS_ERROR, Span
 from ray_tracing_hooks._insight.order import Order
 from ray_tracing_hooks._insight.parts import parts_of, read_parts
-from ray_tracing_hooks._insight.segments import read_segments
+from ray_tracing_hooks._insight.segments import segments_of
 from ray_tracing_hooks._insight.texts import IdLists
 from ray_tracing_hooks._insight.whole import Whole
 from ray_tracing_hooks._spool.layout import SUFFIX
@@ -364,8 +364,9 @@ def load(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
 def _read(
     paths: Sequence[str], quality: reading.Quality, on_bytes: Callable[[int], None]
 ) -> Iterator[tuple[str, Columns]]:
-    yield from read_segments([path for path in paths if path.endswith(SUFFIX)], quality, on_bytes)
-    parts = parts_of([path for path in paths if not path.endswith(SUFFIX)], quality)
+    opened, parts = segments_of([path for path in paths if path.endswith(SUFFIX)], quality)
+    yield "", opened
+    parts += parts_of([path for path in paths if not path.endswith(SUFFIX)], quality)
     for part, columns in read_parts(parts, quality, on_bytes):
         yield part.path, columns
 

@@ -290,6 +290,40 @@ def test_a_spool_is_read_and_its_spans_are_read_again_when_asked_for(tmp_path: P
     assert (found.span(0).end_ns, found.span(0).name) == (9, "span 1")
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_segments_may_be_read_by_several_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    """What is open, dropped or damaged in each is told as reading them one after the other tells it."""
+    monkeypatch.setattr(parts, "_WORTH_A_PROCESS", 1 if processes > 1 else 1 << 40)
+    resource = Resource(attributes=[KeyValue(key="host.name", value=AnyValue(string_value="h"))]).SerializeToString()
+    scope = InstrumentationScope(name="tests").SerializeToString()
+    writers = [SpoolWriter(str(tmp_path)) for _ in range(4)]
+    for number, writer in enumerate(writers, 1):
+        prefix = U16.pack(writer.scope(resource, scope))
+        message = SpanMessage(
+            trace_id=bytes.fromhex(TRACE_ID),
+            span_id=number.to_bytes(8, "big"),
+            name=f"span {number}",
+            start_time_unix_nano=number,
+        )
+        writer.start(prefix, message.SerializeToString())
+        if number % 2:
+            message.end_time_unix_nano = 9
+            writer.span(prefix, message.SerializeToString())
+    writers[3].close()
+    with open(min(tmp_path.glob("*.spool")), "ab") as segment:
+        segment.write(b"no record" * 9)
+    try:
+        found = table(tmp_path)
+        assert_same_as_read(found, tmp_path)
+        assert [found.span(row).state for row in range(4)] == ["ended", "running", "ended", "lost"]
+        assert found.quality.problems == reading.read(reading.files([str(tmp_path)]))[1].problems
+    finally:
+        for writer in writers[:3]:
+            writer.close()
+
+
 def test_hostile_values_are_values(tmp_path: Path) -> None:
     """Attributes of unexpected types, lone surrogates and long texts are kept; nothing raises."""
     text = '"\\ud800</script>' + "x" * (1 << 20) + '"'

@@ -21,10 +21,12 @@ from ray_tracing_hooks._ray.serve import places
 
 tracer = trace.get_tracer("serve_undone")
 
-for place, _ in places._PLACES:
-    importlib.import_module(importlib.import_module(f"{places.__package__}.{place}").MODULE)
-with contextlib.suppress(ImportError):  # it needs Celery
-    importlib.import_module("ray.serve.task_processor")
+MODULES = [importlib.import_module(f"{places.__package__}.{place}").MODULE for place, _ in places._PLACES]
+
+for module in [*MODULES, "ray.serve.task_processor"]:
+    # Older versions of Ray have not all of them, and the last one needs Celery.
+    with contextlib.suppress(ImportError):
+        importlib.import_module(module)
 
 HOOK = "ray_tracing_hooks.local:setup"
 

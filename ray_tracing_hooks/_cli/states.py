@@ -42,12 +42,13 @@ def states(folder: str | None, address: str | None, timeout: float) -> None:
     if not fetched:
         raise SafeError(f"the cluster at {address} tells of no tasks: it has run none, or RAY_task_events is off there")
     path = os.path.join(folder, task_states.file_name(session))
-    known = dict(_known(path))
-    known |= fetched
     try:
+        known = dict(_known(path)) | fetched
         _write(path, About(session, time.time_ns(), dropped), known)
     except OSError as error:
         raise SafeError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise SafeError(f"{path} is left as it is: {error}. Move it away, or name another folder") from None
     if dropped:
         warn(f"Ray has not kept {count(dropped, 'event')} of tasks: what they waited for is not known", "note")
     click.echo(f"{safe(path)}: {count(len(known), 'attempt')} of tasks, {len(fetched):,} of them fetched now")
@@ -126,7 +127,7 @@ def _attempts(reply: Any) -> Iterator[Attempt]:
 
 def _known(path: str) -> Iterator[tuple[tuple[str, int], Attempt]]:
     """What the file holds already, of which Ray may have let go meanwhile."""
-    with suppress(FileNotFoundError, ValueError):
+    with suppress(FileNotFoundError):
         for attempt in task_states.read(path)[1]:
             yield (attempt.task_id, attempt.attempt), attempt
 

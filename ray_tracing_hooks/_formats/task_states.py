@@ -21,6 +21,7 @@ VERSION = 1
 _PREFIX, _SUFFIX = "task-states-", ".ndjson"
 _MAX_LINE = 64 * 1024
 _MOST_STATES = 100
+_MOST_TIME = 1 << 63
 
 
 class Attempt(NamedTuple):
@@ -88,7 +89,7 @@ def _attempts(path: str) -> Iterator[Attempt]:
                 str(found.get("name", "")),
                 str(found.get("kind", "")),
                 str(found.get("job_id", "")),
-                {str(state): began for state, began in states.items() if isinstance(began, int) and began > 0},
+                {str(state): began for state, began in states.items() if _number(began) > 0},
             )
 
 
@@ -104,4 +105,4 @@ def _parsed(line: bytes) -> Any:
 
 
 def _number(value: Any) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
+    return value if isinstance(value, int) and 0 <= value < _MOST_TIME else 0

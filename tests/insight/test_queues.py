@@ -98,6 +98,7 @@ def test_first_attempts_are_read_from_all_files_beside_the_spans(tmp_path: Path)
 def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
     path = write(tmp_path, attempt(RAN))
     bad = ["no JSON", "[]", '{"task_id":1,"states":{}}', '{"task_id":"a"}', '{"task_id":"a","states":{"RUNNING":"x"}}']
+    bad.append(f'{{"task_id":"{TASK}","attempt":1,"states":{{"PENDING_ARGS_AVAIL":1,"RUNNING":1{"0" * 400}}}}}')
     with path.open("a") as file:
         file.write("\n".join([*bad, "[" * 100_000, '{"task_id":"cut off', ""]))
     (tmp_path / task_states.file_name("other")).write_text('{"resourceSpans":[]}\n')

@@ -56,6 +56,12 @@ def test_each_call_says_what_it_waited_for(cluster: Cluster) -> None:
     kept = [json.loads(line) for line in file.read_text().splitlines()[1:]]
     assert {"ab"} < {each["task_id"] for each in kept}, "what Ray has let go of stays in the file"
     assert len(kept) > len(before)
+    later = json.dumps({"format": "ray_tracing_hooks.task_states", "version": 2}) + "\n"
+    file.write_text(later)
+    refused = command("states", str(cluster.spans), RAY_ADDRESS=cluster.address)
+    assert refused.returncode != 0
+    assert "is left as it is: it is of version 2" in refused.stderr
+    assert file.read_text() == later, "of a later version of this package"
 
 
 def test_without_a_cluster_it_says_so(tmp_path: Path) -> None:

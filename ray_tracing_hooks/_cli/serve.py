@@ -52,7 +52,7 @@ def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: b
     except OSError as error:
         raise SafeError(f"cannot listen on {server.ADDRESS}:{port}: {error.strerror}") from None
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: ended.set())
     with listening:
         thread = threading.Thread(target=listening.serve_forever, name="ray-tracing-hooks server")

@@ -109,9 +109,13 @@ class Maker:
         with self._lock:
             if self._is_ended:
                 raise ValueError("the server has ended")
-            # Of a session of its own: Ctrl-C is for this process, which ends the other.
+            # Isolated: nothing of the current folder is imported. Of a session of its own: Ctrl-C is for this
+            # process, which ends the other.
             child = self._child = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+                [sys.executable, "-I", "-c", _CHILD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
             )
         assert child.stdin is not None
         assert child.stdout is not None

@@ -138,7 +138,11 @@ def _serve(waiting: queue.SimpleQueue[tuple[int, Part]], answered: Sequence[queu
     child = None
     try:
         child = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            # Isolated: nothing of the current folder is imported.
+            [sys.executable, "-I", "-c", _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         _send(child, list(sys.path))
     except OSError:

@@ -223,7 +223,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        asked = urlsplit(self.path)
+        try:
+            asked = urlsplit(self.path)
+        except ValueError:
+            self.send_error(400)
+            return
         _, token, *rest = [*asked.path.split("/"), ""]
         if not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode()):
             self.send_error(404)

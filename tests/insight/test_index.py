@@ -328,4 +328,19 @@ def test_hostile_runs_can_be_indexed(tmp_path: Path) -> None:
     assert sum(columns["count"]) > 60
     for row in range(0, len(run.table), 97):
         run.ask("span", row=row, q="")
+
+
+def test_times_that_cannot_be_are_answered_as_they_are(tmp_path: Path) -> None:
+    """A damaged clock: spans that last half a century each, and centuries together."""
+    century = 100 * 365 * 86_400 * 10**9
+    spans = [span(number, number, century // 2, where=process()) for number in range(1, 12)]
+    run = indexed(Table.of(spans), tmp_path)
+    extent = max(run.ends) - run.begin
+    assert extent > 1 << 53
+    assert run.ask("list", by="took", **run.whole())[0]["count"] == 11
+    assert sum(run.ask("tile", level=52, index=0, first=0, last=64)[1]["count"]) == 11
+    _, found = run.ask("figures", **run.whole())
+    assert sum(found["spans"]) == 11
+    assert run.ask("stack", at=extent // 2)[0]["count"] == 11
+    assert len(run.ask("filter", q="no such name")[0]["running"]) > 0
     assert run.ask("list", q="", by="took", **run.whole())[0]["count"] == len(run.table)

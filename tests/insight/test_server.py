@@ -198,6 +198,18 @@ def test_a_new_report_answers_anew(asking: server.Server, folder: Path) -> None:
     assert b'["row", 1, 1]' in ask(asking, f"/{asking.token}/ask/rows?version=2&rows=2")[2]
 
 
+def test_nothing_of_the_current_folder_is_imported(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be one in which others can write."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("pickle", "struct", "json"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')")
+    made = Maker(Asked([str(folder)], None, everything=False, max_spans=1)).make(str(tmp_path), lambda _doing: None)
+    assert made.spans == 2
+    assert not (tmp_path / "imported").exists()
+
+
 @pytest.mark.parametrize("most", [1, 1000])
 def test_a_child_makes_the_report(folder: Path, tmp_path: Path, most: int) -> None:
     """With an index where there are more spans than a page takes; what it does is told meanwhile."""
@@ -353,5 +365,6 @@ def test_nothing_is_printed_for_a_request(serving: server.Server, capfd: pytest.
     """The address has the token in it. Who asks is not told what answers."""
     _, headers, _ = ask(serving, f"/{serving.token}/state")
     ask(serving, "/nonsense")
+    assert ask(serving, "http://[x/")[0] == 400
     assert capfd.readouterr() == ("", "")
     assert headers["Server"] == "ray-tracing-hooks"

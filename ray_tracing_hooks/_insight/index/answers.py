@@ -170,7 +170,7 @@ class Answers:
 
     def _stack(self, asked: Mapping[str, str]) -> bytes:
         """What is open at a moment, and what is above it: ``at``."""
-        kept, at = self._filtered(asked), _number(asked, "at", 0, self._extent)
+        kept, at = self._filtered(asked), self._time(asked, "at", 0)
         bars = self._all.bars
         open_now = set(bars.open_at(at))
         if at == self._extent:
@@ -307,8 +307,12 @@ class Answers:
             return known
 
     def _range(self, asked: Mapping[str, str]) -> tuple[int, int]:
-        first = _number(asked, "from", 0, self._extent)
-        return first, _number(asked, "to", first, self._extent)
+        first = self._time(asked, "from", 0)
+        return first, self._time(asked, "to", first)
+
+    def _time(self, asked: Mapping[str, str], name: str, least: int) -> int:
+        # The numbers of a browser have 53 bits: it may mean the end of a run that is longer, and say a little more.
+        return min(self._extent, _number(asked, name, least, self._extent + (self._extent >> 52)))
 
     def _overlapping(self, kept: _Kept, first: int, last: int) -> tuple[list[int], int, int]:
         """The rows that begin before a range and go on in it, and between which rows the others are."""
@@ -372,7 +376,7 @@ def _chain(first: Iterable[int], second: Iterable[int]) -> Iterator[int]:
 
 def _number(asked: Mapping[str, str], name: str, least: int, most: int) -> int:
     text = asked.get(name, "")
-    if not re.fullmatch("[0-9]{1,18}", text) or not least <= int(text) <= most:
+    if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) <= most:
         raise WrongError(name)
     return int(text)
 

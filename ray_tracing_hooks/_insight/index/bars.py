@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, compress
 from operator import add as plus
 from operator import sub as minus
@@ -28,6 +28,7 @@ _LOOKED_AT = 8
 """Of so many of the spans of a bucket the longest is taken."""
 
 _FAILED = 8
+_MOST_SUM = (1 << 63) - 1
 
 
 class Bars(NamedTuple):
@@ -63,7 +64,7 @@ class Bars(NamedTuple):
             array("I", compress(self.row, wanted)),
             start,
             end,
-            array("q", accumulate(map(minus, end, start), initial=0)),
+            array("q", _sums(array("q", map(minus, end, start)))),
             array("I", accumulate(failed, initial=0)),
         )
 
@@ -160,9 +161,15 @@ def laid_out(
         "bar_row": row,
         "bar_start": starts,
         "bar_end": array("q", map(plus, starts, lengths)),
-        "bar_ran": array("q", accumulate(lengths, initial=0)),
+        "bar_ran": array("q", _sums(lengths)),
         "bar_failed": array("I", accumulate((flags[each] & _FAILED and 1 for each in row), initial=0)),
     }
+
+
+def _sums(lengths: array[int]) -> Iterable[int]:
+    sums = accumulate(lengths, initial=0)
+    # More than 292 years: some of the spans have damaged times, and those bars tell no average.
+    return sums if sum(lengths) <= _MOST_SUM else (min(each, _MOST_SUM) for each in sums)
 
 
 def rows_of_lanes(lanes: Lanes) -> list[int]:

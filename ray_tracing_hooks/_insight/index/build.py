@@ -73,7 +73,7 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
     save(folder, columns)
     save_table(folder, table)
     with open(os.path.join(folder, "meta.json"), "w", encoding="utf-8") as text:
-        json.dump(plain(meta), text)
+        json.dump(plain(meta, is_exact=False), text)
     answers = Answers(folder)
     embedded: dict[str, Any] = {**answers.spans(rows), "begins": columns["bar_begins"]}
     for name in ("busy", "calls", "errors"):

@@ -19,7 +19,7 @@ class Figures(NamedTuple):
     """As the page computes them of the spans that it holds. Times are nanoseconds."""
 
     spans: array[int]
-    summed: array[int]
+    summed: list[int]
     wall: array[int]
     """Of each stack of the flame graph the number of spans, their times added up, and the time in which one ran."""
     busy: array[int]
@@ -37,7 +37,8 @@ def figures(
     start, took, flags, lane = columns["start"], columns["took"], columns["flags"], columns["lane"]
     depth, stacks, functions = columns["depth"], columns["flame"], columns["function"]
     stack_count, place_count, function_count = sizes
-    spans, summed, wall, until = (array("q", bytes(8 * stack_count)) for _ in range(4))
+    spans, wall, until = (array("q", bytes(8 * stack_count)) for _ in range(3))
+    summed = [0] * stack_count
     busy, calls, errors, ended = (array("q", bytes(8 * place_count)) for _ in range(4))
     seen = bytearray(function_count + 1)
     for row in rows:

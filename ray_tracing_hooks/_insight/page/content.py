@@ -21,7 +21,7 @@ from ray_tracing_hooks._insight.lanes import Lanes, ends_of, lanes
 from ray_tracing_hooks._insight.outline import call_name
 from ray_tracing_hooks._insight.page import report
 from ray_tracing_hooks._insight.page.details import CHUNK, shortened
-from ray_tracing_hooks._insight.page.pack import differences, zigzag
+from ray_tracing_hooks._insight.page.pack import differences, plain, zigzag
 from ray_tracing_hooks._insight.page.report import Row
 from ray_tracing_hooks._insight.page.sample import sample
 from ray_tracing_hooks._insight.path import RUN, Step
@@ -119,7 +119,7 @@ def described(
         "spans": len(table),
         "executions": calls.role.count(EXECUTION),
         "chunk": CHUNK,
-        "resources": [redaction.shown(resource) for resource in resources],
+        "resources": [plain(redaction.shown(resource)) for resource in resources],
         "lanes": [lane.place for lane in drawn.lanes.lanes],
         **_places(drawn.places, analysis.accelerators if redaction.attributes else ()),
         "flame": _flame(drawn.stacks, names, begin),

@@ -13,12 +13,13 @@ import json
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import sub
 from typing import Any
 
 _LEVEL = 6
 _LENGTH = struct.Struct("<I")
+_MOST = (1 << 64) - 1
 
 
 def packed(columns: Mapping[str, Iterable[int]]) -> bytes:
@@ -27,7 +28,11 @@ def packed(columns: Mapping[str, Iterable[int]]) -> bytes:
     planes: list[bytes] = []
     for name, numbers in columns.items():
         # Of bytes an array would take eight for a number.
-        column = array("Q", list(numbers) if isinstance(numbers, bytearray) else numbers)
+        given = list(numbers) if isinstance(numbers, (bytearray, Iterator)) else numbers
+        try:
+            column = array("Q", given)
+        except OverflowError:  # a sum of times that damaged spans have
+            column = array("Q", [min(each, _MOST) for each in given])
         width = (max(column, default=0).bit_length() + 7) // 8
         header.append([name, len(column), width])
         if sys.byteorder == "big":
@@ -56,8 +61,8 @@ def text(block: bytes) -> bytes:
 
 
 def json_text(described: Any) -> bytes:
-    """The same of what JSON can say. Numbers that a browser would round become texts."""
-    return plain_json_text(plain(described))
+    """The same of what JSON can say. A browser rounds times that are longer than a hundred days by a microsecond."""
+    return plain_json_text(plain(described, is_exact=False))
 
 
 def plain_json_text(described: Any) -> bytes:
@@ -65,16 +70,16 @@ def plain_json_text(described: Any) -> bytes:
     return text(json.dumps(described, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode())
 
 
-def plain(value: Any) -> Any:
-    """The value with what JavaScript's numbers cannot hold as text."""
+def plain(value: Any, *, is_exact: bool = True) -> Any:
+    """The value as JSON can say it; what JavaScript's numbers cannot hold is a text, if it is to be exact."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, int):
-        return value if -(1 << 53) < value < 1 << 53 else str(value)
+        return value if not is_exact or -(1 << 53) < value < 1 << 53 else str(value)
     if isinstance(value, float):
         return value if abs(value) < float("inf") else str(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain(item, is_exact=is_exact) for key, item in value.items()}
     if isinstance(value, (list, tuple, array)):
-        return [plain(item) for item in value]
+        return [plain(item, is_exact=is_exact) for item in value]
     return str(value)

@@ -115,15 +115,15 @@ def test_tasks_of_programs_and_of_ray_tasks_are_in_their_traces(handled: Handled
 
 
 def test_each_attempt_is_a_span_with_its_error(handled: Handled) -> None:
-    assert handled.results["retried"] == ["SUCCESS", 4]
-    assert handled.below("retried") == (
+    assert handled.results["task retried"] == ["SUCCESS", 4]
+    assert handled.below("task retried") == (
         "      asks for fail_once\n"
         "        fail_once serve.enqueue\n"
         "          Summaries.fail_once serve.task !KeyError\n"
         "          Summaries.fail_once serve.task #1"
     )
-    assert handled.results["failed"] == ["FAILURE", "ValueError(5)"]
-    assert handled.below("failed") == (
+    assert handled.results["task failed"] == ["FAILURE", "ValueError(5)"]
+    assert handled.below("task failed") == (
         "      asks for fail\n"
         "        fail serve.enqueue\n"
         "          Summaries.fail serve.task !ValueError\n"

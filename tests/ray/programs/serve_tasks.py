@@ -1,6 +1,7 @@
 """Tasks that are put into a queue of Celery's and handled by a deployment, and what becomes of them.
 
-The queue is a folder, which the argument names. Each request has a trace of its own, made of its name.
+The queue is a folder, which the argument names. Each request has a trace of its own, made of its name, that
+no other program has.
 """
 
 import json
@@ -123,8 +124,8 @@ def main():
         name: client.get(f"/front?task={task}&x={x}", name, **more)[1]
         for name, task, x, more in (
             ("by request", "summarize", 3, {"baggage": "user=me"}),
-            ("retried", "fail_once", 4, {}),
-            ("failed", "fail", 5, {}),
+            ("task retried", "fail_once", 4, {}),
+            ("task failed", "fail", 5, {}),
         )
     }
     adapter = instantiate_adapter_from_config(config)

@@ -18,6 +18,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.execution import cause
 from ray_tracing_hooks._ray.objects import begin_get
 from ray_tracing_hooks._record.span import RecordedSpan
@@ -53,7 +54,11 @@ class _Asyncio(ModuleType):
         self._module = module
 
     def wrap_future(self, future: Any, **options: Any) -> Any:
-        wrapped = self._module.wrap_future(future, **options)
+        try:
+            wrapped = self._module.wrap_future(future, **options)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         active = tracing.active
         if active is not None:
             ref = getattr(future, "object_ref", None)

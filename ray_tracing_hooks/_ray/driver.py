@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -42,6 +43,8 @@ def exit_code(error: BaseException) -> int | None:
     Python tells nobody what ``sys.exit()`` was given. Notebooks and test runners note errors too, and go on; what has
     come out of the program itself has a traceback that begins there.
     """
+    if sys.flags.interactive or hasattr(sys, "ps1"):
+        return None  # a session goes on after an error
     traceback = error.__traceback__
     if threading.main_thread().is_alive() or not isinstance(error, Exception) or traceback is None:
         return None

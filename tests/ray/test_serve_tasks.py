@@ -28,8 +28,9 @@ SUMMARY = (
 
 
 class Handled:
-    def __init__(self, result: dict[str, dict[str, Any]], spans: list[Span]) -> None:
+    def __init__(self, result: dict[str, Any], spans: list[Span]) -> None:
         self.tasks, self.results, self.spans = result["tasks"], result["results"], spans
+        self.signature = result["signature"]
 
     def trace(self, name: str) -> list[Span]:
         """The trace that a task was put into the queue in."""
@@ -136,3 +137,7 @@ def test_a_task_that_tells_no_trace_begins_one(handled: Handled) -> None:
     """It is put there by an application of Celery's that knows nothing of tracing."""
     assert handled.results["untraced"] == ["SUCCESS", [64, None]]
     assert tree(handled.trace("untraced")) == SUMMARY.format(8).partition("\n")[2].replace("\n  ", "\n").strip()
+
+
+def test_what_is_wrapped_is_called_as_it_says(handled: Handled) -> None:
+    assert handled.signature.startswith("(task_name, args=None, kwargs=None, **options)")

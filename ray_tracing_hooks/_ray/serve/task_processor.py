@@ -73,6 +73,7 @@ def _wrap_adapter(patches: Patches) -> bool:
 
 
 def _init(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  its name
         active = tracing.active
         if active is not None and active.patches is not None:
@@ -86,6 +87,7 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _enqueue_task_sync(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def enqueue_task_sync(self: Any, task_name: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         active = tracing.active
         begun = _send(active, self, task_name, options) if active is not None else None
@@ -146,6 +148,7 @@ def _of_task(adapter: Any, task_name: str) -> bytes:
 
 
 def _register_task_handle(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def register_task_handle(self: Any, func: Any, name: Any = None) -> Any:
         if tracing.active is not None:
             try:
@@ -202,6 +205,8 @@ def _begin(
     try:
         from celery import current_task  # noqa: PLC0415  only where there are tasks of Celery's
 
+        if not current_task:
+            return None  # the program calls it itself
         request = current_task.request
         headers = {name: value for name, value in vars(request).items() if isinstance(value, str)}
         return arrive(active, headers, describe, request)

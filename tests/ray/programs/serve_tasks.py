@@ -4,6 +4,7 @@ The queue is a folder, which the argument names. Each request has a trace of its
 no other program has.
 """
 
+import inspect
 import json
 import os
 import sys
@@ -137,7 +138,8 @@ def main():
     app = Celery("untraced", broker=untraced["broker_url"], backend=untraced["backend_url"])
     app.conf.update(broker_transport_options=untraced["broker_transport_options"])
     tasks["untraced"] = app.send_task("summarize", args=[8], queue=QUEUE).id
-    found = {"tasks": tasks, "results": results(adapter, tasks)}
+    signature = str(inspect.signature(adapter.enqueue_task_sync))
+    found = {"tasks": tasks, "results": results(adapter, tasks), "signature": signature}
     serve.shutdown()
     return json.loads(json.dumps(found))
 

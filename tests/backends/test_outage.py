@@ -39,7 +39,7 @@ def steady(folder: Path, seconds: int, **variables: str) -> subprocess.Popen[str
     )
 
 
-def wait_for(condition: object, what: str, seconds: float = 30) -> None:
+def wait_for(condition: object, what: str, seconds: float = 90) -> None:
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():

@@ -99,6 +99,7 @@ ray.job
         __main__.inner ray.remote
           __main__.inner ray.remote_worker
             computes
+        ray.await
     Restarts.__init__ ray.remote
       Restarts.__init__ ray.remote_worker
       Restarts.__init__ ray.remote_worker #1

@@ -501,8 +501,9 @@ def test_spans_wait_while_the_output_disk_refuses(node: Node, faulty: Faulty, nu
     writer.do("span 1001 2000")
     result = node.answer()
     assert result.problems == [f"cannot write spans to {str(node.out)!r}: {os.strerror(number)}"]
-    disk.fail = {}
+    # In this order: it tries again at any time.
     disk.room = sum(path.stat().st_size for path in node.out.iterdir()) + 5000
+    disk.fail = {}
     result = node.answer()
     assert result.problems == [f"cannot write spans to {str(node.out)!r}: No space left on device"]
     assert len(result.waiting) == 1

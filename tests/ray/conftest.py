@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 import support
-from support import HOOK, Run, environment, of_driver, run_program, spans_in
+from support import ANY_PORTS, HOOK, Run, environment, of_driver, run_program, spans_in
 
 
 @dataclass
@@ -66,13 +66,13 @@ def start_head(folder: Path, *options: str, **variables: str) -> tuple[subproces
             [
                 *(ray, "start", "--head", "--block", "--num-cpus=4", "--include-dashboard=false"),
                 *("--disable-usage-stats", f"--port={port}", f"--temp-dir={folder / 'ray'}"),
-                *("--object-store-memory=100000000", *options),
+                *("--object-store-memory=100000000", *ANY_PORTS, *options),
             ],
             env=environment(**variables),
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 90
     while b"Ray runtime started" not in (folder / "head.log").read_bytes():
         if head.poll() is not None or time.monotonic() > deadline:
             stop_head(head)

@@ -35,6 +35,10 @@ class Run:
     spans: list[Span] = field(default_factory=list)
 
 
+ANY_PORTS = ("--min-worker-port=0", "--max-worker-port=0")
+"""Options of ``ray start``: workers take free ports. Else those of all clusters of a machine begin at the same one."""
+
+
 def environment(**variables: str) -> dict[str, str]:
     """The environment of a program: this one's, without token authentication, with the programs importable."""
     return {

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from conftest import start_head, stop_head
 from endings import CALLS, Ended, Way, begin, check, check_once, heard, no_process_is_left, of_trace
-from support import HOOK, PROGRAMS, await_spans, by_name, environment
+from support import ANY_PORTS, HOOK, PROGRAMS, await_spans, by_name, environment
 
 from ray_tracing_hooks import names
 
@@ -51,7 +51,7 @@ def second_node(address: str, folder: Path) -> Iterator[int]:
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
     with open(folder / "second.log", "wb") as log:
         node = subprocess.Popen(
-            [ray, "start", "--block", f"--address={address}", "--num-cpus=1", '--resources={"second": 1}'],
+            [ray, "start", "--block", f"--address={address}", "--num-cpus=1", '--resources={"second": 1}', *ANY_PORTS],
             env=environment(RAY_TRACING_LOCAL_DIR=str(folder / "spans")),
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Cluster, start_head, stop_head
-from support import HOOK, PROGRAMS, Run, await_spans, environment, run_program, spans_in, tree
+from support import ANY_PORTS, HOOK, PROGRAMS, Run, await_spans, environment, run_program, spans_in, tree
 
 from ray_tracing_hooks._insight.model import Span
 
@@ -38,7 +38,7 @@ def nodes(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     command = [ray, "start", f"--address={address}", "--block", "--num-cpus=1", '--resources={"second":1}']
     with open(folder / "node.log", "wb") as log:
         node = subprocess.Popen(
-            [*command, "--object-store-memory=100000000"],
+            [*command, *ANY_PORTS, "--object-store-memory=100000000"],
             env=environment(**settings),
             stdout=log,
             stderr=subprocess.STDOUT,

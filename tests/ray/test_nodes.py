@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Cluster, free_port, start_head, stop_head
-from support import HOOK, await_spans, by_name, check_links, environment, of_driver, run_program
+from support import ANY_PORTS, HOOK, await_spans, by_name, check_links, environment, of_driver, run_program
 
 from ray_tracing_hooks._insight.model import Span
 
@@ -31,7 +31,7 @@ def two_nodes(short_tmp: Callable[[], Path], client_port: int) -> Iterator[Clust
     command = [ray, "start", f"--address={address}", "--block", "--num-cpus=1", '--resources={"second":1}']
     with open(folder / "node.log", "wb") as log:
         node = subprocess.Popen(
-            [*command, "--object-store-memory=100000000"],
+            [*command, *ANY_PORTS, "--object-store-memory=100000000"],
             env=environment(RAY_TRACING_LOCAL_DIR=spans),
             stdout=log,
             stderr=subprocess.STDOUT,

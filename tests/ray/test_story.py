@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import dashboard_options, free_port, start_head, stop_head
-from support import HOOK, PROGRAMS, await_spans, environment, run_program, tree, with_extras
+from support import ANY_PORTS, HOOK, PROGRAMS, await_spans, environment, run_program, tree, with_extras
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model import Span
@@ -36,7 +36,7 @@ def test_everything_is_one_trace(short_tmp: Callable[[], Path], tmp_path: Path) 
     command.append(f"--dashboard-agent-listen-port={free_port()}")
     with open(folder / "node.log", "wb") as log:
         node = subprocess.Popen(
-            [*command, "--object-store-memory=100000000"],
+            [*command, *ANY_PORTS, "--object-store-memory=100000000"],
             env=environment(**variables, **TIGHT),
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -284,7 +284,10 @@ class Node:
         ray_command = os.path.join(os.path.dirname(sys.executable), "ray")
         address = ray.get_runtime_context().gcs_address
         self._process = subprocess.Popen(
-            [ray_command, "start", f"--address={address}", "--num-cpus=1", "--object-store-memory=80000000", "--block"],
+            [
+                *(ray_command, "start", f"--address={address}", "--num-cpus=1", "--object-store-memory=80000000"),
+                *("--block", "--min-worker-port=0", "--max-worker-port=0"),
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

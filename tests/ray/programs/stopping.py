@@ -23,6 +23,7 @@ def main(folder, *options):
     assert os.getppid() == 1, "not in a PID namespace of its own"
     start = ["start", "--head", "--num-cpus=1", "--include-dashboard=false", "--disable-usage-stats", "--port=0"]
     start += [f"--tracing-startup-hook={os.environ['RTH_HOOK']}", f"--temp-dir={os.environ['RAY_TMPDIR']}"]
+    start += ["--min-worker-port=0", "--max-worker-port=0"]
     subprocess.run([RAY, *start], check=True)
     program = os.path.join(os.path.dirname(__file__), "endings.py")
     # The newest cluster of this temporary folder.

@@ -6,47 +6,37 @@ import itertools
 from typing import Any
 
 import pytest
+from made_spans import span
 
 from ray_tracing_hooks._insight.lanes import ends_of
-from ray_tracing_hooks._insight.model import STATUS_ERROR, Span
+from ray_tracing_hooks._insight.model import STATUS_ERROR
 from ray_tracing_hooks._insight.page import sample
 from ray_tracing_hooks._insight.table import Table
 
 SPANS = 20_000
-
-
-def span(number: int, **given: Any) -> Span:
-    """Every tenth is of a rare kind."""
-    described: dict[str, Any] = {
-        "trace_id": f"{1:032x}",
-        "span_id": f"{number + 1:016x}",
-        "parent_id": "",
-        "name": "rare" if number % 10 == 0 else "usual",
-        "kind": 1,
-        "start_ns": 10**18 + number,
-        "end_ns": 10**18 + number + 1000 + number % 7,
-        "status_code": 0,
-        "status_message": "",
-        "attributes": {},
-        "events": [],
-        "links": [],
-        "resource": {},
-        "scope": "",
-        "state": "ended",
-    }
-    return Span(**described | given)
+START = 10**18
 
 
 def table(**special: Any) -> Table:
-    return Table.of([span(number, **special.get(f"of_{number}", {})) for number in range(SPANS)])
+    """Every tenth span is of a rare kind; those that are named ``of_<number>`` have what is given for them."""
+    spans = []
+    for number in range(SPANS):
+        fields: dict[str, Any] = {
+            "start": START + number,
+            "end": START + number + 1000 + number % 7,
+            "name": "rare" if number % 10 == 0 else "usual",
+            **special.get(f"of_{number}", {}),
+        }
+        spans.append(span(number + 1, **fields))
+    return Table.of(spans)
 
 
 def test_errors_come_first_then_the_slowest_of_each_name_then_evenly_spaced_ones() -> None:
     """Also where the slow ones of a name are all quicker than any of another."""
-    slow = {f"of_{number}": {"end_ns": 10**18 + number + 10**9} for number in range(41, 4001, 40)}
-    rare = {f"of_{number}": {"end_ns": 10**18 + number + 5000} for number in range(10_000, 14_000, 40)}
+    slow = {f"of_{number}": {"end": START + number + 10**9} for number in range(41, 4001, 40)}
+    rare = {f"of_{number}": {"end": START + number + 5000} for number in range(10_000, 14_000, 40)}
     errors = {f"of_{number}": {"status_code": STATUS_ERROR} for number in range(3, 20_000, 100)}
-    lost = {"of_777": {"end_ns": 0, "state": "lost"}}
+    lost = {"of_777": {"end": 0, "state": "lost"}}
     found = table(**slow, **rare, **errors, **lost)
     held = sample.with_details(found, ends_of(found), range(SPANS), 1000, [19_999])
     assert held == sorted(set(held))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import os
 import random
@@ -11,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_spans import TRACE_ID, span
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
 from ray_tracing_hooks._insight import parts
 from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.model import Span
 from ray_tracing_hooks._insight.table import LOST, RUNNING, Table, load
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
-TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 OTHER_TRACE = "1af7651916cd43dd8448eb211c80319c"
 
 
@@ -226,29 +224,11 @@ def test_attributes_outlive_their_file(tmp_path: Path) -> None:
 
 def test_a_table_of_spans_has_them(tmp_path: Path) -> None:
     """Spans that a test makes are kept whole."""
-    numbers = itertools.count(1)
-
-    def span(**given: Any) -> Span:
-        fields: dict[str, Any] = {
-            "trace_id": TRACE_ID,
-            "span_id": f"{next(numbers):016x}",
-            "parent_id": "",
-            "name": "n",
-            "kind": 5,
-            "start_ns": 5,
-            "end_ns": 6,
-            "status_code": 0,
-            "status_message": "",
-            "attributes": {},
-            "events": [],
-            "links": [],
-            "resource": {},
-            "scope": "",
-            "state": "ended",
-        }
-        return Span(**(fields | given))
-
-    spans = [span(start_ns=6, attributes={"ray.task_id": "ab", "own": 1}), span(), span(parent_id=f"{2:016x}")]
+    spans = [
+        span(1, 6, 7, attributes={"ray.task_id": "ab", "own": 1}),
+        span(2, 5, 6),
+        span(3, 5, 6, 2),
+    ]
     found = Table.of(spans)
     assert [found.span(row) for row in range(3)] == [spans[1], spans[2], spans[0]]
     assert list(found.parent) == [-1, 0, -1]

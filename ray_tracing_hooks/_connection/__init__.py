@@ -128,16 +128,7 @@ class Connection:
 
     def stop(self) -> None:
         """Stop recording, and in a driver wait until what has been recorded is delivered."""
-        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
-
-        tracing.active = None
-        self._put_sigterm_back()
-        self._leave_logs()
-        if self._delivery.spool is None:
-            return
-        self._recording.close()
-        if self.process.is_driver:
-            self._flush(until_writers_end=False)
+        self._end(until_writers_end=False)
 
     def leave_to_parent(self) -> None:
         """For a forked child, which has none of this connection but the place where its own spans go."""
@@ -151,17 +142,22 @@ class Connection:
 
         Spans of the API go on being recorded: a user's span may end after ``ray.shutdown()``.
         """
+        self._end(until_writers_end=self.process.owns_cluster)
+        if self.process.is_driver and self._delivery.spool is not None:
+            atexit.register(self._flush_late_spans)
+
+    def _end(self, *, until_writers_end: bool) -> None:
         from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
 
         tracing.active = None
-        self._put_sigterm_back()
+        if self._trace is not None:
+            self._trace.put_sigterm_back()
         self._leave_logs()
         if self._delivery.spool is None:
             return
         self._recording.close()
         if self.process.is_driver:
-            self._flush(until_writers_end=self.process.owns_cluster)
-            atexit.register(self._flush_late_spans)
+            self._flush(until_writers_end=until_writers_end)
 
     def _flush_late_spans(self) -> None:
         if self._recording.close():
@@ -171,10 +167,6 @@ class Connection:
         for folder in reversed(self._recording.folders()):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
-
-    def _put_sigterm_back(self) -> None:
-        if self._trace is not None:
-            self._trace.put_sigterm_back()
 
     def _flush(self, *, until_writers_end: bool) -> None:
         self._delivery.flush(self._recording.folders(), until_writers_end=until_writers_end)

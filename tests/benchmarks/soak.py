@@ -146,16 +146,6 @@ def span_ids(folder: Path) -> Iterator[int]:
                             yield int(span["spanId"], 16)
 
 
-def await_quiet(folder: Path) -> None:
-    """Wait until the files have not grown for a while: the shipper may still deliver."""
-    size, still_since = -1, time.monotonic()
-    while time.monotonic() - still_since < 20:
-        now = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
-        if now != size:
-            size, still_since = now, time.monotonic()
-        time.sleep(1)
-
-
 def growth(samples: list[dict[str, float]]) -> dict[str, tuple[float, float]]:
     """What is higher in the last quarter than in the third, by more than what is no trend."""
     quarter = max(len(samples) // 4, 1)
@@ -181,10 +171,10 @@ def main() -> int:
             RAY_USAGE_STATS_ENABLED="0",
             RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
             RAY_TRACING_LOCAL_MAX_BYTES=str(64 * 2**30),
-            RAY_TRACING_FLUSH_TIMEOUT="60",
+            # The end of the program waits for the delivery of all that was recorded.
+            RAY_TRACING_FLUSH_TIMEOUT="600",
         )
         run = program(folder, -(-chosen.spans // SPANS_PER_CALL), chosen.minutes * 60)
-        await_quiet(folder / "spans")
         ids: set[int] = set()
         found = 0
         for span_id in span_ids(folder / "spans"):

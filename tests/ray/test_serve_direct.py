@@ -36,6 +36,9 @@ def served(short_tmp: Callable[[], Path]) -> Iterator[Served]:
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(proxy),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(proxy / "server-state"),
         "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
+        # On a busy machine a replica may answer late, and HAProxy would send requests to Serve's own proxy.
+        "RAY_SERVE_HAPROXY_HEALTH_CHECK_FALL": "1000",
+        "RAY_SERVE_HAPROXY_OBSERVE_MARK_DOWN_ENABLED": "0",
         **{
             f"RAY_SERVE_{name}_PORT": str(free_port())
             for name in ("HAPROXY_METRICS", "HAPROXY_STATS", "FALLBACK_PROXY_HTTP", "FALLBACK_PROXY_GRPC")

@@ -4,8 +4,13 @@ Each request has a trace of its own, whose id is made of its name.
 """
 
 import contextlib
+import csv
 import json
+import os
+import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import harness
 from ray import serve
@@ -30,6 +35,25 @@ InThreads = Sockets.options(
 )
 
 
+def reached():
+    """The backends of HAProxy that send requests to a replica by now."""
+    for path in Path(os.environ["RAY_SERVE_HAPROXY_SERVER_STATE_BASE"]).rglob("admin.sock"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as admin:
+            admin.connect(str(path))
+            admin.sendall(b"show stat\n")
+            rows = list(csv.DictReader(admin.makefile()))
+            return {
+                row["# pxname"] for row in rows if row["svname"].startswith("SERVE_REPLICA") and row["status"] == "UP"
+            }
+    return set()
+
+
+def wait_until_direct(*backends):
+    """Before that requests go to Serve's own proxy, and so do later ones on connections from then."""
+    while not reached().issuperset(backends):
+        time.sleep(0.1)  # HAProxy tells nobody
+
+
 def gone(client):
     """A client that does not wait for its response."""
     with contextlib.suppress(TimeoutError):
@@ -52,6 +76,7 @@ def main():
         (Sockets.bind(model, None), "sockets", "/sockets"),
         (InThreads.bind(model, None), "threads", "/threads"),
     )
+    wait_until_direct("grpc-words", "http-sockets", "http-threads")
     client, http = Client(grpc_port, "words"), HttpClient(port)
     while client.call("warm-up", "count", "1") != ["0"]:
         pass

@@ -32,8 +32,11 @@ from ray_tracing_hooks._spool.reader import count_spans, is_refused
 _RECORDS = {TRACES: SPAN, LOGS: LOG}
 """What is delivered, and the kind of its records in a spool."""
 
-_SOON, _IDLE = 0.05, 1.0
-"""Seconds between looks while data flows, and when nothing has happened for long."""
+_SOON, _STEADY, _IDLE = 0.05, 0.4, 1.0
+"""Seconds between looks: while much flows, while little does, and when nothing has happened for long."""
+
+_MUCH = 256 * 1024
+"""Bytes from one look to the next. Of less a look costs more than what it finds."""
 
 _IMPATIENT = 0.01
 """Seconds between looks while somebody waits for processes to end."""
@@ -439,10 +442,11 @@ class Shipper:
 
     def _wait(self, look: Look) -> None:
         size, moved = look.size, sum(delivery.portions for delivery in self._deliveries)
-        if size != self._size or moved != self._moved:
+        if size - self._size >= _MUCH:
             self._interval = _SOON
         else:
-            self._interval = min(2 * self._interval, _IDLE)
+            is_flowing = size != self._size or moved != self._moved
+            self._interval = min(2 * self._interval, _STEADY if is_flowing else _IDLE)
         self._size, self._moved = size, moved
         interval = self._interval
         if self._requests:

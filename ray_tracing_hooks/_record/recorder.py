@@ -11,6 +11,7 @@ from opentelemetry import context as context_api
 from opentelemetry import trace
 
 from ray_tracing_hooks._record import ids, wire
+from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.sampling import Sampler
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
@@ -68,19 +69,21 @@ class Recorder:
 
     def parent(self, context: context_api.Context) -> Parent | None:
         """The span that is current in ``context``, else :attr:`fallback`."""
-        span = trace.get_current_span(context)
-        if type(span) is not RecordedSpan:
-            span_context = span.get_span_context()
-            if span_context.is_valid:
-                return Parent(
-                    span_context.trace_id.to_bytes(16, "big"),
-                    span_context.span_id.to_bytes(8, "big"),
-                    span_context.trace_flags,
-                    span_context.trace_state or None,
-                    span_context.is_remote,
-                )
+        span = context.get(SPAN_KEY)
+        if type(span) is RecordedSpan:
+            return span.as_parent()
+        if span is None:
             return self.fallback
-        return span.as_parent()
+        span_context = trace.get_current_span(context).get_span_context()
+        if not span_context.is_valid:
+            return self.fallback
+        return Parent(
+            span_context.trace_id.to_bytes(16, "big"),
+            span_context.span_id.to_bytes(8, "big"),
+            span_context.trace_flags,
+            span_context.trace_state or None,
+            span_context.is_remote,
+        )
 
     def decide(self, parent: Parent | None) -> tuple[bytes, int]:
         """The trace id and W3C flags of a new span under ``parent``, or of a new trace."""
@@ -123,9 +126,8 @@ class Recorder:
         """
         if start_time is None:
             start_time = time.time_ns()
-        head = (
-            identity_of(trace_id, ids.new_span_id(), parent) + _start_time(b"\x39", start_time) + template.body + first
-        )
+        identity = before_id(trace_id) + ids.new_span_id() + after_id(parent)
+        head = identity + _start_time(b"\x39", start_time) + template.body + first
         trace_state = None if parent is None else parent.trace_state
         return self.begin(template, trace_flags, trace_state, start_time, head)
 

@@ -274,7 +274,8 @@ class RecordedSpan(trace.Span):
 
     def as_parent(self) -> Parent:
         """This span, for those that belong under it."""
-        return Parent(self.trace_id, self.span_id, self.trace_flags, self.trace_state, remote=False)
+        head = self._head
+        return Parent(head[TRACE_ID], head[SPAN_ID], self.trace_flags, self.trace_state, False)
 
     def fail(self, error: BaseException, traceback_: TracebackType | None, error_type: str | None = None) -> None:
         """Mark the span as failed by ``error``, unless user code has already recorded or decided otherwise."""
@@ -286,6 +287,10 @@ class RecordedSpan(trace.Span):
             added.status, added.description = _ERROR, summary(error)
         added.attributes.setdefault(names.ERROR_TYPE, name)
         self.add_event("exception", {**exception_attributes(error, traceback_), "exception.escaped": "True"})
+
+    def know(self, encoded: bytes) -> None:
+        """Add encoded fields to what is known of the span. What user code adds goes before."""
+        self._head += encoded
 
     def add_at_end(self, make: Callable[[], bytes]) -> None:
         """Add the encoded attributes that ``make`` gives when the span ends."""

@@ -34,6 +34,9 @@ _WORTH_TELLING = 0.001
 _choices = Templates(INTERNAL, names.SERVE_CHOICE)
 
 
+_ARE_THERE = frozenset({bytes, str, int, float, bool, type(None), list, dict, tuple})
+"""Of arguments of these types the router resolves none; it does not look into them."""
+
 _RESOLVED = "_ray_tracing_hooks_resolved"
 """The attribute of ``PendingRequest`` that says when its arguments were there, so that a replica could be chosen."""
 
@@ -50,9 +53,17 @@ def patch(patches: Patches) -> bool:
 
 
 def _resolve_args(original: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
-    async def resolve_args_with_metrics(self: Any, pending_request: Any) -> None:
+    def resolve_args_with_metrics(self: Any, pending_request: Any) -> Coroutine[Any, Any, None]:
+        resolving = original(self, pending_request)
+        args, kwargs = getattr(pending_request, "args", None), getattr(pending_request, "kwargs", None)
+        if kwargs or args is None or not _ARE_THERE.issuperset(map(type, args)):
+            return resolved(resolving, pending_request)
+        setattr(pending_request, _RESOLVED, time.perf_counter())
+        return resolving
+
+    async def resolved(resolving: Coroutine[Any, Any, None], pending_request: Any) -> None:
         try:
-            await original(self, pending_request)
+            await resolving
         except BaseException as error:
             hide_frame(error)
             raise

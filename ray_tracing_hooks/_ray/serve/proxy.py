@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -30,7 +30,7 @@ from ray_tracing_hooks._ray.serve.server import (
     outcome_of_http,
     outcome_of_websocket,
 )
-from ray_tracing_hooks._ray.serve.spans import TextAttribute
+from ray_tracing_hooks._ray.serve.spans import TextAttribute, of_status
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
@@ -89,15 +89,22 @@ def _failed(span: RecordedSpan, error: str, message: str) -> None:
 
 _descriptions = Descriptions({})
 
+_OF_SERVE = "/-/"
+"""What the paths have in them that Serve answers itself."""
+
 
 def _begin(active: Tracing, request: Any) -> tuple[Context, RecordedSpan | None] | None:
     try:
-        if request.is_health_request or request.is_route_request:
-            return None
         if request.request_type == "grpc":
+            if request.is_health_request or request.is_route_request:
+                return None
             headers = grpc_headers(request.context.invocation_metadata())
             return arrive(active, headers, _descriptions.of_grpc, (request.service_method, request.context.peer()))
-        return arrive(active, http_headers(request.headers), _descriptions.of_http, request.scope)
+        scope = request.scope
+        # Few look as if they were one, and to ask takes six calls.
+        if _OF_SERVE in scope["path"] and (request.is_health_request or request.is_route_request):
+            return None
+        return arrive(active, http_headers(scope["headers"]), _descriptions.of_http, scope)
     except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
         failed("tracing a request at Serve's proxy", error)
         return None
@@ -109,40 +116,38 @@ _request_id = TextAttribute(names.RAY_SERVE_REQUEST_ID).encoded
 _LEAST_ERROR, _UNKNOWN = 400, 1000
 """Of the codes of responses by HTTP."""
 
+_HEADS = frozenset({"http.response.start", "websocket.accept"})
+"""The messages before the first part of a response."""
+
 
 async def _traced(
     proxy: Any, body: AsyncGenerator[Any, None], request: Any, context: Context, span: RecordedSpan | None
 ) -> AsyncGenerator[Any, None]:
-    """``body``, with ``context`` attached during each step: whoever iterates has a context of its own."""
+    """``body`` in ``context``. Serve iterates it in the request's own task, where that stays attached until the end."""
     status: Any = None
-    # By HTTP the first message is the status and the headers.
-    messages, head, first, code = 0, int(request.request_type != "grpc"), 0, _UNKNOWN
+    code, parts, first = _UNKNOWN, 0, 0
+    token = attach(context)
     try:
-        while True:
-            token = attach(context)
-            try:
-                message = await body.__anext__()
-            except StopAsyncIteration:
-                return
-            finally:
-                detach(token)
-            if type(message).__name__ == "ResponseStatus":
+        async for message in body:
+            kind = message.get("type") if type(message) is dict else type(message).__name__
+            if kind in _HEADS:
+                given = message.get("status")
+                code = given if type(given) is int else _UNKNOWN
+            elif kind == "ResponseStatus":
                 status = message  # the last one
-                _end(proxy, span, request, status, first if messages > head + 1 else 0)
+                _end(proxy, span, request, status, first if parts > 1 else 0)
             else:
-                messages += 1
-                if messages == head + 1:
+                parts += 1
+                is_end = kind == "http.response.body" and not message.get("more_body")
+                if parts == 1 and not is_end:
                     first = time.time_ns()
-                if type(message) is dict:
-                    kind = message.get("type")
-                    if kind == "http.response.start":
-                        given = message.get("status")
-                        code = given if type(given) is int else _UNKNOWN
-                    elif kind == "http.response.body" and not message.get("more_body") and code < _LEAST_ERROR:
-                        # While the client still waits, who may end Serve when it has its answer. What failed is told by
-                        # the status, which comes later.
-                        _end(proxy, span, request, _Ended(code), first if messages > head + 1 else 0)
+                if is_end and code < _LEAST_ERROR:
+                    # While the client still waits, who may end Serve when it has its answer. What failed is told by the
+                    # status, which comes later.
+                    _end(proxy, span, request, code, first if parts > 1 else 0)
             yield message
+            if get_current() is not context:
+                attach(context)  # another task goes on with it
     except BaseException as error:
         hide_frame(error)
         if isinstance(error, GeneratorExit):
@@ -151,19 +156,17 @@ async def _traced(
             fail(span, error)
         raise
     finally:
+        detach(token)
         _end(proxy, span, request, status)
 
 
-class _Ended(NamedTuple):
-    """The status of a response that all went well with, as Serve has one."""
-
-    code: int
-    message: str = ""
-
-
 def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first: int = 0) -> None:
-    """End the span; ``first`` is when the first of several parts of the response came."""
-    if span is None or not span.is_recording():
+    """End the span.
+
+    ``status`` is Serve's ``ResponseStatus``, or a status of HTTP where all went well; ``first`` is when the first of
+    several parts of the response came.
+    """
+    if span is None or span.end_time is not None:
         return
     try:
         if first:
@@ -174,34 +177,49 @@ def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first
     span.end()
 
 
-_named: dict[tuple[Template, str, str], bytes] = {}
-"""What is known at the end of a request, and the same for many."""
+_told: dict[tuple[Template, str, str, Any], bytes] = {}
+"""What is known at the end of a request, and the same for many: by the route, the application, and the status of HTTP
+where all went well.
+"""
 
-_MOST_NAMED = 1000
+_MOST_TOLD = 1000
 
 
 def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any) -> None:
     known = _context._serve_request_context.get()  # noqa: SLF001  as Serve's proxy
     route, application = getattr(known, "route", ""), getattr(known, "app_name", "")
-    kind = request.request_type
-    if kind == "websocket" and route and hasattr(proxy.proxy_router, "match_route_pattern"):
-        # Serve knows these routes too, and does not look.
-        route = proxy.proxy_router.match_route_pattern(route, {**request.scope, "type": "http", "method": "GET"})
-    key = span.template, route, application
-    told = _named.get(key)
+    well = status if type(status) is int else None
+    if well is None and request.request_type == "websocket" and route:
+        route = _websocket_route(proxy, request, route)
+    key = span.template, route, application, well
+    told = _told.get(key)
     if told is None:
         told = wire.attribute(names.RAY_SERVE_APPLICATION, application) if application else b""
-        if route and kind != "grpc":
+        if route and request.request_type != "grpc":
             told += of_route(span.template, route)
-        if len(_named) < _MOST_NAMED:
-            _named[key] = told
+        if well is not None:
+            told += of_status(well)
+        if len(_told) < _MOST_TOLD:
+            _told[key] = told
     told += _request_id(getattr(known, "request_id", ""))
-    if status is not None:
-        if kind == "grpc":
-            error, encoded = outcome_of_grpc(grpc_code(request.context, status.code))
-        else:
-            error, encoded = (outcome_of_http if kind == "http" else outcome_of_websocket)(str(status.code))
-        told += encoded
+    if well is None and status is not None:
+        error, outcome = _outcome(request, status.code)
+        told += outcome
         if error:
             _failed(span, error, status.message)
-    span.add_at_end(lambda: told)
+    span.know(told)
+
+
+def _websocket_route(proxy: Any, request: Any, route: str) -> str:
+    """The route of the application. Serve knows those of WebSockets too, and does not look."""
+    match = getattr(proxy.proxy_router, "match_route_pattern", None)
+    if match is None:
+        return route
+    return str(match(route, {**request.scope, "type": "http", "method": "GET"}))
+
+
+def _outcome(request: Any, code: Any) -> tuple[str, bytes]:
+    """The type of the error, if this code is one, and the code encoded."""
+    if request.request_type == "grpc":
+        return outcome_of_grpc(grpc_code(request.context, code))
+    return (outcome_of_http if request.request_type == "http" else outcome_of_websocket)(str(code))

@@ -80,7 +80,8 @@ def _call_http_entrypoint(original: Callable[..., Any]) -> Callable[..., Any]:
     def call_http_entrypoint(self: Any, *args: Any, **kwargs: Any) -> Any:
         if tracing.active is not None:
             try:
-                for argument in (*args, *kwargs.values()):
+                # The scope of ASGI, wherever this Ray has it.
+                for argument in (*args, *kwargs.values()) if kwargs else args:
                     if isinstance(argument, dict) and "headers" in argument:
                         argument["headers"] = with_context(argument["headers"])
             except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
@@ -95,16 +96,16 @@ def with_context(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, by
     active, context = tracing.active, get_current()
     span = context.get(SPAN_KEY)
     if type(span) is RecordedSpan and active is not None and active.only_standard_headers:
-        told = {b"traceparent": b"00-%b-%b-%02x" % (_hex(span.trace_id), _hex(span.span_id), span.trace_flags)}
-    else:
-        injected: dict[str, str] = {}
-        propagate.inject(injected)
-        injected.pop("baggage", None)  # it has not changed
-        told = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in injected.items()}
-        if any(map(_is_of_b3, told)):
-            # Its other form would go before this one.
-            headers = [pair for pair in headers if not _is_of_b3(pair[0])]
-    return [*(pair for pair in headers if pair[0] not in told), *told.items()]
+        value = b"00-%b-%b-%02x" % (_hex(span.trace_id), _hex(span.span_id), span.trace_flags)
+        return [*[pair for pair in headers if pair[0] != b"traceparent"], (b"traceparent", value)]
+    injected: dict[str, str] = {}
+    propagate.inject(injected)
+    injected.pop("baggage", None)  # it has not changed
+    told = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in injected.items()}
+    if any(map(_is_of_b3, told)):
+        # Its other form would go before this one.
+        headers = [pair for pair in headers if not _is_of_b3(pair[0])]
+    return [*[pair for pair in headers if pair[0] not in told], *told.items()]
 
 
 def _is_of_b3(name: bytes) -> bool:
@@ -184,16 +185,17 @@ class InReplica(AbstractContextManager[Any]):
             failed("ending the span of a request", fault)
 
     def _finish(self, span: RecordedSpan, error: BaseException | None) -> None:
-        status = str(self._status)
-        if status.isdigit():
-            encoded = of_status(int(status))
-            span.add_at_end(lambda: encoded)
+        told = self._status
+        # Old versions of Ray, and an application, may tell it as a text.
+        status = int(told) if isinstance(told, int) or (isinstance(told, str) and told.isdigit()) else 0
+        if status:
+            span.know(of_status(status))
         if error is not None and not isinstance(error, GeneratorExit):
             fail(span, of_user(error))
             return
-        if status.isdigit() and 500 <= int(status) < 600:
+        if 500 <= status < 600:
             span.set_status(trace.StatusCode.ERROR)
-            span.set_attribute(names.ERROR_TYPE, status)
+            span.set_attribute(names.ERROR_TYPE, str(status))
         span.end()
 
 

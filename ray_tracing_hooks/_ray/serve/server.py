@@ -48,6 +48,8 @@ _ERRORS_OF_GRPC = {
 }
 """With the other codes the fault is the client's."""
 
+_NOTHING = Context()
+
 _ABOUT_NOW = 0.1
 """Seconds."""
 
@@ -62,12 +64,12 @@ def arrive(
     active: Tracing, headers: Mapping[str, str], describe: Callable[[Tracing, Any], Described], request: Any
 ) -> tuple[Context, RecordedSpan | None]:
     """The context that a request is to be worked on in, and its span if it is recorded."""
-    # Looking for a context among headers that tell none would take longer than all else here. Not that of the process,
-    # which is the driver's that started Serve.
-    context = propagate.extract(headers, Context()) if headers else Context()
-    recorder = active.recorder
-    known = trace.get_current_span(context).get_span_context().is_valid
-    parent = recorder.parent(context) if known else None
+    recorder, context, parent = active.recorder, _NOTHING, None
+    if headers:  # looking for a context among headers that tell none would take longer than all else here
+        context = propagate.extract(headers, _NOTHING)
+        # Not the parent that all has in this process, which is the driver's that started Serve.
+        if trace.get_current_span(context).get_span_context().is_valid:
+            parent = recorder.parent(context)
     trace_id, flags = recorder.decide(parent)
     recording = recorder.of(flags)
     described = describe(active, request) if recording is not None else None

@@ -95,7 +95,9 @@ _model_id = TextAttribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID).encoded
 
 def of_request(metadata: Any) -> bytes:
     """What Serve's ``RequestMetadata`` says of one request, encoded."""
-    return _request_id(metadata.request_id) + _model_id(getattr(metadata, "multiplexed_model_id", ""))
+    model_id = getattr(metadata, "multiplexed_model_id", "")
+    request_id = _request_id(metadata.request_id)
+    return request_id + _model_id(model_id) if model_id else request_id
 
 
 def of_status(status: int) -> bytes:

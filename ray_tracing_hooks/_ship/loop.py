@@ -166,13 +166,14 @@ class Shipper:
                 self._problems.clear("look")
             self._offer(look, hurry=self._hurry)
             self._hurry = False
-            self._keep_below_cap(look, self._remove_delivered(look))
+            removed = self._remove_delivered(look)
+            self._keep_below_cap(look, removed)
             self._tell_news()
             seen = seen and not self._is_behind
             self._answer(look, seen=seen)
             if seen and self._is_over(self._everything(look)) and not self._is_asked():
                 break
-            self._wait(self._everything(look))
+            self._wait(self._everything(look), sum(segment.size for segment in removed))
         else:
             self._drain_once()
             self._end_deliveries()
@@ -440,14 +441,15 @@ class Shipper:
             self._raylet_gone = _is_deserted(self._plan.raylet_socket)
         return self._raylet_gone
 
-    def _wait(self, look: Look) -> None:
+    def _wait(self, look: Look, removed: int) -> None:
+        """Until the next look. So many bytes of what was there have been ``removed``."""
         size, moved = look.size, sum(delivery.portions for delivery in self._deliveries)
         if size - self._size >= _MUCH:
             self._interval = _SOON
         else:
             is_flowing = size != self._size or moved != self._moved
             self._interval = min(2 * self._interval, _STEADY if is_flowing else _IDLE)
-        self._size, self._moved = size, moved
+        self._size, self._moved = size - removed, moved
         interval = self._interval
         if self._requests:
             first = min(request.deadline for request in self._requests) - time.monotonic()

@@ -116,14 +116,14 @@ _request_id = TextAttribute(names.RAY_SERVE_REQUEST_ID).encoded
 _LEAST_ERROR, _UNKNOWN = 400, 1000
 """Of the codes of responses by HTTP."""
 
-_HEADS = frozenset({"http.response.start", "websocket.accept"})
+_HEADS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 """The messages before the first part of a response."""
 
 
 async def _traced(
     proxy: Any, body: AsyncGenerator[Any, None], request: Any, context: Context, span: RecordedSpan | None
 ) -> AsyncGenerator[Any, None]:
-    """``body`` in ``context``. Serve iterates it in the request's own task, where that stays attached until the end."""
+    """``body``, with ``context`` attached during each step: whoever iterates has a context of its own."""
     status: Any = None
     code, parts, first = _UNKNOWN, 0, 0
     token = attach(context)
@@ -132,7 +132,7 @@ async def _traced(
             kind = message.get("type") if type(message) is dict else type(message).__name__
             if kind in _HEADS:
                 given = message.get("status")
-                code = given if type(given) is int else _UNKNOWN
+                code = given if type(given) is int and kind == "http.response.start" else _UNKNOWN
             elif kind == "ResponseStatus":
                 status = message  # the last one
                 _end(proxy, span, request, status, first if parts > 1 else 0)
@@ -145,9 +145,10 @@ async def _traced(
                     # While the client still waits, who may end Serve when it has its answer. What failed is told by the
                     # status, which comes later.
                     _end(proxy, span, request, code, first if parts > 1 else 0)
+            detach(token)
+            token = None
             yield message
-            if get_current() is not context:
-                attach(context)  # another task goes on with it
+            token = attach(context)
     except BaseException as error:
         hide_frame(error)
         if isinstance(error, GeneratorExit):
@@ -156,7 +157,8 @@ async def _traced(
             fail(span, error)
         raise
     finally:
-        detach(token)
+        if token is not None:
+            detach(token)
         _end(proxy, span, request, status)
 
 

@@ -185,9 +185,8 @@ class InReplica(AbstractContextManager[Any]):
             failed("ending the span of a request", fault)
 
     def _finish(self, span: RecordedSpan, error: BaseException | None) -> None:
-        told = self._status
-        # Old versions of Ray, and an application, may tell it as a text.
-        status = int(told) if isinstance(told, int) or (isinstance(told, str) and told.isdigit()) else 0
+        told = str(self._status)
+        status = int(told) if told.isascii() and told.isdigit() else 0
         if status:
             span.know(of_status(status))
         if error is not None and not isinstance(error, GeneratorExit):

@@ -88,7 +88,7 @@ matrix-%:
 
 # In an environment of its own: ddtrace, which is among what is compared, does things to pytest.
 .PHONY: bench
-bench: ## Measure what tracing costs, beside other hooks: calls, workers, sending; PLOTS=folder draws it
+bench: ## Measure what tracing costs, beside other hooks: calls, workers, sending, Serve; PLOTS=folder draws it
 	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench EXTRA=bench
 
 PLOTS ?=
@@ -105,6 +105,7 @@ measure: $(PACKAGE)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_start.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_memory.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/scale.py $(call plot,scale)
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/serve_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/calls $(call plot,calls) $(ARGS)
 
 .PHONY: soak

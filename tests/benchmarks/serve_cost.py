@@ -1,0 +1,219 @@
+"""What tracing costs a request of Ray Serve, in one and the same cluster with and without.
+
+    python tests/benchmarks/serve_cost.py [--by http,handle] [--sessions 3] [--turns 30] [--seconds 1.0]
+
+Two clusters alike differ by as much as is to be measured. Here the proxy, the replica and the driver have all that
+tracing replaces put back, and replaced again, by turns (``switched_hook``): what a turn without it runs is Ray's own
+code. A deployment that does nothing answers one request after the other, sent by HTTP on one connection or by a handle.
+
+Printed are the rate and the time that a request takes with tracing, relative to the turn without it beside: median over
+the turns of all sessions, with quartiles, and the medians of each session. Then the processor time of each process,
+likewise, and that of the shipper for each request that is traced; it works in both kinds of turns, so the rates do not
+have it. Each session has a new cluster, and counts its spans at the end: one in the replica for each request of the
+turns with tracing, and none of the others. Needs Ray Serve, which ``pip install 'ray[serve]'`` has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from switched_hook import DONE, FOLDER, OFF, ON
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "calls"))
+
+RESULT = "RESULT "
+WARM_UP, AFTER_SWITCH = 400, 50
+"""Requests before the first turn, and before each: Python makes code fast again that has been replaced."""
+
+PATIENCE = 20.0
+"""Seconds."""
+
+SHIPPER = "shipper"
+TITLES = {"proxy": "ProxyActor", "replica": "ServeReplica"}
+
+Turn = dict[str, float]
+"""Requests a second, the median of what one takes in us, and the processor time a request of each process in us."""
+
+
+class Switch:
+    """Switches tracing in all processes of the cluster that have run the hook."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        os.mkfifo(folder / DONE)
+        self._done = os.open(folder / DONE, os.O_RDWR)
+
+    def turn(self, command: bytes) -> None:
+        told = sum(self._tell(path, command) for path in self._folder.glob("*.fifo"))
+        while told:
+            if not select.select([self._done], [], [], PATIENCE)[0]:
+                raise TimeoutError(f"{told} processes have not switched")
+            told -= len(os.read(self._done, told))
+
+    @staticmethod
+    def _tell(path: Path, command: bytes) -> bool:
+        try:
+            fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # its process has ended
+            return False
+        with os.fdopen(fifo, "wb") as file:
+            file.write(command)
+        return True
+
+
+def session(by: str, turns: int, seconds: float) -> None:
+    import loops
+    import ray
+
+    switch = Switch(Path(os.environ[FOLDER]))
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=300_000_000,
+        _tracing_startup_hook="switched_hook:setup",
+    )
+    loop = {"http": loops.serve_requests_by_http, "handle": loops.serve_requests_by_handle}[by]()
+    traced = 0
+    for _ in range(WARM_UP):
+        traced += loop()
+    pids = processes()
+    found: list[dict[str, Turn]] = []
+    begun = processor_times(pids)[SHIPPER]
+    for number in range(turns):
+        order = [(OFF, "off"), (ON, "on")]
+        pair = {}
+        for command, name in order if number % 2 else reversed(order):
+            switch.turn(command)
+            pair[name], requests = turn(loop, pids, seconds)
+            traced += requests if command == ON else 0
+        found.append(pair)
+    shipped = (processor_times(pids)[SHIPPER] - begun) / (traced - WARM_UP)
+    ray.shutdown()
+    files = Path(os.environ["RAY_TRACING_LOCAL_DIR"]).iterdir()
+    spans = sum(path.read_bytes().count(b" serve.replica") for path in files)
+    if spans != traced:
+        sys.exit(f"{traced} requests were traced, and there are {spans} spans of the replica")
+    print(RESULT + json.dumps([found, shipped]), flush=True)
+
+
+def processes() -> dict[str, int]:
+    lines = {process.pid: line_of(process) for process in psutil.process_iter()}
+    own = {process.pid for process in psutil.Process().children(recursive=True)}
+    found = {"driver": os.getpid()}
+    for pid, line in lines.items():
+        found.update({name: pid for name, title in TITLES.items() if pid in own and title in line})
+        # It belongs to init.
+        if "ray_tracing_hooks._ship" in line and os.environ["RAY_TRACING_SPOOL_DIR"] in line:
+            found[SHIPPER] = pid
+    if missing := {*TITLES, SHIPPER} - found.keys():
+        sys.exit(f"not found among the processes: {', '.join(sorted(missing))}")
+    return found
+
+
+def line_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has just ended
+        return ""
+
+
+def turn(loop: Any, pids: dict[str, int], seconds: float) -> tuple[Turn, int]:
+    """The figures, and how many requests there were with those before it counts."""
+    for _ in range(AFTER_SWITCH):
+        loop()
+    before = processor_times(pids)
+    times: list[float] = []
+    now = begun = time.perf_counter()
+    while now - begun < seconds:
+        loop()
+        last, now = now, time.perf_counter()
+        times.append(now - last)
+    after = processor_times(pids)
+    spent = {name: (after[name] - before[name]) / len(times) for name in pids}
+    figures = {"rate": len(times) / (now - begun), "median": statistics.median(times) * 1e6, **spent}
+    return figures, AFTER_SWITCH + len(times)
+
+
+def processor_times(pids: dict[str, int]) -> dict[str, float]:
+    """In us, by the clock of each process, see clock_getcpuclockid(3)."""
+    return {name: time.clock_gettime_ns((~pid << 3) | 2) / 1e3 for name, pid in pids.items()}
+
+
+def run(by: str, turns: int, seconds: float) -> tuple[list[dict[str, Turn]], float]:
+    """A session in a process of its own: its turns, and the shipper's time for a traced request in us."""
+    with tempfile.TemporaryDirectory(prefix="rth-", ignore_cleanup_errors=True) as folder:
+        switches = Path(folder, "switches")
+        switches.mkdir()
+        environment = {
+            **os.environ,
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_TMPDIR": folder,
+            "RAY_TRACING_LOCAL_DIR": f"{folder}/spans",
+            "RAY_TRACING_SPOOL_DIR": f"{folder}/spool",
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
+            FOLDER: str(switches),
+        }
+        command = [sys.executable, __file__, "--session", by, "--turns", str(turns), "--seconds", str(seconds)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
+    if not lines:
+        sys.exit(f"a session has failed:\n{done.stderr[-2000:]}")
+    found, shipped = json.loads(lines[0].removeprefix(RESULT))
+    return found, shipped
+
+
+def report(by: str, sessions: list[list[dict[str, Turn]]], shipped: list[float]) -> None:
+    pairs = [pair for found in sessions for pair in found]
+    names = [name for name in pairs[0]["off"] if name != SHIPPER]
+    print(f"{'by ' + by:12}{'without':>14}{'with, relative':>22}   by session")
+    for name in names:
+        ratios = sorted(pair["on"][name] / pair["off"][name] for pair in pairs)
+        low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+        each = [statistics.median(pair["on"][name] / pair["off"][name] for pair in found) for found in sessions]
+        without = statistics.median(pair["off"][name] for pair in pairs)
+        unit = "1/s" if name == "rate" else "us"
+        print(
+            f"{name:12}{without:>10,.0f} {unit:<3}{statistics.median(ratios):>8.3f} ({low:.2f}-{high:.2f})"
+            f"   {'  '.join(f'{ratio:.3f}' for ratio in each)}"
+        )
+    print(f"{SHIPPER:12}{statistics.median(shipped):>10,.0f} us a traced request, at low priority", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--by", default="http,handle")
+    parser.add_argument("--sessions", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=30, help="pairs of turns in each session")
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--session", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.session:
+        session(chosen.session, chosen.turns, chosen.seconds)
+        return
+    for by in chosen.by.split(","):
+        sessions, shipped = [], []
+        for number in range(chosen.sessions):
+            print(f"by {by}, session {number + 1} of {chosen.sessions}", file=sys.stderr, flush=True)
+            turns, shipper = run(by, chosen.turns, chosen.seconds)
+            sessions.append(turns)
+            shipped.append(shipper)
+        report(by, sessions, shipped)
+
+
+if __name__ == "__main__":
+    main()

@@ -126,7 +126,7 @@ class Recorder:
         """
         if start_time is None:
             start_time = time.time_ns()
-        identity = before_id(trace_id) + ids.new_span_id() + after_id(parent)
+        identity = identity_of(trace_id, ids.new_span_id(), parent)
         head = identity + _start_time(b"\x39", start_time) + template.body + first
         trace_state = None if parent is None else parent.trace_state
         return self.begin(template, trace_flags, trace_state, start_time, head)

@@ -24,7 +24,7 @@ from ray_tracing_hooks._ray.serve.spans import Templates, of_request
 from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing, caller_attribute
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import get_current
-from ray_tracing_hooks._record.recorder import after_id, before_id
+from ray_tracing_hooks._record.recorder import identity_of
 
 MODULE = "ray.serve._private.router"
 
@@ -111,7 +111,7 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
         template = _choices.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
         if recording is None or template is None:
             return None
-        identity = before_id(trace_id) + ids.new_span_id() + after_id(parent)
+        identity = identity_of(trace_id, ids.new_span_id(), parent)
         attributes = caller_attribute(active.caller(context)) + of_request(metadata)
         return Call(recording, template, identity, time.time_ns(), attributes, metadata)
     except Exception as error:  # noqa: BLE001  as above

@@ -25,7 +25,7 @@ from ray_tracing_hooks._ray.submission import failure, headers_of
 from ray_tracing_hooks._ray.tracing import PRODUCER, Tracing, caller_attribute
 from ray_tracing_hooks._record import carrier, ids, wire
 from ray_tracing_hooks._record.current import get_current
-from ray_tracing_hooks._record.recorder import Recorder, Template, after_id, before_id
+from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
 
 MODULE = "ray.serve._private.router"
 
@@ -143,7 +143,7 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
         else:
             span_id = ids.new_span_id()
             if template is not None and recording is not None:
-                identity = before_id(trace_id) + span_id + after_id(parent)
+                identity = identity_of(trace_id, span_id, parent)
                 attributes = caller_attribute(caller) + of_request(metadata)
                 call = Call(recording, template, identity, now, attributes, metadata)
         headers = headers_of(active, context, parent)

@@ -288,8 +288,8 @@ class RecordedSpan(trace.Span):
         added.attributes.setdefault(names.ERROR_TYPE, name)
         self.add_event("exception", {**exception_attributes(error, traceback_), "exception.escaped": "True"})
 
-    def know(self, encoded: bytes) -> None:
-        """Add encoded fields to what is known of the span. What user code adds goes before."""
+    def add_encoded(self, encoded: bytes) -> None:
+        """Add encoded fields. What user code adds comes after them, so it wins where a field has one value."""
         self._head += encoded
 
     def add_at_end(self, make: Callable[[], bytes]) -> None:

@@ -246,7 +246,7 @@ class _Direct(InReplica):
 
 def _end(span: RecordedSpan, request: _HttpRequest | _GrpcCall, told: bytes, error: BaseException | None) -> None:
     kind, status = request.outcome()
-    span.know(told + status)
+    span.add_encoded(told + status)
     if kind:
         span.set_status(trace.StatusCode.ERROR)
         if error is None or kind in _EARLY:

@@ -89,8 +89,8 @@ def _failed(span: RecordedSpan, error: str, message: str) -> None:
 
 _descriptions = Descriptions({})
 
-_OF_SERVE = "/-/"
-"""What the paths have in them that Serve answers itself."""
+_OWN_PATHS = "/-/"
+"""What the paths that Serve answers itself have in them."""
 
 
 def _begin(active: Tracing, request: Any) -> tuple[Context, RecordedSpan | None] | None:
@@ -102,7 +102,7 @@ def _begin(active: Tracing, request: Any) -> tuple[Context, RecordedSpan | None]
             return arrive(active, headers, _descriptions.of_grpc, (request.service_method, request.context.peer()))
         scope = request.scope
         # Few look as if they were one, and to ask takes six calls.
-        if _OF_SERVE in scope["path"] and (request.is_health_request or request.is_route_request):
+        if _OWN_PATHS in scope["path"] and (request.is_health_request or request.is_route_request):
             return None
         return arrive(active, http_headers(scope["headers"]), _descriptions.of_http, scope)
     except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
@@ -209,7 +209,7 @@ def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any) -> None
         told += outcome
         if error:
             _failed(span, error, status.message)
-    span.know(told)
+    span.add_encoded(told)
 
 
 def _websocket_route(proxy: Any, request: Any, route: str) -> str:

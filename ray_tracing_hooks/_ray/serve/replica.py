@@ -188,7 +188,7 @@ class InReplica(AbstractContextManager[Any]):
         told = str(self._status)
         status = int(told) if told.isascii() and told.isdigit() else 0
         if status:
-            span.know(of_status(status))
+            span.add_encoded(of_status(status))
         if error is not None and not isinstance(error, GeneratorExit):
             fail(span, of_user(error))
             return

@@ -16,6 +16,7 @@ turns with tracing, and none of the others. Needs Ray Serve, which ``pip install
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import select
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from soak import shipper_of
 from switched_hook import DONE, FOLDER, OFF, ON
 
 HERE = Path(__file__).parent
@@ -111,24 +113,14 @@ def session(by: str, turns: int, seconds: float) -> None:
 
 
 def processes() -> dict[str, int]:
-    lines = {process.pid: line_of(process) for process in psutil.process_iter()}
-    own = {process.pid for process in psutil.Process().children(recursive=True)}
-    found = {"driver": os.getpid()}
-    for pid, line in lines.items():
-        found.update({name: pid for name, title in TITLES.items() if pid in own and title in line})
-        # It belongs to init.
-        if "ray_tracing_hooks._ship" in line and os.environ["RAY_TRACING_SPOOL_DIR"] in line:
-            found[SHIPPER] = pid
-    if missing := {*TITLES, SHIPPER} - found.keys():
+    found = {"driver": os.getpid(), SHIPPER: shipper_of(Path(os.environ["RAY_TRACING_SPOOL_DIR"])).pid}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            line = " ".join(process.cmdline())
+            found.update({name: process.pid for name, title in TITLES.items() if title in line})
+    if missing := TITLES.keys() - found.keys():
         sys.exit(f"not found among the processes: {', '.join(sorted(missing))}")
     return found
-
-
-def line_of(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:  # it has just ended
-        return ""
 
 
 def turn(loop: Any, pids: dict[str, int], seconds: float) -> tuple[Turn, int]:
@@ -149,8 +141,10 @@ def turn(loop: Any, pids: dict[str, int], seconds: float) -> tuple[Turn, int]:
 
 
 def processor_times(pids: dict[str, int]) -> dict[str, float]:
-    """In us, by the clock of each process, see clock_getcpuclockid(3)."""
-    return {name: time.clock_gettime_ns((~pid << 3) | 2) / 1e3 for name, pid in pids.items()}
+    """In us."""
+    from family import processor_time_of
+
+    return {name: processor_time_of(pid) / 1e3 for name, pid in pids.items()}
 
 
 def run(by: str, turns: int, seconds: float) -> tuple[list[dict[str, Turn]], float]:

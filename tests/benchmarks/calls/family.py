@@ -32,9 +32,8 @@ class Family:
     def processor_time(self) -> float:
         """Seconds of all that there are and were. What one took between the last look and its end is not in it."""
         for pid in self.members():
-            # The clock of another process, see clock_getcpuclockid(3): the times in /proc count in hundredths.
             with contextlib.suppress(OSError):
-                self._times[pid] = time.clock_gettime_ns((~pid << 3) | 2)
+                self._times[pid] = processor_time_of(pid)
         return sum(self._times.values()) / 1e9
 
     def pause(self) -> None:
@@ -62,6 +61,11 @@ class Family:
         while found := self.members():
             _signal(found, signal.SIGKILL)
             psutil.wait_procs([psutil.Process(pid) for pid in found if psutil.pid_exists(pid)], timeout=5)
+
+
+def processor_time_of(pid: int) -> int:
+    """Nanoseconds, by the clock of that process, see clock_getcpuclockid(3): the times in /proc count in hundredths."""
+    return time.clock_gettime_ns((~pid << 3) | 2)
 
 
 def be_ancestor() -> None:

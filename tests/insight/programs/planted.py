@@ -1,33 +1,48 @@
 """Small programs, each with one fault planted in it, or none: what the summary has to find, and not to find.
 
-Each runs as ``planted.py NAME``. Work is sleep, so that they show the same on any machine.
+Each runs as ``planted.py NAME``. Work is sleep (``spend``), so that they show the same on any machine.
 """
 
 import os
 import random
 import signal
+import socket
 import sys
 import time
 
 import ray
 
-MS = 0.001
+
+def spend(milliseconds):
+    """Be at work for so long: what is recorded and measured is the time itself, so there is nothing to await."""
+    time.sleep(milliseconds / 1000)
 
 
 @ray.remote(num_cpus=1)
-def start_up():
-    time.sleep(300 * MS)
+def start_up(port):
+    """Hold a worker until the driver lets go, so that no worker starts up twice."""
+    with socket.create_connection(("127.0.0.1", port)) as held:
+        held.recv(1)
+
+
+def start_all(tasks):
+    """Have one worker started by each of these ``start_up``."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        started = [task.remote(server.getsockname()[1]) for task in tasks]
+        for held in [server.accept()[0] for _ in tasks]:
+            held.close()
+        ray.get(started)
 
 
 @ray.remote(num_cpus=1)
 def work(milliseconds):
-    time.sleep(milliseconds * MS)
+    spend(milliseconds)
     return milliseconds
 
 
 @ray.remote(num_cpus=1)
 def combine(*parts):
-    time.sleep(40 * MS)
+    spend(40)
     return sum(parts)
 
 
@@ -37,7 +52,7 @@ class Store:
         self.values = {}
 
     def update(self, key):
-        time.sleep(20 * MS)
+        spend(20)
         self.values[key] = self.values.get(key, 0) + 1
         return key
 
@@ -50,7 +65,7 @@ def healthy():
 
 @ray.remote(num_cpus=1)
 def client(store, number):
-    time.sleep(5 * MS)
+    spend(5)
     return ray.get([store.update.remote((number, count)) for count in range(8)])
 
 
@@ -76,9 +91,9 @@ def dies_once(path):
     if not os.path.exists(path):
         with open(path, "w"):
             pass
-        time.sleep(200 * MS)
+        spend(200)
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(100 * MS)
+    spend(100)
     return path
 
 
@@ -100,7 +115,7 @@ def tiny_tasks():
 
 @ray.remote(num_cpus=1)
 def measure(data, number):
-    time.sleep(30 * MS)
+    spend(30)
     return len(data) + number
 
 
@@ -114,14 +129,14 @@ def serial_driver():
     """The driver prepares each piece of work itself, which takes longer than the work."""
     refs = []
     for _ in range(25):
-        time.sleep(80 * MS)
+        spend(80)
         refs.append(work.remote(20))
     return ray.get(refs)
 
 
 @ray.remote(num_cpus=1)
 def shard(number, milliseconds):
-    time.sleep(milliseconds * MS)
+    spend(milliseconds)
     return number
 
 
@@ -137,7 +152,7 @@ class Trainer:
     def train(self, batches):
         for batch in batches:
             ray.get(batch)
-            time.sleep(20 * MS)
+            spend(20)
         return len(batches)
 
 
@@ -162,8 +177,8 @@ class Worker:
         for child in self.children:
             for _ in range(10):
                 if self.is_bottleneck and self.depth - 1 <= 0:
-                    time.sleep(150 * MS)
-                time.sleep(25 * MS)
+                    spend(150)
+                spend(25)
                 futures.append(child.process.remote())
         ray.get(futures)
 
@@ -176,23 +191,23 @@ def tree():
 
 @ray.remote(num_cpus=1)
 def read(number):
-    time.sleep(60 * MS)
+    spend(60)
     return list(range(number, number + 1000))
 
 
 @ray.remote(num_cpus=0)
 class Model:
     def __init__(self):
-        time.sleep(50 * MS)
+        spend(50)
 
     def predict(self, rows):
-        time.sleep(90 * MS)
+        spend(90)
         return [row * 2 for row in rows]
 
 
 @ray.remote(num_cpus=1)
 def write(parts):
-    time.sleep(30 * MS)
+    spend(30)
     return len(parts)
 
 
@@ -214,7 +229,7 @@ def serving():
     @serve.deployment(num_replicas=2, max_ongoing_requests=4, ray_actor_options={"num_cpus": 0})
     class Scorer:
         def score(self, value):
-            time.sleep(40 * MS)
+            spend(40)
             return value * 2
 
     @serve.deployment(ray_actor_options={"num_cpus": 0})
@@ -245,10 +260,10 @@ def main():
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=2, resources={"slow": 100})
         ray.init(address=cluster.address)
-        ray.get([start_up.options(resources={kind: 1}).remote() for kind in ("usual", "usual", "slow", "slow")])
+        start_all([start_up.options(resources={kind: 1}) for kind in ("usual", "usual", "slow", "slow")])
     else:
         ray.init("local", num_cpus=4, num_gpus=1, include_dashboard=False, _tracing_startup_hook=HOOK)
-        ray.get([start_up.remote() for _ in range(4)])  # so that workers have started
+        start_all([start_up] * 4)
     print(name, globals()[name]())
     ray.shutdown()
 

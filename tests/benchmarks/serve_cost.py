@@ -3,8 +3,8 @@
     python tests/benchmarks/serve_cost.py [--by http,handle] [--sessions 3] [--turns 30] [--seconds 1.0]
 
 Two clusters alike differ by as much as is to be measured. Here the proxy, the replica and the driver have all that
-tracing replaces put back, and replaced again, by turns (``switched_hook``): what a turn without it runs is Ray's own
-code. A deployment that does nothing answers one request after the other, sent by HTTP on one connection or by a handle.
+tracing replaces in Ray put back, and replaced again, by turns (``switched_hook``); what is in place of methods of
+``logging`` then does nothing more. A deployment that does nothing answers one request after the other, sent by HTTP on one connection or by a handle.
 
 Printed are the rate and the time that a request takes with tracing, relative to the turn without it beside: median over
 the turns of all sessions, with quartiles, and the medians of each session. Then the processor time of each process,

@@ -26,7 +26,7 @@ _PLACES = (
     ("multiplexing", "the loading of multiplexed models is not traced"),
     ("task_processor", "tasks of async inference are not traced"),
     ("own_tracing", "Serve's own tracing makes spans besides"),
-    ("shortcuts", "requests are not made cheaper"),
+    ("shortcuts", "requests of Serve take more time"),
 )
 
 _joining = threading.RLock()

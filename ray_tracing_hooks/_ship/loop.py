@@ -36,7 +36,7 @@ _SOON, _STEADY, _IDLE = 0.05, 0.4, 1.0
 """Seconds between looks: while much flows, while little does, and when nothing has happened for long."""
 
 _MUCH = 256 * 1024
-"""Bytes from one look to the next. Of less a look costs more than what it finds."""
+"""So many bytes since the last look are much. Where less has come, to look costs about as much as to deliver."""
 
 _IMPATIENT = 0.01
 """Seconds between looks while somebody waits for processes to end."""

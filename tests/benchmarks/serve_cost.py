@@ -4,7 +4,8 @@
 
 Two clusters alike differ by as much as is to be measured. Here the proxy, the replica and the driver have all that
 tracing replaces in Ray put back, and replaced again, by turns (``switched_hook``); what is in place of methods of
-``logging`` then does nothing more. A deployment that does nothing answers one request after the other, sent by HTTP on one connection or by a handle.
+``logging`` then does nothing more. A deployment that does nothing answers one request after the other, sent by HTTP on
+one connection or by a handle.
 
 Printed are the rate and the time that a request takes with tracing, relative to the turn without it beside: median over
 the turns of all sessions, with quartiles, and the medians of each session. Then the processor time of each process,

@@ -36,7 +36,7 @@ _SOON, _STEADY, _IDLE = 0.05, 0.4, 1.0
 """Seconds between looks: while much flows, while little does, and when nothing has happened for long."""
 
 _MUCH = 256 * 1024
-"""So many bytes since the last look are much. Where less has come, to look costs about as much as to deliver."""
+"""So many bytes since the last look are much."""
 
 _IMPATIENT = 0.01
 """Seconds between looks while somebody waits for processes to end."""

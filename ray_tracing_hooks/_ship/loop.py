@@ -36,7 +36,7 @@ _SOON, _STEADY, _IDLE = 0.05, 0.4, 1.0
 """Seconds between looks: while much flows, while little does, and when nothing has happened for long."""
 
 _MUCH = 256 * 1024
-"""So many bytes since the last look are much."""
+"""So many bytes since the last look are much, and so is a quarter of the room that is left on the disk."""
 
 _IMPATIENT = 0.01
 """Seconds between looks while somebody waits for processes to end."""
@@ -441,10 +441,16 @@ class Shipper:
             self._raylet_gone = _is_deserted(self._plan.raylet_socket)
         return self._raylet_gone
 
+    def _room(self) -> int:
+        """How many bytes the disk can still take."""
+        found = os.fstatvfs(self._descriptor)
+        return found.f_bavail * found.f_frsize
+
     def _wait(self, look: Look, removed: int) -> None:
         """Until the next look. So many bytes of what was there have been ``removed``."""
         size, moved = look.size, sum(delivery.portions for delivery in self._deliveries)
-        if size - self._size >= _MUCH:
+        came = size - self._size
+        if came > 0 and came >= min(_MUCH, self._room() // 4):
             self._interval = _SOON
         else:
             is_flowing = size != self._size or moved != self._moved

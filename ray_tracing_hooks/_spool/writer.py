@@ -44,6 +44,9 @@ _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 0.1
 """How long after a failure to make a segment it is tried again."""
 
+_LAST_WORD_SECONDS, _LAST_WORD_RETRY_SECONDS = 1.0, 0.02
+"""How long, at most, a process that ends waits for room to write what the disk did not take, and how often it tries."""
+
 _SAID_SECONDS = 60.0
 """A disk that is full, has room and is full again is told of once in so many seconds."""
 
@@ -195,9 +198,18 @@ class SpoolWriter:
         return self._is_open
 
     def close(self) -> None:
-        """Let go of the current segment; the next record would start another one."""
+        """Let go of the current segment; the next record would start another one.
+
+        Where spans have been dropped, this waits up to a second for room to write how many.
+        """
         self._look_after_segment()
         if self._failing:
+            self._recovered()
+        until = time.monotonic() + _LAST_WORD_SECONDS
+        while self._failing and time.monotonic() < until:
+            # What is delivered of it makes room.
+            self._let_go()
+            time.sleep(_LAST_WORD_RETRY_SECONDS)
             self._recovered()
         self._let_go()
 

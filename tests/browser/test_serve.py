@@ -196,7 +196,7 @@ def test_a_run_that_is_too_large_for_a_page_is_asked_for(address: str, page: Any
 
     for view, seen in {
         "findings": "document.querySelector('.facts')",
-        "flame": "app.views.flame.levels.length === 3",
+        "flame": "app.views.flame.levels?.length === 3",
         "logical": "document.querySelector('.logical svg')",
         "physical": "document.querySelectorAll('button.place').length === 2",
         "stack": "document.querySelectorAll('.stack tbody tr').length >= 1",

@@ -12,10 +12,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_tracing_hooks._spool import layout
+from ray_tracing_hooks._spool import writer as spool_writer
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.reader import SegmentReader, is_locked, iterate, parse, segments
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -219,6 +221,34 @@ def test_an_unwritable_disk_is_survived(tmp_path: Path) -> None:
     dropped = [payload for kind, payload, _ in SegmentReader(str(path)).read() if kind == layout.DROPPED]
     assert dropped == [(1).to_bytes(8, "little")]
     assert "No space left" in said[0]
+
+
+def test_what_a_full_disk_did_not_take_at_the_end_is_counted(tmp_path: Path) -> None:
+    """A process that ends while the disk is full waits a moment for room to say so."""
+    writer = write(tmp_path, 1)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, writer._descriptor)
+    os.close(full)
+    writer.span(U16.pack(0), b"lost")
+    writer.close()
+    _, (_, second) = next(iter(segments(str(tmp_path)).values()))
+    assert spans(tmp_path) == [b"span 0"]
+    dropped = [payload for kind, payload, _ in SegmentReader(second).read() if kind == layout.DROPPED]
+    assert dropped == [(1).to_bytes(8, "little")]
+
+
+def test_a_process_ends_though_a_disk_stays_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for ever for room."""
+    monkeypatch.setattr(spool_writer, "_LAST_WORD_SECONDS", 0.1)
+    writer = write(tmp_path, 1)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, writer._descriptor)
+    os.close(full)
+    writer.span(U16.pack(0), b"lost")
+    writer.directory = "/proc/no such folder"
+    writer.close()
+    assert not writer.is_open
+    assert spans(tmp_path) == [b"span 0"]
 
 
 def test_a_thread_that_is_about_to_write_when_the_segment_is_closed(tmp_path: Path) -> None:

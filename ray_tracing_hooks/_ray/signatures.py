@@ -7,6 +7,7 @@ and so are the errors.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
@@ -32,13 +33,15 @@ def patch(patches: Patches) -> bool:
 class Shape:
     """What fits the parameters of a function, by names and numbers."""
 
-    __slots__ = ("_by_name", "_most", "_names", "_required", "parameters")
+    __slots__ = ("_any_name", "_by_name", "_most", "_names", "_required", "parameters")
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.parameters = parameters
         positional = [each for each in parameters if each.kind in {each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD}]
         self._names = [each.name for each in positional]
-        self._most = len(positional)
+        kinds = {each.kind for each in parameters}
+        self._most = sys.maxsize if Parameter.VAR_POSITIONAL in kinds else len(positional)
+        self._any_name = Parameter.VAR_KEYWORD in kinds
         # Those without default, by position; one that can only be named is never reached, and so left to Ray.
         self._required = [number for number, each in enumerate(positional) if each.default is each.empty]
         if any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in parameters):
@@ -56,7 +59,10 @@ class Shape:
             return not self._required or self._required[-1] < given
         names = self._names
         for name in kwargs:
-            if name not in self._by_name or name in names[:given]:
+            if name in names[:given]:
+                return False
+            # A name that is that of a parameter without name goes elsewhere, and so is left to Ray.
+            if name not in self._by_name and (not self._any_name or name in names):
                 return False
         return all(number < given or names[number] in kwargs for number in self._required)
 

@@ -103,6 +103,19 @@ def _look_around(active: Tracing, context: context_api.Context) -> Around:
     return around
 
 
+def around_of(active: Tracing) -> Around:
+    """What calls have around them that are made now: that of the last one, where nothing has changed."""
+    context, recorder, around = get_current(), active.recorder, active.around
+    if (
+        around is None
+        or around.context is not context
+        or around.fallback is not recorder.fallback
+        or around.sampler is not recorder.sampler
+    ):
+        around = _look_around(active, context)
+    return around
+
+
 def headers_of(active: Tracing, context: context_api.Context, parent: Parent | None) -> dict[str, str] | None:
     """What the global propagators say of a context besides the span itself; None where they need not be asked."""
     if active.only_standard_headers and _SPAN_AND_TASK.issuperset(context) and not (parent and parent.trace_state):
@@ -122,14 +135,7 @@ def begin(active: Tracing, describe: Callable[..., Called | None], *called: Any)
         what = describe(active, *called)
         if what is None:
             return None
-        context, recorder, around = get_current(), active.recorder, active.around
-        if (
-            around is None
-            or around.context is not context
-            or around.fallback is not recorder.fallback
-            or around.sampler is not recorder.sampler
-        ):
-            around = _look_around(active, context)
+        around = around_of(active)
         template = what.template
         if around.inherits and what.inherits and template is not None:
             return Submission(what, template, around, _time_ns(), b"", None) if around.recorder is not None else None

@@ -28,7 +28,7 @@ def _variable() -> ContextVar[Context] | None:
 
 def _detach(token: Any) -> None:
     try:  # noqa: SIM105  a context manager would cost more than what it is for
-        _reset(token)
+        reset(token)
     except ValueError:
         # A coroutine that is ended elsewhere, such as one that is destroyed: there is nothing to put back.
         pass
@@ -38,4 +38,5 @@ _current = _variable()
 get_current: Callable[[], Context] = context_api.get_current if _current is None else _current.get
 attach: Callable[[Context], Any] = context_api.attach if _current is None else _current.set
 detach: Callable[[Any], None] = context_api.detach if _current is None else _detach
-_reset: Callable[[Any], None] = context_api.detach if _current is None else _current.reset
+reset: Callable[[Any], None] = context_api.detach if _current is None else _current.reset
+"""The same as ``detach``, where it is certain that the context variable is in the same state as for ``attach``."""

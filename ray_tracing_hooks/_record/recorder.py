@@ -90,6 +90,8 @@ class Recorder:
         if parent is None:
             trace_id = ids.new_trace_id()
             return trace_id, NEW_TRACE | self.sampler.root(trace_id)
+        if self.sampler.follows_parent:
+            return parent.trace_id, parent.flags
         sampled = self.sampler.child(bool(parent.flags & SAMPLED), parent.trace_id)
         return parent.trace_id, parent.flags & ~SAMPLED | sampled
 
@@ -109,7 +111,11 @@ class Recorder:
 
         ``identity`` is what :func:`identity_of` makes; ``additions`` are further encoded fields.
         """
-        self.ended(identity + _times(b"\x39", start_time, b"\x41", end_time) + template.body + additions)
+        encoded = identity + _times(b"\x39", start_time, b"\x41", end_time) + template.body + additions
+        # As `ended`, without a call more: it is done for each call of a task.
+        self._write(self._prefix, encoded)
+        if self.observer is not None:
+            self.observer(encoded)
 
     def start(
         self,
@@ -164,7 +170,7 @@ def _nothing(_prefix: bytes, _encoded: bytes) -> None:
 
 def identity_of(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:
     """The ids of a span and of its parent, with what is known of that: what each encoded span begins with."""
-    return before_id(trace_id) + span_id + after_id(parent)
+    return b"\x0a\x10" + trace_id + b"\x12\x08" + span_id + after_id(parent)
 
 
 def before_id(trace_id: bytes) -> bytes:

@@ -24,6 +24,9 @@ class Sampler(NamedTuple):
     is_constant: bool = True
     """Whether the same question always has the same answer, so that it need not be asked again."""
 
+    follows_parent: bool = False
+    """Whether a span is recorded if, and only if, its parent is sampled, so that ``child`` need not be asked."""
+
 
 def from_environment(environ: Mapping[str, str]) -> Sampler | None:
     """The sampler that ``OTEL_TRACES_SAMPLER`` names, or None for one that only the SDK knows.
@@ -42,7 +45,7 @@ def from_environment(environ: Mapping[str, str]) -> Sampler | None:
     else:
         return None
     if parent_based:
-        return Sampler(root, lambda parent_sampled, _trace_id: parent_sampled)
+        return Sampler(root, lambda parent_sampled, _trace_id: parent_sampled, follows_parent=True)
     return Sampler(root, lambda _parent_sampled, trace_id: root(trace_id))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = [
     "any_value",
     "attribute",
     "attributes",
+    "double_attribute",
     "event",
     "field",
     "fixed64",
@@ -145,6 +146,13 @@ def text_attribute_prefix(key: str, size: int) -> bytes:
     """What stands before the text of a span's attribute whose value always has ``size`` bytes of ASCII (below 128)."""
     blank = attribute(key, "0" * size)
     return blank[:-size]
+
+
+def double_attribute(key: str) -> Callable[[float], bytes]:
+    """What encodes an attribute of a span whose values are doubles."""
+    blank = attribute(key, 0.0)
+    prefix = blank[:-8]
+    return lambda value: prefix + _pack_double(value)
 
 
 def nanoseconds(moment: Any) -> int:

@@ -59,6 +59,8 @@ def with_extras() -> dict[str, Any]:
         # Serve kills a proxy that has not answered for 5 and 10 s, which a busy machine may take to start it.
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
+        # How long it takes to see that a proxy has been killed.
+        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
     }
 
 

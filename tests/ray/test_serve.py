@@ -105,6 +105,20 @@ def test_a_request_is_one_trace_from_the_proxy_to_the_last_task(served: Served) 
     assert proxy.start_ns <= call.start_ns <= replica.start_ns <= replica.end_ns <= proxy.end_ns
 
 
+def test_replicas_of_a_proxy_that_was_killed_serve_the_next_one(served: Served) -> None:
+    """They keep the handle of a proxy, from which they fetch requests, as long as it is alive."""
+    is_known = "def receive_asgi_messages" in text_of_serve("_private/common")
+    assert served.result["same handle"] is (True if is_known else None)
+    assert served.result["is another"]
+    assert served.result["another proxy"][0] == 200
+    assert served.tree("another proxy").splitlines()[:4] == [
+        f"GET {serve_route('/api', '/predict/{x}')}",
+        "  Api.__call__ serve.remote",
+        "    Api.__call__ serve.replica",
+        "      ingress 6",
+    ]
+
+
 def test_the_application_sees_what_the_client_sent_along(served: Served) -> None:
     assert '"found":13' in served.result["predict"][1]
     for told in (served.trace("predict")[0].trace_id, '"state":"vendor=value"', '"baggage":{"user":"me"}'):
@@ -409,6 +423,9 @@ def test_what_is_replaced_of_serve_is_what_we_say_once_and_goes(tmp_path: Path) 
         assert {of for of in KNOWN if not any(name.startswith(of) for name in found["patched"])} == set()
         is_known = "uuid.UUID(int=random.getrandbits(128), version=4)" in text_of_serve("_private/utils")
         assert ("ray.serve._private.utils uuid" in found["patched"]) == is_known
+        is_known = "def receive_asgi_messages" in text_of_serve("_private/common")
+        keeps = "ray.serve._private.common.StreamingHTTPRequest receive_asgi_messages"
+        assert (keeps in found["patched"]) == is_known
         in_replica = found["in replica"]
         assert in_replica.keys() <= found["again in replica"].keys() <= found["replaced"].keys()
         assert {*in_replica.values(), *found["again in replica"].values()} == {1}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
 import uuid
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from ray.util.metrics import Counter, Metric
 
+from ray_tracing_hooks._ray.serve import shortcuts
 from ray_tracing_hooks._ray.serve.shortcuts import Uuid
 
 
@@ -29,3 +32,17 @@ def test_everything_else_is_left_to_the_module() -> None:
     for number in (-1, 1 << 128):
         with pytest.raises(ValueError, match="128"):
             ours.UUID(int=number, version=4)
+
+
+def test_tags_of_a_metric_that_are_missing_are_told_as_ray_tells_them() -> None:
+    counter = Counter("counter", tag_keys=("route", "method"))
+    check = shortcuts._validate_tags(Metric._validate_tags)
+    check(counter, {"route": "/", "method": "GET", "further": ""})
+    check(Counter("another"), {})
+    for tags in ({}, {"method": "GET"}):
+        with pytest.raises(ValueError, match="Missing value for tag key") as ours:
+            check(counter, tags)
+        with pytest.raises(ValueError, match="Missing value for tag key") as theirs:
+            Metric._validate_tags(counter, tags)
+        assert str(ours.value) == str(theirs.value)
+        assert len(traceback.extract_tb(ours.tb)) == len(traceback.extract_tb(theirs.tb))

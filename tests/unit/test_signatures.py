@@ -60,6 +60,7 @@ def test_what_is_said_to_fit_can_be_bound(parameters: list[Parameter], count: in
         (lambda a: a, (), {"a": 1}),
         (lambda a, b=2, *args, c=3, **more: None, (1,), {"c": 1}),
         (lambda a, b, /, c=0: None, (1, 2), {}),
+        (lambda a, *args, **more: None, (1, 2, 3), {"d": 1}),
     ],
 )
 def test_usual_calls_need_no_signature(

@@ -21,10 +21,9 @@ from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.serve.router import CHOICE, Call
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
-from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing, caller_attribute
+from ray_tracing_hooks._ray.submission import around_of
+from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing
 from ray_tracing_hooks._record import ids
-from ray_tracing_hooks._record.current import get_current
-from ray_tracing_hooks._record.recorder import identity_of
 
 MODULE = "ray.serve._private.router"
 
@@ -104,16 +103,13 @@ def _choose_replica(original: Callable[..., AbstractAsyncContextManager[Any]]) -
 
 def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
     try:
-        context, recorder = get_current(), active.recorder
-        parent = recorder.parent(context)
-        trace_id, flags = recorder.decide(parent)
-        recording, called = recorder.of(flags), router.deployment_id
+        around, called = around_of(active), router.deployment_id
         template = _choices.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
-        if recording is None or template is None:
+        if around.recorder is None or template is None:
             return None
-        identity = identity_of(trace_id, ids.new_span_id(), parent)
-        attributes = caller_attribute(active.caller(context)) + of_request(metadata)
-        return Call(recording, template, identity, time.time_ns(), attributes, metadata)
+        identity = around.before + ids.new_span_id() + around.after
+        attributes = around.of_caller + of_request(metadata)
+        return Call(around.recorder, template, identity, time.time_ns(), attributes, metadata)
     except Exception as error:  # noqa: BLE001  as above
         failed("tracing the choice of a replica", error)
         return None

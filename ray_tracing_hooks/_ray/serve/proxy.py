@@ -30,10 +30,10 @@ from ray_tracing_hooks._ray.serve.server import (
     outcome_of_http,
     outcome_of_websocket,
 )
-from ray_tracing_hooks._ray.serve.spans import TextAttribute, of_status
+from ray_tracing_hooks._ray.serve.spans import of_request_id, of_status
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import wire
-from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current, reset
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import RecordedSpan
 
@@ -110,9 +110,6 @@ def _begin(active: Tracing, request: Any) -> tuple[Context, RecordedSpan | None]
         return None
 
 
-_request_id = TextAttribute(names.RAY_SERVE_REQUEST_ID).encoded
-
-
 _LEAST_ERROR, _UNKNOWN = 400, 1000
 """Of the codes of responses by HTTP."""
 
@@ -145,7 +142,7 @@ async def _traced(
                     # While the client still waits, who may end Serve when it has its answer. What failed is told by the
                     # status, which comes later.
                     _end(proxy, span, request, code, first if parts > 1 else 0)
-            detach(token)
+            reset(token)
             token = None
             yield message
             token = attach(context)
@@ -159,7 +156,8 @@ async def _traced(
     finally:
         if token is not None:
             detach(token)
-        _end(proxy, span, request, status)
+        if span is not None and span.end_time is None:
+            _end(proxy, span, request, status)
 
 
 def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first: int = 0) -> None:
@@ -203,7 +201,7 @@ def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any) -> None
             told += of_status(well)
         if len(_told) < _MOST_TOLD:
             _told[key] = told
-    told += _request_id(getattr(known, "request_id", ""))
+    told += of_request_id(getattr(known, "request_id", ""))
     if well is None and status is not None:
         error, outcome = _outcome(request, status.code)
         told += outcome

@@ -13,6 +13,7 @@ from __future__ import annotations
 from binascii import hexlify as _hex
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
@@ -82,8 +83,9 @@ def _call_http_entrypoint(original: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 # The scope of ASGI, wherever this Ray has it.
                 for argument in (*args, *kwargs.values()) if kwargs else args:
-                    if isinstance(argument, dict) and "headers" in argument:
+                    if type(argument) is dict and "headers" in argument:
                         argument["headers"] = with_context(argument["headers"])
+                        break
             except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
                 failed("telling an application its context", error)
         return original(self, *args, **kwargs)
@@ -96,8 +98,11 @@ def with_context(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, by
     active, context = tracing.active, get_current()
     span = context.get(SPAN_KEY)
     if type(span) is RecordedSpan and active is not None and active.only_standard_headers:
-        value = b"00-%b-%b-%02x" % (_hex(span.trace_id), _hex(span.span_id), span.trace_flags)
-        return [*[pair for pair in headers if pair[0] != b"traceparent"], (b"traceparent", value)]
+        traceparent = b"00-%b-%b-%02x" % (_hex(span.trace_id), _hex(span.span_id), span.trace_flags)
+        told_before = [*headers]
+        if b"traceparent" in dict(told_before):
+            told_before = [pair for pair in told_before if pair[0] != b"traceparent"]
+        return [*told_before, (b"traceparent", traceparent)]
     injected: dict[str, str] = {}
     propagate.inject(injected)
     injected.pop("baggage", None)  # it has not changed
@@ -185,10 +190,10 @@ class InReplica(AbstractContextManager[Any]):
             failed("ending the span of a request", fault)
 
     def _finish(self, span: RecordedSpan, error: BaseException | None) -> None:
-        told = str(self._status)
-        status = int(told) if told.isascii() and told.isdigit() else 0
-        if status:
-            span.add_encoded(of_status(status))
+        status = 0
+        if self._status is not None:
+            status, encoded = _outcome(str(self._status))
+            span.add_encoded(encoded)
         if error is not None and not isinstance(error, GeneratorExit):
             fail(span, of_user(error))
             return
@@ -196,6 +201,13 @@ class InReplica(AbstractContextManager[Any]):
             span.set_status(trace.StatusCode.ERROR)
             span.set_attribute(names.ERROR_TYPE, str(status))
         span.end()
+
+
+@lru_cache(maxsize=1000)
+def _outcome(told: str) -> tuple[int, bytes]:
+    """The status of a response by HTTP that Serve tells, and the same encoded; 0 and nothing for what is none."""
+    status = int(told) if told.isascii() and told.isdigit() else 0
+    return status, of_status(status) if status else b""
 
 
 def of_user(error: BaseException) -> BaseException:

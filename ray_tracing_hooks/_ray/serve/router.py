@@ -21,11 +21,10 @@ from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.execution import cause
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
-from ray_tracing_hooks._ray.submission import failure, headers_of
-from ray_tracing_hooks._ray.tracing import PRODUCER, Tracing, caller_attribute
+from ray_tracing_hooks._ray.submission import around_of, failure
+from ray_tracing_hooks._ray.tracing import PRODUCER, Tracing
 from ray_tracing_hooks._record import carrier, ids, wire
-from ray_tracing_hooks._record.current import get_current
-from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
+from ray_tracing_hooks._record.recorder import Recorder, Template
 
 MODULE = "ray.serve._private.router"
 
@@ -37,6 +36,8 @@ _ATTEMPTS = "_ray_tracing_hooks_attempts"
 
 CHOICE = "_ray_tracing_hooks_choice"
 """The attribute of ``RequestMetadata``, in the calling process, that says how many seconds replicas were chosen."""
+
+_choice_time = wire.double_attribute(names.RAY_SERVE_CHOICE_TIME)
 
 _templates = Templates(PRODUCER, names.SERVE_CALL)
 
@@ -120,7 +121,7 @@ class Call:
                 additions += wire.attribute(names.RAY_SERVE_ATTEMPTS, attempts)
             chosen = vars(self._metadata).pop(CHOICE, None)
             if chosen is not None:
-                additions += wire.attribute(names.RAY_SERVE_CHOICE_TIME, chosen)
+                additions += _choice_time(chosen)
             if error is not None and not isinstance(error, GeneratorExit):
                 kind = names.TASK_CANCELLED if isinstance(error, asyncio.CancelledError) else None
                 additions += failure(cause(error), now, kind)
@@ -131,10 +132,8 @@ class Call:
 
 def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
     try:
-        context, recorder = get_current(), active.recorder
-        parent = recorder.parent(context)
-        trace_id, flags = recorder.decide(parent)
-        recording, caller = recorder.of(flags), active.caller(context)
+        around = around_of(active)
+        parent, flags = around.parent, around.flags
         called = router.deployment_id
         template = _templates.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
         now, call = time.time_ns(), None
@@ -142,12 +141,11 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
             span_id, flags = parent.span_id, parent.flags
         else:
             span_id = ids.new_span_id()
-            if template is not None and recording is not None:
-                identity = identity_of(trace_id, span_id, parent)
-                attributes = caller_attribute(caller) + of_request(metadata)
-                call = Call(recording, template, identity, now, attributes, metadata)
-        headers = headers_of(active, context, parent)
-        setattr(metadata, CARRIED, carrier.encode(trace_id, span_id, flags, now, caller, headers))
+            if template is not None and around.recorder is not None:
+                identity = around.before + span_id + around.after
+                call = Call(around.recorder, template, identity, now, around.of_caller + of_request(metadata), metadata)
+        carried = carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers)
+        setattr(metadata, CARRIED, carried)
     except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
         failed("tracing a call of a deployment", error)
         return None

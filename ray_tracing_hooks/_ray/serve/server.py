@@ -97,12 +97,8 @@ def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
         fields = frozenset(field.lower().encode() for field in textmap.fields)
         fields = fields if fields <= _STANDARD else frozenset()
         _read = (textmap, fields)
-    for key, _ in given:
-        if key in fields:
-            break
-    else:
-        if fields:
-            return {}
+    if fields and fields.isdisjoint(dict(given)):
+        return {}
     return _joined((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in given)
 
 

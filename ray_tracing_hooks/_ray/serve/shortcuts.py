@@ -4,19 +4,37 @@ As :mod:`ray_tracing_hooks._ray.shortcuts` does for calls, it leaves as it is wh
 
 - A request gets three random ids (Ray 2.60 ``serve/_private/utils.py``, ``generate_request_id``). Serve draws the bits
   and makes a ``uuid.UUID`` of them for its text alone.
+- A replica fetches each request by HTTP from its proxy, an actor that it asks for by name, and makes a handle of it
+  with all that handles know of each method (Ray 2.60 ``serve/_private/common.py``,
+  ``StreamingHTTPRequest.receive_asgi_messages``). The last handle does as long as its actor is alive, by what this
+  process knows: so long Ray finds that actor by the name, too.
+- Each of a dozen metrics of a request looks at its tags one by one (Ray 2.60 ``util/metrics.py``,
+  ``Metric._validate_tags``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray.errors import hide_frame
 
 MODULE = "ray.serve._private.utils"
 
 _NAMES = ("str", "uuid", "UUID", "random", "getrandbits")
 """What the code of ``generate_request_id`` names where it is the one that we know."""
+
+_RECEIVES = {"_receive_asgi_messages", "_proxy_actor_name", "ray", "get_actor", "SERVE_NAMESPACE"}
+_RECEIVES |= {"_cached_proxy_actor", "receive_asgi_messages", "remote"}
+"""What the code of ``receive_asgi_messages`` names where it is the one that we know."""
+
+_VALIDATES = {"_tag_keys", "append", "ValueError", "join"}
+"""What the code of ``_validate_tags`` names where it is the one that we know."""
+
+_MOST_HANDLES = 1000
+"""More are not kept. There is one proxy for each node."""
 
 _VERSION_4 = (0x8000 << 48) | (4 << 76)
 _NOT_VERSION = ~((0xC000 << 48) | (0xF000 << 64))
@@ -31,7 +49,77 @@ def patch(patches: Patches) -> bool:
     making = [each.__code__ for each in functions if "UUID" in each.__code__.co_names]
     if [(code.co_name, code.co_names) for code in making] == [("generate_request_id", _NAMES)]:
         patches.wrap(utils, "uuid", Uuid)
+    _keep_handles(patches)
+    from ray.util.metrics import Metric  # noqa: PLC0415  the last: in a Ray without it, the others are in place
+
+    if _names(vars(Metric).get("_validate_tags")) == _VALIDATES:
+        patches.wrap(Metric, "_validate_tags", _validate_tags)
     return True
+
+
+def _names(function: Any) -> set[str]:
+    """What the code of a function names."""
+    return set(function.__code__.co_names) if isinstance(function, FunctionType) else set()
+
+
+def _validate_tags(original: Callable[..., None]) -> Callable[..., None]:
+    def validate_tags(self: Any, final_tags: dict[str, str]) -> None:
+        if all(map(final_tags.__contains__, self._tag_keys)):
+            return
+        try:
+            original(self, final_tags)  # it says which ones are missing
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    return validate_tags
+
+
+def _keep_handles(patches: Patches) -> None:
+    from ray.actor import ActorHandle  # noqa: PLC0415
+    from ray.core.generated import gcs_pb2  # noqa: PLC0415
+    from ray.serve._private import common  # noqa: PLC0415
+
+    request = getattr(common, "StreamingHTTPRequest", None)
+    receive = vars(request).get("receive_asgi_messages") if request is not None else None
+    if not isinstance(receive, property) or not hasattr(ActorHandle, "_get_local_state"):
+        return
+    if _names(receive.fget) == _RECEIVES:
+        alive = gcs_pb2.ActorTableData.ALIVE
+        patches.wrap(request, "receive_asgi_messages", lambda original: Receiving(original, alive))
+
+
+class Receiving(property):
+    """``StreamingHTTPRequest.receive_asgi_messages``, with the handles of proxies at hand.
+
+    ``alive`` is the number that Ray has for the state of an actor that is.
+    """
+
+    def __init__(self, original: property, alive: int) -> None:
+        handles: dict[str, Any] = {}
+        ask: Any = original.fget
+
+        def receive_asgi_messages(request: Any) -> Any:
+            known = vars(request)
+            if known["_receive_asgi_messages"] is not None:
+                return known["_receive_asgi_messages"]
+            name = known["_proxy_actor_name"]
+            handle = handles.get(name)
+            try:
+                if handle is None or handle._get_local_state() != alive:  # noqa: SLF001  nothing else tells it
+                    receive = ask(request)
+                    if len(handles) >= _MOST_HANDLES:
+                        handles.clear()
+                    handles[name] = known["_cached_proxy_actor"]
+                    return receive
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            known["_cached_proxy_actor"] = handle
+            receive = known["_receive_asgi_messages"] = handle.receive_asgi_messages.remote
+            return receive
+
+        super().__init__(receive_asgi_messages)
 
 
 class Uuid:

@@ -29,9 +29,19 @@ class TextAttribute:
     def __init__(self, key: str) -> None:
         self._key = key
         self._prefixes: list[bytes | None] = [None] * _SHORT
+        self._last = "", b""
 
     def encoded(self, value: str) -> bytes:
         """The attribute, or nothing where the text is empty."""
+        last, encoded = self._last
+        # Two spans of a request tell the same id, and many requests in a row come from one client.
+        if value == last:
+            return encoded
+        encoded = self._encoded(value)
+        self._last = value, encoded
+        return encoded
+
+    def _encoded(self, value: str) -> bytes:
         if not value:
             return b""
         if not value.isascii() or len(value) >= _SHORT:
@@ -89,14 +99,14 @@ def of_this_replica() -> tuple[str, str, str]:
     return getattr(here, "deployment", ""), getattr(here, "app_name", ""), replica_id
 
 
-_request_id = TextAttribute(names.RAY_SERVE_REQUEST_ID).encoded
+of_request_id = TextAttribute(names.RAY_SERVE_REQUEST_ID).encoded
 _model_id = TextAttribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID).encoded
 
 
 def of_request(metadata: Any) -> bytes:
     """What Serve's ``RequestMetadata`` says of one request, encoded."""
     model_id = getattr(metadata, "multiplexed_model_id", "")
-    request_id = _request_id(metadata.request_id)
+    request_id = of_request_id(metadata.request_id)
     return request_id + _model_id(model_id) if model_id else request_id
 
 

@@ -8,6 +8,7 @@ import contextlib
 import http.client
 import json
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import harness
@@ -16,6 +17,7 @@ from fastapi import FastAPI
 from opentelemetry import baggage, trace
 from opentelemetry.context import Context
 from ray import serve
+from ray.serve._private.common import StreamingHTTPRequest
 from starlette.responses import PlainTextResponse, StreamingResponse
 
 tracer = trace.get_tracer("serve_app")
@@ -100,6 +102,16 @@ class Api:
     @api.get("/fail")
     async def fail(self):
         return await self.model.fail.remote()
+
+    @api.get("/handles/{proxy}")
+    async def handles(self, proxy: str):
+        """Whether two requests that come from a proxy have one handle of it; None if this Ray has them otherwise."""
+        if not hasattr(StreamingHTTPRequest, "receive_asgi_messages"):
+            return None
+        requests = [StreamingHTTPRequest({}, proxy_actor_name=proxy) for _ in range(2)]
+        for request in requests:
+            assert callable(request.receive_asgi_messages)
+        return requests[0]._cached_proxy_actor is requests[1]._cached_proxy_actor
 
 
 @deployment(max_ongoing_requests=100)
@@ -230,8 +242,34 @@ def main():
         slow = threads.submit(client.get, "/slow", "time-out")
         threads.submit(gone, client)
         found = requests(client, batching) | {"time-out": slow.result()}
+    found |= with_another_proxy(client)
     serve.shutdown()
     return json.loads(json.dumps(found))
+
+
+def with_another_proxy(client):
+    """The proxy is killed while the replicas run on: a request through the next one, which has its name."""
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    (proxy,) = [actor for actor in actors if "PROXY_ACTOR" in actor["name"]]
+    same = json.loads(client.get(f"/api/handles/{proxy['name']}", "handles")[1])
+    handle = ray.get_actor(**proxy)
+    ray.kill(handle)
+    with contextlib.suppress(ray.exceptions.RayActorError):
+        while ray.get(handle.__ray_ready__.remote()):
+            pass
+    answer = None
+    until = time.monotonic() + 60
+    while answer is None:
+        try:
+            answer = client.get("/api/predict/6", "another proxy")
+        except ConnectionRefusedError:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    return {
+        "same handle": same,
+        "another proxy": answer,
+        "is another": ray.get_actor(**proxy)._actor_id != handle._actor_id,
+    }
 
 
 def requests(client, batching):

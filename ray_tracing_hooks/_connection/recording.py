@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -77,10 +78,13 @@ class Recording:
 
     def close(self) -> bool:
         """Let go of the spool; whether there was something to let go of."""
+        from ray_tracing_hooks._spool.writer import LAST_WORD_SECONDS  # noqa: PLC0415  as above
+
         writers = [writer for writer in (self.writer, self.undecided) if writer is not None]
         was_open = any(writer.is_open for writer in writers)
+        until = time.monotonic() + LAST_WORD_SECONDS
         for writer in writers:
-            writer.close()
+            writer.close(until)
         return was_open
 
     def folders(self) -> list[str]:

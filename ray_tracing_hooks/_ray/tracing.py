@@ -121,7 +121,7 @@ class Tracing:
         """What is known of what this process has called: of tasks by the function's name and whether they inherit, of
         methods by the actor's id and their name."""
         self.around: Around | None = None
-        """What calls have around them in the context in which the last one was made."""
+        """What calls have around them in the context in which the last one was made, which lives on until the next."""
         self.object_ref = process.object_ref()
         self._job_id = process.job_id
         # A driver has a task id, the same for its whole life.

@@ -442,15 +442,18 @@ class Shipper:
         return self._raylet_gone
 
     def _room(self) -> int:
-        """How many bytes the disk can still take."""
-        found = os.fstatvfs(self._descriptor)
+        """How many bytes the disk can still take, as far as it tells."""
+        try:
+            found = os.fstatvfs(self._descriptor)
+        except OSError:
+            return 4 * _MUCH
         return found.f_bavail * found.f_frsize
 
     def _wait(self, look: Look, removed: int) -> None:
         """Until the next look. So many bytes of what was there have been ``removed``."""
         size, moved = look.size, sum(delivery.portions for delivery in self._deliveries)
         came = size - self._size
-        if came > 0 and came >= min(_MUCH, self._room() // 4):
+        if came >= _MUCH or (came > 0 and came >= self._room() // 4):
             self._interval = _SOON
         else:
             is_flowing = size != self._size or moved != self._moved

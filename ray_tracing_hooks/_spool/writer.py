@@ -44,8 +44,9 @@ _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 0.1
 """How long after a failure to make a segment it is tried again."""
 
-_LAST_WORD_SECONDS, _LAST_WORD_RETRY_SECONDS = 1.0, 0.02
-"""How long, at most, a process that ends waits for room to write what the disk did not take, and how often it tries."""
+LAST_WORD_SECONDS, _LAST_WORD_RETRY_SECONDS = 1.0, 0.02
+"""How long a process that ends waits, at most, for room to say how many spans a full disk did not take; how often it
+looks."""
 
 _SAID_SECONDS = 60.0
 """A disk that is full, has room and is full again is told of once in so many seconds."""
@@ -121,6 +122,8 @@ class SpoolWriter:
         self._refusal = ""
         self._dropped = 0
         self._failing = False
+        self._is_full = False
+        self._may_wait = True
         self._episodes = 0
         self._silent_until = 0.0
         self._is_opening = False
@@ -197,20 +200,21 @@ class SpoolWriter:
         """Whether there is a segment that this process is writing to."""
         return self._is_open
 
-    def close(self) -> None:
+    def close(self, until: float = 0.0) -> None:
         """Let go of the current segment; the next record would start another one.
 
-        Where spans have been dropped, this waits up to a second for room to write how many.
+        Where the disk is too full to write how many spans it did not take, this waits for room until that moment of
+        ``time.monotonic()``. Where that was in vain, later calls do not wait.
         """
         self._look_after_segment()
         if self._failing:
             self._recovered()
-        until = time.monotonic() + _LAST_WORD_SECONDS
-        while self._failing and time.monotonic() < until:
+        while self._failing and self._is_full and self._may_wait and time.monotonic() < until:
             # What is delivered of it makes room.
             self._let_go()
             time.sleep(_LAST_WORD_RETRY_SECONDS)
             self._recovered()
+        self._may_wait = not self._failing
         self._let_go()
 
     def _let_go(self) -> None:
@@ -254,7 +258,8 @@ class SpoolWriter:
         # A full disk may take part of a record. The part fails its checksum and is skipped by the reader.
         problem = f"writing to the spool {self.directory!r} failed: {error.strerror}"
         self._drop(spans, f"spans of this process are being dropped: {problem}")
-        if error.errno in _NO_ROOM:
+        self._is_full = error.errno in _NO_ROOM
+        if self._is_full:
             self._make_room()
 
     def _make_room(self) -> None:
@@ -313,6 +318,7 @@ class SpoolWriter:
                 except OSError as error:
                     # Try again later rather than at every span.
                     self._refused_until = time.monotonic() + _RETRY_SECONDS
+                    self._is_full = error.errno in _NO_ROOM
                     self._refusal = (
                         f"spans of this process are being dropped: no file can be made in the spool "
                         f"{self.directory!r}: {error.strerror}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 import uuid
 
@@ -45,4 +46,5 @@ def test_tags_of_a_metric_that_are_missing_are_told_as_ray_tells_them() -> None:
         with pytest.raises(ValueError, match="Missing value for tag key") as theirs:
             Metric._validate_tags(counter, tags)
         assert str(ours.value) == str(theirs.value)
-        assert len(traceback.extract_tb(ours.tb)) == len(traceback.extract_tb(theirs.tb))
+        if sys.version_info >= (3, 11):  # before, a frame cannot be hidden
+            assert len(traceback.extract_tb(ours.tb)) == len(traceback.extract_tb(theirs.tb))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_tracing_hooks._spool import layout
-from ray_tracing_hooks._spool import writer as spool_writer
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.reader import SegmentReader, is_locked, iterate, parse, segments
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -223,31 +225,42 @@ def test_an_unwritable_disk_is_survived(tmp_path: Path) -> None:
     assert "No space left" in said[0]
 
 
-def test_what_a_full_disk_did_not_take_at_the_end_is_counted(tmp_path: Path) -> None:
-    """A process that ends while the disk is full waits a moment for room to say so."""
+@pytest.fixture
+def losing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SpoolWriter:
+    """A writer on a full disk that has lost a span. What is next begins a segment, for which there is no room."""
     writer = write(tmp_path, 1)
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, writer._descriptor)
     os.close(full)
     writer.span(U16.pack(0), b"lost")
-    writer.close()
+
+    def no_room(_sequence: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(writer, "_make_segment", no_room)
+    return writer
+
+
+def test_what_a_full_disk_did_not_take_at_the_end_is_counted(
+    losing: SpoolWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends while the disk is full waits a moment for room to say so."""
+    threading.Timer(0.3, monkeypatch.undo).start()
+    losing.close(time.monotonic() + 60)
     _, (_, second) = next(iter(segments(str(tmp_path)).values()))
     assert spans(tmp_path) == [b"span 0"]
     dropped = [payload for kind, payload, _ in SegmentReader(second).read() if kind == layout.DROPPED]
     assert dropped == [(1).to_bytes(8, "little")]
 
 
-def test_a_process_ends_though_a_disk_stays_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not wait for ever for room."""
-    monkeypatch.setattr(spool_writer, "_LAST_WORD_SECONDS", 0.1)
-    writer = write(tmp_path, 1)
-    full = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, writer._descriptor)
-    os.close(full)
-    writer.span(U16.pack(0), b"lost")
-    writer.directory = "/proc/no such folder"
-    writer.close()
-    assert not writer.is_open
+def test_a_process_ends_though_a_disk_stays_full(losing: SpoolWriter, tmp_path: Path) -> None:
+    """It does not wait for ever for room, and not a second time."""
+    until = time.monotonic() + 0.1
+    losing.close(until)
+    assert time.monotonic() >= until
+    losing.close(until + 60)
+    assert time.monotonic() < until + 60
+    assert not losing.is_open
     assert spans(tmp_path) == [b"span 0"]
 
 

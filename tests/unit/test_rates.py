@@ -119,7 +119,7 @@ def test_a_call_above_the_limit_tells_its_worker(
     """It carries the span around it; the next call that makes a span says how many did not."""
     driver = tracing_of(tmp_path, DRIVER, rate_limits=RateLimits([("*", 1)]))
     written: list[bytes] = []
-    monkeypatch.setattr(driver.recorder, "ended", written.append)
+    monkeypatch.setattr(driver.recorder, "_write", lambda _prefix, encoded: written.append(encoded))
     driver.recorder.fallback = parent = Parent(ids.new_trace_id(), ids.new_span_id(), 0x03, None, remote=False)
     for seconds in (0, 0, 0, 1):
         clock[0] += seconds * SECOND

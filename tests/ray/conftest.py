@@ -66,8 +66,8 @@ def start_head(folder: Path, *options: str, **variables: str) -> tuple[subproces
             [
                 *(ray, "start", "--head", "--block", "--num-cpus=4", "--include-dashboard=false"),
                 *("--disable-usage-stats", f"--port={port}", f"--temp-dir={folder / 'ray'}"),
-                # Two processes that few tests need, and that take a second each to start.
-                *("--no-monitor", "--ray-client-server-port=0"),
+                # The autoscaler, which no test needs, and which takes a second to start.
+                "--no-monitor",
                 *("--object-store-memory=100000000", *ANY_PORTS, *options),
             ],
             env=environment(**variables),

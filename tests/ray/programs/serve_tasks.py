@@ -100,7 +100,7 @@ class Front:
             return self.adapter.enqueue_task_sync(asked["task"], args=[int(asked["x"])]).id
 
 
-def results(adapter, tasks, timeout=60):
+def results(adapter, tasks, timeout=150):
     """What became of each task: how it ended, and its result or the text of its error."""
     deadline = time.monotonic() + timeout
     found = {}

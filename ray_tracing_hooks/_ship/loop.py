@@ -54,7 +54,10 @@ _LAST_METRICS = 5.0
 """Seconds that the last metrics may take to leave when the shipper ends."""
 
 _COUNTING = 0.1
-"""Seconds before the end of its time-out at which a request is answered: counting what waits takes a moment."""
+"""Seconds for counting what waits, where a request is answered because its time is over."""
+
+_TO_ANSWER = 0.5
+"""Seconds before the end of its time-out at which a request is answered: this process has a low priority."""
 
 _LISTEN = 0.5
 """Seconds that a shipper listens at least: whoever has started it may be about to ask for something."""
@@ -481,7 +484,7 @@ class Shipper:
             found: dict[str, Any] = json.loads(line)
             request = _Request(
                 answer=os.path.basename(found["answer"]),
-                deadline=time.monotonic() + max(0.0, float(found["timeout"]) - _COUNTING),
+                deadline=_time_to_answer(float(found["timeout"])),
                 until_writers_end=bool(found["until_writers_end"]),
                 pid=int(found["pid"]),
             )
@@ -557,6 +560,11 @@ class Shipper:
 
 def _wait(recorded: Signal, count: int) -> str:
     return f"{recorded.items.removesuffix('s')} waits" if count == 1 else f"{recorded.items} wait"
+
+
+def _time_to_answer(timeout: float) -> float:
+    """When to answer a request that waits so many seconds, in those of ``time.monotonic()``."""
+    return time.monotonic() + max(0.0, timeout - max(_COUNTING, min(_TO_ANSWER, timeout / 10)))
 
 
 def _paused(look: Look) -> list[str]:

@@ -119,6 +119,8 @@ def main():
     left = endless.remote()
     results.append([ray.get(next(left)), ray.get(next(left))])
     ray.cancel(left)
+    # Until it has ended: with the driver's end its worker is killed.
+    results.append(drain(left)[-1])
     return results
 
 

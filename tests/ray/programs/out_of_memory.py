@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 
 import harness
 import ray
@@ -16,7 +15,7 @@ def task(how, folder):
     # The raylet sends SIGTERM a moment before SIGKILL: without this, a worker that is quick has time to obey.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     with recording(how, folder):
-        time.sleep(120)
+        harness.until_killed()
 
 
 def main():

@@ -28,9 +28,7 @@ def waits(ref):
 @ray.remote
 class Slow:
     def never(self):
-        import time
-
-        time.sleep(3600)
+        harness.until_killed()
 
 
 @ray.remote

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -206,27 +207,31 @@ def test_a_response_that_its_caller_gives_up_is_cancelled_in_the_replica(served:
 
 def test_a_request_that_is_refused_under_back_pressure_is_an_error_of_those_that_wait_for_it(served: Served) -> None:
     """By a handle, and by HTTP where the deployment that is full is behind another; what waits is no error."""
-    assert served.result["back-pressure"][:2] == [None, True]
-    refused, behind, waited = served.result["back-pressure"][2]
+    held, asked, behind = served.result["back-pressure"]
     # Old versions of Ray do not look for this error in a replica.
     known = "BackPressureError" in text_of_serve("_private/replica")
     status = "503" if known else "500"
-    assert (refused, behind[0], waited) == ("refused", int(status), [200, "true"])
+    assert (held, {*asked}, {answer for answer, _ in behind}) == (None, {True, "refused"}, {200, int(status)})
     error = " !ray.serve.exceptions.BackPressureError"
-    assert served.below("refused") == f"refused\n  Full.ready serve.remote{error}"
+    refused, ready = f"Full.ready serve.remote{error}", "Full.ready serve.remote\n  Full.ready serve.replica"
+    for number, answer in enumerate(asked):
+        name = f"asks {number}"
+        below = refused if answer == "refused" else ready
+        assert served.below(name) == f"{name}\n" + indent(below, "  ")
     full = f"GET {serve_route('/shop', '/full')}"
-    assert served.tree("refused behind") == replica(
-        "Shop.__call__", f"{full} !{status}", f"Full.ready serve.remote{error}", error=f" !{status}"
-    )
-    ready = "Full.ready serve.remote\n  Full.ready serve.replica"
-    assert served.tree("waiting behind") == replica("Shop.__call__", full, ready)
-    (held,) = by_name(served.spans, "Full.hold serve.replica")
-    for name in ("waiting", "waiting behind"):
-        spans = served.by_client(name) or [span for span in served.spans if span.trace_id == held.trace_id]
-        (call,) = (each for each in by_name(spans, "Full.ready serve.remote") if each.status_code != 2)
-        assert call.start_ns < held.end_ns < call.end_ns, "it waits for the replica until that is free"
+    for number, (answer, _) in enumerate(behind):
+        assert served.tree(f"behind {number}") == (
+            replica("Shop.__call__", full, ready)
+            if answer == 200
+            else replica("Shop.__call__", f"{full} !{status}", refused, error=f" !{status}")
+        )
+    (holding,) = by_name(served.spans, "Full.hold serve.replica")
+    calls = [call for call in by_name(served.spans, "Full.ready serve.remote") if call.status_code != 2]
+    assert len(calls) == sum(answer is True for answer in asked) + sum(answer == 200 for answer, _ in behind)
+    for call in calls:
+        assert call.start_ns < holding.end_ns < call.end_ns, "it waits for the replica until that is free"
         if "def _register_completion_callback" in text_of_serve("_private/router"):
-            waited = (held.end_ns - call.start_ns) / 1e9
+            waited = (holding.end_ns - call.start_ns) / 1e9
             assert waited - 0.1 < call.attributes["ray.serve.choice_time"] <= (call.end_ns - call.start_ns) / 1e9
 
 

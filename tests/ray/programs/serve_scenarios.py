@@ -6,6 +6,7 @@ import http.client
 import json
 import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import harness
 import ray
@@ -116,32 +117,39 @@ async def choosing(handle):
         return "chosen"
 
 
+ASKING = 4
+"""So many ask at once where one may wait: at least one is refused."""
+
+
 def back_pressure(client, full):
-    """One request is held, one waits, and all others are refused."""
+    """One request is held, one waits, and others are refused: what became of those that asked, by their numbers."""
+
+    def ask(number):
+        with tracer.start_as_current_span(f"asks {number}"):
+            try:
+                return full.ready.remote().result()
+            except BackPressureError:
+                return "refused"
+
+    def ask_behind(number):
+        # A handle counts what waits at it alone.
+        return client.get("/shop/full", f"behind {number}")
+
     gate = Gate.remote()
     with tracer.start_as_current_span("held"):
         held = full.hold.remote(gate)
     ray.get(gate.arrival.remote())
-    with tracer.start_as_current_span("waiting"):
-        waiting = full.ready.remote()
-    time.sleep(0.3)
-    refused = []
-    with tracer.start_as_current_span("refused"):
-        try:
-            refused.append(full.ready.remote().result())
-        except BackPressureError:
-            refused.append("refused")
-    if hasattr(full, "choose_replica"):
-        with tracer.start_as_current_span("refused choice"), contextlib.suppress(BackPressureError):
-            asyncio.run(choosing(full.ready))
-    # A handle counts what waits at it alone.
-    held_up = threading.Thread(target=lambda: refused.append(client.get("/shop/full", "waiting behind")))
-    held_up.start()
-    time.sleep(0.5)
-    refused.append(client.get("/shop/full", "refused behind"))
-    ray.get(gate.open.remote())
-    held_up.join()
-    return [held.result(), waiting.result(), refused]
+    with ThreadPoolExecutor(2 * ASKING) as threads:
+        asked = [threads.submit(ask, number) for number in range(ASKING)]
+        # The first to be answered is one that is refused: nothing else is, as long as the gate is closed.
+        wait(asked, timeout=60, return_when=FIRST_COMPLETED)
+        if hasattr(full, "choose_replica"):
+            with tracer.start_as_current_span("refused choice"), contextlib.suppress(BackPressureError):
+                asyncio.run(choosing(full.ready))
+        behind = [threads.submit(ask_behind, number) for number in range(ASKING)]
+        wait(behind, timeout=60, return_when=FIRST_COMPLETED)
+        ray.get(gate.open.remote())
+        return [held.result(), [each.result() for each in asked], [each.result() for each in behind]]
 
 
 def main():

@@ -168,7 +168,7 @@ def ids(recorder: Recorder) -> Look:
         if TRACE_ID in attributes or SPAN_ID in attributes or TRACE_FLAGS in attributes:
             return
         found = current_ids(recorder)
-        if found is not None and (record.process == _pid or record.process is None):  # as `is_own` has it
+        if found is not None and is_own(record):
             trace_id, span_id, flags = found
             attributes[TRACE_ID] = trace_id.hex()
             attributes[SPAN_ID] = span_id.hex()

@@ -170,7 +170,7 @@ def _nothing(_prefix: bytes, _encoded: bytes) -> None:
 
 def identity_of(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:
     """The ids of a span and of its parent, with what is known of that: what each encoded span begins with."""
-    return b"\x0a\x10" + trace_id + b"\x12\x08" + span_id + after_id(parent)
+    return before_id(trace_id) + span_id + after_id(parent)
 
 
 def before_id(trace_id: bytes) -> bytes:

@@ -39,4 +39,4 @@ get_current: Callable[[], Context] = context_api.get_current if _current is None
 attach: Callable[[Context], Any] = context_api.attach if _current is None else _current.set
 detach: Callable[[Any], None] = context_api.detach if _current is None else _detach
 reset: Callable[[Any], None] = context_api.detach if _current is None else _current.reset
-"""The same as ``detach``, where it is certain that the context variable is in the same state as for ``attach``."""
+"""The same as ``detach``, where it is certain to run in the same ``contextvars`` context as ``attach``."""

@@ -156,8 +156,7 @@ async def _traced(
     finally:
         if token is not None:
             detach(token)
-        if span is not None and span.end_time is None:
-            _end(proxy, span, request, status)
+        _end(proxy, span, request, status)
 
 
 def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first: int = 0) -> None:

@@ -83,7 +83,7 @@ def _call_http_entrypoint(original: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 # The scope of ASGI, wherever this Ray has it.
                 for argument in (*args, *kwargs.values()) if kwargs else args:
-                    if type(argument) is dict and "headers" in argument:
+                    if isinstance(argument, dict) and "headers" in argument:
                         argument["headers"] = with_context(argument["headers"])
                         break
             except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
@@ -99,10 +99,7 @@ def with_context(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, by
     span = context.get(SPAN_KEY)
     if type(span) is RecordedSpan and active is not None and active.only_standard_headers:
         traceparent = b"00-%b-%b-%02x" % (_hex(span.trace_id), _hex(span.span_id), span.trace_flags)
-        told_before = [*headers]
-        if b"traceparent" in dict(told_before):
-            told_before = [pair for pair in told_before if pair[0] != b"traceparent"]
-        return [*told_before, (b"traceparent", traceparent)]
+        return [*[pair for pair in headers if pair[0] != b"traceparent"], (b"traceparent", traceparent)]
     injected: dict[str, str] = {}
     propagate.inject(injected)
     injected.pop("baggage", None)  # it has not changed

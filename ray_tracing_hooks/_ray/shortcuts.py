@@ -53,12 +53,13 @@ def patch(patches: Patches) -> bool:
     if vars(worker).get("_changeproctitle") is not None and callable(getattr(_raylet, "setproctitle", None)):
         made.append(patches.wrap(worker, "_changeproctitle", _changeproctitle))
     defer = getattr(utils, "DeferSigint", None)
-    if defer is not None and (_names(defer, "__enter__"), _names(defer, "__exit__")) == (_ENTERS, _LEAVES):
+    if defer is not None and (names_in(defer, "__enter__"), names_in(defer, "__exit__")) == (_ENTERS, _LEAVES):
         made += [patches.wrap(defer, "__enter__", _enter), patches.wrap(defer, "__exit__", _exit)]
     return any(made)
 
 
-def _names(owner: Any, method: str) -> tuple[str, ...]:
+def names_in(owner: Any, method: str) -> tuple[str, ...]:
+    """What the code of a function names, by which the one that we know is told from others; empty if there is none."""
     code = getattr(getattr(owner, method, None), "__code__", None)
     return code.co_names if code is not None else ()
 

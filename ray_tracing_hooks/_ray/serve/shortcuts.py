@@ -20,10 +20,11 @@ from typing import Any
 
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray.shortcuts import names_in
 
 MODULE = "ray.serve._private.utils"
 
-_NAMES = ("str", "uuid", "UUID", "random", "getrandbits")
+_GENERATES = {"str", "uuid", "UUID", "random", "getrandbits"}
 """What the code of ``generate_request_id`` names where it is the one that we know."""
 
 _RECEIVES = {"_receive_asgi_messages", "_proxy_actor_name", "ray", "get_actor", "SERVE_NAMESPACE"}
@@ -46,20 +47,15 @@ def patch(patches: Patches) -> bool:
     from ray.serve._private import utils  # noqa: PLC0415
 
     functions = [each for each in vars(utils).values() if isinstance(each, FunctionType)]
-    making = [each.__code__ for each in functions if "UUID" in each.__code__.co_names]
-    if [(code.co_name, code.co_names) for code in making] == [("generate_request_id", _NAMES)]:
+    making = [each.__name__ for each in functions if "UUID" in each.__code__.co_names]
+    if making == ["generate_request_id"] and {*names_in(utils, "generate_request_id")} == _GENERATES:
         patches.wrap(utils, "uuid", Uuid)
     _keep_handles(patches)
     from ray.util.metrics import Metric  # noqa: PLC0415  the last: in a Ray without it, the others are in place
 
-    if _names(vars(Metric).get("_validate_tags")) == _VALIDATES:
+    if {*names_in(Metric, "_validate_tags")} == _VALIDATES:
         patches.wrap(Metric, "_validate_tags", _validate_tags)
     return True
-
-
-def _names(function: Any) -> set[str]:
-    """What the code of a function names."""
-    return set(function.__code__.co_names) if isinstance(function, FunctionType) else set()
 
 
 def _validate_tags(original: Callable[..., None]) -> Callable[..., None]:
@@ -84,7 +80,7 @@ def _keep_handles(patches: Patches) -> None:
     receive = vars(request).get("receive_asgi_messages") if request is not None else None
     if not isinstance(receive, property) or not hasattr(ActorHandle, "_get_local_state"):
         return
-    if _names(receive.fget) == _RECEIVES:
+    if {*names_in(receive, "fget")} == _RECEIVES:
         alive = gcs_pb2.ActorTableData.ALIVE
         patches.wrap(request, "receive_asgi_messages", lambda original: Receiving(original, alive))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import inspect
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -225,42 +226,42 @@ def test_an_unwritable_disk_is_survived(tmp_path: Path) -> None:
     assert "No space left" in said[0]
 
 
-@pytest.fixture
-def losing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SpoolWriter:
-    """A writer on a full disk that has lost a span. What is next begins a segment, for which there is no room."""
+def losing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: Iterator[None]) -> SpoolWriter:
+    """A writer on a full disk that has lost a span. There is no room for its next segment while there are refusals."""
     writer = write(tmp_path, 1)
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, writer._descriptor)
     os.close(full)
     writer.span(U16.pack(0), b"lost")
+    make = writer._make_segment
 
-    def no_room(_sequence: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def make_segment(sequence: int) -> tuple[int, int]:
+        for _ in refusals:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return make(sequence)
 
-    monkeypatch.setattr(writer, "_make_segment", no_room)
+    monkeypatch.setattr(writer, "_make_segment", make_segment)
     return writer
 
 
-def test_what_a_full_disk_did_not_take_at_the_end_is_counted(
-    losing: SpoolWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_full_disk_did_not_take_at_the_end_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that ends while the disk is full waits a moment for room to say so."""
-    threading.Timer(0.3, monkeypatch.undo).start()
-    losing.close(time.monotonic() + 60)
+    losing(tmp_path, monkeypatch, itertools.repeat(None, 2)).close(time.monotonic() + 60)
     _, (_, second) = next(iter(segments(str(tmp_path)).values()))
     assert spans(tmp_path) == [b"span 0"]
     dropped = [payload for kind, payload, _ in SegmentReader(second).read() if kind == layout.DROPPED]
     assert dropped == [(1).to_bytes(8, "little")]
 
 
-def test_a_process_ends_though_a_disk_stays_full(losing: SpoolWriter, tmp_path: Path) -> None:
+def test_a_process_ends_though_a_disk_stays_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not wait for ever for room, and not a second time."""
+    writer = losing(tmp_path, monkeypatch, itertools.repeat(None))
     until = time.monotonic() + 0.1
-    losing.close(until)
+    writer.close(until)
     assert time.monotonic() >= until
-    losing.close(until + 60)
+    writer.close(until + 60)
     assert time.monotonic() < until + 60
-    assert not losing.is_open
+    assert not writer.is_open
     assert spans(tmp_path) == [b"span 0"]
 
 

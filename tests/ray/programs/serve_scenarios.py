@@ -159,8 +159,9 @@ def main():
     client = Client(port)
     while client.get("/shop/told", "warm-up")[0] != 200:
         time.sleep(0.05)
-    found = by_http(client)
-    found["read"] = ending_early(client)
+    # First: what makes the stream is told that its client has gone, and has to end before the replicas do.
+    read = ending_early(client)
+    found = by_http(client) | {"read": read}
     found["handles"] = by_handles(serve.get_deployment_handle("Steps", "shop"))
     found["back-pressure"] = back_pressure(client, serve.get_deployment_handle("Full", "shop"))
     serve.shutdown()

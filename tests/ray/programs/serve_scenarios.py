@@ -120,6 +120,9 @@ async def choosing(handle):
 ASKING = 4
 """So many ask at once where one may wait: at least one is refused."""
 
+HELD = 1.0
+"""Seconds for which those wait, at least, that are not refused."""
+
 
 def back_pressure(client, full):
     """One request is held, one waits, and others are refused: what became of those that asked, by their numbers."""
@@ -148,8 +151,9 @@ def back_pressure(client, full):
                 asyncio.run(choosing(full.ready))
         behind = [threads.submit(ask_behind, number) for number in range(ASKING)]
         wait(behind, timeout=60, return_when=FIRST_COMPLETED)
+        time.sleep(HELD)  # it is measured how long those wait that were not refused
         ray.get(gate.open.remote())
-        return [held.result(), [each.result() for each in asked], [each.result() for each in behind]]
+        return [held.result(), [each.result() for each in asked], [each.result() for each in behind], HELD]
 
 
 def main():

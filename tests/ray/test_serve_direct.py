@@ -96,7 +96,7 @@ def test_errors_by_http_are_on_the_span(served: Served, name: str, status: int, 
 
 def test_a_request_that_is_one_too_many_has_a_span(served: Served) -> None:
     assert served.result["full"] == [200, 200, 503]
-    assert served.tree("full") == "GET !503\nGET /threads/nap\nGET /threads/nap"
+    assert served.tree("full") == "GET !503\nGET /threads/held\nGET /threads/held"
 
 
 def test_calls_by_grpc_are_traced(served: Served) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import harness
@@ -60,6 +60,24 @@ def gone(client):
         client.get("/sockets/wait", "gone", timeout=0.5)
 
 
+def full(client):
+    """What becomes of three requests where there is room for one at work and one that waits."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as threads:
+        path = f"/threads/held?port={listener.getsockname()[1]}"
+
+        def ask():
+            return threads.submit(client.get, path, "full", **{"x-request-timeout-seconds": "0"})
+
+        # Until it is at work a request counts as one that waits.
+        first = ask()
+        at_work, _ = listener.accept()
+        others = [ask(), ask()]
+        wait(others, return_when=FIRST_COMPLETED)
+        at_work.close()
+        listener.accept()[0].close()
+        return sorted(request.result()[0] for request in (first, *others))
+
+
 def main():
     port, grpc_port = free_port(), free_port()
     serve.start(
@@ -86,7 +104,6 @@ def main():
     with ThreadPoolExecutor() as threads:
         slow = threads.submit(http.get, "/sockets/wait", "wait")
         threads.submit(gone, http)
-        full = [threads.submit(http.get, "/threads/nap", "full") for _ in range(3)]
         found = {
             "one loop": http.get("/sockets/by-value", "one loop", tracestate="vendor=value"),
             "fail": http.get("/sockets/fail", "fail"),
@@ -94,7 +111,7 @@ def main():
             **by_grpc(client),
             **sockets(port),
             "wait": slow.result(),
-            "full": sorted(request.result()[0] for request in full),
+            "full": full(http),
         }
     found["threads"] = http.get("/threads/by-value", "threads")
     serve.shutdown()

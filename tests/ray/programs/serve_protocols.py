@@ -71,9 +71,12 @@ class Sockets:
     async def wait(self):
         await asyncio.sleep(60)
 
-    @api.get("/nap")
-    async def nap(self):
-        await asyncio.sleep(1)
+    @api.get("/held")
+    async def held(self, port: int):
+        """At work until the one that listens at the port has hung up."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await reader.read()
+        writer.close()
 
     @api.get("/by-value")
     async def by_value(self):

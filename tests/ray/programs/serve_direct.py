@@ -63,6 +63,7 @@ def gone(client):
 def full(client):
     """What becomes of three requests where there is room for one at work and one that waits."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as threads:
+        listener.settimeout(60)
         path = f"/threads/held?port={listener.getsockname()[1]}"
 
         def ask():

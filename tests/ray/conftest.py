@@ -58,11 +58,26 @@ def free_port() -> int:
 
 
 def start_head(folder: Path, *options: str, **variables: str) -> tuple[subprocess.Popen[bytes], str]:
-    """``ray start --head`` in the foreground, so that its end ends the node's processes; and the node's address."""
-    port = free_port()
+    """``ray start --head`` in the foreground, so that its end ends the node's processes; and the node's address.
+
+    It takes its port some seconds after that was found to be free. If another has it by then, it is started again.
+    """
+    for _ in range(3):
+        port = free_port()
+        head = _begin_head(folder, port, *options, **variables)
+        deadline = time.monotonic() + 90
+        while head.poll() is None and time.monotonic() < deadline:
+            if b"Ray runtime started" in (folder / "head.log").read_bytes():
+                return head, f"127.0.0.1:{port}"
+            time.sleep(0.1)
+        stop_head(head)
+    raise AssertionError((folder / "head.log").read_text())
+
+
+def _begin_head(folder: Path, port: int, *options: str, **variables: str) -> subprocess.Popen[bytes]:
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
     with open(folder / "head.log", "wb") as log:
-        head = subprocess.Popen(
+        return subprocess.Popen(
             [
                 *(ray, "start", "--head", "--block", "--num-cpus=4", "--include-dashboard=false"),
                 *("--disable-usage-stats", f"--port={port}", f"--temp-dir={folder / 'ray'}"),
@@ -74,13 +89,6 @@ def start_head(folder: Path, *options: str, **variables: str) -> tuple[subproces
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    deadline = time.monotonic() + 90
-    while b"Ray runtime started" not in (folder / "head.log").read_bytes():
-        if head.poll() is not None or time.monotonic() > deadline:
-            stop_head(head)
-            raise AssertionError((folder / "head.log").read_text())
-        time.sleep(0.1)
-    return head, f"127.0.0.1:{port}"
 
 
 def dashboard_options(port: int) -> list[str]:

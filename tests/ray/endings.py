@@ -57,6 +57,12 @@ def no_process_is_left(folder: Path) -> None:
         time.sleep(0.1)
 
 
+def closed(spans: Sequence[Span], wanted: set[str]) -> bool:
+    """Whether a span of each of these names is there, and its parent, which may come by itself."""
+    known = {span.span_id for span in spans}
+    return {span.name for span in spans if span.parent_id in known} >= wanted
+
+
 def check(ended: Ended, how: str, way: Way, label: str) -> None:
     """Every span that ``label`` ended is there, its open one is closed, and what covers it says how it ended."""
     counted = int((ended.folder / f"{label}.count").read_text())

@@ -48,6 +48,8 @@ def environment(**variables: str) -> dict[str, str]:
         "RAY_TMPDIR": ray_folder,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(PROGRAMS), os.environ.get("PYTHONPATH")])),
         "PYTHONWARNINGS": "default",
+        # A busy machine may need more than the default of five.
+        "RAY_TRACING_FLUSH_TIMEOUT": "30",
         **variables,
     }
 

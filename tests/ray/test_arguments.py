@@ -7,6 +7,7 @@ from pathlib import Path
 
 import support
 from conftest import Cluster
+from endings import no_process_is_left
 from support import HOOK, run_program, spans_in
 
 from ray_tracing_hooks import names
@@ -50,6 +51,7 @@ def test_executions_show_arguments_and_results_without_secrets(tmp_path: Path) -
         "value={'api_key': ***, 'n': 1}, other=[***, 2]",
     ]
     (session,) = sessions() - before
+    no_process_is_left(session)
     for path in (*written(tmp_path), *written(session)):
         assert SECRET.encode() not in path.read_bytes(), path
 

@@ -79,7 +79,7 @@ def test_an_unknown_key_in_the_settings_file_is_said_once(tmp_path: Path) -> Non
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "spans").symlink_to(tmp_path / "elsewhere")
-    run = run_small(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), RAY_TRACING_FLUSH_TIMEOUT="1")
+    run = run_small(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), RAY_TRACING_FLUSH_TIMEOUT="5")
     problem, waiting = told(run)
     assert str(tmp_path / "spans") in problem
     assert "link" in problem
@@ -92,7 +92,7 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "spans").mkdir()
     os.chown(tmp_path / "spans", 12345, 12345)
-    run = run_small(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), RAY_TRACING_FLUSH_TIMEOUT="1")
+    run = run_small(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), RAY_TRACING_FLUSH_TIMEOUT="5")
     (problem,) = problems(run)
     assert str(tmp_path / "spans") in problem
     assert "12345" in problem
@@ -120,7 +120,7 @@ def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 def test_a_read_only_folder_is_said_once(mount: Callable[[str], Path]) -> None:
     folder = mount("ro")
-    run = run_small(RAY_TRACING_LOCAL_DIR=str(folder / "spans"), RAY_TRACING_FLUSH_TIMEOUT="1")
+    run = run_small(RAY_TRACING_LOCAL_DIR=str(folder / "spans"), RAY_TRACING_FLUSH_TIMEOUT="5")
     (problem,) = problems(run)
     assert str(folder) in problem
     assert "Read-only" in problem
@@ -133,7 +133,7 @@ def test_a_full_disk_is_said_once(mount: Callable[[str], Path]) -> None:
         while os.write(filler, b"x" * 4096):
             pass
     os.close(filler)
-    run = run_small(RAY_TRACING_LOCAL_DIR=str(folder), RAY_TRACING_FLUSH_TIMEOUT="2")
+    run = run_small(RAY_TRACING_LOCAL_DIR=str(folder), RAY_TRACING_FLUSH_TIMEOUT="5")
     (problem,) = problems(run)
     assert str(folder) in problem
     assert "No space left" in problem

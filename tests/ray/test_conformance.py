@@ -35,8 +35,6 @@ def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, untrac
     traced, plain = both()
     assert traced.spans, "the traced run was traced"
     assert traced.result.keys() == plain.result.keys()
-    unsaid = {name: outcome["failed"] for name, outcome in plain.result.items() if "failed" in outcome}
-    assert not unsaid, "a scenario says what happens, and does not fail"
     different = differences(traced, plain)
     print(f"{program}: {len(plain.result) - len(different)} scenarios the same, {len(different)} different")
     if different:
@@ -47,9 +45,9 @@ def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, untrac
 
 
 def differences(traced: Run, plain: Run) -> dict[str, Any]:
-    """What came of each scenario that was not the same in both runs, by its name."""
+    """What came of each scenario that was not the same in both runs, or that does not say what happens, but fails."""
     return {
         name: (plain.result[name], traced.result[name])
         for name in plain.result
-        if plain.result[name] != traced.result[name]
+        if plain.result[name] != traced.result[name] or "failed" in plain.result[name]
     }

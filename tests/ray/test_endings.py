@@ -13,20 +13,22 @@ from pathlib import Path
 import pytest
 import support
 from conftest import Cluster, start_head, stop_head
-from endings import CALLS, Ended, Way, begin, check, check_once, no_process_is_left, of_trace
+from endings import CALLS, Ended, Way, begin, check, check_once, closed, no_process_is_left, of_trace
 from support import HOOK, await_spans, by_name, of_driver, run_program, spans_in
 
 from ray_tracing_hooks import names
 
 CANCELLED = names.TASK_CANCELLED
 WORKER, DRIVER = names.WORKER_DIED, names.DRIVER_DIED
+DIED = None
+"""Of an actor: ActorDiedError, or ActorUnavailableError where Ray has not heard of it yet."""
 WORKERS = {
     # what a worker does, and knows
     "exception": Way("RayTaskError(RuntimeError)", "RuntimeError", "RuntimeError: the task fails"),
     "sys_exit": Way("WorkerCrashedError", "SystemExit", "SystemExit: 3"),
     "sys_exit_0": Way("WorkerCrashedError"),
-    "exit_actor": Way("ActorDiedError"),
-    "async_exit_actor": Way("ActorDiedError"),
+    "exit_actor": Way(DIED),
+    "async_exit_actor": Way(DIED),
     "max_calls": Way("returned"),
     "out_of_scope": Way("returned"),
     "reaped": Way("returned"),
@@ -36,14 +38,14 @@ WORKERS = {
     "async_sigterm": Way("returned"),
     # what cuts it off, and is in Ray's logs
     "cancel_force": Way("TaskCancelledError", CANCELLED, "worker died: .*force ray.cancel request.", cut_off=True),
-    "ray_kill": Way("ActorDiedError", WORKER, "worker died: .*killed by `ray.kill`.", cut_off=True),
+    "ray_kill": Way(DIED, WORKER, "worker died: .*killed by `ray.kill`.", cut_off=True),
     "ray_kill_restart": Way("ActorUnavailableError", WORKER, "worker died: .*killed by `ray.kill`.", cut_off=True),
     "sigsegv": Way("WorkerCrashedError", WORKER, "worker died: SIGSEGV", cut_off=True),
     "sigabrt": Way("WorkerCrashedError", WORKER, "worker died: SIGABRT", cut_off=True),
     # what cuts it off and is told by nobody
     "os_exit": Way("WorkerCrashedError", WORKER, "worker died", cut_off=True),
     "sigkill": Way("WorkerCrashedError", WORKER, "worker died", cut_off=True),
-    "async_sigkill": Way("ActorDiedError", WORKER, "worker died", cut_off=True),
+    "async_sigkill": Way(DIED, WORKER, "worker died", cut_off=True),
 }
 DRIVERS = {
     "shutdown": Way(0),
@@ -82,7 +84,7 @@ def workers(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("workers")
     run = node.run("endings_workers", str(folder), *WORKERS, timeout=240)
     wanted = {f"open {how}" for how in WORKERS}
-    spans = await_spans(node.spans, lambda spans: {span.name for span in spans} >= wanted)
+    spans = await_spans(node.spans, lambda spans: closed(spans, wanted))
     return Ended(of_driver(spans, "endings_workers"), run.result, folder)
 
 
@@ -107,7 +109,7 @@ def test_what_the_memory_monitor_kills_says_so(tmp_path: Path) -> None:
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(spans),
         RAY_memory_usage_threshold="0.001",
-        RAY_memory_monitor_refresh_ms="1000",  # time enough to record something
+        RAY_memory_monitor_refresh_ms="2000",  # time enough to record something
     )
     how, outcome = run.result
     way = Way("OutOfMemoryError", names.OUT_OF_MEMORY, "worker died: the node ran low on memory", cut_off=True)
@@ -139,7 +141,7 @@ def drivers(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     begun = {how: begin(how, folder, **variables) for how in DRIVERS}
     outcomes: dict[str, str | int] = {how: driver.wait(timeout=200) for how, driver in begun.items()}
     wanted = {f"open {who} {how}" for who in ("driver", "busy") for how in DRIVERS}
-    spans = await_spans(node.spans, lambda spans: {span.name for span in spans} >= wanted)
+    spans = await_spans(node.spans, lambda spans: closed(spans, wanted))
     return Ended(spans, outcomes, folder)
 
 
@@ -163,7 +165,7 @@ def test_every_span_is_delivered_where_the_cluster_ends_with_its_driver(
     # Where the driver could wait for delivery, everything is there when it has ended.
     waits = not DRIVERS[how].cut_off
     wanted = {f"open driver {how}", f"open busy {how}"}
-    found = await_spans(spans, lambda found: {span.name for span in found} >= wanted, timeout=0 if waits else 30)
+    found = await_spans(spans, lambda found: closed(found, wanted), timeout=0 if waits else 30)
     check_driver(Ended(found, {how: outcome}, tmp_path), how)
     assert spans_in(spans) == found
     no_process_is_left(session)

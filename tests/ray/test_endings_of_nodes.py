@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import start_head, stop_head
-from endings import CALLS, Ended, Way, begin, check, check_once, heard, no_process_is_left, of_trace
+from endings import CALLS, Ended, Way, begin, check, check_once, closed, heard, no_process_is_left, of_trace
 from support import ANY_PORTS, HOOK, PROGRAMS, await_spans, by_name, environment
 
 from ray_tracing_hooks import names
@@ -37,9 +37,10 @@ WAYS = {
 def executables(folder: Path, name: str) -> set[int]:
     """The ids of the processes of the Ray session in this folder that run the executable ``name``."""
     found = set()
-    for process in psutil.process_iter(["cmdline"]):
+    for process in psutil.process_iter(["cmdline", "ppid"]):
         command = process.info["cmdline"] or [""]
-        if command[0].endswith(name) and any(str(folder) in part for part in command):
+        just_forked = process.info["ppid"] in found  # by one of them, and looks the same
+        if command[0].endswith(name) and any(str(folder) in part for part in command) and not just_forked:
             found.add(process.pid)
     return found
 
@@ -68,7 +69,7 @@ def second_node(address: str, folder: Path) -> Iterator[int]:
 def check_node(tmp_path: Path, spans: Path, outcome: int, way: Way) -> None:
     """Everything of the driver and of its busy worker is delivered once, and says how it ended."""
     wanted = {"open driver wait", "open busy wait"}
-    found = await_spans(spans, lambda found: {span.name for span in found} >= wanted, timeout=60)
+    found = await_spans(spans, lambda found: closed(found, wanted), timeout=60)
     ended = Ended(of_trace(found, "driver wait"), {"wait": outcome}, tmp_path, (tmp_path / "wait.log").read_text())
     check(ended, "wait", DRIVER, "driver wait")
     check(ended, "wait", way, "busy wait")

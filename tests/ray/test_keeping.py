@@ -91,7 +91,7 @@ def test_errors_and_slow_calls_are_kept_and_nothing_else(nodes: Cluster, tmp_pat
         (tmp_path / "go").touch()
         output, _ = program.communicate(timeout=90)
     error = "RayTaskError(ValueError)"
-    ended = {"fail": error, "slow": 0, "caught": 0, "late": error, "die": "RayTaskError(WorkerCrashedError)", "good": 0}
+    ended = {"good": 0, "fail": error, "slow": 0, "caught": 0, "late": error, "die": "RayTaskError(WorkerCrashedError)"}
     assert f"RESULT {ended}".replace("'", '"') in output
     # The workers of another job see to it that there are shippers on both nodes.
     assert run_program("second_node", **variables(nodes)).result == [True, 2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -124,14 +125,14 @@ def run_and_look(folder: Path, ray_folder: Path, hook: str, variables: dict[str,
             assert driver.poll() is None, (folder / "output").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        processes = {driver.pid: "driver"}
+        processes = {driver.pid: "driver", int((folder / "ready").read_text()): "actor"}
         commands = {}
         for process in psutil.process_iter(["cmdline"]):
             command = " ".join(process.info["cmdline"] or [])
-            # Ray changes the titles of its workers: `ray::Actor`.
             is_shipper = "ray_tracing_hooks._ship" in command and str(ray_folder) in command
-            if is_shipper or command.startswith("ray::Actor"):
-                processes[process.pid] = "shipper" if is_shipper else "actor"
+            if is_shipper:
+                processes[process.pid] = "shipper"
+            # Ray changes the titles of its workers: `ray::Actor`.
             if process.pid != driver.pid and (is_shipper or command.startswith("ray::") or str(ray_folder) in command):
                 commands[process.pid] = command
         listening = dict.fromkeys(("driver", "actor", "shipper"), 0)
@@ -152,10 +153,11 @@ def run_and_look(folder: Path, ray_folder: Path, hook: str, variables: dict[str,
 
 def files_of(folder: Path) -> dict[str, bytes]:
     found = {}
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            if path.is_file():
-                found[str(path)] = path.read_bytes()
+    for where, _, files in os.walk(folder):  # it does not mind what goes meanwhile
+        for path in (Path(where, name) for name in files):
+            with contextlib.suppress(OSError):
+                if path.is_file():
+                    found[str(path)] = path.read_bytes()
     return found
 
 

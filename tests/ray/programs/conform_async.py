@@ -223,6 +223,7 @@ def awaiting_in_the_driver():
             await asyncio.wait_for(hanging, 0.05)
         except asyncio.TimeoutError as error:
             out.append(type(error).__name__)
+        await signals().wait.remote("driver")
         ray.cancel(hanging)
         try:
             await hanging

@@ -1,4 +1,7 @@
-"""Stops in the middle until it is told to go on, so that somebody can look at all its processes."""
+"""Stops in the middle until it is told to go on, so that somebody can look at all its processes.
+
+It says by the file ``ready`` that it does, in which is the process id of its actor.
+"""
 
 import os
 import sys
@@ -9,10 +12,12 @@ import ray
 from opentelemetry import trace
 
 
-def wait_until_looked_at():
+def wait_until_looked_at(pid):
     folder = sys.argv[1]
-    with open(os.path.join(folder, "ready"), "w"):
-        pass
+    ready = os.path.join(folder, "ready")
+    with open(f"{ready}.new", "w") as file:
+        file.write(str(pid))
+    os.rename(f"{ready}.new", ready)
     deadline = time.monotonic() + 60
     while not os.path.exists(os.path.join(folder, "go")) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -36,7 +41,7 @@ def main():
     try:
         ray.get(fail.remote())
     except ValueError:
-        wait_until_looked_at()
+        wait_until_looked_at(pid)
     return [pid, ray.get(actor.pid.remote()) == pid]
 
 

@@ -22,7 +22,7 @@ def leaf():
 class Actor:
     def loop(self):
         with tracer.start_as_current_span("inner"):
-            return sum(ray.get([leaf.remote() for _ in range(IN_ACTOR)]))
+            return sum(ray.get(leaf.remote()) for _ in range(IN_ACTOR))
 
     def nothing(self):
         return 0
@@ -30,7 +30,7 @@ class Actor:
 
 def main():
     actor = Actor.remote()
-    calls = sum(ray.get([leaf.remote() for _ in range(IN_DRIVER)]))
+    calls = sum(ray.get(leaf.remote()) for _ in range(IN_DRIVER))
     return calls + ray.get(actor.loop.remote()) + sum(ray.get([actor.nothing.remote() for _ in range(5)]))
 
 

@@ -392,14 +392,14 @@ class Shipper:
         return texts
 
     def _send(self, fifo: str, waiting: list[str], *, done: bool) -> None:
-        problems = [problem[:700] for problem in self._problems.tell()]
-        answer: dict[str, Any] = {"done": done, "problems": problems, "waiting": waiting}
-        while len(line := json.dumps(answer).encode() + b"\n") > select.PIPE_BUF:
-            (problems or waiting).pop()
-        # Nobody may be waiting any more.
+        # Nobody may be waiting any more. Then the next one who asks is told what is said once.
         with contextlib.suppress(OSError):
             descriptor = open_fifo(os.path.join(self._within, fifo))
             try:
+                problems = [problem[:700] for problem in self._problems.tell()]
+                answer: dict[str, Any] = {"done": done, "problems": problems, "waiting": waiting}
+                while len(line := json.dumps(answer).encode() + b"\n") > select.PIPE_BUF:
+                    (problems or waiting).pop()
                 os.write(descriptor, line)
             finally:
                 os.close(descriptor)

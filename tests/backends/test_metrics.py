@@ -12,6 +12,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from peers import Rotel, local_files, spans_of
+from shipping import until
 from support import run_program
 
 Series = tuple[str, str, str]
@@ -101,6 +102,7 @@ def test_rotel_receives_the_numbers_that_the_spans_say(rotel: Rotel, tmp_path: P
     assert numbers["ray.execution.duration", f"{function}dying", "worker_died"] == 1
     assert numbers["ray.execution.duration", "Worker.work", ""] == 5
     assert expected["ray.execution.duration", "Worker.work", ""][1] >= 5 * 0.02
+    until(lambda: of_rotel(rotel.printed()).keys() >= numbers.keys(), "all are printed")
     for received in (of_files(tmp_path / "spans"), of_rotel(rotel.printed())):
         assert {series: number for series, (number, _) in received.items()} == numbers
         for series, (_, total) in received.items():

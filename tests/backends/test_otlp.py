@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from peers import Rotel, TestAgent, comparable, local_files, spans_of
+from shipping import until
 from support import Run, run_program
 
 VARIANTS = [
@@ -51,6 +52,7 @@ def test_rotel_receives_what_the_files_hold(rotel: Rotel, tmp_path: Path, protoc
     run(tmp_path, rotel.variables(protocol), OTEL_EXPORTER_OTLP_COMPRESSION=compression)
     expected = list(spans_of(local_files(tmp_path / "spans")))
     assert len(expected) >= 60
+    until(lambda: len(rotel.span_ids()) >= len(expected), "all are printed")
     assert Counter(rotel.span_ids()) == Counter(span.span_id.hex() for _, _, span in expected)
     printed = rotel.printed()
     for resource, _, span in expected:

@@ -163,13 +163,23 @@ class Node:
     def flush(self, timeout: float = 20.0, *, until_writers_end: bool = False) -> FlushResult:
         return flush(str(self.spool), timeout, until_writers_end=until_writers_end)
 
-    def answer(self, timeout: float = 1.0) -> FlushResult:
+    def answer(self, timeout: float = 1.0, *, until_writers_end: bool = False) -> FlushResult:
         """What the shipper says when it cannot deliver for so long. On a busy machine it may take its time."""
         deadline = time.monotonic() + 30
         while True:
-            result = self.flush(timeout)
+            result = self.flush(timeout, until_writers_end=until_writers_end)
             if time.monotonic() > deadline or not any("does not answer" in each for each in result.problems):
                 return result
+
+    def trouble(self, problem: str) -> FlushResult:
+        """What the shipper says as soon as this is its one problem."""
+
+        def found() -> FlushResult | None:
+            result = self.answer()
+            return result if result.problems == [problem] else None
+
+        result: FlushResult = until(found, f"the shipper says {problem!r}")
+        return result
 
     def spans(self) -> list[dict[str, Any]]:
         return [

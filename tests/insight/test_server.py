@@ -233,7 +233,8 @@ def test_what_a_child_cannot_read_is_told(tmp_path: Path) -> None:
 def test_a_child_ends_with_the_server(folder: Path, tmp_path: Path) -> None:
     """Whatever it is doing: here it waits for a file that nobody writes."""
     os.mkfifo(folder / "b.jsonl")
-    maker = Maker(Asked([str(folder)], None, everything=False, max_spans=1))
+    paths = [str(folder / "a.jsonl"), str(folder / "b.jsonl")]
+    maker = Maker(Asked(paths, None, everything=False, max_spans=1))
     failures: list[Exception] = []
     begun = threading.Event()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 import support
+from ports import free_port
 from support import ANY_PORTS, HOOK, Run, environment, of_driver, run_program, spans_in
 
 
@@ -48,13 +48,6 @@ class Cluster:
         )
         run.spans = of_driver(spans_in(self.spans), name)
         return run
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def start_head(folder: Path, *options: str, **variables: str) -> tuple[subprocess.Popen[bytes], str]:

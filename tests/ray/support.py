@@ -17,6 +17,7 @@ from ray_tracing_hooks._insight.model import Span
 from ray_tracing_hooks._insight.read import files, read
 
 PROGRAMS = Path(__file__).parent / "programs"
+HELPERS = Path(__file__).parents[1] / "helpers"
 PRODUCER, CONSUMER = 4, 5
 HOOK = "ray_tracing_hooks.local:setup"
 
@@ -40,16 +41,18 @@ ANY_PORTS = ("--min-worker-port=0", "--max-worker-port=0")
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The environment of a program: this one's, without token authentication, with the programs importable."""
+    """The environment of a program: this one's, without token authentication, with programs and helpers importable."""
     return {
         **os.environ,
         "RAY_AUTH_MODE": "disabled",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_TMPDIR": ray_folder,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(PROGRAMS), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PROGRAMS), str(HELPERS), os.environ.get("PYTHONPATH")])),
         "PYTHONWARNINGS": "default",
         # A busy machine may need more than the default of five.
         "RAY_TRACING_FLUSH_TIMEOUT": "30",
+        # Milliseconds after which a call of an actor that does not answer fails as unavailable, not yet known as dead.
+        "RAY_timeout_ms_task_wait_for_death_info": "5000",
         **variables,
     }
 
@@ -64,6 +67,10 @@ def with_extras() -> dict[str, Any]:
         # How long it takes to see that a proxy has been killed.
         "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
     }
+
+
+CLIENT_SERVER = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90"}
+"""For heads that have clients: how long Ray waits for the server that it starts for one. Half a minute is short."""
 
 
 def text_of_serve(module: str) -> str:
@@ -97,6 +104,16 @@ def run_program(
     _, found, printed = done.stdout.rpartition("RESULT ")
     result = json.JSONDecoder().raw_decode(printed)[0] if found else None
     return Run(result, done.stdout, done.stderr, done.returncode)
+
+
+def run_client(name: str, *arguments: str, check: bool = True, **variables: str) -> Run:
+    """As ``run_program``, of a program that is a client of a cluster: ``RTH_ADDRESS`` begins with ``ray://``."""
+    run = run_program(name, *arguments, check=False, timeout=180, **variables)
+    if "Initialization failure from server" in run.stderr:
+        # The server of a client takes the first free port from 23000 on, and ends if another cluster was faster.
+        run = run_program(name, *arguments, check=False, timeout=180, **variables)
+    assert not check or run.returncode == 0, run.stderr
+    return run
 
 
 def logs_in_json() -> bool:

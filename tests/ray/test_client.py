@@ -12,8 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import free_port, start_head, stop_head
-from support import HOOK, PROGRAMS, Run, await_spans, by_name, check_links, run_program, spans_in, tree
+from conftest import start_head, stop_head
+from ports import free_port
+from support import (
+    CLIENT_SERVER,
+    HOOK,
+    PROGRAMS,
+    Run,
+    await_spans,
+    by_name,
+    check_links,
+    run_client,
+    spans_in,
+    tree,
+)
 
 from ray_tracing_hooks._insight.model import Span
 
@@ -54,11 +66,7 @@ class Head:
                 filter(None, [str(PROGRAMS), str(PROGRAMS.parent / "inside"), os.environ.get("PYTHONPATH")])
             ),
         }
-        run = run_program(program, *arguments, check=False, timeout=180, **variables)
-        if "Initialization failure from server" in run.stderr:
-            # The server of a client takes the first free port from 23000 on, and ends if another cluster was faster.
-            run = run_program(program, *arguments, check=False, timeout=180, **variables)
-        return run
+        return run_client(program, *arguments, check=False, **variables)
 
     def trace(self, script: str, enough: Callable[[list[Span]], bool], known: set[str] | None = None) -> list[Span]:
         """The spans of the one trace that has a root span of this script, and is none of the ``known`` ones."""
@@ -77,10 +85,8 @@ def heads(short_tmp: Callable[[], Path]) -> Iterator[tuple[Head, Head]]:
     with ExitStack() as running:
         for options in ([], [f"--tracing-startup-hook={HOOK}"]):
             folder, port = short_tmp(), free_port()
-            # How long Ray waits for the server that it starts for a client; half a minute is short on a busy machine.
-            variables = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90"}
-            if options:
-                variables |= {"RAY_TRACING_LOCAL_DIR": str(folder / "spans"), "RAY_TRACING_RAY": "task,actor,get"}
+            variables = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans"), "RAY_TRACING_RAY": "task,actor,get"}
+            variables = CLIENT_SERVER | (variables if options else {})
             head, _ = start_head(folder, f"--ray-client-server-port={port}", *options, **variables)
             running.callback(stop_head, head)
             heads.append(Head(f"ray://127.0.0.1:{port}", folder))

@@ -20,15 +20,13 @@ from ray_tracing_hooks import names
 
 CANCELLED = names.TASK_CANCELLED
 WORKER, DRIVER = names.WORKER_DIED, names.DRIVER_DIED
-DIED = None
-"""Of an actor: ActorDiedError, or ActorUnavailableError where Ray has not heard of it yet."""
 WORKERS = {
     # what a worker does, and knows
     "exception": Way("RayTaskError(RuntimeError)", "RuntimeError", "RuntimeError: the task fails"),
     "sys_exit": Way("WorkerCrashedError", "SystemExit", "SystemExit: 3"),
     "sys_exit_0": Way("WorkerCrashedError"),
-    "exit_actor": Way(DIED),
-    "async_exit_actor": Way(DIED),
+    "exit_actor": Way("ActorDiedError"),
+    "async_exit_actor": Way("ActorDiedError"),
     "max_calls": Way("returned"),
     "out_of_scope": Way("returned"),
     "reaped": Way("returned"),
@@ -38,14 +36,14 @@ WORKERS = {
     "async_sigterm": Way("returned"),
     # what cuts it off, and is in Ray's logs
     "cancel_force": Way("TaskCancelledError", CANCELLED, "worker died: .*force ray.cancel request.", cut_off=True),
-    "ray_kill": Way(DIED, WORKER, "worker died: .*killed by `ray.kill`.", cut_off=True),
+    "ray_kill": Way("ActorDiedError", WORKER, "worker died: .*killed by `ray.kill`.", cut_off=True),
     "ray_kill_restart": Way("ActorUnavailableError", WORKER, "worker died: .*killed by `ray.kill`.", cut_off=True),
     "sigsegv": Way("WorkerCrashedError", WORKER, "worker died: SIGSEGV", cut_off=True),
     "sigabrt": Way("WorkerCrashedError", WORKER, "worker died: SIGABRT", cut_off=True),
     # what cuts it off and is told by nobody
     "os_exit": Way("WorkerCrashedError", WORKER, "worker died", cut_off=True),
     "sigkill": Way("WorkerCrashedError", WORKER, "worker died", cut_off=True),
-    "async_sigkill": Way(DIED, WORKER, "worker died", cut_off=True),
+    "async_sigkill": Way("ActorDiedError", WORKER, "worker died", cut_off=True),
 }
 DRIVERS = {
     "shutdown": Way(0),

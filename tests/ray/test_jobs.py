@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import dashboard_options, free_port, start_head, stop_head
+from conftest import dashboard_options, start_head, stop_head
+from ports import free_port
 from support import HOOK, PROGRAMS, await_spans, by_name, run_program, tree, with_extras
 
 from ray_tracing_hooks import names

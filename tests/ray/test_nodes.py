@@ -9,8 +9,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cluster, free_port, start_head, stop_head
-from support import ANY_PORTS, HOOK, await_spans, by_name, check_links, environment, of_driver, run_program
+from conftest import Cluster, start_head, stop_head
+from ports import free_port
+from support import (
+    ANY_PORTS,
+    CLIENT_SERVER,
+    HOOK,
+    await_spans,
+    by_name,
+    check_links,
+    environment,
+    of_driver,
+    run_client,
+)
 
 from ray_tracing_hooks._insight.model import Span
 
@@ -26,7 +37,7 @@ def two_nodes(short_tmp: Callable[[], Path], client_port: int) -> Iterator[Clust
     folder = short_tmp()
     spans = str(folder / "spans")
     options = [f"--tracing-startup-hook={HOOK}", f"--ray-client-server-port={client_port}", '--resources={"first":1}']
-    head, address = start_head(folder, *options, RAY_TRACING_LOCAL_DIR=spans)
+    head, address = start_head(folder, *options, **CLIENT_SERVER, RAY_TRACING_LOCAL_DIR=spans)
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
     command = [ray, "start", f"--address={address}", "--block", "--num-cpus=1", '--resources={"second":1}']
     with open(folder / "node.log", "wb") as log:
@@ -60,7 +71,7 @@ def test_a_node_that_joins_without_naming_the_hook_is_traced(two_nodes: Cluster)
 
 def test_what_a_ray_client_asks_for_is_in_the_trace_of_its_server(two_nodes: Cluster, client_port: int) -> None:
     """The client itself is no process of the cluster; the driver that works for it is, and has the hook."""
-    run = run_program("second_node", RTH_ADDRESS=f"ray://127.0.0.1:{client_port}")
+    run = run_client("second_node", RTH_ADDRESS=f"ray://127.0.0.1:{client_port}")
     assert run.result == [True, 2]
     root = "__main__.py ray.driver"
     spans = of_server(await_spans(two_nodes.spans, lambda spans: len(of_server(spans)) >= 14))

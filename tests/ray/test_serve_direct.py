@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 import support
-from conftest import Cluster, free_port, start_head, stop_head
+from conftest import Cluster, start_head, stop_head
+from ports import free_port
 from support import HOOK, spans_in, text_of_serve
 from test_serve_protocols import CLIENT, Served
 

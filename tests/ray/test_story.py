@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import dashboard_options, free_port, start_head, stop_head
+from conftest import dashboard_options, start_head, stop_head
+from ports import free_port
 from support import ANY_PORTS, HOOK, PROGRAMS, await_spans, environment, run_program, tree, with_extras
 
 from ray_tracing_hooks import names
@@ -20,7 +21,7 @@ SETTINGS = {
     "RAY_TRACING_INSTRUMENT": "threading",
     "RAY_TRACING_LOGS": "ids,events",
 }
-TIGHT = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "1000"}
+TIGHT = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "2000"}
 """A node whose memory monitor kills every task."""
 
 

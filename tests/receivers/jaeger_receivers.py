@@ -140,6 +140,8 @@ class UdpAgent(Jaeger):
     def __init__(self, port: int = 0) -> None:
         super().__init__()
         self._socket = socket.socket(type=socket.SOCK_DGRAM)
+        # So much may come before the thread below is woken.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         self._socket.bind(("127.0.0.1", port))
         self.port: int = self._socket.getsockname()[1]
         self.endpoint = f"127.0.0.1:{self.port}"

@@ -21,6 +21,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
+from ports import free_port
 
 ENVIRONMENT = Path(sys.prefix) / "peers"
 BIN = ENVIRONMENT / "bin"
@@ -32,13 +33,6 @@ _PRINTED_ID = re.compile(r"^Span #\d+\n    Trace ID .*\n    Parent ID .*\n    ID
 def site_packages() -> Path:
     (found,) = (ENVIRONMENT / "lib").glob("python3.*/site-packages")
     return found
-
-
-def free_port(kind: int = socket.SOCK_STREAM) -> int:
-    with socket.socket(type=kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def until_open(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -200,7 +201,16 @@ def test_no_kill_of_the_shipper_loses_or_doubles_a_span(node: Node) -> None:
 
 
 def output_size(node: Node) -> int:
-    return sum(path.stat().st_size for path in node.out.glob("*.jsonl"))
+    return size_of(node.out.glob("*.jsonl"))
+
+
+def size_of(paths: Iterable[Path]) -> int:
+    """Of those that are still there."""
+    size = 0
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
 
 
 def test_a_terminated_shipper_delivers_first(node: Node) -> None:
@@ -282,7 +292,10 @@ def test_the_shipper_inherits_only_its_lock(node: Node) -> None:
     os.close(writer)
     assert os.read(reader, 1) == b""
     os.close(reader)
-    targets = {os.readlink(f"/proc/{shipper.pid}/fd/{number}") for number in os.listdir(f"/proc/{shipper.pid}/fd")}
+    targets = set()
+    for number in os.listdir(f"/proc/{shipper.pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # it goes on opening and closing files
+            targets.add(os.readlink(f"/proc/{shipper.pid}/fd/{number}"))
     assert {str(node.spool / LOCK), os.devnull} <= targets
 
 
@@ -334,9 +347,10 @@ def test_a_flush_gives_up_in_time(node: Node) -> None:
     node.start()
     writer = node.writer()
     writer.do("span 1")
+    assert node.flush().done
     began = time.monotonic()
-    result = node.flush(0.3, until_writers_end=True)
-    assert 0.1 <= time.monotonic() - began < 5
+    result = node.answer(0.3, until_writers_end=True)
+    assert time.monotonic() - began >= 0.1
     assert result == FlushResult(done=False)
     assert node.numbers() == [1]
 
@@ -445,9 +459,9 @@ def test_a_raylet_with_a_long_path_is_found(node: Node, tmp_path: Path) -> None:
 def test_without_a_raylet_the_shipper_ends_soon_after_the_last_writer(node: Node) -> None:
     """It waits about two seconds, for another process of the same program may come."""
     node.plan = node.make_plan(raylet_socket=None)
-    shipper = node.start()
     writer = node.writer()
     writer.do("span 1")
+    shipper = node.start()
     assert node.flush().done
     writer.end()
     ended(shipper)
@@ -467,8 +481,8 @@ def test_the_folder_stays_for_a_driver_that_may_still_write(node: Node, raylet: 
     assert os.listdir(node.spool) == []
     writer.do("span 2")
     writer.end()
-    shipper = node.start()
-    ended(shipper)
+    ensure_running(str(node.spool), node.plan)
+    until(lambda: not node.spool.exists(), "it has delivered, and ended")
     assert node.numbers() == [1, 2]
     assert not node.spool.exists()
 
@@ -499,8 +513,7 @@ def test_a_failing_sink_holds_no_other_one_back(node: Node) -> None:
     writer.do("span 1 100")
     writer.end()
     until(lambda: node.numbers() == list(range(1, 101)), "the local sink has delivered")
-    result = node.answer()
-    assert result.problems == [f"cannot reach {nobody}: connection refused"]
+    result = node.trouble(f"cannot reach {nobody}: connection refused")
     (waiting,) = result.waiting
     assert waiting.startswith(f"100 spans wait in {node.spool} for the exporter 'otlp'")
     assert len(node.segments()) == 1
@@ -514,9 +527,7 @@ def test_a_full_disk_loses_and_doubles_nothing(node: Node) -> None:
     assert node.flush().done
     resource.prlimit(shipper.pid, resource.RLIMIT_FSIZE, (output_size(node) + 2000, resource.RLIM_INFINITY))
     writer.do("span 101 10000")
-    result = node.answer()
-    assert not result.done
-    assert result.problems == [f"cannot write spans to {str(node.out)!r}: File too large"]
+    assert not node.trouble(f"cannot write spans to {str(node.out)!r}: File too large").done
     assert node.numbers() == list(range(1, 101))
     resource.prlimit(shipper.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert node.flush() == FlushResult(done=True)
@@ -534,8 +545,7 @@ def test_a_full_file_system_is_named(node: Node) -> None:
     try:
         node.start()
         node.writer().do("span 1 10000")
-        result = node.answer()
-        assert result.problems == [f"cannot write spans to {str(node.out)!r}: No space left on device"]
+        node.trouble(f"cannot write spans to {str(node.out)!r}: No space left on device")
         # It tries again now and then, and takes back what did not fit.
         until(
             lambda: all(path.read_bytes()[-1:] in {b"", b"\n"} for path in node.out.glob("*.jsonl")), "lines are whole"
@@ -552,14 +562,6 @@ def test_a_full_file_system_is_named(node: Node) -> None:
         until(lambda: subprocess.run(unmount, check=False, capture_output=True).returncode == 0, "it is unmounted")
 
 
-def spool_size(node: Node) -> int:
-    size = 0
-    for path in node.segments():
-        with contextlib.suppress(FileNotFoundError):
-            size += path.stat().st_size
-    return size
-
-
 def test_past_its_cap_the_spool_loses_the_oldest_spans_and_counts_them(node: Node) -> None:
     """While nothing can be delivered the spool stays below its cap, and what was dropped is told once."""
     node.out.write_text("in the way")
@@ -568,11 +570,11 @@ def test_past_its_cap_the_spool_loses_the_oldest_spans_and_counts_them(node: Nod
     writer = node.writer(segment_bytes=5000)
     writer.do("span 1 5000")
     writer.end()
-    until(lambda: spool_size(node) <= 100_000, "the spool is below its cap")
-    (told,) = [problem for problem in node.flush(0.3).problems if "lost" in problem]
+    until(lambda: size_of(node.segments()) <= 100_000, "the spool is below its cap")
+    (told,) = [problem for problem in node.answer(0.3).problems if "lost" in problem]
     lost = int(told.split()[0])
     assert re.fullmatch(r"\d+ spans are lost, .* 100000 bytes .*RAY_TRACING_SPOOL_MAX_BYTES.*", told)
-    assert not [problem for problem in node.flush(0.3).problems if "lost" in problem]
+    assert not [problem for problem in node.answer(0.3).problems if "lost" in problem]
     node.out.unlink()
     assert node.flush().done
     assert node.numbers() == list(range(lost + 1, 5001))

@@ -90,8 +90,8 @@ class Outbox:
                 rest = retry * random.uniform(0.5, 1.0)  # noqa: S311  no secret
                 if isinstance(error, DeliveryError) and error.retry_after:
                     left_alone = error.retry_after
-                self._failing = True
                 self._trouble(str(error) if isinstance(error, TracingError) else describe(error))
+                self._failing = True  # from here on nobody waits, and whoever did is told why
             else:
                 retry, rest = 0.0, None
                 self._failing = False

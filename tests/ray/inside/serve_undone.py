@@ -12,8 +12,9 @@ import looking
 import ray
 from opentelemetry import trace
 from opentelemetry.context import Context
+from ports import free_port
 from ray import serve
-from serve_app import deployment, free_port
+from serve_app import deployment
 
 from ray_tracing_hooks import _startup, local
 from ray_tracing_hooks._patching import _MARK

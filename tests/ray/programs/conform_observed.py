@@ -14,10 +14,9 @@ os.environ["RAY_DEDUP_LOGS"] = "0"
 import ray
 import scenarios
 from ray._private import state
-from ray.core.generated.gcs_pb2 import TaskEvents
-from ray.util.state.common import protobuf_to_task_state_dict
 from scenarios import attempt, scenario
 from shared import eventually
+from task_states import states_of, tasks_of_this_job
 
 
 @ray.remote
@@ -86,21 +85,6 @@ class Prints:
     def prints(self):
         print("an actor prints")
         print("an actor complains", file=sys.stderr)
-
-
-def tasks_of_this_job():
-    job = ray.get_runtime_context().get_job_id()
-    if hasattr(state.state, "_connect_and_get_accessor"):
-        accessor = state.state._connect_and_get_accessor()
-    else:  # before Ray 2.55
-        ray.cluster_resources()  # connects
-        accessor = state.state.global_state_accessor
-    events = [protobuf_to_task_state_dict(TaskEvents.FromString(event)) for event in accessor.get_task_events()]
-    return [one for one in events if one.get("job_id") == job]
-
-
-def states_of(task):
-    return [event["state"] for event in task.get("events") or []]
 
 
 def listed(task, names):

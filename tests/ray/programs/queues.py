@@ -4,6 +4,8 @@ import time
 
 import harness
 import ray
+from shared import eventually
+from task_states import states_of, tasks_of_this_job
 
 SECONDS = 1.0
 
@@ -40,6 +42,12 @@ class Actor:
         pass
 
 
+def all_told():
+    """Whether the cluster knows of each of them what this process and what the worker has to tell."""
+    told = [task["func_or_class_name"] for task in tasks_of_this_job() if {"RUNNING", "FINISHED"} <= {*states_of(task)}]
+    return {"for_argument", "for_resources", "Actor.for_actor"} <= {*told}
+
+
 def main():
     actor = Actor.remote()
     ray.get(actor.ready.remote())
@@ -48,6 +56,7 @@ def main():
     held = holds.options(num_cpus=everything).remote(SECONDS)
     ray.get([held, for_resources.options(num_cpus=everything).remote()])
     ray.get([actor.holds.remote(), actor.for_actor.remote()])
+    eventually(all_told)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import contextlib
 import http.client
 import itertools
 import json
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +16,7 @@ import ray
 from fastapi import FastAPI
 from opentelemetry import baggage, trace
 from opentelemetry.context import Context
+from ports import free_port
 from ray import serve
 from ray.serve._private.common import StreamingHTTPRequest
 from starlette.responses import PlainTextResponse, StreamingResponse
@@ -208,12 +208,6 @@ class Client:
         return [response.status, response.read().decode()]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def run_all(*applications):
     """Run applications, each with its name and prefix, at the same time where this Ray can; their handles."""
     if hasattr(serve, "run_many"):
@@ -224,12 +218,12 @@ def run_all(*applications):
 def gone(client):
     """A client that does not wait for its response."""
     with contextlib.suppress(TimeoutError):
-        client.get("/slow", "gone", timeout=0.5)
+        client.get("/slow", "gone", timeout=2)
 
 
 def main():
     port = free_port()
-    serve.start(http_options={"port": port, "request_timeout_s": 5})
+    serve.start(http_options={"port": port, "request_timeout_s": 8})
     _, batching, *_ = run_all(
         (Api.bind(Model.bind()), "api", "/api"),
         (Batching.bind(), "batching", "/batching"),
@@ -261,12 +255,13 @@ def with_another_proxy(client):
     until = time.monotonic() + 60
     for attempt in itertools.count():
         assert time.monotonic() < until
-        with contextlib.suppress(OSError):
+        # The one that ends may still answer, and the next one may not know its routes yet.
+        with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
             status, _ = client.get("/api/predict/6", f"attempt {attempt}")
-            break
+            if status == 200 and ray.get_actor(**proxy)._actor_id != handle._actor_id:
+                break
         time.sleep(0.02)
-    is_another = ray.get_actor(**proxy)._actor_id != handle._actor_id
-    return {"same handle": same, "another proxy": [is_another, status, f"attempt {attempt}"]}
+    return {"same handle": same, "another proxy": f"attempt {attempt}"}
 
 
 def requests(client, batching):

@@ -13,9 +13,10 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import harness
+from ports import free_port
 from ray import serve
 from serve_app import Client as HttpClient
-from serve_app import free_port, run_all
+from serve_app import run_all
 from serve_protocols import Client, Model, Sockets, Words, by_grpc, sockets
 
 # Its code runs in a thread of its own, apart from the server's, and it has room for one request at work and one that
@@ -57,7 +58,7 @@ def wait_until_direct(*backends):
 def gone(client):
     """A client that does not wait for its response."""
     with contextlib.suppress(TimeoutError):
-        client.get("/sockets/wait", "gone", timeout=0.5)
+        client.get("/sockets/wait", "gone", timeout=2)
 
 
 def full(client):

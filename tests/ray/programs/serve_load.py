@@ -14,8 +14,9 @@ import harness
 import ray
 from opentelemetry import baggage, propagate, trace
 from opentelemetry.context import attach
+from ports import free_port
 from ray import serve
-from serve_app import Client, deployment, free_port
+from serve_app import Client, deployment
 from starlette.responses import JSONResponse
 
 tracer = trace.get_tracer("serve_load")

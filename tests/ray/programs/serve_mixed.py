@@ -9,8 +9,9 @@ import sys
 
 import harness
 from opentelemetry import trace
+from ports import free_port
 from ray import serve
-from serve_app import Client, free_port
+from serve_app import Client
 
 tracer = trace.get_tracer("serve_mixed")
 

@@ -9,8 +9,9 @@ import urllib.request
 
 import harness
 from opentelemetry import trace
+from ports import free_port
 from ray import serve
-from serve_app import deployment, free_port
+from serve_app import deployment
 
 
 @deployment()

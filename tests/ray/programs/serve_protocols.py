@@ -15,10 +15,11 @@ import harness
 from fastapi import FastAPI, WebSocket, WebSocketDisconnect
 from google.protobuf.wrappers_pb2 import StringValue
 from opentelemetry import baggage, trace
+from ports import free_port
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from serve_app import Client as HttpClient
-from serve_app import deployment, free_port, run_all, trace_id
+from serve_app import deployment, run_all, trace_id
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from words import stub
@@ -201,7 +202,7 @@ class Client:
 
     def cancelled(self, name):
         call = stub(self.channel, "wait").future(StringValue(), metadata=self.metadata(name))
-        threading.Timer(1, call.cancel).start()
+        threading.Timer(2, call.cancel).start()
         try:
             call.result()
         except grpc.FutureCancelledError:
@@ -211,7 +212,7 @@ class Client:
 def by_grpc(client):
     with ThreadPoolExecutor() as threads:
         waiting = {
-            "deadline": threads.submit(client.call, "deadline", "wait", "", timeout=1),
+            "deadline": threads.submit(client.call, "deadline", "wait", "", timeout=2),
             "cancelled": threads.submit(client.cancelled, "cancelled"),
             "too long": threads.submit(client.call, "too long", "wait", ""),
         }

@@ -11,11 +11,12 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 import harness
 import ray
 from opentelemetry import trace
+from ports import free_port
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RequestCancelledError
 from ray.serve.schema import ServeDeploySchema
-from serve_app import Client, free_port, trace_id
+from serve_app import Client, trace_id
 
 tracer = trace.get_tracer("serve_scenarios")
 
@@ -101,7 +102,7 @@ def by_handles(steps):
         thread.join()
         response = steps.sleep.remote()
         try:
-            response.result(timeout_s=0.3)
+            response.result(timeout_s=1)
         except TimeoutError:
             answers.append("took too long")
         response.cancel()

@@ -15,14 +15,16 @@ import ray
 from celery import Celery
 from opentelemetry import baggage, trace
 from opentelemetry.context import Context
+from ports import free_port
 from ray import serve
 from ray.serve.schema import CeleryAdapterConfig, TaskProcessorConfig
 from ray.serve.task_consumer import instantiate_adapter_from_config, task_consumer, task_handler
-from serve_app import Client, deployment, free_port, run_all
+from serve_app import Client, deployment, run_all
 
 tracer = trace.get_tracer("serve_tasks")
 
 QUEUE = "summaries"
+TRANSPORT = "serve_queue:Transport"
 
 
 def folders(folder):
@@ -48,7 +50,10 @@ def celery_of(folder):
 def configuration(folder):
     at_once = {"retry_backoff": False, "retry_kwargs": {"max_retries": 2, "countdown": 0}}
     return TaskProcessorConfig(
-        queue_name=QUEUE, adapter_config=CeleryAdapterConfig(**celery_of(folder), task_custom_config=at_once)
+        queue_name=QUEUE,
+        adapter_config=CeleryAdapterConfig(
+            **celery_of(folder), app_custom_config={"broker_transport": TRANSPORT}, task_custom_config=at_once
+        ),
     )
 
 
@@ -108,6 +113,8 @@ def results(adapter, tasks, timeout=150):
         for name, task_id in tasks.items():
             status = adapter.get_task_status_sync(task_id)
             if status.status in {"SUCCESS", "FAILURE"}:
+                # The result is read before the status, and may be that of a moment before.
+                status = adapter.get_task_status_sync(task_id)
                 found[name] = [status.status, status.result if status.status == "SUCCESS" else repr(status.result)]
         time.sleep(0.05)
     return found
@@ -136,7 +143,7 @@ def main():
         tasks["by task"] = ray.get(enqueuing.remote(config, 7))
     untraced = celery_of(sys.argv[1])
     app = Celery("untraced", broker=untraced["broker_url"], backend=untraced["backend_url"])
-    app.conf.update(broker_transport_options=untraced["broker_transport_options"])
+    app.conf.update(broker_transport=TRANSPORT, broker_transport_options=untraced["broker_transport_options"])
     tasks["untraced"] = app.send_task("summarize", args=[8], queue=QUEUE).id
     signature = str(inspect.signature(adapter.enqueue_task_sync))
     found = {"tasks": tasks, "results": results(adapter, tasks), "signature": signature}

@@ -226,11 +226,12 @@ def test_spans_of_clients_are_around_their_calls(heads: tuple[Head, Head]) -> No
     def roots(spans: list[Span]) -> list[Span]:
         return [span for span in by_name(spans, "client_spans.py ray.driver") if span.trace_id not in known]
 
-    def complete(spans: list[Span]) -> bool:
-        return len(roots(spans)) == 4 and len(by_name(spans, "in task")) >= 4 * len(done) + 2
+    def traces_of(spans: list[Span]) -> list[list[Span]]:
+        return [[span for span in spans if span.trace_id == root.trace_id] for root in roots(spans)]
 
-    spans = await_spans(head.spans, complete)
-    traces = [[span for span in spans if span.trace_id == root.trace_id] for root in roots(spans)]
+    wanted = sorted([OF_CALLS, TREE, TREE, TREE])
+    spans = await_spans(head.spans, lambda spans: sorted(map(tree, traces_of(spans))) == wanted)
+    traces = traces_of(spans)
     for trace in traces:
         check_links(trace)
     (again,) = [trace for trace in traces if not by_name(trace, "first")]

@@ -138,9 +138,9 @@ async def _traced(
                 is_end = kind == "http.response.body" and not message.get("more_body")
                 if parts == 1 and not is_end:
                     first = time.time_ns()
-                if is_end and code < _LEAST_ERROR:
-                    # While the client still waits, who may end Serve when it has its answer. What failed is told by the
-                    # status, which comes later.
+                if is_end and (code < _LEAST_ERROR or (code != _UNKNOWN and _has_failed(span))):
+                    # While the client still waits, who may end Serve when it has its answer. Of what failed in a
+                    # replica more is told after it.
                     _end(proxy, span, request, code, first if parts > 1 else 0)
             reset(token)
             token = None
@@ -162,8 +162,8 @@ async def _traced(
 def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first: int = 0) -> None:
     """End the span.
 
-    ``status`` is Serve's ``ResponseStatus``, or a status of HTTP where all went well; ``first`` is when the first of
-    several parts of the response came.
+    ``status`` is Serve's ``ResponseStatus``, or a status of HTTP where no more is to be told; ``first`` is when the
+    first of several parts of the response came.
     """
     if span is None or span.end_time is not None:
         return
@@ -176,9 +176,13 @@ def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first
     span.end()
 
 
+def _has_failed(span: RecordedSpan | None) -> bool:
+    return span is not None and span.status.status_code is trace.StatusCode.ERROR
+
+
 _told: dict[tuple[Template, str, str, Any], bytes] = {}
 """What is known at the end of a request, and the same for many: by the route, the application, and the status of HTTP
-where all went well.
+where no more is to be told.
 """
 
 _MOST_TOLD = 1000
@@ -187,21 +191,21 @@ _MOST_TOLD = 1000
 def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any) -> None:
     known = _context._serve_request_context.get()  # noqa: SLF001  as Serve's proxy
     route, application = getattr(known, "route", ""), getattr(known, "app_name", "")
-    well = status if type(status) is int else None
-    if well is None and request.request_type == "websocket" and route:
+    code = status if type(status) is int else None
+    if code is None and request.request_type == "websocket" and route:
         route = _websocket_route(proxy, request, route)
-    key = span.template, route, application, well
+    key = span.template, route, application, code
     told = _told.get(key)
     if told is None:
         told = wire.attribute(names.RAY_SERVE_APPLICATION, application) if application else b""
         if route and request.request_type != "grpc":
             told += of_route(span.template, route)
-        if well is not None:
-            told += of_status(well)
+        if code is not None:
+            told += of_status(code)
         if len(_told) < _MOST_TOLD:
             _told[key] = told
     told += of_request_id(getattr(known, "request_id", ""))
-    if well is None and status is not None:
+    if code is None and status is not None:
         error, outcome = _outcome(request, status.code)
         told += outcome
         if error:

@@ -69,8 +69,14 @@ def with_extras() -> dict[str, Any]:
     }
 
 
-CLIENT_SERVER = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90"}
-"""For heads that have clients: how long Ray waits for the server that it starts for one. Half a minute is short."""
+CLIENT_SERVER = {
+    # How long Ray waits for the server that it starts for a client. Half a minute is short on a busy machine.
+    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90",
+    # Ray starts it by a fork beside the threads of gRPC, and from grpcio 1.80 on what is forked crashes now and then:
+    # https://github.com/grpc/grpc/issues/43055
+    "GRPC_ENABLE_FORK_SUPPORT": "false",
+}
+"""Variables of heads that have clients."""
 
 
 def text_of_serve(module: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -130,6 +131,19 @@ def ray_folder(short_tmp: Callable[[], Path]) -> Iterator[None]:
     for process in waiting:
         process.terminate()
     psutil.wait_procs(waiting, timeout=10)
+
+
+@pytest.fixture(scope="module")
+def only_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No other test file has Ray Clients meanwhile.
+
+    Their servers take the first free ports from 23000 on, whichever cluster they are of: where two look at the same
+    time, a client of one may be served by the other.
+    """
+    shared = tmp_path_factory.getbasetemp().parent  # by all processes that run tests
+    with open(shared / "clients.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")

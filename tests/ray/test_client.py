@@ -79,7 +79,7 @@ class Head:
 
 
 @pytest.fixture(scope="module")
-def heads(short_tmp: Callable[[], Path]) -> Iterator[tuple[Head, Head]]:
+def heads(short_tmp: Callable[[], Path], only_clients: None) -> Iterator[tuple[Head, Head]]:
     """A cluster without a hook, and one with."""
     heads = []
     with ExitStack() as running:

@@ -25,9 +25,11 @@ from support import (
 
 from ray_tracing_hooks._insight.model import Span
 
+pytestmark = pytest.mark.timeout(300)  # it may have to wait for other tests with clients
+
 
 @pytest.fixture(scope="module")
-def client_port() -> int:
+def client_port(only_clients: None) -> int:
     return free_port()
 
 

@@ -97,14 +97,15 @@ def test_a_collector_that_was_away_gets_every_span_and_the_program_does_not_noti
 def test_a_shipper_that_is_killed_while_it_delivers_is_replaced_and_nothing_is_lost(
     rotel: Rotel, tmp_path: Path
 ) -> None:
-    """SIGKILL: what was not acknowledged is sent by the next one."""
-    program = steady(tmp_path, 14, **rotel.variables("http/protobuf"))
+    """SIGKILL: what was not acknowledged is sent by the next one, which is started half a minute after the first."""
+    program = steady(tmp_path, 45, **rotel.variables("http/protobuf"))
     try:
         until(rotel.span_ids, "the first spans have arrived", 90)
         for shipper in shippers():
             shipper.send_signal(signal.SIGKILL)
         before = len(rotel.span_ids())
-        until(lambda: len(rotel.span_ids()) > before + 100, "another shipper delivers", 90)
+        until(lambda: len(rotel.span_ids()) > before + 100, "another shipper delivers while the program runs", 90)
+        assert program.poll() is None
         _, stderr = program.communicate(timeout=100)
     finally:
         program.kill()
@@ -149,8 +150,8 @@ def test_a_black_hole_delays_the_end_no_longer_than_the_flush_timeout(
     )
     untraced = run_program("ending")
     assert done.result == untraced.result
-    # How long the processes of Ray take to end differs by seconds on a busy machine.
-    assert taken(done.stdout) <= taken(untraced.stdout) + 5 + 10
+    # How long the processes of Ray take to end differs by seconds on a busy machine. Twice the time-out is too long.
+    assert taken(done.stdout) <= taken(untraced.stdout) + 5 + 4
     (waiting,) = re.findall(r"ray_tracing_hooks: (\d+) spans wait in (\S+) for the exporter 'otlp'", done.stderr)
     assert int(waiting[0]) == 21
     assert os.path.isdir(waiting[1])

@@ -173,7 +173,7 @@ def test_no_text_takes_long_to_look_through(text: str) -> None:
         before = time.process_time()
         redactor.arguments([], [text, {f"{number}{text}" * 1000: 1}], {})
         taken.append(time.process_time() - before)
-    assert min(taken) < 0.2
+    assert min(taken) < 0.04
 
 
 @pytest.mark.parametrize("text", SECRET_TEXTS)

@@ -540,9 +540,13 @@ def test_a_black_hole_takes_no_longer_than_the_timeout(stack: ExitStack, make: C
     """It takes the connection and never says a word."""
     port = stack.enter_context(raw_server(None))
     transport = make(stack, port, timeout=0.5)
-    began = time.monotonic()
-    assert trouble(transport) == "cannot reach the collector: no answer within 0.5 s"
-    assert time.monotonic() - began < 20
+    taken = []
+    for _ in range(3):
+        began = time.monotonic()
+        with pytest.raises(DeliveryError, match=r"^cannot reach the collector: no answer within 0\.5 s$"):
+            transport.send(BODY)
+        taken.append(time.monotonic() - began)
+    assert 0.4 < min(taken) < 0.9, "on a busy machine the others may take longer"
 
 
 @pytest.mark.parametrize("make", [http, by_grpc])

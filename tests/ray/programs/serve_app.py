@@ -95,7 +95,7 @@ class Api:
     def stream(self):
         async def body():
             async for item in self.model.options(stream=True).stream.remote(3):
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.15)
                 yield f"{item}\n"
 
         return StreamingResponse(body())

@@ -79,6 +79,17 @@ def take_creation() -> bytes | None:
     return carried
 
 
+_takes_none = False
+
+
+def take_none() -> None:
+    """Deliver to no executor of this process any more: its actor's are not wrapped, and would be given what they do not
+    take.
+    """
+    global _takes_none  # noqa: PLW0603  a process has one
+    _takes_none = True
+
+
 def deliver(carried: bytes, kwargs: dict[str, Any]) -> None:
     """Give a call's context to its executor. Does nothing until executors are wrapped, and so take it out again."""
 
@@ -91,7 +102,7 @@ def delivery(_original: Callable[..., None]) -> Callable[..., None]:
         if carried[0] & 1:
             # Not among the keyword arguments: Ray writes those of a creation into the actor's title.
             _creation = carried
-        else:
+        elif not _takes_none:
             kwargs[KEY] = carried
 
     return deliver

@@ -81,10 +81,26 @@ def _get_execution_info(original: Callable[..., Any]) -> Callable[..., Any]:
             from ray_tracing_hooks._ray.serve import places  # noqa: PLC0415  few workers take part in it
 
             if places.join(tracing.active) and is_of_serve:
-                return info
+                return _of_serve(info, is_method=bool(function_descriptor.class_name))
         return info._replace(function=_executor(function, function_descriptor))
 
     return get_execution_info
+
+
+def _of_serve(info: Any, *, is_method: bool) -> Any:
+    """The executor of a task or method of Serve's own, which makes no span. Callers that do not take part in Serve, by
+    other settings than here, send it their context all the same.
+    """
+    if is_method:
+        # A process of an actor executes nothing else, and requests go through these.
+        arguments.take_none()
+        return info
+
+    def executor(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop(KEY, None)
+        return info.function(*args, **kwargs)
+
+    return info._replace(function=_dressed(executor, info.function))
 
 
 def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., Any]:
@@ -106,6 +122,11 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
         from ray_tracing_hooks._ray import jobs  # noqa: PLC0415  few workers are one
 
         executor = jobs.executor(executor)
+    return _dressed(executor, function)
+
+
+def _dressed(executor: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """``executor`` with what Ray looks for in ``function``, marked as ours."""
     for attribute in ("method", "name"):
         if hasattr(function, attribute):
             setattr(executor, attribute, getattr(function, attribute))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def test_callers_and_replicas_that_are_not_traced_among_others_that_are(serving:
         (span,) = by_name(spans, user)
         (root,) = (each for each in spans if each.trace_id == span.trace_id and not each.parent_id)
         assert (root.name, root.span_id) == (top, span.parent_id), "what is not told of a trace begins one"
+
+
+@pytest.mark.parametrize("parts", ["none", "task,actor"])
+def test_callers_that_do_not_trace_serve_call_deployments_that_are_traced(serving: Cluster, parts: str) -> None:
+    """By their settings: of the driver, and of the deployment between. What they send along nobody is confused by."""
+    run = serving.run(
+        "serve_mixed", "", "", timeout=200, RAY_TRACING_RAY="task,actor", BETWEEN=json.dumps({"RAY_TRACING_RAY": parts})
+    )
+    assert run.result == ANSWERS
+    spans = spans_in(serving.spans)
+    assert not [span for span in spans if span.name.startswith("Between.") and span.name.endswith(" serve.replica")]
+    assert by_name(spans, "Last.add serve.replica")
 
 
 def test_a_replica_whose_environment_lacks_the_package_does_not_start(serving: Cluster, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """Requests through deployments of which one may find modules in a folder of its own, which the second argument names.
-The first one names a hook that is called by hand.
+The first one names a hook that is called by hand. ``BETWEEN`` are further variables of that deployment.
 """
 
 import importlib
@@ -16,9 +16,10 @@ from serve_app import Client
 tracer = trace.get_tracer("serve_mixed")
 
 
-def deployment(folder=""):
+def deployment(folder="", of_between=None):
     path = os.pathsep.join(filter(None, [folder, os.environ["PYTHONPATH"]]))
-    of_its_own = {"runtime_env": {"env_vars": {"PYTHONPATH": path}}} if folder else {}
+    variables = {"PYTHONPATH": path, **(of_between or {})} if folder or of_between else {}
+    of_its_own = {"runtime_env": {"env_vars": variables}} if variables else {}
     return serve.deployment(ray_actor_options={"num_cpus": 0, **of_its_own}, graceful_shutdown_wait_loop_s=0.1)
 
 
@@ -58,7 +59,7 @@ class First:
 
 def requests(folder, port):
     last = deployment()(Last).bind()
-    between = deployment(folder)(Between).bind(last)
+    between = deployment(folder, json.loads(os.environ.get("BETWEEN", "{}")))(Between).bind(last)
     try:
         handle = serve.run(deployment()(First).bind(between), name="mixed", route_prefix="/mixed")
     except RuntimeError as error:

@@ -77,7 +77,7 @@ test: $(PACKAGE) $(PEERS_READY) $(EXTRAS_READY) $(BROWSER_READY) $(VIEWERS_READY
 
 # In an environment for each version, kept for the next time: the tests of what an older Ray may have elsewhere. Those of
 # scenarios and of endings take long, and compare Ray with itself.
-MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py mixed.py other_rays.py serve.py unchanged.py)
+MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py mixed.py other_rays.py serve.py serve_scenarios.py unchanged.py)
 
 .PHONY: matrix
 matrix: $(PEERS_READY) $(addprefix matrix-,$(RAYS)) ## Run the Ray tests with older versions of Ray; RAYS=2.49.2 picks some

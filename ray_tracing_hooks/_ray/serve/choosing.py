@@ -2,8 +2,15 @@
 program chooses before it sends a request, and what the router does right before and after it chooses for one,
 ``_resolve_args_with_metrics`` and ``_register_completion_callback``.
 
-The first has a span, the second is said by the span of the call. What chooses is a class that Serve pickles by value,
-with all that is replaced of it, for processes that may know nothing of this package.
+The first has a span, the second is said by the span of the call. What chooses is an object of a class that Serve
+pickles by value, with all that is replaced of it, for processes that may know nothing of this package. So where that
+has to be wrapped, the object is, once its router has it (``update_deployment_config``; in Ray 2.40
+``schedule_and_send_request``):
+
+- ``choose_replicas`` of a class of the user's. Serve calls it in a task that chooses for many requests, with the
+  context of the first of them. Here it has that of the request.
+- ``_choose_replica_for_request`` of routers that have no place before and after it, as in Ray 2.52;
+  ``choose_replica_for_request`` in Ray 2.40.
 """
 
 from __future__ import annotations
@@ -14,16 +21,20 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any
 
+from opentelemetry.context import Context
+
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.serve.router import CHOICE, Call
-from ray_tracing_hooks._ray.serve.spans import Templates, of_request
+from ray_tracing_hooks._ray.serve.router import CARRIED, CHOICE, Call, count_attempt
+from ray_tracing_hooks._ray.serve.spans import Templates, of_request, traced
 from ray_tracing_hooks._ray.submission import around_of
-from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing
-from ray_tracing_hooks._record import ids
+from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing, incoming, unrecorded_span
+from ray_tracing_hooks._record import carrier, ids
+from ray_tracing_hooks._record.carrier import decode
+from ray_tracing_hooks._record.current import SPAN_KEY
 
 MODULE = "ray.serve._private.router"
 
@@ -35,6 +46,10 @@ _choices = Templates(INTERNAL, names.SERVE_CHOICE)
 
 _ARE_THERE = frozenset({bytes, str, int, float, bool, type(None), list, dict, tuple})
 """Of arguments of these types the router resolves none; it does not look into them."""
+
+_WRAPPED = "_ray_tracing_hooks_wrapped"
+"""The attribute of what chooses replicas that says that it was looked at. What is wrapped of it stays so, and does as
+before where nothing is traced."""
 
 _RESOLVED = "_ray_tracing_hooks_resolved"
 """The attribute of ``PendingRequest`` that says when its arguments were there, so that a replica could be chosen."""
@@ -48,7 +63,8 @@ def patch(patches: Patches) -> bool:
     patches.wrap(AsyncioRouter, "choose_replica", _choose_replica)
     if patches.wrap(AsyncioRouter, "_resolve_args_with_metrics", _resolve_args):
         patches.wrap(AsyncioRouter, "_register_completion_callback", _register_completion_callback)
-    return True
+    patches.wrap(AsyncioRouter, "schedule_and_send_request", _schedule_and_send_request)
+    return patches.wrap(AsyncioRouter, "update_deployment_config", _update_deployment_config)
 
 
 def _resolve_args(original: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
@@ -91,6 +107,94 @@ def _note(pending_request: Any, taken: float) -> None:
         failed("noting how long the choice of a replica took", error)
 
 
+def _update_deployment_config(original: Callable[..., None]) -> Callable[..., None]:
+    def update_deployment_config(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        _look_at(self, getattr(self, "_request_router", None))
+
+    return update_deployment_config
+
+
+def _schedule_and_send_request(original: Callable[..., Any]) -> Callable[..., Any]:
+    def schedule_and_send_request(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _look_at(self, getattr(self, "_replica_scheduler", None))
+        return original(self, *args, **kwargs)
+
+    return schedule_and_send_request
+
+
+def _look_at(router: Any, chooser: Any) -> None:
+    try:
+        if chooser is not None and _WRAPPED not in vars(chooser):
+            vars(chooser)[_WRAPPED] = True
+            _wrap(
+                chooser,
+                counts_attempts=hasattr(router, "_route_and_send_request_once"),
+                has_places=hasattr(router, "_resolve_args_with_metrics")
+                and hasattr(router, "_register_completion_callback"),
+            )
+    except Exception as error:  # noqa: BLE001  the application is the user's, the fault would be ours
+        failed("looking at what chooses replicas", error)
+
+
+def _wrap(chooser: Any, *, counts_attempts: bool, has_places: bool) -> None:
+    """Wrap what this object does itself."""
+    own = getattr(chooser, "choose_replicas", None)
+    if own is not None and not getattr(own, "__module__", "").startswith("ray.serve."):
+        chooser.choose_replicas = _in_its_request(own)
+    for name in ("_choose_replica_for_request", "choose_replica_for_request"):
+        original = getattr(chooser, name, None)
+        if original is not None and not has_places:
+            setattr(chooser, name, _timed(original, counts_attempts=counts_attempts))
+
+
+def _in_its_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    async def choose_replicas(*args: Any, **kwargs: Any) -> Any:
+        pending_request = kwargs.get("pending_request", args[1] if len(args) > 1 else None)
+        context = _context(pending_request) if tracing.active is not None else None
+        try:
+            choosing = original(*args, **kwargs)
+            return await (choosing if context is None else traced(choosing, context, None))
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    return choose_replicas
+
+
+def _context(pending_request: Any) -> Context | None:
+    """That of the call which is waiting. Without one nothing of another request is around."""
+    try:
+        carried = getattr(getattr(pending_request, "metadata", None), CARRIED, None)
+        if carried is None:
+            return Context()
+        context, call = incoming(decode(carried))
+        return Context({**context, SPAN_KEY: unrecorded_span(call)})
+    except Exception as error:  # noqa: BLE001  as above
+        failed("telling a router of requests its context", error)
+        return None
+
+
+def _timed(
+    original: Callable[..., Coroutine[Any, Any, Any]], *, counts_attempts: bool
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    async def choose_replica_for_request(pending_request: Any, *, is_retry: bool = False) -> Any:
+        if is_retry and not counts_attempts:
+            count_attempt(pending_request.metadata)
+        began = time.perf_counter()
+        try:
+            return await original(pending_request, is_retry=is_retry)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            taken = time.perf_counter() - began
+            if taken >= _WORTH_TELLING:
+                _note(pending_request, taken)
+
+    return choose_replica_for_request
+
+
 def _choose_replica(original: Callable[..., AbstractAsyncContextManager[Any]]) -> Callable[..., Any]:
     def choose_replica(self: Any, request_meta: Any, *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[Any]:
         inner = original(self, request_meta, *args, **kwargs)
@@ -105,11 +209,17 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
     try:
         around, called = around_of(active), router.deployment_id
         template = _choices.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
+        parent, flags, now = around.parent, around.flags, time.time_ns()
+        span_id = ids.new_span_id()
+        if template is None and parent is not None:
+            span_id, flags = parent.span_id, parent.flags
+        # For what chooses. What is sent to the replica then has its own.
+        carried = carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers)
+        setattr(metadata, CARRIED, carried)
         if around.recorder is None or template is None:
             return None
-        identity = around.before + ids.new_span_id() + around.after
-        attributes = around.of_caller + of_request(metadata)
-        return Call(around.recorder, template, identity, time.time_ns(), attributes, metadata)
+        identity = around.before + span_id + around.after
+        return Call(around.recorder, template, identity, now, around.of_caller + of_request(metadata), metadata)
     except Exception as error:  # noqa: BLE001  as above
         failed("tracing the choice of a replica", error)
         return None

@@ -103,7 +103,9 @@ def _replace(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Call:
-    """A call of a deployment on its way to a replica. No code of the user's runs in it: one record at its end does."""
+    """A call of a deployment on its way to a replica. One record at its end does: no code of the user's runs in it but
+    what chooses replicas, to which its request tells it.
+    """
 
     __slots__ = ("_attributes", "_identity", "_metadata", "_recorder", "_start", "_template")
 
@@ -155,9 +157,12 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
 def _route_and_send_request_once(original: Callable[..., Any]) -> Callable[..., Any]:
     def route_and_send_request_once(self: Any, pr: Any, response_id: str, is_retry: bool, *rest: Any) -> Any:
         if is_retry:
-            # A replica was full or gone.
-            metadata = pr.metadata
-            setattr(metadata, _ATTEMPTS, getattr(metadata, _ATTEMPTS, 1) + 1)
+            count_attempt(pr.metadata)
         return original(self, pr, response_id, is_retry, *rest)
 
     return route_and_send_request_once
+
+
+def count_attempt(metadata: Any) -> None:
+    """Note that one more replica is tried for a request: the one before was full or gone."""
+    setattr(metadata, _ATTEMPTS, getattr(metadata, _ATTEMPTS, 1) + 1)

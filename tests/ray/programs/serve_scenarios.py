@@ -15,6 +15,7 @@ from ports import free_port
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RequestCancelledError
+from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ServeDeploySchema
 from serve_app import Client, trace_id
 
@@ -147,7 +148,7 @@ def back_pressure(client, full):
         asked = [threads.submit(ask, number) for number in range(ASKING)]
         # The first to be answered is one that is refused: nothing else is, as long as the gate is closed.
         wait(asked, timeout=60, return_when=FIRST_COMPLETED)
-        if hasattr(full, "choose_replica"):
+        if hasattr(DeploymentHandle, "choose_replica"):
             with tracer.start_as_current_span("refused choice"), contextlib.suppress(BackPressureError):
                 asyncio.run(choosing(full.ready))
         behind = [threads.submit(ask_behind, number) for number in range(ASKING)]

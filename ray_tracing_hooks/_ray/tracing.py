@@ -85,6 +85,8 @@ class Tracing:
         patches: Where to put what is replaced once it is found to be used.
 
     Attributes:
+        has_patterns: Whether there are patterns of what makes spans, or of what makes none.
+        shows_internal: Whether tasks and actors of Ray's own make spans.
         shares_job_trace: Whether all processes of this job know the trace of its driver's root span, so that calls in
             it need not carry their context.
         job_trace: In a driver that trace, once its workers can know it. In a worker the same if it is not recorded:
@@ -112,7 +114,8 @@ class Tracing:
         self.parts = frozenset(parts)
         self._include = tuple(include)
         self._exclude = tuple(exclude)
-        self._internal = internal
+        self.has_patterns = bool(self._include or self._exclude)
+        self.shows_internal = internal
         self.redactor = redactor
         self.rate_limits = rate_limits
         self.patches = patches
@@ -175,7 +178,7 @@ class Tracing:
         if self._include:
             if not any(fnmatchcase(function, pattern) for pattern in self._include):
                 return False
-        elif is_internal and not self._internal:
+        elif is_internal and not self.shows_internal:
             return False
         return not any(fnmatchcase(function, pattern) for pattern in self._exclude)
 

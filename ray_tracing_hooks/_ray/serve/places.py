@@ -21,6 +21,7 @@ _PLACES = (
     ("choosing", "how long the choice of replicas takes is not told"),
     ("replica", "requests are not traced in the replicas of deployments"),
     ("starting", "the start of replicas is not traced"),
+    ("monitoring", "what health checks call is traced"),
     ("direct", "requests are not traced where replicas take them without a proxy"),
     ("batching", "batches of requests are not traced"),
     ("multiplexing", "the loading of multiplexed models is not traced"),

@@ -1,0 +1,58 @@
+"""What Serve asks a replica now and then: wraps where ``UserCallableWrapper`` (Ray 2.60 ``serve/_private/replica.py``)
+runs the user's ``check_health``, ``record_routing_stats``, ``record_autoscaling_stats`` and
+``record_replica_metadata``.
+
+They run every few seconds in each replica and belong to no request, so what they call makes no spans, unless those of
+Ray's own work are asked for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from opentelemetry.context import Context
+
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.serve.spans import traced
+from ray_tracing_hooks._ray.tracing import unrecorded_span
+from ray_tracing_hooks._record import ids
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
+from ray_tracing_hooks._record.span import Parent
+
+MODULE = "ray.serve._private.replica"
+
+_NOT_SAMPLED = 0
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap what replicas are asked; False if this Ray has no such place."""
+    from ray.serve._private.replica import UserCallableWrapper  # noqa: PLC0415
+
+    for name in (
+        "call_user_record_routing_stats",
+        "call_record_autoscaling_stats",
+        "call_user_record_replica_metadata",
+    ):
+        patches.wrap(UserCallableWrapper, name, _asked)
+    return patches.wrap(UserCallableWrapper, "call_user_health_check", _asked)
+
+
+def _asked(original: Callable[..., Any]) -> Callable[..., Any]:
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        active = tracing.active
+        if active is None or active.shows_internal:
+            return original(*args, **kwargs)
+        nobody = Parent(ids.new_trace_id(), ids.new_span_id(), _NOT_SAMPLED, None, remote=False)
+        context = Context({SPAN_KEY: unrecorded_span(nobody)})
+        token = attach(context)
+        try:
+            # It runs in the loop of the user's code, with a copy of this context.
+            answer = original(*args, **kwargs)
+        finally:
+            detach(token)
+        return traced(answer, context, None) if inspect.iscoroutine(answer) else answer
+
+    return asked

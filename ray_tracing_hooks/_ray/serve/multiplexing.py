@@ -1,10 +1,14 @@
-"""Loading of models (``@serve.multiplexed``): wraps ``_ModelMultiplexWrapper.load_model`` (Ray 2.60
-``serve/multiplex.py``), for a request whose model the replica has not loaded.
+"""Loading of models (``@serve.multiplexed``): wraps the function that loads, where ``_ModelMultiplexWrapper`` (Ray 2.60
+``serve/multiplex.py``) is given it, and ``unload_model_lru``, by which it makes room for a model before.
+
+It is called by one request of those that need the model, while the others wait for what it gives.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine
+from functools import wraps
 from typing import Any
 
 from opentelemetry.context import Context
@@ -13,6 +17,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
 from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing
 from ray_tracing_hooks._record import wire
@@ -21,6 +26,9 @@ from ray_tracing_hooks._record.span import RecordedSpan
 
 MODULE = "ray.serve.multiplex"
 
+_SINCE = "_ray_tracing_hooks_since"
+"""The attribute of Serve's wrapper that says since when it makes room. It loads one model at a time."""
+
 _templates = Templates(INTERNAL, names.SERVE_MULTIPLEXED)
 
 
@@ -28,34 +36,58 @@ def patch(patches: Patches) -> bool:
     """Wrap the loading of models; False if this Ray has no such place."""
     from ray.serve.multiplex import _ModelMultiplexWrapper  # noqa: PLC0415
 
-    return patches.wrap(_ModelMultiplexWrapper, "load_model", _load_model)
+    patches.wrap(_ModelMultiplexWrapper, "unload_model_lru", _unload)
+    return patches.wrap(_ModelMultiplexWrapper, "__init__", _init)
 
 
-def _load_model(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    def load(self: Any, model_id: Any) -> Coroutine[Any, Any, Any]:
+def _init(original: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Any, model_load_func: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        original(self, _loading(self, model_load_func), *args, **kwargs)
+
+    return init
+
+
+def _unload(original: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
+    async def unload_model_lru(self: Any) -> None:
+        if tracing.active is not None:
+            vars(self)[_SINCE] = time.time_ns()
+        try:
+            await original(self)
+        except BaseException as error:
+            hide_frame(error)
+            vars(self).pop(_SINCE, None)
+            raise
+
+    return unload_model_lru
+
+
+def _loading(models: Any, load: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    @wraps(load)
+    def load_model(*args: Any) -> Coroutine[Any, Any, Any]:
         active = tracing.active
-        begun = _begin(active, self, model_id) if active is not None else None
-        return original(self, model_id) if begun is None else traced(original(self, model_id), *begun)
+        begun = _begin(active, models, load, args[-1]) if active is not None else None
+        return load(*args) if begun is None else traced(load(*args), *begun)
 
-    return load
+    return load_model
 
 
-def _begin(active: Tracing, models: Any, model_id: Any) -> tuple[Context, RecordedSpan] | None:
+def _begin(
+    active: Tracing, models: Any, load: Callable[..., Any], model_id: str
+) -> tuple[Context, RecordedSpan] | None:
     try:
-        if not isinstance(model_id, str) or model_id in models.models:
-            return None
+        since = vars(models).pop(_SINCE, None)
         context, recorder = get_current(), active.recorder
         parent = recorder.parent(context)
         trace_id, flags = recorder.decide(parent)
         recording = recorder.of(flags)
         deployment, application, replica_id = of_this_replica()
-        function = getattr(models._func, "__name__", "load_model")  # noqa: SLF001  as its own messages
+        function = getattr(load, "__name__", "load_model")
         template = _templates.of(active, deployment, application, function, replica_id)
         if recording is None or template is None:
             return None
         limit = recorder.limits.value_length
         first = wire.attribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID, model_id[:limit])
-        span = recording.start(template, trace_id, flags, parent, first)
+        span = recording.start(template, trace_id, flags, parent, first, since)
         return Context({**context, SPAN_KEY: span}), span
     except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
         failed("tracing the loading of a model", error)

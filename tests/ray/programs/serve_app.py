@@ -26,6 +26,12 @@ api = FastAPI()
 
 CONCURRENT = 24
 
+SHARING = 3
+"""So many requests need a model at once."""
+
+UNLOADING = 0.1
+"""Seconds."""
+
 
 @ray.remote(num_cpus=0)
 def square(x):
@@ -115,8 +121,22 @@ class Api:
         return requests[0]._cached_proxy_actor is requests[1]._cached_proxy_actor
 
 
+class Loaded:
+    """A model. What it does at its end is waited for by the one that takes its place."""
+
+    def __init__(self, model_id):
+        self.name = model_id.upper()
+
+    async def __del__(self):
+        with tracer.start_as_current_span(f"unloads {self.name}"):
+            await asyncio.sleep(UNLOADING)
+
+
 @deployment(max_ongoing_requests=100)
 class Batching:
+    def __init__(self):
+        self.needing, self.all_need_it = 0, asyncio.Event()
+
     @serve.batch(max_batch_size=3, batch_wait_timeout_s=5)
     async def double(self, xs):
         with tracer.start_as_current_span(f"doubles {len(xs)}"):
@@ -142,10 +162,16 @@ class Batching:
     @serve.multiplexed(max_num_models_per_replica=2)
     async def load(self, model_id):
         with tracer.start_as_current_span(f"loads {model_id}"):
-            return model_id.upper()
+            if model_id == "shared":
+                await self.all_need_it.wait()
+            return Loaded(model_id)
 
     async def model(self):
-        return await self.load(serve.get_multiplexed_model_id())
+        if serve.get_multiplexed_model_id() == "shared":
+            self.needing += 1
+            if self.needing == SHARING:
+                self.all_need_it.set()
+        return (await self.load(serve.get_multiplexed_model_id())).name
 
 
 @deployment()
@@ -181,13 +207,18 @@ def batches(handle):
             response.result()
         except KeyError as error:
             errors.append(str(error.cause))
-    model = handle.options(multiplexed_model_id="model")
+
+    def model(name, model_id):
+        return traced(name, lambda: handle.options(multiplexed_model_id=model_id).model.remote())
+
     return {
         "batched": [response.result() for response in doubled],
         "streamed in batches": [list(response) for response in streams],
         "failed in batches": errors,
         "batched alone": traced("alone", lambda: handle.alone.remote([1, 2, 3]).result()),
-        "models": [traced(f"multiplexed {i}", lambda: model.model.remote().result()) for i in range(2)],
+        "models": [model(f"multiplexed {i}", "model").result() for i in range(2)],
+        "shared": [each.result() for each in [model(f"sharing {i}", "shared") for i in range(SHARING)]],
+        "third": model("third", "third").result(),
     }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote_plus
 
 MASK = "***"
 
@@ -105,6 +106,22 @@ class Redactor:
     def result(self, function: str, value: Any) -> str:
         """What a function returned; its own name counts as that of the value."""
         return _joined([self._named(function, value, _Left())])
+
+    def query(self, query: str) -> str:
+        """The query of a URL, as ``page=2&token=***``."""
+        parts = query[:_SEARCHED].split("&")[:_MOST_VALUES]
+        shown = "&".join(map(self._part_of_query, parts))
+        return shown if len(shown) <= MOST_CHARACTERS else shown[: MOST_CHARACTERS - 3] + "..."
+
+    def _part_of_query(self, part: str) -> str:
+        name, equals, value = part.partition("=")
+        known, text = unquote_plus(name), unquote_plus(value)
+        is_hidden = (
+            (equals and (_is_called_secret(known) or self._own.fullmatch(known)))
+            or _SECRET_TEXT.search(f"?{unquote_plus(part)}")
+            or self._own.fullmatch(text)
+        )
+        return f"{name}={MASK}" if equals and is_hidden else MASK if is_hidden else part
 
     def _named(self, name: str, value: Any, left: _Left, level: int = 0) -> str:
         if value is None or value is True or value is False:

@@ -260,3 +260,30 @@ def test_a_container_that_changes_meanwhile_is_shown_by_its_size() -> None:
             return super()._show(value, *rest)
 
     assert Grows().arguments([], [changing], {}) == "<dict of 2>"
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("item=tea&page=2", "item=tea&page=2"),
+        ("item=green%20tea&flag", "item=green%20tea&flag"),
+        ("a=1&token=hunter2&b=2", f"a=1&token={MASK}&b=2"),
+        ("X-Amz-Signature=abc&apiKey=abc", f"X-Amz-Signature={MASK}&apiKey={MASK}"),
+        ("pass%77ord=hunter2", f"pass%77ord={MASK}"),
+        ("next=https%3A%2F%2Fme%3Ahunter2%40here", f"next={MASK}"),
+        ("key=hunter2", f"key={MASK}"),
+        ("sig=abc", f"sig={MASK}"),
+        ("eyJhbGciOiJIUzI1NiJ9.e30", MASK),
+        ("mail=me%40example.com&Phone=1", f"mail={MASK}&Phone={MASK}"),
+        ("", ""),
+        ("&&=", "&&="),
+    ],
+)
+def test_the_query_of_a_url_is_shown_without_secrets(query: str, shown: str) -> None:
+    assert Redactor(["*phone*", "*@example.com"]).query(query) == shown
+
+
+def test_the_query_of_a_url_is_cut_short() -> None:
+    shown = Redactor().query("&".join(f"item{i}=value" for i in range(1000)))
+    assert len(shown) <= MOST_CHARACTERS
+    assert shown.startswith("item0=value&item1=value&")

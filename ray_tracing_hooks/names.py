@@ -123,6 +123,7 @@ __all__ = [
     "THREAD_ID",
     "THREAD_NAME",
     "URL_PATH",
+    "URL_QUERY",
     "URL_SCHEME",
     "WORKER_DIED",
     "Attribute",
@@ -212,6 +213,7 @@ HTTP_METHOD_ORIGINAL = "http.request.method_original"
 HTTP_ROUTE = "http.route"
 HTTP_STATUS = "http.response.status_code"
 URL_PATH = "url.path"
+URL_QUERY = "url.query"
 URL_SCHEME = "url.scheme"
 CLIENT_ADDRESS = "client.address"
 NETWORK_PROTOCOL_VERSION = "network.protocol.version"
@@ -417,13 +419,13 @@ ATTRIBUTES = (
     Attribute(
         RAY_SERVE_CLOSE_CODE,
         "int",
-        "requests to proxies",
-        "the code that a WebSocket was closed with: 1000 where all went well",
+        "requests from clients",
+        "the code that a WebSocket was closed with that had been open: 1000 where all went well",
     ),
     Attribute(
         RAY_SERVE_FIRST_CHUNK,
         "double",
-        "requests to proxies",
+        "requests from clients",
         "seconds until the first part of a response that came in several",
     ),
     Attribute(RAY_SERVE_TASK_NAME, "string", "tasks of Serve's, where enqueued and run", "the name of the task"),

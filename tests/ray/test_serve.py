@@ -320,6 +320,21 @@ def test_a_multiplexed_model_is_named_and_its_loading_is_in_the_request_that_nee
             assert span.attributes["ray.serve.multiplexed_model_id"] == "model"
 
 
+def test_those_that_wait_for_a_model_that_another_request_loads_do_not_load_it(served: Served) -> None:
+    assert served.result["shared"] == ["SHARED"] * 3
+    trees = sorted(tree(of_user_span(served, f"sharing {i}")).partition("\n")[2] for i in range(3))
+    request = "  Batching.model serve.remote\n    Batching.model serve.replica"
+    assert trees == [request, request, f"{request}\n      Batching.load serve.multiplexed\n        loads shared"]
+
+
+def test_to_make_room_for_a_model_belongs_to_its_loading(served: Served) -> None:
+    assert served.result["third"] == "THIRD"
+    spans = of_user_span(served, "third")
+    (loading,) = by_name(spans, "Batching.load serve.multiplexed")
+    (unloads,) = by_name(spans, "unloads MODEL")
+    assert loading.start_ns <= unloads.start_ns < unloads.end_ns <= loading.end_ns
+
+
 def under(span: Span, root: Span, spans: Sequence[Span]) -> bool:
     parents = {each.span_id: each.parent_id for each in spans}
     above = span.parent_id
@@ -343,7 +358,21 @@ TOLD = {
 """Contexts of clients, in other forms than that of the W3C."""
 
 
-def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(tmp_path: Path) -> None:
+EXPORTER = "serve_exporter:make"
+
+
+@pytest.mark.parametrize(
+    ("options", "in_proxies"),
+    [
+        ({"RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": EXPORTER}, True),
+        # Serve tells its proxies nothing of that.
+        ({"TRACING": json.dumps({"enabled": True, "exporter_import_path": EXPORTER})}, False),
+    ],
+    ids=["by the environment", "by a configuration"],
+)
+def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(
+    tmp_path: Path, options: dict[str, Any], in_proxies: bool
+) -> None:
     """Its exporter gets each span once, whatever its sampling ratio, which is one in a hundred. Requests continue the
     traces that the propagators in use read.
     """
@@ -357,7 +386,7 @@ def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(tmp_pa
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         **with_extras(),
         OTEL_PROPAGATORS="b3multi,jaeger",
-        RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH="serve_exporter:make",
+        **options,
         EXPORTED=str(tmp_path / "exported"),
     )
     answers, exported = run.result
@@ -378,7 +407,27 @@ def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(tmp_pa
         assert [span.parent_id for span in told if span.kind == SERVER] == [CLIENT]
     own = [span for span in spans if not any(span in told for told in traces.values())]
     assert tree(own) == f"{request}\nOuter.__init__ serve.replica"
-    assert sorted(exported) == sorted(f"{span.trace_id} {span.name}" for span in spans)
+    of_proxies = () if in_proxies else ("GET /", "Outer.__call__ serve.remote")
+    assert sorted(exported) == sorted(f"{span.trace_id} {span.name}" for span in spans if span.name not in of_proxies)
+
+
+def test_patterns_are_on_the_deployment_that_takes_a_request(tmp_path: Path) -> None:
+    """What is left out has no span at the proxy either, and what is below it stays in the trace of the client."""
+    run = run_program(
+        "serve_own_tracing",
+        json.dumps([{"traceparent": f"00-{1:032x}-{CLIENT}-01"}]),
+        timeout=150,
+        RTH_HOOK=HOOK,
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        RAY_TRACING_EXCLUDE="Outer.*",
+        **with_extras(),
+    )
+    assert run.result[0] == ["2", "2"]
+    spans = [span for span in spans_in(tmp_path / "spans") if not span.name.endswith(" ray.driver")]
+    told = [span for span in spans if span.trace_id == f"{1:032x}"]
+    request = "user\n  Inner.__call__ serve.remote\n    Inner.__call__ serve.replica"
+    assert tree(told) == tree([span for span in spans if span not in told]) == request
+    assert by_name(told, "user")[0].parent_id == CLIENT
 
 
 def test_serve_alone_can_be_traced_by_its_own_option(tmp_path: Path) -> None:
@@ -448,5 +497,5 @@ KNOWN = (
     "ray.serve._private.replica.Replica",
     "ray.serve._private.replica.UserCallableWrapper initialize_callable",
     "ray.serve.batching._BatchQueue put",
-    "ray.serve.multiplex._ModelMultiplexWrapper load_model",
+    "ray.serve.multiplex._ModelMultiplexWrapper __init__",
 )

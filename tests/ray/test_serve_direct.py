@@ -95,6 +95,25 @@ def test_errors_by_http_are_on_the_span(served: Served, name: str, status: int, 
     assert (span.status_code, span.attributes.get("error.type")) == (2 if error else 0, error)
 
 
+@pytest.mark.parametrize(("name", "error"), [("broken off", "499"), ("second too long", "408")])
+def test_a_response_that_has_begun_keeps_its_status_and_tells_how_it_ended(
+    served: Served, name: str, error: str
+) -> None:
+    assert served.result["broken off"] == "first"
+    span = served.proxy(name)
+    assert span.attributes["http.response.status_code"] == 200
+    assert (span.status_code, span.attributes["error.type"]) == (2, error)
+
+
+def test_the_first_part_of_a_response_is_timed_where_there_are_several(served: Served) -> None:
+    assert served.result["parts"] == [200, "first second"]
+    for name in ("parts", "server stream", "socket"):
+        span = served.proxy(name)
+        assert 0 < span.attributes["ray.serve.time_to_first_chunk"] <= (span.end_ns - span.start_ns) / 1e9
+    for name in ("one loop", "unary", "broken off"):
+        assert "ray.serve.time_to_first_chunk" not in served.proxy(name).attributes
+
+
 def test_a_request_that_is_one_too_many_has_a_span(served: Served) -> None:
     assert served.result["full"] == [200, 200, 503]
     assert served.tree("full") == "GET !503\nGET /threads/held\nGET /threads/held"
@@ -130,6 +149,7 @@ def test_streams_by_grpc_are_traced(served: Served) -> None:
         ("too long", "DEADLINE_EXCEEDED", 4, "DEADLINE_EXCEEDED"),
         ("deadline", "DEADLINE_EXCEEDED", 4, "DEADLINE_EXCEEDED"),
         ("cancelled", "CANCELLED", 1, "CANCELLED"),
+        ("no method", "UNKNOWN", 2, "ray.serve.exceptions.RayServeException"),
     ],
 )
 def test_errors_by_grpc_are_on_the_span(served: Served, name: str, code: str, number: int, error: str | None) -> None:
@@ -153,10 +173,14 @@ def test_web_sockets_are_traced(served: Served) -> None:
         "        predict 5"
     )
     assert served.proxy("socket").parent_id == CLIENT
-    codes = {"socket": 1000, "socket 1000": 1000, "socket 4001": 4001, "socket closed": 1008, "socket 1011": 1011}
+    codes = {"socket": 1000, "socket 1000": 1000, "socket 4001": 4001, "socket 1011": 1011}
     assert {name: served.proxy(name).attributes["ray.serve.close_code"] for name in codes} == codes
     errors = {name: served.proxy(name).attributes.get("error.type") for name in (*codes, "socket fail")}
     assert {name: error for name, error in errors.items() if error} == {
         "socket 1011": "1011",
         "socket fail": "KeyError",
     }
+    for room, status in (("closed", 403), ("unknown", 401)):
+        span = served.proxy(f"socket {room}")
+        assert (span.status_code, span.attributes["http.response.status_code"]) == (0, status)
+        assert "ray.serve.close_code" not in span.attributes

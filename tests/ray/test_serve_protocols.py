@@ -165,7 +165,6 @@ def test_a_web_socket_is_one_trace_until_it_is_closed(served: Served) -> None:
         ("socket", 1000, None),
         ("socket 1000", 1000, None),
         ("socket 4001", 4001, None),
-        ("socket closed", 1008, None),
         ("socket 1011", 1011, "1011"),
     ],
 )
@@ -174,6 +173,24 @@ def test_how_a_web_socket_was_closed_is_told(served: Served, name: str, code: in
     span = served.proxy(name)
     assert span.attributes["ray.serve.close_code"] == code
     assert (span.status_code, span.attributes.get("error.type")) == (2 if error else 0, error)
+
+
+@pytest.mark.parametrize(("room", "status"), [("closed", 403), ("unknown", 401)])
+def test_a_web_socket_that_is_refused_has_the_status_that_its_client_gets(
+    served: Served, room: str, status: int
+) -> None:
+    assert served.result[f"socket {room}"] == status
+    span = served.proxy(f"socket {room}")
+    assert span.attributes["http.response.status_code"] == status
+    assert "ray.serve.close_code" not in span.attributes
+    assert span.status_code == 0
+
+
+def test_a_web_socket_whose_client_vanishes_while_it_is_sent_to_is_an_error(served: Served) -> None:
+    assert served.result["socket left"] == ["more", None]
+    span = served.proxy("socket left")
+    assert (span.status_code, span.attributes["error.type"]) == (2, "1006")
+    assert span.attributes["ray.serve.close_code"] == 1006
 
 
 def test_the_spans_of_a_web_socket_end_where_its_client_vanishes(served: Served) -> None:

@@ -107,6 +107,40 @@ def test_each_form_of_b3_is_read_where_the_other_one_is_written(active: Tracing,
     assert (found.trace_id, found.span_id) == (here.trace_id, here.span_id)
 
 
+def test_a_request_in_the_span_of_a_middleware_is_below_that(active: Tracing) -> None:
+    headers = http_headers(of_client())
+    context, middleware = arrive(active, headers, Descriptions({}).of_http, SCOPE)
+    assert middleware is not None
+    token = attach(baggage.set_baggage("tenant", "one", context))
+    try:
+        context, span = arrive(active, headers, Descriptions({}).of_http, SCOPE)
+        middleware.end()
+        _, later = arrive(active, headers, Descriptions({}).of_http, SCOPE)
+    finally:
+        detach(token)
+    assert span is not None
+    assert span.parent is not None
+    assert span.parent.span_id == middleware.get_span_context().span_id
+    assert baggage.get_all(context) == {"user": "me", "tenant": "one"}
+    assert later is not None
+    assert later.parent is not None
+    assert later.parent.span_id == CLIENT.span_id
+
+
+def test_the_application_is_told_in_the_form_of_propagators_that_it_has_set_itself(tmp_path: Path) -> None:
+    made, before = tracing_of(tmp_path), propagate.get_global_textmap()
+    context, span = arrive(made, {}, Descriptions({}).of_http, SCOPE)
+    assert span is not None
+    here = span.get_span_context()
+    try:
+        for name in ("tracecontext", "b3multi", "tracecontext"):
+            propagate.set_global_textmap(propagators(name))
+            found = found_by_application(context, [(b"host", b"here")])
+            assert (found.trace_id, found.span_id) == (here.trace_id, here.span_id), name
+    finally:
+        propagate.set_global_textmap(before)
+
+
 def test_a_request_that_tells_of_no_trace_begins_one(active: Tracing) -> None:
     context, span = arrive(active, http_headers([(b"host", b"here")]), Descriptions({}).of_http, SCOPE)
     assert span is not None

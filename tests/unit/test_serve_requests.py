@@ -9,12 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from opentelemetry.proto.trace.v1 import trace_pb2
 from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray.serve import direct
 from ray_tracing_hooks._ray.serve.server import Descriptions
 from ray_tracing_hooks._ray.tracing import SERVE, Tracing
+from ray_tracing_hooks._record.redaction import Redactor
 
 REPLICA = SimpleNamespace(
     _deployment_id=SimpleNamespace(name="Model", app_name="app"), _replica_id=SimpleNamespace(unique_id="abc")
@@ -56,6 +58,17 @@ def test_requests_of_a_connection_say_nothing_of_an_earlier_one(
         assert describe(active)[0] is template
         del active, template
     assert len(addresses) < 20, "none took the place of another"
+
+
+def test_the_query_is_told_with_the_arguments_and_without_secrets(tmp_path: Path) -> None:
+    active = connection(tracing_of(tmp_path), 1)
+    scope = {**SCOPE, "path": "/find", "query_string": b"item=tea&token=hunter2"}
+    for redactor, told in ((None, []), (Redactor(), ["item=tea&token=***"])):
+        active.redactor = redactor
+        described = of_proxy.of_http(active, scope)
+        assert described is not None
+        span = trace_pb2.Span.FromString(described[1])
+        assert [each.value.string_value for each in span.attributes if each.key == "url.query"] == told
 
 
 def test_which_methods_are_traced_is_as_the_connection_has_it(tmp_path: Path) -> None:

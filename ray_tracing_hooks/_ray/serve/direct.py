@@ -1,5 +1,6 @@
 """Requests that a replica takes from clients itself (direct ingress, also behind HAProxy): wraps
-``Replica._direct_ingress_asgi`` and ``_prepare_direct_ingress_grpc_request`` (Ray 2.60 ``serve/_private/replica.py``).
+``Replica._direct_ingress_asgi``, ``_prepare_direct_ingress_grpc_request`` and
+``_direct_ingress_grpc_streaming_response`` (Ray 2.60 ``serve/_private/replica.py``).
 
 There is no proxy of Serve's on their way, so that the replica's span is the SERVER span, and its parent is what the
 client tells.
@@ -7,7 +8,9 @@ client tells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
@@ -24,6 +27,7 @@ from ray_tracing_hooks._ray.execution import fail
 from ray_tracing_hooks._ray.serve.replica import InReplica, of_user, with_context
 from ray_tracing_hooks._ray.serve.server import (
     ENDED_EARLY,
+    REFUSED,
     Descriptions,
     arrive,
     grpc_code,
@@ -36,6 +40,7 @@ from ray_tracing_hooks._ray.serve.server import (
 )
 from ray_tracing_hooks._ray.serve.spans import of_request
 from ray_tracing_hooks._ray.tracing import SERVE, TASK_KEY, Tracing
+from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
@@ -43,6 +48,9 @@ MODULE = "ray.serve._private.replica"
 
 _MONITORED = {"/-/healthz", "/-/routes"}
 """What monitors ask makes no span."""
+
+_OK, _UNKNOWN = 0, 2
+"""Codes of gRPC."""
 
 _EARLY = {*ENDED_EARLY.values(), "CANCELLED", "DEADLINE_EXCEEDED"}
 """These tell more than that a task of asyncio's was cancelled."""
@@ -55,16 +63,44 @@ def patch(patches: Patches) -> bool:
     if not hasattr(Replica, "_direct_ingress_asgi"):
         return True
     by_grpc = patches.wrap(Replica, "_prepare_direct_ingress_grpc_request", _prepare_grpc_request)
+    patches.wrap(Replica, "_direct_ingress_grpc_streaming_response", _grpc_stream)
     return patches.wrap(Replica, "_direct_ingress_asgi", _direct_ingress_asgi) and by_grpc
 
 
-class _HttpRequest:
+class _Request:
+    """What arrives at a replica, and when the parts of its response go."""
+
+    def __init__(self) -> None:
+        self.has_raised = False
+        """Whether it failed before Serve could say how."""
+        self.first = 0
+        self._parts = 0
+
+    def part(self, *, is_end: bool = False) -> None:
+        """Note a part of the response; ``is_end`` says that it is known to be the last."""
+        self._parts += 1
+        if self._parts == 1 and not is_end:
+            self.first = time.time_ns()
+
+    def first_chunk(self, start: int) -> bytes:
+        """How long after ``start`` the first of several parts went, encoded."""
+        return wire.attribute(names.RAY_SERVE_FIRST_CHUNK, (self.first - start) / 1e9) if self._parts > 1 else b""
+
+
+class _HttpRequest(_Request):
     """A request by HTTP, or a WebSocket, and how it ends."""
 
     def __init__(self, scope: dict[str, Any]) -> None:
+        super().__init__()
         self.scope = scope
         self.begun = False
         self.status = ""
+        """That of the response, or the code that a WebSocket was closed with."""
+        self.early = ""
+        """How it ended where Serve ended it, or the client."""
+        self.was_refused = False
+        """A WebSocket that never was open. Its client goes then, which is no fault."""
+        self._is_open = False
 
     def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
         self.begun = True
@@ -74,19 +110,29 @@ class _HttpRequest:
     def note(self, message: Mapping[str, Any]) -> None:
         """A message of ASGI, from or to the client."""
         kind = message["type"]
-        if kind == "http.response.start":
-            self.status = str(message["status"])
-        elif kind in ("websocket.close", "websocket.disconnect") and not self.status:
+        if kind in ("http.response.body", "websocket.send"):
+            self.part(is_end=kind == "http.response.body" and not message.get("more_body"))
+        elif kind == "websocket.accept":
+            self._is_open = True
+        elif kind in ("http.response.start", "websocket.http.response.start"):
+            self.status, self.was_refused = str(message["status"]), kind != "http.response.start"
+        elif self.status:
+            pass
+        elif kind == "websocket.close" and not self._is_open:
+            self.status, self.was_refused = REFUSED, True
+        elif kind in ("websocket.close", "websocket.disconnect"):
             self.status = str(message.get("code", 1000))
 
     def outcome(self) -> tuple[str, bytes]:
-        return (outcome_of_http if self.scope["type"] == "http" else outcome_of_websocket)(self.status)
+        error, encoded = (outcome_of_http if self.scope["type"] == "http" else outcome_of_websocket)(self.status)
+        return self.early or error, encoded
 
 
-class _GrpcCall:
+class _GrpcCall(_Request):
     """A call by gRPC, and how it ends."""
 
     def __init__(self, called: str, context: Any) -> None:
+        super().__init__()
         self._called, self._context = called, context
 
     def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
@@ -95,7 +141,7 @@ class _GrpcCall:
         return arrive(active, headers, describe, (self._called, self._context.peer()))
 
     def outcome(self) -> tuple[str, bytes]:
-        return outcome_of_grpc(grpc_code(self._context, 0))
+        return outcome_of_grpc(grpc_code(self._context, _UNKNOWN if self.has_raised else _OK))
 
 
 _arrived: ContextVar[_HttpRequest | _GrpcCall | None] = ContextVar("request to a replica", default=None)
@@ -173,8 +219,14 @@ def _prepare_grpc_request(original: Callable[..., Any]) -> Callable[..., Any]:
     def prepare(self: Any, service_method: str, context: Any, **rest: Any) -> Any:
         call = _GrpcCall(service_method, context)
         _arrived.set(call)
-        prepared = original(self, service_method, context, **rest)
         active = tracing.active
+        try:
+            prepared = original(self, service_method, context, **rest)
+        except Exception as error:
+            hide_frame(error)
+            if active is not None:
+                _refused(active, self, call, error)
+            raise
         if prepared is None and active is not None:
             _refused(active, self, call)
         return prepared
@@ -182,14 +234,35 @@ def _prepare_grpc_request(original: Callable[..., Any]) -> Callable[..., Any]:
     return prepare
 
 
-def _refused(active: Tracing, replica: Any, request: _HttpRequest | _GrpcCall) -> None:
-    """A span for what never got to the user's code: another application's, or one too many."""
+def _grpc_stream(original: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., AsyncGenerator[Any, None]]:
+    async def direct_ingress_grpc_streaming_response(self: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+        body = original(self, *args, **kwargs)
+        try:
+            async for message in body:
+                call = _arrived.get()
+                if call is not None:
+                    call.part()
+                yield message
+        except BaseException as error:
+            hide_frame(error)
+            if isinstance(error, GeneratorExit):
+                await body.aclose()
+            raise
+
+    return direct_ingress_grpc_streaming_response
+
+
+def _refused(active: Tracing, replica: Any, request: _HttpRequest | _GrpcCall, error: Exception | None = None) -> None:
+    """A span for what never got to the user's code: another application's, one too many, or by gRPC a method that the
+    deployment lacks.
+    """
     try:
         _, span = request.arrived(active, replica)
         if span is not None:
-            _end(span, request, b"", None)
-    except Exception as error:  # noqa: BLE001  as above
-        failed("tracing a request that a replica has refused", error)
+            request.has_raised = error is not None
+            _end(span, request, b"", error)
+    except Exception as fault:  # noqa: BLE001  as above
+        failed("tracing a request that a replica has refused", fault)
 
 
 def around(inner: AbstractContextManager[Any], active: Tracing, replica: Any, metadata: Any) -> InReplica | None:
@@ -237,8 +310,13 @@ class _Direct(InReplica):
         metadata, request = self._metadata, self._request
         told = of_request(metadata)
         if isinstance(request, _HttpRequest):
+            told_by_serve = str(self._status or "")
+            if told_by_serve in _EARLY and request.scope["type"] == "http":
+                request.early = told_by_serve
+            if request.was_refused and isinstance(error, asyncio.CancelledError):
+                error = None
             # Where the client has gone, or did not wait, it gets no response.
-            request.status = request.status or self._status or ""
+            request.status = request.status or told_by_serve
             if metadata.route:
                 told += of_route(span.template, metadata.route)
         _end(span, request, told, error)
@@ -246,7 +324,7 @@ class _Direct(InReplica):
 
 def _end(span: RecordedSpan, request: _HttpRequest | _GrpcCall, told: bytes, error: BaseException | None) -> None:
     kind, status = request.outcome()
-    span.add_encoded(told + status)
+    span.add_encoded(told + status + request.first_chunk(span.start_time))
     if kind:
         span.set_status(trace.StatusCode.ERROR)
         if error is None or kind in _EARLY:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextvars import ContextVar
 from typing import Any
 
 from opentelemetry import trace
@@ -20,6 +21,7 @@ from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.execution import fail
 from ray_tracing_hooks._ray.serve.server import (
+    REFUSED,
     Descriptions,
     arrive,
     grpc_code,
@@ -31,7 +33,7 @@ from ray_tracing_hooks._ray.serve.server import (
     outcome_of_websocket,
 )
 from ray_tracing_hooks._ray.serve.spans import of_request_id, of_status
-from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._ray.tracing import SERVE, Tracing
 from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current, reset
 from ray_tracing_hooks._record.recorder import Template
@@ -58,11 +60,16 @@ def patch(patches: Patches) -> bool:
 def _proxy_request(original: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., AsyncGenerator[Any, None]]:
     def proxy_request(self: Any, proxy_request: Any) -> AsyncGenerator[Any, None]:
         active = tracing.active
-        begun = _begin(active, proxy_request) if active is not None else None
+        begun = _begin(active, self, proxy_request) if active is not None else None
         body = original(self, proxy_request)
         return body if begun is None else _traced(self, body, proxy_request, *begun)
 
     return proxy_request
+
+
+_was_refused: ContextVar[bool] = ContextVar("a WebSocket was refused", default=False)
+"""Its client goes as soon as it has that answer, which Serve may take for the end of a request that was still at work.
+"""
 
 
 def _get_http_response_status(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +80,7 @@ def _get_http_response_status(original: Callable[..., Any]) -> Callable[..., Any
         try:
             span = get_current().get(SPAN_KEY)
             error, _ = outcome_of_http(str(status.code))
-            if error and type(span) is RecordedSpan and span.is_recording():
+            if error and not _was_refused.get() and type(span) is RecordedSpan and span.is_recording():
                 _failed(span, error, status.message)
         except Exception as fault:  # noqa: BLE001  the request is the user's, the fault would be ours
             failed("telling how a request at Serve's proxy has failed", fault)
@@ -88,26 +95,42 @@ def _failed(span: RecordedSpan, error: str, message: str) -> None:
 
 
 _descriptions = Descriptions({})
+_none = Descriptions({}, selected=False)
 
 _OWN_PATHS = "/-/"
 """What the paths that Serve answers itself have in them."""
 
 
-def _begin(active: Tracing, request: Any) -> tuple[Context, RecordedSpan | None] | None:
+def _begin(active: Tracing, proxy: Any, request: Any) -> tuple[Context, RecordedSpan | None] | None:
     try:
         if request.request_type == "grpc":
             if request.is_health_request or request.is_route_request:
                 return None
             headers = grpc_headers(request.context.invocation_metadata())
-            return arrive(active, headers, _descriptions.of_grpc, (request.service_method, request.context.peer()))
+            descriptions = _descriptions if _is_selected(active, proxy, request) else _none
+            return arrive(active, headers, descriptions.of_grpc, (request.service_method, request.context.peer()))
         scope = request.scope
         # Few look as if they were one, and to ask takes six calls.
         if _OWN_PATHS in scope["path"] and (request.is_health_request or request.is_route_request):
             return None
-        return arrive(active, http_headers(scope["headers"]), _descriptions.of_http, scope)
+        descriptions = _descriptions if _is_selected(active, proxy, request) else _none
+        return arrive(active, http_headers(scope["headers"]), descriptions.of_http, scope)
     except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
         failed("tracing a request at Serve's proxy", error)
         return None
+
+
+def _is_selected(active: Tracing, proxy: Any, request: Any) -> bool:
+    """Whether the method of the deployment that takes this request makes spans."""
+    if not active.has_patterns:
+        return True
+    router, path = proxy.proxy_router, request.route_path
+    by_grpc = request.request_type == "grpc"
+    found = router.get_handle_for_endpoint(path) if by_grpc else router.match_route(path)
+    if found is None:
+        return active.selects("", SERVE)
+    method = request.service_method.rpartition("/")[2] if by_grpc else "__call__"
+    return active.selects(f"{found[1].deployment_id.name}.{method}", SERVE)
 
 
 _LEAST_ERROR, _UNKNOWN = 400, 1000
@@ -116,6 +139,8 @@ _LEAST_ERROR, _UNKNOWN = 400, 1000
 _HEADS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 """The messages before the first part of a response."""
 
+_REFUSAL, _CLOSE = "websocket.http.response.start", "websocket.close"
+
 
 async def _traced(
     proxy: Any, body: AsyncGenerator[Any, None], request: Any, context: Context, span: RecordedSpan | None
@@ -123,6 +148,7 @@ async def _traced(
     """``body``, with ``context`` attached during each step: whoever iterates has a context of its own."""
     status: Any = None
     code, parts, first = _UNKNOWN, 0, 0
+    answered, refused = False, ""  # a WebSocket
     token = attach(context)
     try:
         async for message in body:
@@ -130,9 +156,15 @@ async def _traced(
             if kind in _HEADS:
                 given = message.get("status")
                 code = given if type(given) is int and kind == "http.response.start" else _UNKNOWN
+                answered, refused = True, str(given) if kind == _REFUSAL else ""
+                if refused:
+                    _was_refused.set(True)
+            elif kind == _CLOSE and not answered:
+                answered, refused = True, REFUSED
+                _was_refused.set(True)
             elif kind == "ResponseStatus":
                 status = message  # the last one
-                _end(proxy, span, request, status, first if parts > 1 else 0)
+                _end(proxy, span, request, status, first if parts > 1 else 0, refused)
             else:
                 parts += 1
                 is_end = kind == "http.response.body" and not message.get("more_body")
@@ -150,6 +182,7 @@ async def _traced(
         hide_frame(error)
         if isinstance(error, GeneratorExit):
             await body.aclose()
+            _left(span, request, code)
         elif span is not None:
             fail(span, error)
         raise
@@ -159,18 +192,35 @@ async def _traced(
         _end(proxy, span, request, status)
 
 
-def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first: int = 0) -> None:
+_GONE = {"http": "499", "websocket": "1006", "grpc": 1}
+"""How a request ends whose client has gone, by its type: 1 is CANCELLED."""
+
+
+def _left(span: RecordedSpan | None, request: Any, code: int) -> None:
+    """Whoever sends the response gave up in the middle of it, so that Serve does not tell how it ends."""
+    if span is None or span.end_time is not None:
+        return
+    try:
+        error, outcome = _outcome(request, _GONE[request.request_type])
+        span.add_encoded(outcome if code == _UNKNOWN else of_status(code))
+        _failed(span, error, "")
+    except Exception as fault:  # noqa: BLE001  as above
+        failed("telling how a request at Serve's proxy was left", fault)
+
+
+def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first: int = 0, refused: str = "") -> None:
     """End the span.
 
     ``status`` is Serve's ``ResponseStatus``, or a status of HTTP where no more is to be told; ``first`` is when the
-    first of several parts of the response came.
+    first of several parts of the response came; ``refused`` the status of HTTP that the client of a WebSocket got
+    which never was open, of which Serve only tells how it was closed.
     """
     if span is None or span.end_time is not None:
         return
     try:
         if first:
             span.set_attribute(names.RAY_SERVE_FIRST_CHUNK, (first - span.start_time) / 1e9)
-        _describe(proxy, span, request, status)
+        _describe(proxy, span, request, status, refused)
     except Exception as error:  # noqa: BLE001  as above
         failed("describing a request at Serve's proxy", error)
     span.end()
@@ -188,7 +238,7 @@ where no more is to be told.
 _MOST_TOLD = 1000
 
 
-def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any) -> None:
+def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any, refused: str) -> None:
     known = _context._serve_request_context.get()  # noqa: SLF001  as Serve's proxy
     route, application = getattr(known, "route", ""), getattr(known, "app_name", "")
     code = status if type(status) is int else None
@@ -206,7 +256,7 @@ def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any) -> None
             _told[key] = told
     told += of_request_id(getattr(known, "request_id", ""))
     if code is None and status is not None:
-        error, outcome = _outcome(request, status.code)
+        error, outcome = _outcome(request, refused or status.code)
         told += outcome
         if error:
             _failed(span, error, status.message)

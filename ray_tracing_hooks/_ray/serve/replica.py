@@ -26,6 +26,7 @@ from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.execution import fail, submit_time
 from ray_tracing_hooks._ray.serve.router import CARRIED
+from ray_tracing_hooks._ray.serve.server import only_standard_headers
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request, of_status
 from ray_tracing_hooks._ray.tracing import (
     CONSUMER,
@@ -95,9 +96,8 @@ def _call_http_entrypoint(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def with_context(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The headers of a request, telling of the span that is current."""
-    active, context = tracing.active, get_current()
-    span = context.get(SPAN_KEY)
-    if type(span) is RecordedSpan and active is not None and active.only_standard_headers:
+    span = get_current().get(SPAN_KEY)
+    if type(span) is RecordedSpan and only_standard_headers():
         traceparent = b"00-%b-%b-%02x" % (_hex(span.trace_id), _hex(span.span_id), span.trace_flags)
         return [*[pair for pair in headers if pair[0] != b"traceparent"], (b"traceparent", traceparent)]
     injected: dict[str, str] = {}

@@ -17,7 +17,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._ray.serve.spans import TextAttribute, of_status
 from ray_tracing_hooks._ray.tracing import SERVER, Tracing, unrecorded_span
 from ray_tracing_hooks._record import ids, wire
-from ray_tracing_hooks._record.current import SPAN_KEY
+from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
@@ -29,6 +29,9 @@ _MOST_TEMPLATES = 1000
 
 ENDED_EARLY = {"408": "408", "timeout": "408", "499": "499", "disconnection": "499"}
 """What Serve answers where a request took too long, or its client has gone."""
+
+REFUSED = "403"
+"""What the client of a WebSocket is answered that the application closes before it was open."""
 
 _ERRORS_OF_WEBSOCKET = {"1006", "1011", "1012", "1013", "1014", "1015"}
 """The connection broke, or the server failed. With the other codes a side ended it on purpose, or the client is at
@@ -65,7 +68,12 @@ def arrive(
 ) -> tuple[Context, RecordedSpan | None]:
     """The context that a request is to be worked on in, and its span if it is recorded."""
     recorder, context, parent = active.recorder, _NOTHING, None
-    if headers:  # looking for a context among headers that tell none would take longer than all else here
+    around = get_current().get(SPAN_KEY)
+    if type(around) is RecordedSpan and around.is_recording():
+        # No span lasts where requests arrive, but that of a middleware, which knows the headers.
+        context = get_current()
+        parent = recorder.parent(context)
+    elif headers:  # looking for a context among headers that tell none would take longer than all else here
         context = propagate.extract(headers, _NOTHING)
         # Not the parent that all has in this process, which is the driver's that started Serve.
         if trace.get_current_span(context).get_span_context().is_valid:
@@ -74,8 +82,8 @@ def arrive(
     recording = recorder.of(flags)
     described = describe(active, request) if recording is not None else None
     if recording is None or described is None:
-        around = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
-        return Context({**context, SPAN_KEY: unrecorded_span(around)}), None
+        known = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
+        return Context({**context, SPAN_KEY: unrecorded_span(known)}), None
     template, first = described
     span = recording.start(template, trace_id, flags, parent, first)
     return Context({**context, SPAN_KEY: span}), span
@@ -85,6 +93,19 @@ _STANDARD = frozenset({b"traceparent", b"tracestate", b"baggage"})
 
 _read: tuple[Any, frozenset[bytes]] = (None, frozenset())
 """The global propagators, and the names of the headers that they read; empty where nobody knows."""
+
+
+def only_standard_headers() -> bool:
+    """Whether the propagators, which the application may have set, are those of the W3C."""
+    global _known, _are_standard
+    textmap = propagate.get_global_textmap()
+    if textmap is not _known:
+        _known, _are_standard = textmap, {field.lower().encode() for field in textmap.fields} <= _STANDARD
+    return _are_standard
+
+
+_known: Any = None
+_are_standard = False
 
 
 def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -144,6 +165,9 @@ class Descriptions:
             name = method if method != _OTHER_METHOD else "HTTP"
             template = self._made(active, key, name, {key: value for key, value in told.items() if value})
         first = _path(scope.get("path", "")[: active.recorder.limits.value_length])
+        query = scope.get("query_string")
+        if query and active.redactor is not None:
+            first += wire.attribute(names.URL_QUERY, active.redactor.query(query.decode("latin-1")))
         client = scope.get("client")
         return template, first + _client_address(client[0]) if client else first
 

@@ -5,6 +5,7 @@ Each request has a trace of its own, whose id is made of its name.
 
 import contextlib
 import csv
+import http.client
 import json
 import os
 import socket
@@ -16,7 +17,7 @@ import harness
 from ports import free_port
 from ray import serve
 from serve_app import Client as HttpClient
-from serve_app import run_all
+from serve_app import run_all, trace_id
 from serve_protocols import Client, Model, Sockets, Words, by_grpc, sockets
 
 # Its code runs in a thread of its own, apart from the server's, and it has room for one request at work and one that
@@ -61,6 +62,22 @@ def gone(client):
         client.get("/sockets/wait", "gone", timeout=2)
 
 
+def broken_off(port):
+    """A client that does not wait for the second part of a response."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    told = {"traceparent": f"00-{trace_id('broken off')}-00000000000000ff-01"}
+    connection.request("GET", "/sockets/parts?then=60", headers=told)
+    read = connection.getresponse().read(5).decode()
+    connection.close()
+    return read
+
+
+def too_long(client):
+    """A response whose second part takes longer than Serve waits."""
+    with contextlib.suppress(http.client.HTTPException):
+        client.get("/sockets/parts?then=60", "second too long")
+
+
 def full(client):
     """What becomes of three requests where there is room for one at work and one that waits."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as threads:
@@ -97,25 +114,30 @@ def main():
         (InThreads.bind(model, None), "threads", "/threads"),
     )
     wait_until_direct("grpc-words", "http-sockets", "http-threads")
-    client, http = Client(grpc_port, "words"), HttpClient(port)
-    while client.call("warm-up", "count", "1") != ["0"]:
+    by_words, client = Client(grpc_port, "words"), HttpClient(port)
+    while by_words.call("warm-up", "count", "1") != ["0"]:
         pass
     for path in ("/sockets/by-value", "/threads/by-value"):
-        while http.get(path, "warm-up")[0] != 200:
+        while client.get(path, "warm-up")[0] != 200:
             pass
     with ThreadPoolExecutor() as threads:
-        slow = threads.submit(http.get, "/sockets/wait", "wait")
-        threads.submit(gone, http)
+        slow = threads.submit(client.get, "/sockets/wait", "wait")
+        threads.submit(gone, client)
+        threads.submit(too_long, client)
         found = {
-            "one loop": http.get("/sockets/by-value", "one loop", tracestate="vendor=value"),
-            "fail": http.get("/sockets/fail", "fail"),
-            "missing": http.get("/sockets/missing", "missing"),
-            **by_grpc(client),
+            # First, since the replica is told later that its client has gone, and has to hear it before it ends.
+            "broken off": broken_off(port),
+            "one loop": client.get("/sockets/by-value", "one loop", tracestate="vendor=value"),
+            "fail": client.get("/sockets/fail", "fail"),
+            "missing": client.get("/sockets/missing", "missing"),
+            **by_grpc(by_words),
             **sockets(port),
             "wait": slow.result(),
-            "full": full(http),
+            "full": full(client),
+            "parts": client.get("/sockets/parts", "parts"),
+            "no method": Client(grpc_port, "sockets").call("no method", "say", ""),
         }
-    found["threads"] = http.get("/threads/by-value", "threads")
+    found["threads"] = client.get("/threads/by-value", "threads")
     serve.shutdown()
     return json.loads(json.dumps(found))
 

@@ -1,5 +1,5 @@
-"""Requests to two deployments, with Serve's own tracing as the environment has it: one, and those whose headers are in
-the argument.
+"""Requests to two deployments, with Serve's own tracing as the environment or ``TRACING`` has it: one, and those whose
+headers are in the argument.
 """
 
 import json
@@ -38,7 +38,10 @@ def answer(port, headers):
 
 def main():
     port = free_port()
-    serve.start(http_options={"port": port})
+    options = {"http_options": {"port": port}}
+    if "TRACING" in os.environ:
+        options["tracing_config"] = serve.TracingConfig(**json.loads(os.environ["TRACING"]))
+    serve.start(**options)
     serve.run(Outer.bind(Inner.bind()))
     answers = [answer(port, headers) for headers in [{}, *json.loads("".join(sys.argv[1:]) or "[]")]]
     serve.shutdown()

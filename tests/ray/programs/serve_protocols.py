@@ -20,6 +20,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from serve_app import Client as HttpClient
 from serve_app import deployment, run_all, trace_id
+from starlette.responses import PlainTextResponse, StreamingResponse
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from words import stub
@@ -53,7 +54,13 @@ class Sockets:
         if room == "closed":
             await socket.close(1008)
             return
+        if room == "unknown":
+            await socket.send_denial_response(PlainTextResponse("who?", 401))
+            return
         await socket.accept()
+        while room == "endless":
+            await socket.send_text("more")
+            await asyncio.sleep(0.02)
         with contextlib.suppress(WebSocketDisconnect):
             async for text in socket.iter_text():
                 with tracer.start_as_current_span(f"message {text}"):
@@ -67,6 +74,17 @@ class Sockets:
     @api.get("/fail")
     async def fail(self):
         raise KeyError("fail")
+
+    @api.get("/parts")
+    async def parts(self, then: float = 0):
+        """A response in two parts, with so many seconds between them."""
+
+        async def parts():
+            yield "first "
+            await asyncio.sleep(then)
+            yield "second"
+
+        return StreamingResponse(parts())
 
     @api.get("/wait")
     async def wait(self):
@@ -150,6 +168,9 @@ class Chat:
     def say(self, text):
         """The answer, or the code that the other side has closed with."""
         self.socket.send(text)
+        return self.hear()
+
+    def hear(self):
         try:
             return self.socket.recv(timeout=30)
         except ConnectionClosed:
@@ -171,10 +192,13 @@ def sockets(port):
     for text in ("1000", "4001", "1011", "fail"):
         found[f"socket {text}"] = Chat(port, f"socket {text}").say(text)
     found["socket gone"] = Chat(port, "socket gone").vanish()
-    try:
-        Chat(port, "socket closed", room="closed")
-    except InvalidStatus as error:
-        found["socket closed"] = error.response.status_code
+    endless = Chat(port, "socket left", room="endless")
+    found["socket left"] = [endless.hear(), endless.vanish()]
+    for room in ("closed", "unknown"):
+        try:
+            Chat(port, f"socket {room}", room=room)
+        except InvalidStatus as error:
+            found[f"socket {room}"] = error.response.status_code
     return found
 
 

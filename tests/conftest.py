@@ -6,9 +6,11 @@ import importlib.metadata
 import os
 import platform
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import hypothesis
+import ports
 import psutil
 import pytest
 
@@ -21,6 +23,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No deadline: how long an example takes on a busy machine says nothing about the code.
 hypothesis.settings.register_profile("ray_tracing_hooks", deadline=None)
 hypothesis.settings.load_profile("ray_tracing_hooks")
+
+
+_ports: list[str] = []
+
+
+def pytest_configure() -> None:
+    """The processes of this run share the file that says which port is next."""
+    if ports.NEXT not in os.environ:
+        handle, path = tempfile.mkstemp(prefix="rth-ports-")
+        os.close(handle)
+        os.environ[ports.NEXT] = path
+        _ports.append(path)
+
+
+def pytest_unconfigure() -> None:
+    for path in _ports:
+        os.environ.pop(ports.NEXT, None)
+        os.unlink(path)
 
 
 def pytest_report_header() -> str:

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import secrets
 import socket
+
+NEXT = "RTH_NEXT_PORT"
+"""The variable that names the file with the next port to try, which all processes of a test run share."""
 
 _RANGE = range(11000, 20000)
 """Below those that the system gives to whoever asks for any, as workers of Ray do: nobody comes between by chance."""
 
 
 def free_port(kind: int = socket.SOCK_STREAM) -> int:
-    """A port that nobody listens at."""
+    """A port that nobody listens at, and that nobody else was given who may not listen yet."""
     while True:
-        port = secrets.choice(_RANGE)
+        port = _RANGE[_next() % len(_RANGE)]
         with socket.socket(type=kind) as probe, contextlib.suppress(OSError):
             probe.bind(("", port))
             return port
+
+
+def _next() -> int:
+    path = os.environ.get(NEXT)
+    if path is None:
+        return secrets.randbelow(len(_RANGE))
+    with open(path, "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        number = int(file.read() or secrets.randbelow(len(_RANGE)))
+        file.seek(0)
+        file.write(str(number + 1))
+        file.flush()
+    return number

@@ -230,7 +230,7 @@ class Client:
     def __init__(self, port):
         self.port = port
 
-    def get(self, path, name, method="GET", timeout=30, **headers):
+    def get(self, path, name, method="GET", timeout=90, **headers):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         if name:
             headers["traceparent"] = f"00-{trace_id(name)}-00000000000000ff-01"

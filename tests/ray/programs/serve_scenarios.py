@@ -160,7 +160,8 @@ def back_pressure(client, full):
 
 def main():
     port = free_port()
-    serve.start(http_options={"port": port, "request_timeout_s": 20})
+    # The worker of a task has to import Serve, which takes a busy machine some time.
+    serve.start(http_options={"port": port, "request_timeout_s": 80})
     deploy()
     client = Client(port)
     while client.get("/shop/told", "warm-up")[0] != 200:

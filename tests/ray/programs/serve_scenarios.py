@@ -140,6 +140,8 @@ def back_pressure(client, full):
         # A handle counts what waits at it alone.
         return client.get("/shop/full", f"behind {number}")
 
+    # Before its first request a handle does not know how many may wait at it.
+    ask_behind("no others")
     gate = Gate.remote()
     with tracer.start_as_current_span("held"):
         held = full.hold.remote(gate)

@@ -127,8 +127,11 @@ def test_a_request_in_the_span_of_a_middleware_is_below_that(active: Tracing) ->
     assert later.parent.span_id == CLIENT.span_id
 
 
-def test_the_application_is_told_in_the_form_of_propagators_that_it_has_set_itself(tmp_path: Path) -> None:
+def test_the_application_is_told_in_the_form_of_propagators_that_it_has_set_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, before = tracing_of(tmp_path), propagate.get_global_textmap()
+    monkeypatch.setattr(tracing, "active", made)
     context, span = arrive(made, {}, Descriptions({}).of_http, SCOPE)
     assert span is not None
     here = span.get_span_context()

@@ -95,21 +95,7 @@ _read: tuple[Any, frozenset[bytes]] = (None, frozenset())
 """The global propagators, and the names of the headers that they read; empty where nobody knows."""
 
 
-def only_standard_headers() -> bool:
-    """Whether the propagators, which the application may have set, are those of the W3C."""
-    global _known, _are_standard
-    textmap = propagate.get_global_textmap()
-    if textmap is not _known:
-        _known, _are_standard = textmap, {field.lower().encode() for field in textmap.fields} <= _STANDARD
-    return _are_standard
-
-
-_known: Any = None
-_are_standard = False
-
-
-def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers of a request, if there is one among them that may tell of a context."""
+def _fields_read() -> frozenset[bytes]:
     global _read  # noqa: PLW0603  made when first needed, and again when the propagators are others
     textmap = propagate.get_global_textmap()
     known, fields = _read
@@ -118,6 +104,17 @@ def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
         fields = frozenset(field.lower().encode() for field in textmap.fields)
         fields = fields if fields <= _STANDARD else frozenset()
         _read = (textmap, fields)
+    return fields
+
+
+def only_standard_headers() -> bool:
+    """Whether the propagators, which the application may have set, are those of the W3C."""
+    return bool(_fields_read())
+
+
+def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers of a request, if there is one among them that may tell of a context."""
+    fields = _fields_read()
     if fields and fields.isdisjoint(dict(given)):
         return {}
     return _joined((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in given)

@@ -76,7 +76,7 @@ test: $(PACKAGE) $(PEERS_READY) $(EXTRAS_READY) $(BROWSER_READY) $(VIEWERS_READY
 	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
 # In an environment for each version, kept for the next time: the tests of what an older Ray may have elsewhere. Those of
-# scenarios and of endings take long, and compare Ray with itself.
+# conformance and of endings take long, and compare Ray with itself.
 MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py mixed.py other_rays.py serve.py serve_scenarios.py unchanged.py)
 
 .PHONY: matrix

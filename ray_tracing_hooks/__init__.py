@@ -9,9 +9,9 @@ always writes local files.
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
-
 __all__ = ["__version__", "setup"]
+
+__version__: str
 
 
 def setup() -> None:
@@ -24,3 +24,12 @@ def setup() -> None:
     from ray_tracing_hooks._startup import start  # noqa: PLC0415
 
     start()
+
+
+def __getattr__(name: str) -> str:
+    # What only moves objects, and what reads one module of ours, need not import it.
+    if name == "__version__":
+        from ray_tracing_hooks._version import __version__  # noqa: PLC0415
+
+        return __version__
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from ray_tracing_hooks._escape import safe
+from ray_tracing_hooks._exceptions import class_name, is_a, text_of, traceback_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,29 +28,43 @@ _MOST_TEXT = 1000
 _lock = threading.RLock()
 """One that can be taken again: a signal handler or a finalizer may come in between and have something to report."""
 
-_reported: set[str] = set()
-_reporter: Callable[[str], None] | None = None
-_strict = False
+# Another thread may hold it when this process is forked. The standard library frees its own locks in this way.
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]  # noqa: SLF001  no stub
 
 
-def _renew_lock() -> None:
-    global _lock  # noqa: PLW0603 - another thread may have held the old one when this process was forked
-    _lock = threading.RLock()
+class _Reports:
+    """How this process reports problems.
+
+    Attributes:
+        reporter: What problems are reported to; None for the log.
+        is_strict: Whether faults are raised instead of reported.
+        reported: The messages so far. Guarded by :data:`_lock`.
+    """
+
+    def __init__(self) -> None:
+        self.reporter: Callable[[str], None] | None = None
+        self.is_strict = False
+        self.reported: set[str] = set()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+_reports = _Reports()
+"""Those of this process."""
 
 
 def set_reporter(reporter: Callable[[str], None] | None) -> None:
     """From now on reports of this process go to ``reporter``; with None they are warnings of :data:`logger`."""
-    global _reporter  # noqa: PLW0603 - one per process, as the reports are
-    _reporter = reporter
+    _reports.reporter = reporter
 
 
 def set_strict(strict: bool) -> None:
     """Whether faults are raised in this process, as ``RAY_TRACING_STRICT`` asks, instead of reported."""
-    global _strict  # noqa: PLW0603 - one per process, as the setting is
-    _strict = strict
+    _reports.is_strict = strict
+
+
+def forget_reports() -> None:
+    """Report again what has been reported before."""
+    with _lock:
+        _reports.reported.clear()
 
 
 def report(message: str) -> None:
@@ -59,13 +74,14 @@ def report(message: str) -> None:
     """
     message = safe(message)  # it may quote what others have said, such as a server
     with _lock:
-        if message in _reported or len(_reported) > MOST_REPORTS:
+        reported = _reports.reported
+        if message in reported or len(reported) > MOST_REPORTS:
             return
-        _reported.add(message)
-        if len(_reported) > MOST_REPORTS:
+        reported.add(message)
+        if len(reported) > MOST_REPORTS:
             message = f"more than {MOST_REPORTS} different problems; further ones are not shown"
     # Outside the lock: a reporter may log, and what handles the log may report in turn.
-    reporter = _reporter
+    reporter = _reports.reporter
     if reporter is not None:
         try:
             reporter(message)
@@ -78,7 +94,7 @@ def report(message: str) -> None:
 
 def failed(doing: str, error: Exception) -> None:
     """For the plain ``try`` of a path that every call takes: does with the error what :class:`guarded` does."""
-    if _strict or _is_of_signal_handler(error):
+    if _reports.is_strict or _is_of_signal_handler(error):
         raise error
     report(f"{doing} failed: {describe(error)}; your program goes on without it")
     _log(logging.DEBUG, f"{doing} failed", error)
@@ -92,7 +108,7 @@ def _is_of_signal_handler(error: BaseException) -> bool:
     for number in signal.valid_signals():
         handler = signal.getsignal(number)
         codes.add(getattr(handler, "__code__", None) or getattr(vars(type(handler)).get("__call__"), "__code__", None))
-    trace = error.__traceback__
+    trace = traceback_of(error)
     while trace is not None:
         if trace.tb_frame.f_code in codes:
             return True
@@ -102,11 +118,7 @@ def _is_of_signal_handler(error: BaseException) -> bool:
 
 def describe(error: BaseException) -> str:
     """``Type: text`` of an error, on one line and not endless, even if the error cannot say its text."""
-    name = type(error).__name__
-    try:
-        text = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - an error of the user's own, whose __str__ may do anything
-        text = ""
+    name, text = class_name(error), " ".join((text_of(error) or "").split())
     return f"{name}: {text[:_MOST_TEXT]}" if text else name
 
 
@@ -138,7 +150,7 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if not isinstance(error, Exception) or self.strict or _strict:
+        if error is None or not is_a(error, Exception) or self.strict or _reports.is_strict:
             return False
         failed(self.doing, error)
         return True

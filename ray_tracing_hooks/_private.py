@@ -31,7 +31,8 @@ def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True) -> int
     permissions ``deny`` are taken from the others if they have them.
 
     Raises OSError, whose ``strerror`` says why: the folder is not there, not this user's, or a link, or a link on the
-    way to it was put there by somebody else. Links of this user and of root are followed on the way.
+    way to it was put there by somebody else. Links of this user and of root are followed on the way; in a user
+    namespace that does not know root, those in folders of their owner that nobody else writes to.
     """
     steps = _steps(os.path.abspath(path))
     links = 0
@@ -49,7 +50,7 @@ def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True) -> int
                 links += 1
                 if not steps or links > _MOST_LINKS:
                     _refuse("it is a symbolic link, which somebody else may have put there", path)
-                if found.st_uid not in {0, os.geteuid()}:
+                if found.st_uid not in {0, os.geteuid()} and not _is_out_of_reach(here, found.st_uid):
                     _refuse(f"{name!r} in it is a symbolic link that another user (uid {found.st_uid}) put there", path)
                 steps += _steps(target)
                 if not target.startswith("/"):
@@ -61,6 +62,27 @@ def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True) -> int
         return _claimed(here, path, deny)
     finally:
         os.close(here)
+
+
+def _is_out_of_reach(folder: int, owner: int) -> bool:
+    """Whether a link of this owner may be root's, and none that was put into a folder where others write.
+
+    In a user namespace all users that it does not know seem to be one: root too, and somebody else.
+    """
+    found = os.fstat(folder)
+    return found.st_uid == owner and not found.st_mode & NO_OTHER_WRITER and _is_unknown(owner)
+
+
+def _is_unknown(user: int) -> bool:
+    try:
+        with open("/proc/sys/kernel/overflowuid", "rb") as file:
+            if int(file.read()) != user:
+                return False
+        with open("/proc/self/uid_map", "rb") as file:
+            known = [[int(number) for number in line.split()] for line in file]
+    except (OSError, ValueError):
+        return False
+    return not any(first <= user < first + count for first, _, count in known)
 
 
 def inside(folder: int) -> str:

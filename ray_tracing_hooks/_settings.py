@@ -7,6 +7,7 @@ default. An empty value counts as unset. Nothing is read when this module is imp
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
@@ -166,6 +167,12 @@ class Settings:
         SECONDS, 30.0, "seconds without news after which a trace that is not kept is dropped, if nothing of it is open"
     )
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
+    states_timeout: float = _setting(
+        SECONDS,
+        2.0,
+        "seconds that the exit of a driver which started its cluster may take to fetch the states of tasks, for the "
+        "exporter `local`; 0 leaves them",
+    )
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of going on without it")
 
     def __init__(self, **values: Any) -> None:
@@ -192,20 +199,25 @@ class Settings:
 SETTINGS: tuple[Setting, ...] = tuple(row for row in vars(Settings).values() if isinstance(row, Setting))
 
 
-def load(environ: Mapping[str, str], problem: Callable[[str], None]) -> Settings:
+def load(
+    environ: Mapping[str, str], problem: Callable[[str], None], directory: Callable[[], str] = os.getcwd
+) -> Settings:
     """The settings that ``environ`` and the YAML file it names ask for. Never raises.
 
-    What is wrong is left out, and ``problem`` is called with one sentence for each wrong thing: where it stands, what
-    was given, what is expected, and what is used instead.
+    Relative paths are relative to ``directory``; where that raises OSError, to the working directory. What is wrong is
+    left out, and ``problem`` is called with one sentence for each wrong thing: where it stands, what was given, what is
+    expected, and what is used instead.
     """
-    return load_with_sources(environ, problem)[0]
+    return load_with_sources(environ, problem, directory)[0]
 
 
-def load_with_sources(environ: Mapping[str, str], problem: Callable[[str], None]) -> tuple[Settings, dict[str, str]]:
+def load_with_sources(
+    environ: Mapping[str, str], problem: Callable[[str], None], directory: Callable[[], str] = os.getcwd
+) -> tuple[Settings, dict[str, str]]:
     """As :func:`load`, and by name where each value comes from: a variable, the path of the file, or ``default``."""
     others = {setting.name: setting for setting in SETTINGS}
     config = others.pop(_CONFIG)
-    file, source = _choose(config, _from_variable(config, environ), problem)
+    file, source = _choose(config, _from_variable(config, environ), problem, directory)
     values, sources = {_CONFIG: file}, {_CONFIG: source}
     in_file: Mapping[object, object] = {}
     if file is not None:
@@ -223,7 +235,7 @@ def load_with_sources(environ: Mapping[str, str], problem: Callable[[str], None]
             given.append(Given(file, f"{file}: {name}", in_file[name]))
         if setting.standard:
             given += _from_variable(setting, environ, setting.standard)
-        values[name], sources[name] = _choose(setting, given, problem)
+        values[name], sources[name] = _choose(setting, given, problem, directory)
     _report_unknown(environ, in_file, file, problem)
     return Settings(**values), sources
 
@@ -244,11 +256,29 @@ def _from_variable(setting: Setting, environ: Mapping[str, str], variable: str =
     return [] if empty(value) else [Given(variable, variable, value)]
 
 
-def _choose(setting: Setting, given: list[Given], problem: Callable[[str], None]) -> tuple[Any, str]:
+def _choose(
+    setting: Setting, given: list[Given], problem: Callable[[str], None], directory: Callable[[], str]
+) -> tuple[Any, str]:
+    if setting.kind is PATH:
+        given = [_absolute(each, problem, directory) for each in given]
     value, source = choose(
         setting.kind, given, setting.default, problem, unset=setting.unset or "none", secret=setting.secret
     )
     return value, source or "default"
+
+
+def _absolute(given: Given, problem: Callable[[str], None], directory: Callable[[], str]) -> Given:
+    if not isinstance(given.value, str) or given.value.strip().startswith(("/", "~")) or "\0" in given.value:
+        return given
+    try:
+        return given._replace(value=os.path.join(directory(), given.value.strip()))
+    except OSError as error:
+        if directory is not os.getcwd:
+            problem(
+                f"{given.label}={shown(given.value)} is relative to the folder in which Ray was started, which cannot "
+                f"be found ({error.strerror}): the working directory of this process is used; give an absolute path."
+            )
+        return given
 
 
 def _report_unknown(

@@ -58,6 +58,7 @@ __all__ = [
     "RAY_ARGUMENT_COUNT",
     "RAY_ARGUMENT_IDS",
     "RAY_ASSIGNED_RESOURCES",
+    "RAY_ASYNCIO",
     "RAY_ATTEMPT",
     "RAY_CANCELLED",
     "RAY_CONCURRENCY_GROUP",
@@ -69,8 +70,11 @@ __all__ = [
     "RAY_JOB_STATUS",
     "RAY_KEPT",
     "RAY_LEFT_OUT",
+    "RAY_LIBRARIES",
     "RAY_MAX_CONCURRENCY",
+    "RAY_NAME",
     "RAY_NAMESPACE",
+    "RAY_NEVER_ENDED",
     "RAY_NODE_ID",
     "RAY_NUM_RETURNS",
     "RAY_OBJECT_COUNT",
@@ -79,6 +83,7 @@ __all__ = [
     "RAY_PARENT_TASK_ID",
     "RAY_PID",
     "RAY_PLACEMENT_GROUP_ID",
+    "RAY_READY_OBJECT_COUNT",
     "RAY_READY_OBJECT_IDS",
     "RAY_REMOTE",
     "RAY_RESULT",
@@ -100,12 +105,16 @@ __all__ = [
     "RAY_TASK_ID",
     "RAY_TIMEOUT",
     "RAY_WORKER_ID",
+    "RESOURCE_CREATION_TIME",
     "RESOURCE_GCS_ADDRESS",
     "RESOURCE_NODE_ID",
+    "RESOURCE_PARTS",
+    "RESOURCE_PROCESSORS",
     "RESOURCE_PROCESS_TYPE",
     "RESOURCE_RAY_VERSION",
     "RESOURCE_SESSION_NAME",
     "RESOURCE_WORKER_ID",
+    "RESOURCE_WORKER_READY",
     "RPC_GRPC_STATUS",
     "RPC_METHOD",
     "RPC_SERVICE",
@@ -166,10 +175,13 @@ RAY_OBJECT_IDS = "ray.object_ids"
 RAY_OBJECT_COUNT = "ray.object_count"
 RAY_OBJECT_SIZE = "ray.object_size"
 RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
+RAY_READY_OBJECT_COUNT = "ray.ready_object_count"
 RAY_NUM_RETURNS = "ray.num_returns"
 RAY_TIMEOUT = "ray.timeout"
 RAY_CANCELLED = "ray.cancelled"
+RAY_NAME = "ray.name"
 RAY_ACTOR_NAME = "ray.actor_name"
+RAY_ASYNCIO = "ray.asyncio"
 RAY_MAX_CONCURRENCY = "ray.max_concurrency"
 RAY_CONCURRENCY_GROUP = "ray.concurrency_group"
 RAY_PLACEMENT_GROUP_ID = "ray.placement_group_id"
@@ -180,7 +192,9 @@ RAY_NAMESPACE = "ray.namespace"
 RAY_SUBMISSION_ID = "ray.submission_id"
 RAY_JOB_STATUS = "ray.job_status"
 RAY_END_ESTIMATED = "ray.end_estimated"
+RAY_NEVER_ENDED = "ray.never_ended"
 RAY_LEFT_OUT = "ray.left_out"
+RAY_LIBRARIES = "ray.libraries"
 RAY_KEPT = "ray.kept"
 RAY_SERVE_APPLICATION = "ray.serve.application"
 RAY_SERVE_DEPLOYMENT = "ray.serve.deployment"
@@ -269,10 +283,14 @@ DISTRO_NAME = "telemetry.distro.name"
 DISTRO_VERSION = "telemetry.distro.version"
 RESOURCE_NODE_ID = "ray.node.id"
 RESOURCE_WORKER_ID = "ray.worker.id"
+RESOURCE_CREATION_TIME = "process.creation.time"
+RESOURCE_WORKER_READY = "ray.worker.ready_time_unix_nano"
+RESOURCE_PROCESSORS = "ray.node.processors"
 RESOURCE_PROCESS_TYPE = "ray.worker.process_type"
 RESOURCE_RAY_VERSION = "ray.version"
 RESOURCE_SESSION_NAME = "ray.cluster.session_name"
 RESOURCE_GCS_ADDRESS = "ray.cluster.gcs_address"
+RESOURCE_PARTS = "ray.tracing.parts"
 
 EXECUTION_DURATION = "ray.execution.duration"
 EXECUTION_QUEUE_TIME = "ray.execution.queue_time"
@@ -358,10 +376,22 @@ ATTRIBUTES = (
     Attribute(RAY_NUM_RETURNS, "int", "`ray.wait`", "how many had to be ready"),
     Attribute(RAY_READY_OBJECT_IDS, "string[]", "`ray.wait`", "the first 64 that were ready"),
     Attribute(
+        RAY_READY_OBJECT_COUNT,
+        "int",
+        "`ray.wait`",
+        "how many were ready; if fewer than `ray.num_returns`, the wait ended by its timeout",
+    ),
+    Attribute(
         ERROR_TYPE,
         "string",
         "what failed",
         "the class of the exception, not of Ray's wrapper around it; `worker_died` or `driver_died` where cut off",
+    ),
+    Attribute(
+        RAY_NEVER_ENDED,
+        "boolean",
+        "your own spans",
+        "true: the program did not end it, and its end here is that of its process; it is no error",
     ),
     Attribute(RAY_END_ESTIMATED, "boolean", "what was cut off", "true: its process died, and the end is estimated"),
     Attribute(
@@ -377,7 +407,9 @@ ATTRIBUTES = (
         "all of a trace that was not sampled",
         "why its node kept it: `error` or `slow`. Such spans are no sample: by their number nothing can be estimated",
     ),
-    Attribute(RAY_ACTOR_NAME, "string", _OF_ACTORS, "the name of the actor, if it has one"),
+    Attribute(RAY_NAME, "string", _CALL, "what `.options(name=...)` gave the call, or the actor that it creates"),
+    Attribute(RAY_ACTOR_NAME, "string", "executions of actors, creations", "the name of the actor, if it has one"),
+    Attribute(RAY_ASYNCIO, "boolean", _OF_ACTORS, "true: the actor is async, and its methods share one event loop"),
     Attribute(RAY_MAX_CONCURRENCY, "int", _OF_ACTORS, "how many of its methods may run at once, if more than one"),
     Attribute(RAY_CONCURRENCY_GROUP, "string", _OF_ACTORS, "the group of threads that its class gives the method"),
     Attribute(RAY_PLACEMENT_GROUP_ID, "string", _EXECUTION, "the placement group that it is in, if it is in one"),
@@ -385,6 +417,12 @@ ATTRIBUTES = (
     Attribute(RAY_ACCELERATOR_IDS, "string[]", _EXECUTION, "its accelerators, as `GPU:0`; absent if it has none"),
     Attribute(RAY_ENTRYPOINT, "string", "drivers", "the program that runs, without its arguments"),
     Attribute(RAY_NAMESPACE, "string", "drivers", "the namespace of its named actors"),
+    Attribute(
+        RAY_LIBRARIES,
+        "string[]",
+        "drivers",
+        "which of Ray's libraries the program had imported when it ended: `data`, `train`, `tune`, `rllib`, `serve`",
+    ),
     Attribute(
         RAY_SUBMISSION_ID, "string", "drivers, submitted jobs", "the id of a job that was submitted to the Jobs API"
     ),
@@ -435,9 +473,24 @@ ATTRIBUTES = (
     Attribute(RESOURCE_PROCESS_TYPE, "string", _RESOURCE, "`driver` or `worker`"),
     Attribute(RESOURCE_NODE_ID, "string", _RESOURCE, "the node of the process"),
     Attribute(RESOURCE_WORKER_ID, "string", _RESOURCE, "the worker, or driver, as Ray names it"),
+    Attribute(RESOURCE_CREATION_TIME, "string", _RESOURCE, "when the process was created, in ISO 8601"),
+    Attribute(
+        RESOURCE_WORKER_READY,
+        "int",
+        _RESOURCE,
+        "when the worker had connected to Ray, so that it could be given work, in nanoseconds since the epoch",
+    ),
+    Attribute(RESOURCE_PROCESSORS, "int", _RESOURCE, "how many processors the process may use: those of its node"),
     Attribute(RESOURCE_SESSION_NAME, "string", _RESOURCE, "the session of the cluster, as in `/tmp/ray`"),
     Attribute(RESOURCE_GCS_ADDRESS, "string", _RESOURCE, "the address of the cluster's head"),
     Attribute(RESOURCE_RAY_VERSION, "string", _RESOURCE, "the version of Ray"),
+    Attribute(
+        RESOURCE_PARTS,
+        "string",
+        _RESOURCE,
+        "the parts of Ray that make spans in the process, as in `RAY_TRACING_RAY`, with `internal` where "
+        "`RAY_TRACING_INTERNAL` is on",
+    ),
 )
 """Every key of ours. Events, exceptions and the rest of the Resource follow OpenTelemetry's conventions."""
 

@@ -28,8 +28,7 @@ from opentelemetry import trace
 
 from ray_tracing_hooks import _startup, names
 from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._insight import read
-from ray_tracing_hooks._insight.model import Event, Link, Node, Span, traces, walk
+from ray_tracing_hooks._insight.model.span import Event, Link, Node, Span, traces, walk
 
 __all__ = ["Captured", "Event", "Link", "Node", "Span", "capture"]
 
@@ -95,13 +94,13 @@ def capture(timeout: float = 10.0) -> Iterator[Captured]:
 
 def _folders() -> tuple[str, str]:
     """Where spans are: first the spool, from which they go to the second one, that of the local files."""
-    places = _startup.places()
-    if places is None:
+    folders = _startup.folders()
+    if folders is None:
         raise TracingError(
             "nothing can be captured: this process is not traced; connect to Ray with "
             'ray.init(_tracing_startup_hook="ray_tracing_hooks.local:setup") first'
         )
-    spool, local = places
+    spool, local = folders
     if local is None:
         raise TracingError(
             "nothing can be captured: this process writes no local files; use the hook ray_tracing_hooks.local:setup, "
@@ -112,11 +111,15 @@ def _folders() -> tuple[str, str]:
 
 def _read(folders: tuple[str, str], trace_id: str) -> list[Span]:
     """The spans of a trace. What is delivered while the first folder is read is in the second one by then."""
+    # Not at the top: what decodes JSON is needed by those tests alone that look at spans.
+    from ray_tracing_hooks._insight.ingest.files import span_files  # noqa: PLC0415
+    from ray_tracing_hooks._insight.ingest.read import read  # noqa: PLC0415
+
     found: dict[str, Span] = {}
     for folder in folders:
         if not os.path.isdir(folder):
             continue
-        for span in read.read(read.files([folder]))[0]:
+        for span in read(span_files([folder]))[0]:
             if span.trace_id == trace_id and (span.end_ns or span.span_id not in found):
                 found[span.span_id] = span
     return list(found.values())

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
-from ray_tracing_hooks import __version__
-from ray_tracing_hooks._cli.config import config
-from ray_tracing_hooks._cli.export import export
-from ray_tracing_hooks._cli.replay import replay
-from ray_tracing_hooks._cli.serve import serve
-from ray_tracing_hooks._cli.states import states
-from ray_tracing_hooks._cli.summary import summary
-from ray_tracing_hooks._cli.tree import tree
-from ray_tracing_hooks._cli.view import view
+from ray_tracing_hooks._cli.text import examples
+from ray_tracing_hooks._version import __version__
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """Imports the module of a command when that is asked for: what draws tables takes longer than most commands."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_NAMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _NAMES:
+            return None
+        command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        return command
+
+
+_NAMES = ("run", "tree", "summary", "view", "serve", "export", "states", "replay", "config", "completion")
+"""The commands, each with a module of its name."""
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples("ray-tracing-hooks run program.py", "ray-tracing-hooks summary", "ray-tracing-hooks view --open"),
+)
 @click.version_option(__version__, prog_name="ray-tracing-hooks")
 def main() -> None:
-    """Tracing of Ray programs: look at what was recorded, send it on, see how it is set up."""
-
-
-for command in (tree, summary, view, serve, export, states, replay, config):
-    main.add_command(command)
+    """Tracing of Ray programs: record one, look at what was recorded, send it on, see how it is set up."""

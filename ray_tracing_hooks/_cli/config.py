@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import click
 
 from ray_tracing_hooks import _standard
-from ray_tracing_hooks._cli.text import warn
+from ray_tracing_hooks._cli.text import examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._settings import SETTINGS, Setting, load_with_sources
+from ray_tracing_hooks._ship.sinks.registry import usable
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable
 from ray_tracing_hooks._values import URL
 
@@ -47,7 +48,13 @@ class _Row(NamedTuple):
         return {"variable": self.variable, "value": value, "source": self.source, "meaning": self.setting.meaning}
 
 
-@click.command()
+@click.command(
+    short_help="Show every setting and where it is from.",
+    epilog=examples(
+        "ray-tracing-hooks config",
+        "RAY_TRACING_CONFIG=traces.yaml ray-tracing-hooks config --json",
+    ),
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.pass_context
 def config(context: click.Context, as_json: bool) -> None:
@@ -67,6 +74,7 @@ def config(context: click.Context, as_json: bool) -> None:
         value, source = _standard.read_with_source(variable.name, os.environ, lambda _problem: None)
         standard.append(_row(variable, variable.name, value, source, _group(variable.name)))
     _standard.check(os.environ, problems.append, leaving_out=())
+    problems += usable(settings.exporters)[1]
     problems = [_without_credentials(problem) for problem in problems]
     if as_json:
         described = {

@@ -5,27 +5,34 @@ from __future__ import annotations
 import gzip
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import BinaryIO, cast
 
 import click
 
-from ray_tracing_hooks._cli import source
-from ray_tracing_hooks._cli.text import SafeError, count, duration, warn
+from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli import output as outputs
+from ray_tracing_hooks._cli.text import SafeError, count, duration, examples, warn
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._insight.exports import FORMATS, writer
-from ray_tracing_hooks._insight.exports.source import Source
-from ray_tracing_hooks._insight.read import Quality, collector_paused
-from ray_tracing_hooks._insight.redaction import Redaction
+from ray_tracing_hooks._insight.ingest.read import collector_paused
+from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.views.exports import FORMATS, writer
+from ray_tracing_hooks._insight.views.exports.selection import Source
+from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.items())
 
 
-@click.command()
-@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.command(
+    short_help="Write spans to a file for another viewer.",
+    epilog=examples(
+        "ray-tracing-hooks export --format perfetto --newest",
+        "ray-tracing-hooks export /tmp/spans --format parquet --output spans.parquet",
+    ),
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option(
     "-f", "--format", "format_name", type=click.Choice(list(FORMATS)), required=True, help=f"{_FORMATS_HELP}."
 )
@@ -39,7 +46,7 @@ _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.it
 @click.option("--newest", is_flag=True, help="Only the newest run, which the other commands show.")
 @click.option("--trace", "trace_id", metavar="ID", help="Only the trace whose id begins so.")
 @click.option("--force", is_flag=True, help="Write over a file that exists.")
-@source.redaction_options
+@inputs.redaction_options
 def export(
     paths: tuple[str, ...],
     format_name: str,
@@ -61,25 +68,25 @@ def export(
     if output == "-":
         if sys.stdout.isatty():
             raise click.BadParameter("a terminal cannot show this format: name a file", param_hint="--output")
-    elif not force and os.path.lexists(output):
-        raise click.BadParameter(f"{output!r} exists: --force writes over it", param_hint="--output")
-    files = source.files(paths)
+    else:
+        outputs.may_replace(output, force=force)
+    files = inputs.files(paths)
     began = time.monotonic()
     with _progress(files) as (on_bytes, on_read, on_spans):
         exported = _Exported(on_read)
         from_files = Source(
             files,
             redaction=Redaction(attributes=not no_attributes, redact=redact),
-            select=(lambda table: source.selected(table, trace_id)) if newest or trace_id is not None else None,
+            select=(lambda table: inputs.selected(table, trace_id)) if newest or trace_id is not None else None,
             on_bytes=on_bytes,
             on_read=exported.read,
             on_spans=on_spans,
         )
         try:
-            with collector_paused(), _opened(output, force=force) as out:
+            with collector_paused(), _opened(output, replace=force) as out:
                 told = write(from_files, out)
                 if not exported.spans:
-                    raise SafeError(source.no_spans(paths, exported.quality))
+                    raise SafeError(inputs.no_spans(paths, exported.quality))
         except ImportError as error:
             raise click.UsageError(
                 f"--format {format_name} needs {error.name}: pip install 'ray-tracing-hooks[insight]'"
@@ -115,28 +122,18 @@ class _Exported:
 
 
 @contextmanager
-def _opened(output: str, *, force: bool) -> Iterator[BinaryIO]:
-    """The file to write to, for this user alone. It gets its name when all of it is there."""
+def _opened(output: str, *, replace: bool) -> Iterator[BinaryIO]:
+    """The file to write to, compressed if its name says so."""
     if output == "-":
         yield sys.stdout.buffer
         return
-    folder, name = os.path.split(os.path.abspath(output))
-    descriptor, path = tempfile.mkstemp(dir=folder, prefix=f".{name[:100]}.")  # made with 0600
-    try:
-        with open(descriptor, "wb") as file:
-            if name.endswith(".gz"):
-                # No name and no time in it: equal spans give equal files.
-                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6) as packed:
-                    yield cast("BinaryIO", packed)
-            else:
-                yield file
-        if force:
-            os.replace(path, output)
+    with outputs.opened(output, replace=replace) as file:
+        if output.endswith(".gz"):
+            # No name and no time in it: equal spans give equal files.
+            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6) as packed:
+                yield cast("BinaryIO", packed)
         else:
-            os.link(path, output)  # fails where a file of that name was made meanwhile
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+            yield file
 
 
 @contextmanager
@@ -145,7 +142,7 @@ def _progress(
 ) -> Iterator[tuple[Callable[[int], None], Callable[[int], None], Callable[[int], None]]]:
     """What to call as bytes are read, once all spans are known, and as they are written."""
     size = sum(os.path.getsize(file) for file in files if os.path.exists(file))
-    if size < source.LONG_BYTES or not sys.stderr.isatty():
+    if size < inputs.LONG_BYTES or not sys.stderr.isatty():
         yield (lambda _bytes: None), (lambda _spans: None), (lambda _spans: None)
         return
     from rich.console import Console  # noqa: PLC0415  slow to import

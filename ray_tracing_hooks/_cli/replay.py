@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ray_tracing_hooks._cli.text import SafeError, count, duration, warn
+from ray_tracing_hooks._cli.text import SafeError, count, duration, examples, warn
 from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._insight import read as reading
+from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._settings import Settings, load
 from ray_tracing_hooks._spool.layout import SUFFIX
 
@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ship.secrets import Secrets
 
 
-@click.command()
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.command(
+    short_help="Send recorded spans to an exporter.",
+    epilog=examples(
+        "ray-tracing-hooks replay /tmp/spans --exporter otlp",
+        "ray-tracing-hooks replay /tmp/ray/session_latest/ray_tracing_hooks --dry-run",
+    ),
+)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--exporter", "exporters", metavar="NAME", multiple=True, help="Where to; may be given several times.")
 @click.option("--again", is_flag=True, help="From the beginning, even if an earlier replay has sent a part.")
 @click.option("--dry-run", is_flag=True, help="Only read, and say how many spans would be sent where.")
@@ -186,7 +192,7 @@ def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
             if path.endswith(SUFFIX) and not os.path.isdir(path):
                 os.stat(path)
                 raise click.BadParameter(f"{path!r} is a part of a spool: expected its folder", param_hint="PATH")
-        files = reading.files(paths)
+        files = span_files(paths)
     except FileNotFoundError as error:
         raise click.BadParameter(f"{error.filename!r} does not exist", param_hint="PATH") from None
     except OSError as error:
@@ -200,7 +206,8 @@ def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
 
 def _exporters(given: Sequence[str], settings: Settings, folders: Mapping[str, Sequence[str]]) -> list[str]:
     """The exporters to send to. Ends the command where one is unknown or would feed what it writes to itself."""
-    from ray_tracing_hooks._ship.sinks import entry_point, known_sinks  # noqa: PLC0415  not needed to print a help text
+    from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  not needed to print a help text
+    from ray_tracing_hooks._ship.sinks.registry import known_sinks  # noqa: PLC0415  not needed to print a help text
 
     own = os.path.realpath(settings.local_dir) in folders
     if given:

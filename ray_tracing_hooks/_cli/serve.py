@@ -10,18 +10,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ray_tracing_hooks._cli import source
-from ray_tracing_hooks._cli.text import SafeError
+from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.text import SafeError, examples
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._insight import page
-from ray_tracing_hooks._insight import read as reading
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.views import page
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._insight.server import Made, Make
+    from ray_tracing_hooks._insight.views.server import Made, Make
 
 
-@click.command()
-@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.command(
+    short_help="Serve the page, and keep it up to date.",
+    epilog=examples(
+        "ray-tracing-hooks serve",
+        "ray-tracing-hooks serve /tmp/ray/session_latest/ray_tracing_hooks --port 8123",
+    ),
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on; by default a free one.")
 @click.option("--trace", "trace_id", metavar="ID", help="The trace whose id begins so, instead of the newest run.")
 @click.option("--all", "everything", is_flag=True, help="All runs that are there in one page.")
@@ -40,13 +46,13 @@ def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: b
     this machine is answered; from another one, use a tunnel such as that of ssh -L. Ctrl-C ends it.
     """
     from ray_tracing_hooks._cli import serving  # noqa: PLC0415  other commands need no HTTP
-    from ray_tracing_hooks._insight import server  # noqa: PLC0415
+    from ray_tracing_hooks._insight.views import server  # noqa: PLC0415
 
-    source.files(paths)
-    given = source.given(paths)
+    inputs.files(paths)
+    given = inputs.given(paths)
     where = ", ".join(given)
     maker = serving.Maker(serving.Asked(given, trace_id, everything, max_spans))
-    reports = server.Reports(lambda: reading.files(given), _shown(maker.make))
+    reports = server.Reports(lambda: span_files(given), _shown(maker.make))
     try:
         listening = server.Server(reports, port)
     except OSError as error:

@@ -13,11 +13,12 @@ from typing import BinaryIO, NamedTuple, TextIO
 
 import click
 
-from ray_tracing_hooks._cli import source
-from ray_tracing_hooks._insight import page
-from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.server import INDEX, PAGE, Made
-from ray_tracing_hooks._insight.table import load
+from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._insight.ingest import read as reading
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, span_files
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.views import page
+from ray_tracing_hooks._insight.views.server import INDEX, PAGE, Made
 
 Tell = Callable[[str], None]
 
@@ -38,16 +39,16 @@ def make(asked: Asked, folder: str, tell: Tell) -> Made:
     Raises OSError or ValueError where they cannot be read, or there are none.
     """
     with reading.collector_paused():
-        files = reading.files(asked.paths)
+        files = span_files(asked.paths)
         table = load(files, _told_in_percent(files, tell))
         if not len(table):
             raise ValueError("there are files and no spans in them yet")
         tell("clocks")
         try:
             if asked.everything:
-                analysis = source.analysed(table, asked.paths)
+                analysis = inputs.analysed(table, asked.paths)
             else:
-                analysis, _ = source.chosen(table, asked.trace_id, asked.paths)
+                analysis, _ = inputs.chosen(table, asked.trace_id, asked.paths)
         except click.ClickException as error:
             raise ValueError(error.message) from None
         where = ", ".join(asked.paths)
@@ -56,7 +57,7 @@ def make(asked: Asked, folder: str, tell: Tell) -> Made:
                 tell("page")
                 page.write(file, analysis, source=where)
             else:
-                from ray_tracing_hooks._insight.index.build import build  # noqa: PLC0415  for large runs only
+                from ray_tracing_hooks._insight.views.index.build import build  # noqa: PLC0415  for large runs only
 
                 build(os.path.join(folder, INDEX), file, analysis, source=where, on_step=tell)
         return Made(len(analysis.table))
@@ -91,7 +92,7 @@ def answer(request: BinaryIO, told: TextIO) -> None:
 
     try:
         say(made=make(asked, folder, lambda doing: say(doing=doing)))
-    except reading.UNREADABLE as error:
+    except UNREADABLE as error:
         say(unreadable=str(getattr(error, "strerror", None) or error))
 
 

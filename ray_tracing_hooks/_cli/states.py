@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-import time
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import Any
 
 import click
 
-from ray_tracing_hooks._cli import source
-from ray_tracing_hooks._cli.text import SafeError, count, warn
+from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.text import SafeError, count, examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._formats import task_states
-from ray_tracing_hooks._formats.task_states import About, Attempt
-from ray_tracing_hooks._private import open_file, open_folder
+from ray_tracing_hooks._ray.states import Answer, ask, keep
 
 
-@click.command()
+@click.command(
+    short_help="Fetch task states from a running cluster.",
+    epilog=examples(
+        "ray-tracing-hooks states",
+        "ray-tracing-hooks states /tmp/spans --address 10.0.0.1:6379",
+    ),
+)
 @click.argument("folder", metavar="[DIR]", required=False)
 @click.option("--address", metavar="HOST:PORT", help="The cluster; by default that of RAY_ADDRESS, or of this machine.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, help="Seconds to wait for it; default 30.")
@@ -32,26 +32,23 @@ def states(folder: str | None, address: str | None, timeout: float) -> None:
     or the actor. Ray keeps them while the cluster runs, of the last 100,000 attempts by default. Call it again later to
     add to the file. Ray must be installed here.
     """
-    folder = folder or source.given(())[0]
+    folder = folder or inputs.given(())[0]
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise click.BadParameter(f"{folder!r} is not a folder", param_hint="DIR")
     address = _address(address)
-    session, reply = _ask(address, timeout)
-    dropped = reply.num_status_task_events_dropped + reply.num_truncated
-    fetched = {(each.task_id, each.attempt): each for each in _attempts(reply)}
-    if not fetched:
-        raise SafeError(f"the cluster at {address} tells of no tasks: it has run none, or RAY_task_events is off there")
-    path = os.path.join(folder, task_states.file_name(session))
+    answer = _ask(address, timeout)
+    path = os.path.join(folder, task_states.file_name(answer.session))
     try:
-        known = dict(_known(path)) | fetched
-        _write(path, About(session, time.time_ns(), dropped), known)
+        _, known, fetched = keep(folder, answer)
     except OSError as error:
         raise SafeError(f"{path}: {error.strerror or error}") from None
     except ValueError as error:
         raise SafeError(f"{path} is left as it is: {error}. Move it away, or name another folder") from None
-    if dropped:
-        warn(f"Ray has not kept {count(dropped, 'event')} of tasks: what they waited for is not known", "note")
-    click.echo(f"{safe(path)}: {count(len(known), 'attempt')} of tasks, {len(fetched):,} of them fetched now")
+    if not fetched:
+        raise SafeError(f"the cluster at {address} tells of no tasks: it has run none, or RAY_task_events is off there")
+    if answer.dropped:
+        warn(f"Ray has not kept {count(answer.dropped, 'event')} of tasks: what they waited for is not known", "note")
+    click.echo(f"{safe(path)}: {count(known, 'attempt')} of tasks, {fetched:,} of them fetched now")
 
 
 def _address(given: str | None) -> str:
@@ -81,20 +78,12 @@ def _wrong(given: str | None, why: str = "") -> click.BadParameter:
     )
 
 
-def _ask(address: str, timeout: float) -> tuple[str, Any]:
-    """The session of the cluster, and its reply with the events; exit code 2 where nobody answers."""
+def _ask(address: str, timeout: float) -> Answer:
+    """What the cluster tells; exit code 2 where nobody answers."""
     import grpc  # noqa: PLC0415
-    from ray._private import gcs_utils  # noqa: PLC0415
-    from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc  # noqa: PLC0415
 
-    channel = gcs_utils.create_gcs_channel(address)
     try:
-        kept = gcs_service_pb2_grpc.InternalKVGcsServiceStub(channel).InternalKVGet(
-            gcs_service_pb2.InternalKVGetRequest(namespace=b"session", key=b"session_name"), timeout=timeout
-        )
-        request = gcs_service_pb2.GetTaskEventsRequest()
-        request.filters.exclude_driver = True
-        reply = gcs_service_pb2_grpc.TaskInfoGcsServiceStub(channel).GetTaskEvents(request, timeout=timeout)
+        return ask(address, timeout)
     except grpc.RpcError as error:
         code = error.code()
         if code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
@@ -102,50 +91,3 @@ def _ask(address: str, timeout: float) -> tuple[str, Any]:
         else:
             why = f"is it the address of a head that runs, and can it be reached from here? ({code.name})"
         raise click.UsageError(f"no answer from a Ray cluster at {safe(address)}: {why}") from None
-    finally:
-        channel.close()
-    return kept.value.decode(errors="replace") or "unknown", reply
-
-
-def _attempts(reply: Any) -> Iterator[Attempt]:
-    from ray.core.generated import common_pb2  # noqa: PLC0415
-
-    names, kinds = common_pb2.TaskStatus, common_pb2.TaskType
-    known = set(names.values())
-    for event in reply.events_by_task:
-        times = event.state_updates.state_ts_ns
-        if times:
-            yield Attempt(
-                event.task_id.hex(),
-                event.attempt_number,
-                event.task_info.name,
-                kinds.Name(event.task_info.type),
-                event.job_id.hex(),
-                {names.Name(state): times[state] for state in sorted(times) if state in known},
-            )
-
-
-def _known(path: str) -> Iterator[tuple[tuple[str, int], Attempt]]:
-    """What the file holds already, of which Ray may have let go meanwhile."""
-    with suppress(FileNotFoundError):
-        for attempt in task_states.read(path)[1]:
-            yield (attempt.task_id, attempt.attempt), attempt
-
-
-def _write(path: str, about: About, known: dict[tuple[str, int], Attempt]) -> None:
-    """Replace the file, which nobody else may read, at once."""
-    folder, name = os.path.split(path)
-    place = open_folder(folder)
-    temporary = f".{name}.{secrets.token_hex(4)}"
-    try:
-        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=place)
-        try:
-            with open(descriptor, "wb") as file:
-                file.writelines(task_states.lines(about, known.values()))
-            os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary, dir_fd=place)
-            raise
-    finally:
-        os.close(place)

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import sys
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import click
 
-from ray_tracing_hooks._cli import source
-from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._insight import summary as summaries
-from ray_tracing_hooks._insight.against import LITTLE, SURE, Change, changes
-from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.findings import Finding, find
-from ray_tracing_hooks._insight.functions import percentile
-from ray_tracing_hooks._insight.path import MEANINGS
-from ray_tracing_hooks._insight.queues import PHASES
-from ray_tracing_hooks._insight.table import RUNNING
-from ray_tracing_hooks._insight.text import count, duration, percent, shortened
+from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.screen import Row, aligned, print_lines
+from ray_tracing_hooks._cli.text import examples
+from ray_tracing_hooks._insight.analysis import recorded
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.comparison import LITTLE, SURE, Change, changes
+from ray_tracing_hooks._insight.analysis.critical_path import ACTOR_QUEUE, MEANINGS, RUN, SUBMIT, WORKER_QUEUE
+from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.queues import PHASES
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain, shortened
+from ray_tracing_hooks._insight.model.table import RUNNING
+from ray_tracing_hooks._insight.views import summary as summaries
 
 
-@click.command()
-@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.command(
+    short_help="Say where the time of a run went.",
+    epilog=examples(
+        "ray-tracing-hooks summary",
+        "ray-tracing-hooks summary spans/today --against spans/yesterday",
+        "ray-tracing-hooks summary --check --json > summary.json",
+    ),
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option("--trace", "trace_id", metavar="ID", help="The trace whose id begins so, instead of the newest run.")
 @click.option("--against", metavar="PATH", help="Compare with the newest run in this folder or file.")
 @click.option("--check", is_flag=True, help="Exit code 1 if there are findings, or if a function surely got slower.")
@@ -40,11 +46,12 @@ def summary(
     PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of a running node; by default the
     folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. Of several runs it is the newest.
 
-    The critical path is what the end of the run waited for, back to its beginning. It is exact where waiting is
-    recorded: RAY_TRACING_RAY=task,actor,job,get,wait. Else it is assumed that a caller waits for what ended last.
+    The critical path is what the end of the run waited for, back to its beginning. What waited for what
+    is known where RAY_TRACING_RAY=task,actor,job,serve,get,wait records it. Else it is assumed that a caller waits for
+    what ended last; the summary says so.
     """
-    analysis, number = source.chosen(source.table(paths), trace_id, paths)
-    before = source.chosen(source.table([against]), None, [against])[0] if against is not None else None
+    analysis, number = inputs.chosen(inputs.table(paths), trace_id, paths)
+    before = inputs.chosen(inputs.table([against]), None, [against])[0] if against is not None else None
     findings = find(analysis)
     changed = changes(analysis, before) if before is not None else []
     if as_json:
@@ -53,30 +60,16 @@ def summary(
             document["against"] = summaries.changes(changed, before)
         click.echo(json.dumps(document))
     else:
-        _print(_lines(analysis, findings, number, verbose=verbose))
+        print_lines(_lines(analysis, findings, number, verbose=verbose))
         if before is not None:
-            _print(_against(analysis, before, changed))
+            print_lines(_against(analysis, before, changed))
     if check and (findings or any(change.is_slower for change in changed)):
         raise click.exceptions.Exit(1)
 
 
-def _print(given: Iterable[str]) -> None:
-    """Lines that may quote anything, cut at words where they are too long for a screen."""
-    encoding = sys.stdout.encoding or "ascii"
-    for line in given:
-        try:
-            line.encode(encoding)
-            text = safe(line)
-        except UnicodeEncodeError:
-            text = safe(line, ascii_only=True)
-        indent = " " * (len(text) - len(text.lstrip()) + 3)
-        if len(text) > _WIDTH:
-            together = re.sub(r"(\d) (%|us|ms|s)\b", "\\1\xa0\\2", text.replace(" %", "\xa0%"))
-            lines = textwrap.wrap(
-                together, _WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-            )
-            text = "\n".join(lines).replace("\xa0", " ")
-        click.echo(text)
+def print_summary(analysis: Analysis, number: int, *, err: bool = False) -> None:
+    """Say on standard output, or error, where the time of a run went, the newest of this ``number``."""
+    print_lines(_lines(analysis, find(analysis), number, verbose=False), err=err)
 
 
 # --- Text ---------------------------------------------------------------------------------------------------------
@@ -87,14 +80,13 @@ _SHOWN_ACCELERATORS = 8
 _SHOWN_FINDINGS = 10
 _SHOWN_EVIDENCE = 5
 _NAME_WIDTH = 40
-_WIDTH = 110
 _BAR = 24
 
 _BAD = ("bad_lines", "dropped", "lost", "orphans", "circles", "clocks")
 """What is wrong with the data in such a way that the rest has to be read with it in mind."""
 
 
-def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verbose: bool) -> Iterator[str]:
+def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verbose: bool) -> Iterator[str | Row]:
     yield from _heading(analysis, number)
     is_bad = any(getattr(analysis.table.quality, name) for name in _BAD)
     if is_bad:
@@ -148,20 +140,16 @@ def _quality(analysis: Analysis) -> str:
         said.append(f"the clock of {_name(machine)} is {duration(abs(shift))} {how}, corrected")
     if path.clamped:
         said.append(f"{duration(path.clamped)} of causes after their effects")
-    said.append(
-        "waiting is recorded"
-        if analysis.calls.is_exact
-        else "waiting is not recorded, so the path is assumed (RAY_TRACING_RAY=task,actor,job,get,wait records it)"
-    )
+    said.append(recorded.waiting(analysis.calls))
     return f"Data: {'; '.join(said)}."
 
 
 def _findings(analysis: Analysis, findings: Sequence[Finding], *, verbose: bool) -> Iterator[str]:
     yield ""
-    yield "Findings" if findings else "Findings: none"
+    yield "Findings" if findings else f"Findings: none{recorded.gaps(analysis.calls, analysis.path)}"
     table = analysis.table
     for place, finding in enumerate(findings[:_SHOWN_FINDINGS], 1):
-        cost = f" [at most {percent(finding.share)} of the run]" if finding.share else ""
+        cost = f" [{finding.cost}]" if finding.cost else ""
         yield f" {place}. {finding.text}{cost}"
         if finding.advice:
             yield f"    -> {finding.advice}"
@@ -181,22 +169,22 @@ def _split(analysis: Analysis) -> Iterator[str]:
         if each["ns"]:
             bar = "#" * round(each["share"] * _BAR)
             yield f" {percent(each['share']):>6} {duration(each['ns']):>8}  {bar:<{_BAR}} {MEANINGS[each['kind']]}"
+    if split.kinds[ACTOR_QUEUE] or split.kinds[WORKER_QUEUE]:
+        yield "The critical path goes on into what kept an actor or worker busy, so its shares differ from these."
 
 
 def _path(analysis: Analysis, *, verbose: bool) -> Iterator[str]:
     path = analysis.path
-    if not path.functions:
+    if not path.steps:
         return
     yield ""
-    marks = "" if path.is_exact else ", assumed in part"
-    if path.is_estimated:
-        marks += ", with ends that are estimated"
-    yield f"Critical path ({percent(path.coverage)} explained{marks})"
+    yield f"Critical path: {percent(path.coverage)} explained. {recorded.certainty(analysis.calls, path)}"
     yield "If the code of a function took no time, the run would be shorter by at most"
     for name, time in path.functions.most_common(5):
         yield f" {percent(time / path.wall):>6} {duration(time):>8}  {_name(name)}"
-    others = path.wall - sum(path.functions.values())
-    yield f" {percent(others / path.wall):>6} {duration(others):>8}  (no code: scheduling and the like)"
+    others = [(kind, time) for kind, time in path.kinds.most_common() if time and kind not in (RUN, SUBMIT)]
+    for kind, time in others:
+        yield f" {percent(time / path.wall):>6} {duration(time):>8}  ({MEANINGS[kind]})"
     if verbose:
         yield from _steps(analysis)
 
@@ -213,7 +201,7 @@ def _steps(analysis: Analysis) -> Iterator[str]:
         yield f"   {at:<9} {took:<9} {step.kind:<12} {name}  {because}{shown}{assumed}".rstrip()
 
 
-def _functions(analysis: Analysis) -> Iterator[str]:
+def _functions(analysis: Analysis) -> Iterator[str | Row]:
     rows = [
         (
             _name(each.name),
@@ -228,13 +216,13 @@ def _functions(analysis: Analysis) -> Iterator[str]:
     if not rows:
         return
     yield ""
-    yield "Functions by self time: their own code, without waiting in ray.get"
-    yield from _table(("FUNCTION", "CALLS", "SELF TIME", "MEDIAN", "P95", "MAX", "QUEUED", "FAILED"), rows)
+    yield f"Functions by self time: their own code, without waiting in ray.get{recorded.own_time(analysis.calls)}"
+    yield from aligned(("FUNCTION", "CALLS", "SELF TIME", "MEDIAN", "P95", "MAX", "QUEUED", "FAILED"), rows)
     if more := len(analysis.functions) - len(rows):
         yield f" and {count(more, 'other function')}"
 
 
-def _actors(analysis: Analysis) -> Iterator[str]:
+def _actors(analysis: Analysis) -> Iterator[str | Row]:
     rows = [
         (
             _name(each.name),
@@ -250,12 +238,12 @@ def _actors(analysis: Analysis) -> Iterator[str]:
         return
     yield ""
     yield "Actors by self time: how busy each was while it was in use, and the calls that waited for it"
-    yield from _table(("ACTOR", "CALLS", "SELF TIME", "BUSY", "QUEUED", "LONGEST QUEUE"), rows)
+    yield from aligned(("ACTOR", "CALLS", "SELF TIME", "BUSY", "QUEUED", "LONGEST QUEUE"), rows)
     if more := len(analysis.actors) - len(rows):
         yield f" and {count(more, 'other actor')}"
 
 
-def _queues(analysis: Analysis) -> Iterator[str]:
+def _queues(analysis: Analysis) -> Iterator[str | Row]:
     found = analysis.queues
     rows = [
         (
@@ -274,14 +262,14 @@ def _queues(analysis: Analysis) -> Iterator[str]:
         f"Queues: what calls waited for before they ran, together ({known:,} of {count(len(analysis.calls), 'call')} "
         "by Ray's states of tasks)"
     )
-    yield from _table(("FUNCTION", "CALLS", "QUEUED", *(phase.upper() for phase in PHASES)), rows)
+    yield from aligned(("FUNCTION", "CALLS", "QUEUED", *(phase.upper() for phase in PHASES)), rows)
     if more := len(found) - len(rows):
         yield f" and {count(more, 'other function')}"
     if dropped := analysis.states.dropped:
         yield f" Ray has not kept {count(dropped, 'event')} of tasks."
 
 
-def _accelerators(analysis: Analysis) -> Iterator[str]:
+def _accelerators(analysis: Analysis) -> Iterator[str | Row]:
     idle_first = sorted(analysis.accelerators, key=lambda each: each.busy - each.held)
     rows = [
         (
@@ -298,7 +286,7 @@ def _accelerators(analysis: Analysis) -> Iterator[str]:
         return
     yield ""
     yield "Accelerators, the most idle first: how long each was held, and how long something ran on it"
-    yield from _table(("ACCELERATOR", "HELD", "BUSY", "", "LONGEST GAP", "HELD BY"), rows)
+    yield from aligned(("ACCELERATOR", "HELD", "BUSY", "", "LONGEST GAP", "HELD BY"), rows)
     if more := len(analysis.accelerators) - len(rows):
         yield f" and {count(more, 'other accelerator')}"
 
@@ -311,14 +299,14 @@ def _parallelism(analysis: Analysis) -> Iterator[str]:
     top = len(_HEIGHTS) - 1
     drawn = "".join(_HEIGHTS[min(top, math.ceil(each / most * top))] for each in seen.buckets)
     yield ""
-    yield f"Calls at once: {seen.average:.2f} on average, {seen.peak:,} at most; over time, up to {most:.1f}:"
+    yield f"Calls that ran at once: {recorded.at_once(seen)}. Over time:"
     yield f" |{drawn}|"
 
 
 _HEIGHTS = " .:-=+*#"
 
 
-def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> Iterator[str]:
+def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> Iterator[str | Row]:
     wall, old = analysis.path.wall, before.path.wall
     start = datetime.fromtimestamp(before.path.start / 1e9).astimezone()
     slower, faster = sum(change.is_slower for change in found), sum(change.is_faster for change in found)
@@ -331,8 +319,8 @@ def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> I
         f" Of {count(len(found), 'function')} {slower:,} surely got slower and {faster:,} faster (p < {SURE:g} by Mann "
         f"and Whitney's test of self times, corrected by Holm, and more than {percent(LITTLE)})"
     )
-    if analysis.calls.is_exact != before.calls.is_exact:
-        yield " Waiting is recorded in one of the runs only: what waits has other self times there."
+    if analysis.calls.waiting != before.calls.waiting:
+        yield " Waiting was not recorded alike in the two runs: what waits has other self times there."
     shown = sorted(found, key=lambda change: (not change.is_slower, not change.is_faster))
     rows = [
         (
@@ -346,7 +334,7 @@ def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> I
         )
         for change in shown[:_SHOWN_FUNCTIONS]
     ]
-    yield from _table(("FUNCTION", "", "BEFORE", "NOW", "TIMES", "CALLS", "SURE"), rows)
+    yield from aligned(("FUNCTION", "", "BEFORE", "NOW", "TIMES", "CALLS", "SURE"), rows)
 
 
 def _verdict(change: Change) -> str:
@@ -368,12 +356,4 @@ def _ratio(now: int, before: int) -> str:
 
 
 def _name(name: str) -> str:
-    return shortened(name.removeprefix("__main__."), _NAME_WIDTH)
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows with aligned columns, the first to the left."""
-    widths = [max(len(title), *(len(row[column]) for row in rows)) for column, title in enumerate(titles)]
-    for row in (titles, *rows):
-        first, *others = zip(row, widths, strict=True)
-        yield f" {first[0]:<{first[1]}}  {'  '.join(f'{cell:>{width}}' for cell, width in others)}".rstrip()
+    return shortened(plain(name), _NAME_WIDTH)

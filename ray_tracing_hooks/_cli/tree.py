@@ -17,20 +17,30 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._cli import source
-from ray_tracing_hooks._cli.text import count, duration, parse_duration
+from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.text import count, duration, examples, parse_duration
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._insight import model
-from ray_tracing_hooks._insight.model import KIND_NAMES, Node, Span, Trace
-from ray_tracing_hooks._insight.outline import Item, call_name, error_text, groups, outline, select
-from ray_tracing_hooks._insight.read import Quality
+from ray_tracing_hooks._insight.analysis.wording import shortened
+from ray_tracing_hooks._insight.model import span as model
+from ray_tracing_hooks._insight.model.call_names import call_name
+from ray_tracing_hooks._insight.model.errors import error_text
+from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.model.span import KIND_NAMES, Node, Span, Trace
+from ray_tracing_hooks._insight.views.outline import Item, groups, outline, select
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
-@click.command()
-@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.command(
+    short_help="Show traces as trees.",
+    epilog=examples(
+        "ray-tracing-hooks tree",
+        "ray-tracing-hooks tree /tmp/spans --errors",
+        "ray-tracing-hooks tree --name 'Worker.*' --min-duration 1s",
+    ),
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option("--name", metavar="PATTERN", help="Only spans whose name contains this, or fits it if it has * or ?.")
 @click.option("--trace", "trace_id", metavar="ID", help="Only the trace whose id begins so.")
 @click.option("--errors", is_flag=True, help="Only spans that failed or were cut off.")
@@ -41,6 +51,14 @@ if TYPE_CHECKING:
 @click.option("--all", "everything", is_flag=True, help="All traces.")
 @click.option("--no-collapse", is_flag=True, help="Do not put equal siblings together.")
 @click.option("--raw", is_flag=True, help="Submission and execution of a call as the two spans that they are.")
+@click.option("--attributes", is_flag=True, help="The attributes of every span, below it.")
+@click.option(
+    "--attribute",
+    "keys",
+    metavar="PATTERN",
+    multiple=True,
+    help="Those whose key fits this, as ray.arguments or http.*.",
+)
 @click.option("--json", "as_json", is_flag=True, help="A JSON list of traces, every span with its children.")
 def tree(
     paths: tuple[str, ...],
@@ -52,6 +70,8 @@ def tree(
     everything: bool,
     no_collapse: bool,
     raw: bool,
+    attributes: bool,
+    keys: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Show traces as trees, the newest first.
@@ -62,10 +82,12 @@ def tree(
     A call is one line: TIME is its execution, SUBMIT what .remote() took, QUEUED the time between. Equal siblings
     are one line, as "x300" with the median of their times and the least and greatest. [retry 1] is a further attempt
     of a task, [restart 1] of an actor; [no execution] a call that no worker has begun, or none that is traced.
+    A name in quotes is what .options(name=...) gave the call; calls with few different names have a line for each.
+    [never ended] is a span that its program began and did not end, so it has no TIME.
     """
     if trace_id is not None and not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
         raise click.BadParameter(f"{trace_id!r} is no trace id: expected up to 32 hex digits", param_hint="--trace")
-    spans, quality = source.read(paths)
+    spans, quality = inputs.read(paths)
     now_ns = time.time_ns()
     traces = model.traces(spans)
     orphans = sum(trace.orphans for trace in traces)
@@ -80,7 +102,8 @@ def tree(
     if as_json:
         _print_json(shown, now_ns)
     elif shown:
-        _print_trees(shown, len(chosen), pair=not raw, collapse=not no_collapse, now_ns=now_ns)
+        shape = _Shape(pair=not raw, collapse=not no_collapse, keys=("*",) if attributes else keys)
+        _print_trees(shown, len(chosen), shape, now_ns)
     if not shown:
         click.echo(f"none of {count(len(traces), 'trace')} has such a span", err=True)
     if note := _note(quality, orphans):
@@ -116,9 +139,10 @@ def _note(quality: Quality, orphans: int) -> str:
     if quality.dropped:
         wrong.append(f"{count(quality.dropped, 'span')} could not be recorded")
     if orphans:
-        wrong.append(f"{count(orphans, 'span')} without the parent they name")
+        wrong.append(count(orphans, "span without the parent it names", "spans without the parent they name"))
     if quality.lost:
-        wrong.append(f"{count(quality.lost, 'span')} cut off by the death of their process")
+        one, many = "span cut off by the death of its process", "spans cut off by the death of their process"
+        wrong.append(count(quality.lost, one, many))
     if quality.running:
         wrong.append(f"{count(quality.running, 'span')} still running")
     return f"note: {'; '.join(wrong)}" if wrong else ""
@@ -223,20 +247,36 @@ class _Remark:
 
 
 _COLUMNS = ("TIME", "MIN .. MAX", "QUEUED", "SUBMIT", "WHERE")
-_TIME, _WHERE = 0, len(_COLUMNS) - 1
-_LEAST_NEEDED = (3, 2, 1, 4)
+_TIME, _EXTREMES, _QUEUED, _SUBMIT, _WHERE = range(len(_COLUMNS))
+_LEAST_NEEDED = (_EXTREMES, _SUBMIT, _WHERE, _QUEUED)
 """Columns that go where a terminal is too narrow for all, the first of them first."""
 
 _CREATION = names.execution_name(".__init__")
 
 _LONGEST_WHERE = 48
+_SHORTEST_WHERE = 16
 _SHORTEST_NAME = 24
 _LONGEST_NAME = 100
+_LONGEST_GIVEN = 40
+_LONGEST_VALUE = 400
+_SHOWN_VALUES = 3
 _DEEPEST = 3 * 40
 """From this many characters on, what is deeper is not moved to the right any more."""
 
 
-def _print_trees(traces: Sequence[Trace], total: int, *, pair: bool, collapse: bool, now_ns: int) -> None:
+@dataclass(frozen=True)
+class _Shape:
+    """What of the traces is shown."""
+
+    pair: bool
+    """The submission of a call and its execution as one line."""
+    collapse: bool
+    """Equal siblings as one line."""
+    keys: Sequence[str]
+    """Patterns on the keys of attributes."""
+
+
+def _print_trees(traces: Sequence[Trace], total: int, shape: _Shape, now_ns: int) -> None:
     from rich.console import Console  # noqa: PLC0415  the other commands, and --json, need not wait for it
 
     console = Console(highlight=False, soft_wrap=True)
@@ -244,7 +284,7 @@ def _print_trees(traces: Sequence[Trace], total: int, *, pair: bool, collapse: b
     lines: list[_Line | _Remark] = []
     for trace in traces:
         lines.append(_Remark("", _heading(trace, now_ns), "bold"))
-        lines.extend(_trace_lines(trace, signs, pair=pair, collapse=collapse, now_ns=now_ns))
+        lines.extend(_trace_lines(trace, signs, shape, now_ns))
         lines.append(_Remark("", "", ""))
     for text in _aligned(lines, console.width if console.is_terminal else None, signs):
         console.print(text)
@@ -283,22 +323,27 @@ _UNICODE = _Signs("├─ ", "└─ ", "│  ", "✗", "…", ascii_only=False)
 _ASCII = _Signs("|- ", "`- ", "|  ", "!", "~", ascii_only=True)
 
 
-def _trace_lines(trace: Trace, signs: _Signs, *, pair: bool, collapse: bool, now_ns: int) -> Iterator[_Line | _Remark]:
+def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Iterator[_Line | _Remark]:
     shared_hosts = _shared_hosts(trace)
     is_live = any(node.span.state == "running" for node in trace.nodes())
     # The groups whose lines are to come, the next one last: its own guide and that of what stands below it.
-    pending = [(group, "", "") for group in reversed(groups(outline(trace.roots, pair=pair), collapse=collapse))]
+    pending = [
+        (group, "", "") for group in reversed(groups(outline(trace.roots, pair=shape.pair), collapse=shape.collapse))
+    ]
     while pending:
         group, guide, below = pending.pop()
-        children = groups((child for item in group for child in item.children), collapse=collapse)
+        children = groups((child for item in group for child in item.children), collapse=shape.collapse)
         span = group[0].span
-        marks = f" x{len(group):,}" if len(group) > 1 else ""
+        marks = _given_name(group, signs)
+        marks += f" x{len(group):,}" if len(group) > 1 else ""
         if attempt := group[0].attempt:
             marks += f" [{'restart' if span.name.endswith(_CREATION) else 'retry'} {attempt}]"
         if left_out := _left_out(group):
             marks += f" +{left_out:,} left out"
         if span.state != "ended":
             marks += f" [{span.state}]"
+        if span.never_ended:
+            marks += " [never ended]"
         if group[0].is_unexecuted:
             marks += " [not begun]" if is_live else " [no execution]"
         style = "red" if span.failed else "yellow" if span.state == "running" else ""
@@ -307,12 +352,43 @@ def _trace_lines(trace: Trace, signs: _Signs, *, pair: bool, collapse: bool, now
         if span.failed:
             error = safe(_error(group), ascii_only=signs.ascii_only)
             yield _Remark(below + (signs.bar if children else "   "), f"{signs.error} {error}", "red")
+        for told in _attributes(group, shape.keys):
+            yield _Remark(below + (signs.bar if children else "   "), safe(told, ascii_only=signs.ascii_only), "dim")
         below = below[:_DEEPEST]
         for child in reversed(children):
             end = child is children[-1]
             pending.append(
                 (child, below + (signs.last if end else signs.branch), below + ("   " if end else signs.bar))
             )
+
+
+def _attributes(group: Sequence[Item], patterns: Sequence[str]) -> Iterator[str]:
+    """Those attributes of a group whose keys fit one of the patterns, each with its values."""
+    if not patterns:
+        return
+    found: dict[str, dict[str, None]] = {}
+    for item in group:
+        spans = (item.submission, item.span)
+        merged = {key: value for span in spans if span is not None for key, value in span.attributes.items()}
+        for key, value in merged.items():
+            if any(fnmatchcase(key, pattern) for pattern in patterns):
+                text = value if isinstance(value, str) else json.dumps(_plain(value), default=str)
+                found.setdefault(key, {})[shortened(text, _LONGEST_VALUE)] = None
+    for key, values in found.items():
+        first = list(values)[:_SHOWN_VALUES]
+        more = f" and {len(values) - len(first):,} other values" if len(values) > len(first) else ""
+        yield f"{key}: {', '.join(first)}{more}"
+
+
+def _given_name(group: Sequence[Item], signs: _Signs) -> str:
+    """What ``.options(name=...)`` gave these calls."""
+    given = {item.given_name for item in group}
+    named = {name for name in given if name}
+    if not named:
+        return ""
+    if len(given) > 1:  # one of which may be none at all
+        return f" ({count(len(named), 'name')})"
+    return f' "{safe(shortened(named.pop(), _LONGEST_GIVEN), ascii_only=signs.ascii_only)}"'
 
 
 def _left_out(group: Sequence[Item]) -> int:
@@ -404,7 +480,12 @@ def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs)
     if width is not None:
         widths[_WHERE] = min(widths.get(_WHERE, 0), _LONGEST_WHERE)
         for column in _LEAST_NEEDED:
-            if width - _taken(widths) >= min(name_width, _SHORTEST_NAME):
+            lacking = min(name_width, _SHORTEST_NAME) - (width - _taken(widths))
+            if column == _WHERE and lacking > 0:
+                shorter = min(widths[_WHERE], max(_SHORTEST_WHERE, widths[_WHERE] - lacking))
+                lacking -= widths[_WHERE] - shorter
+                widths[_WHERE] = shorter
+            if lacking <= 0:
                 break
             widths.pop(column, None)
         name_width = min(name_width, width - _taken(widths))

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import BinaryIO, cast
+from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
-from ray_tracing_hooks._cli import source
-from ray_tracing_hooks._cli.text import SafeError, count, warn
+from ray_tracing_hooks import names
+from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli import output as outputs
+from ray_tracing_hooks._cli.text import SafeError, count, examples, warn
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._insight import page
-from ray_tracing_hooks._insight import read as reading
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.ingest import read as reading
+from ray_tracing_hooks._insight.views import page
 
 _LONG_SPANS = 20_000
 """From so many spans on, writing their attributes takes long enough for a progress bar."""
 
 
-@click.command()
-@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.command(
+    short_help="Write a run as one HTML page.",
+    epilog=examples(
+        "ray-tracing-hooks view --open",
+        "ray-tracing-hooks view /tmp/spans --output run.html --no-attributes",
+        "ray-tracing-hooks view --redact 'http.*' --redact ray.arguments",
+    ),
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="The file to write.")
 @click.option("--trace", "trace_id", metavar="ID", help="The trace whose id begins so, instead of the newest run.")
 @click.option("--all", "everything", is_flag=True, help="All runs that are there in one page.")
-@source.redaction_options
+@click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
+@click.option("--force", is_flag=True, help="Write over a file that exists and is no report of an earlier call.")
+@inputs.redaction_options
 @click.option(
     "--max-spans",
     type=click.IntRange(min=1),
@@ -38,6 +50,8 @@ def view(
     output: str,
     trace_id: str | None,
     everything: bool,
+    opens: bool,
+    force: bool,
     no_attributes: bool,
     redact: tuple[str, ...],
     max_spans: int,
@@ -49,50 +63,60 @@ def view(
     /tmp/spans. Attributes may hold what others should not see: leave them out, or redact some, before the file is
     shared. Only you can read the file.
     """
-    if os.path.isdir(output):
-        raise click.BadParameter(f"{output!r} is a folder: name a file", param_hint="--output")
-    table = source.table(paths)
-    analysis, others = (source.analysed(table, paths), 1) if everything else source.chosen(table, trace_id, paths)
-    shown = analysis.table
-    try:
-        with (
-            reading.collector_paused(),
-            _opened(output) as file,
-            _progress(min(len(shown), page.MOST_DETAILS)) as on_spans,
-        ):
-            drawn = page.write(
-                file,
-                analysis,
-                source=", ".join(map(os.path.basename, paths)) or "spans",
-                redaction=page.Redaction(attributes=not no_attributes, redact=redact),
-                most_spans=max_spans,
-                on_spans=on_spans,
-            )
-    except OSError as error:
-        raise SafeError(f"{output}: {error.strerror or error}") from None
-    if drawn < len(shown):
-        warn(f"the page draws {drawn:,} of {count(len(shown), 'span')}; its figures are of all", "note")
+    replace = outputs.may_replace(output, force=force, is_ours=page.is_report)
+    redaction = page.Redaction(attributes=not no_attributes, redact=redact)
+    table = inputs.table(paths)
+    if not redaction.attributes or redaction.hides(names.RAY_NAME):
+        table.forget_names()
+    analysis, others = (inputs.analysed(table, paths), 1) if everything else inputs.chosen(table, trace_id, paths)
+    where = ", ".join(map(os.path.basename, paths)) or "spans"
+    size = write(output, analysis, replace=replace, source=where, redaction=redaction, max_spans=max_spans)
     if others > 1:
         warn(f"it is the newest of {count(others, 'run')}; --trace ID shows another, --all shows all", "note")
     if not no_attributes:
         warn("the file holds attributes: look at it before it is shared, or use --no-attributes or --redact", "note")
-    size = os.path.getsize(output)
-    click.echo(f"{safe(output)}: {count(len(shown), 'span')}, {size / 1e6:.1f} MB. Open it in a browser.")
+    then = "" if opens and opened_in_browser(output) else " Open it in a browser."
+    click.echo(f"{safe(output)}: {count(len(analysis.table), 'span')}, {size / 1e6:.1f} MB.{then}")
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    """A file that nobody else may read, which takes the place of what was there when all of it is written."""
-    folder, name = os.path.split(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+def write(
+    output: str,
+    analysis: Analysis,
+    *,
+    replace: bool,
+    source: str,
+    redaction: page.Redaction | None = None,
+    max_spans: int = page.MOST_SPANS,
+) -> int:
+    """Write the page of a run to a file, and return its size. Ends the command with exit code 1 where it cannot."""
+    spans = len(analysis.table)
     try:
-        with cast("BinaryIO", os.fdopen(handle, "wb")) as file:
-            yield file
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+        with (
+            reading.collector_paused(),
+            outputs.opened(output, replace=replace) as file,
+            _progress(min(spans, page.MOST_DETAILS)) as on_spans,
+        ):
+            drawn = page.write(
+                file, analysis, source=source, redaction=redaction, most_spans=max_spans, on_spans=on_spans
+            )
+        size = os.path.getsize(output)
+    except OSError as error:
+        raise SafeError(f"{output}: {error.strerror or error}") from None
+    if drawn < spans:
+        warn(f"the page draws {drawn:,} of {count(spans, 'span')}; its figures are of all", "note")
+    return size
+
+
+def opened_in_browser(path: str) -> bool:
+    """Open a page in the user's browser; where there is none, say so."""
+    import webbrowser  # noqa: PLC0415  only where it is asked for
+
+    # Without a display `webbrowser` takes a browser of text, which shows none of it and takes over the terminal.
+    has_display = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    if (has_display or sys.platform == "darwin") and webbrowser.open(Path(path).absolute().as_uri()):
+        return True
+    warn("there is no browser here: copy the page to a machine that has one, or set BROWSER", "note")
+    return False
 
 
 @contextmanager

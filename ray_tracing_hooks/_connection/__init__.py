@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._connection.delivery import Delivery
-from ray_tracing_hooks._connection.recording import Recording
+from ray_tracing_hooks._connection.recording import Recording, exit_in_order
 from ray_tracing_hooks._guard import guarded, report
 from ray_tracing_hooks._patching import Patches
 
@@ -17,7 +14,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from ray_tracing_hooks._connection.driver_trace import DriverTrace
+    from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.process import RayProcess
+    from ray_tracing_hooks._ray.tracing import Tracing
     from ray_tracing_hooks._settings import Settings
 
 
@@ -26,6 +25,7 @@ class Connection:
 
     Args:
         process: This process.
+        cluster: The cluster that it is connected to.
         settings: Its settings.
         environ: Its environment variables.
         exporters: Those of the hook, or None for those that the settings name.
@@ -34,11 +34,15 @@ class Connection:
         lasting_patches: The same for what stays in place after it.
         on_disconnecting: Called when this process begins to disconnect from Ray.
         on_disconnected: Called when it has.
+
+    Attributes:
+        delivery: What becomes of what is recorded.
     """
 
     def __init__(
         self,
         process: RayProcess,
+        cluster: Cluster,
         settings: Settings,
         environ: Mapping[str, str],
         *,
@@ -51,15 +55,18 @@ class Connection:
     ) -> None:
         self.process = process
         self.settings = settings
+        self._cluster = cluster
+        self._tracing: Tracing | None = None
         self._trace: DriverTrace | None = None
         self._leave_logs: Callable[[], None] = lambda: None
-        self._delivery = delivery = Delivery(process, settings, environ, exporters)
-        self._recording = Recording(process, environ, delivery, settings.spool_max_bytes)
+        self.delivery = delivery = Delivery(process, settings, environ, exporters)
+        self._recording = Recording(process, environ, delivery, settings, of_ray=of_ray)
         if of_ray:
             from ray_tracing_hooks._connection.instrumentation import instrument  # noqa: PLC0415
 
-            instrument(
+            self._tracing = instrument(
                 process,
+                cluster,
                 settings,
                 self._recording.recorder,
                 patches,
@@ -70,7 +77,7 @@ class Connection:
             if process.is_driver:
                 from ray_tracing_hooks._connection.driver_trace import DriverTrace  # noqa: PLC0415
 
-                self._trace = DriverTrace(process, settings)
+                self._trace = DriverTrace(self._tracing, cluster, settings)
         self._join_libraries(environ, lasting_patches)
         if self._trace is not None and delivery.spool is not None and not process.is_internal:
             self._trace.begin_where_it_begins(environ, patches)
@@ -82,29 +89,29 @@ class Connection:
 
     def _join_libraries(self, environ: Mapping[str, str], lasting_patches: Patches) -> None:
         """Record what is made by the API of OpenTelemetry, what instruments libraries, and log records."""
-        if self._delivery.spool is None:
+        if self.delivery.spool is None:
             return
-        from ray_tracing_hooks._record import wire  # noqa: PLC0415
+        from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
         from ray_tracing_hooks._sdk import bridge  # noqa: PLC0415
 
         made = self._recording
-        bridge.install(made.recorder, made.writer, made.known, lasting_patches, self._delivery.targets, made.undecided)
+        bridge.install(made.recorder, made.writer, made.known, lasting_patches, self.delivery.targets, made.undecided)
         if self.settings.instrument:
             from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
 
             instrumentors.instrument(self.settings.instrument, environ, report)
         if self.settings.logs:
             with guarded("joining logs to traces"):
-                self._join_logs(wire.resource(made.known))
+                self._join_logs(encode.resource(made.known))
 
     def _join_logs(self, resource: bytes) -> None:
         from ray_tracing_hooks import _logs  # noqa: PLC0415
 
         parts = self.settings.logs
-        if "otlp" in parts and not self._delivery.plan.log_records:
+        if "otlp" in parts and not self.delivery.plan.log_records:
             report(
                 "log records are not delivered, which RAY_TRACING_LOGS asks for with otlp: the "
-                f"exporters local and otlp take them, and these are {', '.join(self._delivery.plan.exporters)}"
+                f"exporters local and otlp take them, and these are {', '.join(self.delivery.plan.exporters)}"
             )
             parts -= {"otlp"}
         process = _logs.Process(self._recording.recorder, self._recording.writer, resource, self._root)
@@ -114,27 +121,42 @@ class Connection:
         return self._trace.root if self._trace is not None else None
 
     def end_root_span(self) -> None:
-        """End the span of this driver, if it is one."""
-        if self._trace is not None:
-            self._trace.end()
+        """End the span of this driver, if it is one, and remove what the cluster keeps of its trace."""
+        if self._trace is None:
+            return
+        self._trace.end()
+        with guarded("removing the trace of this job from the cluster"):
+            self._cluster.withdraw(cluster_ends=self.process.owns_cluster)
+        with guarded("fetching the states of tasks"):
+            self._keep_states()
+
+    def _keep_states(self) -> None:
+        """Fetch the states of tasks if the cluster ends with this driver, and its spans are in files of this node."""
+        folders, seconds = self.delivery.folders(), self.settings.states_timeout
+        if folders is None or folders[1] is None or not seconds or not self.process.owns_cluster:
+            return
+        from ray_tracing_hooks._ray.states import keep_at_the_end  # noqa: PLC0415  nothing of Ray at import
+
+        keep_at_the_end(self.process.gcs_address, folders[1], seconds)
 
     def check_exporters(self, exporters: tuple[str, ...] | None) -> None:
         """Say that another hook than the one that traces this process changes nothing."""
-        self._delivery.check_exporters(exporters)
+        self.delivery.check_exporters(exporters)
 
-    def places(self) -> tuple[str, str | None] | None:
-        """The folder of all spools of this node, and that of the local files if there are any; None without a spool."""
-        return self._delivery.places()
+    def trace_id(self) -> str:
+        """That of this driver's root span, empty if it has none."""
+        root = self._root()
+        return f"{root.get_span_context().trace_id:032x}" if root is not None else ""
 
     def stop(self) -> None:
         """Stop recording, and in a driver wait until what has been recorded is delivered."""
+        if self.delivery.spool is not None:
+            exit_in_order(self._recording.writers())
         self._end(until_writers_end=False)
 
     def leave_to_parent(self) -> None:
         """For a forked child, which has none of this connection but the place where its own spans go."""
-        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
-
-        tracing.active = None
+        self._stop_tracing()
         self._recording.recorder.leave_to_parent()
 
     def close(self) -> None:
@@ -143,30 +165,30 @@ class Connection:
         Spans of the API go on being recorded: a user's span may end after ``ray.shutdown()``.
         """
         self._end(until_writers_end=self.process.owns_cluster)
-        if self.process.is_driver and self._delivery.spool is not None:
-            atexit.register(self._flush_late_spans)
+        if self.process.is_driver and not self.process.is_internal:
+            with guarded("saying what is next"):
+                self.delivery.say_next()
+        if self.process.is_driver and self.delivery.spool is not None:
+            from ray_tracing_hooks._connection import late  # noqa: PLC0415  workers have none
 
-    def _end(self, *, until_writers_end: bool) -> None:
+            late.expect(self._recording.writers(), self.delivery)
+
+    def _stop_tracing(self) -> None:
+        """From now on wrappers that are still in place do what the original does."""
         from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
 
         tracing.active = None
+        if self._tracing is not None:
+            self._tracing.job.close()
+
+    def _end(self, *, until_writers_end: bool) -> None:
+        self._stop_tracing()
         if self._trace is not None:
             self._trace.put_sigterm_back()
         self._leave_logs()
-        if self._delivery.spool is None:
+        if self.delivery.spool is None:
             return
         self._recording.close()
         if self.process.is_driver:
-            self._flush(until_writers_end=until_writers_end)
-
-    def _flush_late_spans(self) -> None:
-        if self._recording.close():
-            with guarded("delivering the last spans of this driver"):
-                self._flush(until_writers_end=False)
-        # The shipper leaves the folder to a process that may still write into it.
-        for folder in reversed(self._recording.folders()):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
-
-    def _flush(self, *, until_writers_end: bool) -> None:
-        self._delivery.flush(self._recording.folders(), until_writers_end=until_writers_end)
+            folders = [writer.directory for writer in self._recording.writers()]
+            self.delivery.flush(folders, until_writers_end=until_writers_end)

@@ -31,6 +31,7 @@ class Delivery:
     Attributes:
         plan: How spans are delivered.
         spool: The folder of the spool, None where nothing is recorded.
+        says_next: Whether :meth:`say_next` says something.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class Delivery:
         if settings.jaeger_endpoint is not None:
             self._environ["RAY_TRACING_JAEGER_ENDPOINT"] = settings.jaeger_endpoint
         self._flush_left = settings.flush_timeout
+        self._written: int | None = None
+        self.says_next = True
         self.plan = _plan(process, settings, self._environ, exporters)
         self.spool = make_spool(process, settings, self.plan) if exporters else None
 
@@ -66,7 +69,7 @@ class Delivery:
 
     def keep_shipped(self) -> None:
         """Replace a shipper that was killed, and tell the user what it has to say."""
-        from ray_tracing_hooks._ship.flush import news  # noqa: PLC0415
+        from ray_tracing_hooks._ship.news import news  # noqa: PLC0415
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
 
         if self.spool is not None:
@@ -92,6 +95,23 @@ class Delivery:
         else:
             logger.info("ray_tracing_hooks: tracing is on, spans wait in %s until they can be delivered", self.spool)
 
+    def say_next(self) -> None:
+        """Tell the user how many spans :meth:`flush` has seen in local files, and which command shows them.
+
+        Only where this driver has started its cluster: the shipper of another one has written spans of other drivers.
+        """
+        if not self._written or not self.says_next or not self._process.owns_cluster:
+            return
+        import shlex  # noqa: PLC0415  for drivers only
+
+        spans, folder = f"{self._written:,} span{'s' * (self._written != 1)}", self.plan.local_dir
+        logger.info(
+            "ray_tracing_hooks: %s written to %s; next: ray-tracing-hooks summary %s",
+            spans,
+            folder,
+            shlex.quote(folder),
+        )
+
     def check_exporters(self, exporters: tuple[str, ...] | None) -> None:
         """Say that another hook than the one that traces this process changes nothing."""
         wanted = self._settings.exporters if exporters is None else exporters
@@ -102,7 +122,7 @@ class Delivery:
                 "RAY_TRACING_EXPORTERS for ray_tracing_hooks:setup"
             )
 
-    def places(self) -> tuple[str, str | None] | None:
+    def folders(self) -> tuple[str, str | None] | None:
         """The folder of all spools of this node, and that of the local files if there are any; None without a spool."""
         if self.spool is None:
             return None
@@ -137,6 +157,7 @@ class Delivery:
             # The one that ran was about to end; another takes its place.
             ensure_running(self.spool, self.plan, self._environ)
             result = flush(self.spool, max(0.0, deadline - time.monotonic()), until_writers_end=until_writers_end)
+        self._written = result.written
         self._flush_left = deadline - time.monotonic()
         if not result.running and is_empty():
             return

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import traceback_of
 from ray_tracing_hooks._guard import guarded, logger, report
 from ray_tracing_hooks._patching import Patches, in_place
 
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from ray_tracing_hooks._ray.client_server import Server
+    from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.rates import RateLimits
+    from ray_tracing_hooks._ray.tracing import Tracing
     from ray_tracing_hooks._record.span import RecordedSpan
     from ray_tracing_hooks._settings import Settings
 
@@ -26,13 +29,20 @@ if TYPE_CHECKING:
 class DriverTrace:
     """The trace of this driver.
 
+    Args:
+        tracing: The instrumentation of its connection.
+        cluster: The cluster that it is connected to.
+        settings: Its settings.
+
     Attributes:
         root: Its span, until that ends.
         put_sigterm_back: Puts Ray's handler of SIGTERM back, which this has been put around.
     """
 
-    def __init__(self, process: RayProcess, settings: Settings) -> None:
-        self._process = process
+    def __init__(self, tracing: Tracing, cluster: Cluster, settings: Settings) -> None:
+        self._tracing = tracing
+        self._cluster = cluster
+        self._process: RayProcess = tracing.process
         self._settings = settings
         self.root: Span | None = None
         self.put_sigterm_back: Callable[[], None] = lambda: None
@@ -42,14 +52,12 @@ class DriverTrace:
 
     def begin_where_it_begins(self, environ: Mapping[str, str], patches: Patches) -> None:
         """In the driver itself; of a Ray Client and its server, both drivers of one job, in the client if that can."""
-        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
         from ray_tracing_hooks._ray.process import serves_client  # noqa: PLC0415
 
-        assert tracing.active is not None
         if serves_client():
             from ray_tracing_hooks._ray import client_server  # noqa: PLC0415  as above
 
-            self._client_server = client_server.Server(tracing.active, partial(self._begin, environ))
+            self._client_server = client_server.Server(self._tracing, self._cluster, partial(self._begin, environ))
             self._client_server.serve(patches)
             return
         self._begin(environ)
@@ -57,7 +65,7 @@ class DriverTrace:
             from ray_tracing_hooks._ray import client  # noqa: PLC0415  as above
 
             with guarded("asking the cluster whether it is traced"):
-                if client.meet_server(tracing.active) and not in_place(client.patch_calls, patches):
+                if client.meet_server(self._tracing) and not in_place(client.patch_calls, patches):
                     report(
                         f"calls are not in the trace of this client: Ray {self._process.ray_version} has changed them"
                     )
@@ -69,21 +77,26 @@ class DriverTrace:
         """
         from opentelemetry import context, trace  # noqa: PLC0415
 
-        from ray_tracing_hooks._ray import driver, tracing  # noqa: PLC0415
+        from ray_tracing_hooks._ray import driver  # noqa: PLC0415
         from ray_tracing_hooks._ray.environment import describe, incoming  # noqa: PLC0415
+        from ray_tracing_hooks._record.current import SPAN_KEY  # noqa: PLC0415
+        from ray_tracing_hooks._record.recorder import former_roots  # noqa: PLC0415
 
-        assert tracing.active is not None
-        self._before_root = current = context.get_current()
+        current = context.get_current()
+        if current.get(SPAN_KEY) in former_roots:
+            current = context.Context({key: value for key, value in current.items() if key != SPAN_KEY})
+        self._before_root = current
         around = incoming(environ, current)
         if self._settings.root_span:
             self.put_sigterm_back = driver.notice_sigterm(self._sigterm)
             program = sys.argv[0]
             told = describe(environ, program, self._process.namespace)
-            self.root = tracing.active.start_root_span(os.path.basename(program) or "python", around, told, since)
-            tracing.active.publish_job_trace()
+            script = os.path.basename(program) or "python"
+            self.root = driver.start_root_span(self._tracing, script, around, told, since)
+            self._tracing.calls.publish_job_trace()
             around = trace.set_span_in_context(self.root, around)
         elif around is not current:
-            tracing.active.recorder.fallback = tracing.active.recorder.parent(around)
+            self._tracing.recorder.fallback = self._tracing.recorder.parent(around)
         # In this thread for the spans of the API; Ray's calls find it from every thread.
         if around is not current and since is None:
             context.attach(around)
@@ -92,31 +105,33 @@ class DriverTrace:
         """End the span of this driver; its error is an uncaught exception or SIGTERM, if that ends the interpreter."""
         from opentelemetry import context, trace  # noqa: PLC0415
 
-        from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
-        from ray_tracing_hooks._ray.driver import exit_code  # noqa: PLC0415
+        from ray_tracing_hooks._ray.driver import exit_code, fatal_error, imported_libraries  # noqa: PLC0415
+        from ray_tracing_hooks._record.recorder import former_roots  # noqa: PLC0415
         from ray_tracing_hooks._record.span import RecordedSpan  # noqa: PLC0415
 
         if self._client_server is not None:
             self._client_server.decide()
         root, self.root = self.root, None
-        if tracing.active is not None and tracing.active.rate_limits is not None:
-            caller = tracing.active.caller(context.Context())
-            self._tell_left_out(tracing.active.rate_limits, caller, root if isinstance(root, RecordedSpan) else None)
+        limits = self._tracing.rate_limits
+        if limits is not None:
+            self._tell_left_out(limits, self._tracing.driver_task_id, root if isinstance(root, RecordedSpan) else None)
         if root is None:
             return
         if awaiting := sys.modules.get("ray_tracing_hooks._ray.awaiting"):
             awaiting.give_up()
-        error = getattr(sys, "last_value", None)
-        if isinstance(error, (Exception, KeyboardInterrupt)) and isinstance(root, RecordedSpan):
-            root.fail(error, error.__traceback__)
+        error = fatal_error()
+        if error is not None and isinstance(root, RecordedSpan):
+            root.fail(error, traceback_of(error))
             if (code := exit_code(error)) is not None:
                 root.set_attribute(names.EXIT_CODE, code)
         elif self._is_terminated:
             root.set_status(trace.StatusCode.ERROR, "driver died: SIGTERM")
             root.set_attribute(names.ERROR_TYPE, names.DRIVER_DIED)
+        if isinstance(root, RecordedSpan) and (libraries := imported_libraries()):
+            root.set_attribute(names.RAY_LIBRARIES, libraries)
         root.end()
-        if tracing.active is not None:
-            tracing.active.recorder.fallback = None
+        self._tracing.recorder.fallback = None
+        former_roots.add(root)
         if trace.get_current_span() is root and self._before_root is not None:
             context.attach(self._before_root)
 

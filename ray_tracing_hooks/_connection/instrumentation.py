@@ -11,15 +11,18 @@ from ray_tracing_hooks._guard import report
 from ray_tracing_hooks._patching import Patches, in_place
 
 if TYPE_CHECKING:
+    from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.rates import RateLimits
+    from ray_tracing_hooks._ray.tracing import Tracing
+    from ray_tracing_hooks._record.argument_text import Redactor
     from ray_tracing_hooks._record.recorder import Recorder
-    from ray_tracing_hooks._record.redaction import Redactor
     from ray_tracing_hooks._settings import Settings
 
 
 def instrument(
     process: RayProcess,
+    cluster: Cluster,
     settings: Settings,
     recorder: Recorder,
     patches: Patches,
@@ -27,7 +30,7 @@ def instrument(
     makes_spans: bool,
     on_disconnecting: Callable[[], None],
     on_disconnected: Callable[[], None],
-) -> None:
+) -> Tracing:
     """Trace what this process does with Ray, until ``patches`` are undone.
 
     Where it ``makes_spans`` or not, contexts are passed on. ``on_disconnecting`` is called when it begins to
@@ -42,46 +45,47 @@ def instrument(
         shortcuts,
         signatures,
         tasks,
+        templates,
         tracing,
     )
 
     parts = settings.ray if makes_spans else frozenset()
-    tracing.active = tracing.Tracing(
+    tracing.active = active = tracing.Tracing(
         recorder,
         process,
-        parts=parts,
-        include=settings.include,
-        exclude=settings.exclude,
-        internal=settings.internal,
+        cluster,
+        templates.Selection(parts, settings.include, settings.exclude, internal=settings.internal),
         redactor=_redactor(settings),
-        rate_limits=_rate_limits(settings, patches),
-        patches=patches,
+        rate_limits=_rate_limits(settings),
+        join_serve=_joining_serve(process, patches) if templates.SERVE in parts else lambda: False,
     )
-    places: Iterable[Any] = (
+    submitting = {tasks.patch, actors.patch}
+    instrumented: Iterable[Any] = (
         ("the end of a driver is not noticed", driver.patch, on_disconnecting, on_disconnected),
-        ("calls of tasks are not traced", tasks.patch),
-        ("calls of actors are not traced", actors.patch),
+        ("calls of tasks are not traced", tasks.patch, cluster),
+        ("calls of actors are not traced", actors.patch, cluster),
         ("tasks and actors are not traced where they run", execution.patch),
         ("tracebacks from tasks have lines of this package", errors.patch),
     )
     if process.is_client:
         from ray_tracing_hooks._ray import client  # noqa: PLC0415  few processes are one
 
-        places = (("the end of a client is not noticed", client.patch_end, on_disconnecting, on_disconnected),)
-    for lost, patch, *callbacks in places:
-        if not in_place(patch, patches, *callbacks):
+        instrumented = (("the end of a client is not noticed", client.patch_end, on_disconnecting, on_disconnected),)
+    for lost, patch, *handed in instrumented:
+        if not in_place(patch, patches, *handed):
             report(f"{lost}: Ray {process.ray_version} has changed the place where that is done")
-            if patch in {tasks.patch, actors.patch}:
-                tracing.active.shares_job_trace = False
+            if patch in submitting:
+                active.job.is_shared = False
     _trace_waiting(process, parts, patches)
+    if not process.is_driver and (job_id := process.job_from_the_beginning()):
+        active.job.learn(job_id, task_is_there=False)
     # Without them calls are slower, and tell less of what tasks hold; no span is lost.
     if not process.is_client:
-        for patch in (signatures.patch, shortcuts.patch, resources.patch):
+        for patch in (signatures.patch, shortcuts.patch, partial(resources.patch, process=process, held=active.held)):
             in_place(patch, patches)
-        if tracing.HAS_SERVE in sys.modules:
-            from ray_tracing_hooks._ray.serve import places as of_serve  # noqa: PLC0415  few drivers have it
-
-            of_serve.join(tracing.active)
+        if templates.HAS_SERVE in sys.modules:
+            active.join_serve()
+    return active
 
 
 def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches) -> None:
@@ -90,7 +94,8 @@ def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches)
         return
     from ray_tracing_hooks._ray import objects, sizes  # noqa: PLC0415  asked for by few
 
-    if not objects.patch(patches, waiting):
+    patch = objects.patch_client if process.is_client else objects.patch
+    if not in_place(partial(patch, parts=waiting), patches):
         report(f"not all of {', '.join(sorted(waiting))} make spans: Ray {process.ray_version} changed them")
     if not process.is_client:
         in_place(partial(sizes.patch, parts=waiting), patches)
@@ -101,19 +106,31 @@ def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches)
             report(f"await makes no spans: Ray {process.ray_version} has changed the place where that is done")
 
 
-def _rate_limits(settings: Settings, patches: Patches) -> RateLimits | None:
+def _joining_serve(process: RayProcess, patches: Patches) -> Callable[[], bool]:
+    """What traces Serve as soon as this process takes part in it, and imports nothing for that before."""
+    joining: list[Callable[[], bool]] = []
+
+    def join() -> bool:
+        if not joining:
+            from ray_tracing_hooks._ray.serve.joining import Joining  # noqa: PLC0415  few processes take part
+
+            joining.append(Joining(patches, process.ray_version).join)
+        return joining[0]()
+
+    return join
+
+
+def _rate_limits(settings: Settings) -> RateLimits | None:
     if not settings.rate_limit:
         return None
-    from ray_tracing_hooks._ray import rates  # noqa: PLC0415  asked for by few
+    from ray_tracing_hooks._ray.rates import RateLimits  # noqa: PLC0415  asked for by few
 
-    limits = rates.RateLimits(settings.rate_limit)
-    rates.patch(patches, limits)
-    return limits
+    return RateLimits(settings.rate_limit)
 
 
 def _redactor(settings: Settings) -> Redactor | None:
     if not settings.arguments:
         return None
-    from ray_tracing_hooks._record.redaction import Redactor  # noqa: PLC0415  asked for by few
+    from ray_tracing_hooks._record.argument_text import Redactor  # noqa: PLC0415  asked for by few
 
     return Redactor(settings.redact)

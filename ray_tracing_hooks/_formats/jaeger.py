@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._formats.span import ERROR, OK, Event, Link, Scope, Span
-from ray_tracing_hooks._formats.wire import FormatError
+from ray_tracing_hooks._formats.encoded_span.decode import ERROR, OK, Event, Link, Scope, Span
+from ray_tracing_hooks._formats.protobuf import FormatError
 
 CHILD_OF, FOLLOWS_FROM = 0, 1
 """Kinds of references, in Thrift and in protobuf."""

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from ray_tracing_hooks._formats.jaeger import CHILD_OF, SAMPLED, Encoder, JaegerSpan, Process, Reference, Tag
-from ray_tracing_hooks._formats.wire import field, utf8, varint
+from ray_tracing_hooks._formats.protobuf import field, utf8, varint
 
 _pack_double = struct.Struct("<d").pack
 

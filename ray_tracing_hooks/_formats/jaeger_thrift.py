@@ -19,7 +19,7 @@ from thrift.transport.TTransport import TMemoryBuffer
 
 from ray_tracing_hooks._formats import jaeger
 from ray_tracing_hooks._formats.jaeger import SAMPLED, Encoder
-from ray_tracing_hooks._formats.wire import utf8
+from ray_tracing_hooks._formats.protobuf import utf8
 
 _id = struct.Struct(">q").unpack
 _trace_id = struct.Struct(">qq").unpack

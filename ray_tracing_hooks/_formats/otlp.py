@@ -15,8 +15,8 @@ from itertools import accumulate, chain
 from typing import NamedTuple
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
+from ray_tracing_hooks._formats.protobuf import field, fields, varint
 from ray_tracing_hooks._formats.signals import TRACES, Signal
-from ray_tracing_hooks._formats.wire import field, fields, varint
 
 
 class Group(NamedTuple):

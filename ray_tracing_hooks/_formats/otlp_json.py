@@ -16,21 +16,34 @@ from __future__ import annotations
 import base64
 import json
 import math
-import re
 import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._formats.wire import MAX_DEPTH, FormatError, field, fields
+from ray_tracing_hooks._formats.encoded_span.read import FLAGS, KEYS_OF_IDS, TAGS_BEFORE_OWN, TEMPLATE_TAGS, parts
+from ray_tracing_hooks._formats.encoded_span.tags import (
+    AnyValueTag,
+    EventTag,
+    KeyValueTag,
+    LinkTag,
+    ListTag,
+    LogRecordTag,
+    ResourceTag,
+    ScopeTag,
+    SpanTag,
+    StatusTag,
+)
+from ray_tracing_hooks._formats.protobuf import MAX_DEPTH, FormatError, fields
 
-__all__ = ["FormatError", "log_record_json", "resource_json", "scope_json", "span_json"]
+__all__ = ["ATTRIBUTE", "OF_TEXT", "FormatError", "log_record_json", "resource_json", "scope_json", "span_json"]
 
 _CACHED_BYTES = 256
 """Attributes up to this size are remembered; most repeat from span to span."""
 
 _json_text = json.JSONEncoder().encode
+_KEY, _VALUE = KeyValueTag.KEY, KeyValueTag.VALUE
 _unpack_u64 = struct.Struct("<Q").unpack
 _unpack_double = struct.Struct("<d").unpack
 
@@ -148,9 +161,9 @@ def _key_value(message: bytes, depth: int) -> str:
     key = b""
     parts: list[bytes] = []
     for tag, part in fields(message):
-        if tag == 0x0A:
+        if tag == _KEY:
             key = part
-        elif tag == 0x12:
+        elif tag == _VALUE:
             parts.append(part)
     members = [f'"key":{_text(key)}'] if key else []
     if parts:
@@ -171,7 +184,7 @@ def _any_value(message: bytes, depth: int) -> str:
             last, parts = tag, [part]
     if last in _NESTED:
         name, write = _NESTED[last]
-        items = [write(item, depth + 1) for tag, item in fields(b"".join(parts)) if tag == 0x0A]
+        items = [write(item, depth + 1) for tag, item in fields(b"".join(parts)) if tag == ListTag.ITEMS]
         return f'{{"{name}":{{"values":[{",".join(items)}]}}}}' if items else f'{{"{name}":{{}}}}'
     if last in _PLAIN:
         name, write_plain = _PLAIN[last]
@@ -187,110 +200,88 @@ def _double(value: bytes) -> str:
 
 
 _PLAIN: Mapping[int, tuple[str, Callable[[Any], str]]] = {
-    0x0A: ("stringValue", lambda value: _text(value) or '""'),
-    0x10: ("boolValue", lambda value: "true" if value else "false"),
-    0x18: ("intValue", lambda value: f'"{_signed(value, 64)}"'),
-    0x21: ("doubleValue", _double),
-    0x3A: ("bytesValue", lambda value: f'"{base64.b64encode(value).decode()}"'),
+    AnyValueTag.STRING: ("stringValue", lambda value: _text(value) or '""'),
+    AnyValueTag.BOOL: ("boolValue", lambda value: "true" if value else "false"),
+    AnyValueTag.INT: ("intValue", lambda value: f'"{_signed(value, 64)}"'),
+    AnyValueTag.DOUBLE: ("doubleValue", _double),
+    AnyValueTag.BYTES: ("bytesValue", lambda value: f'"{base64.b64encode(value).decode()}"'),
 }
 _NESTED: Mapping[int, tuple[str, Callable[[bytes, int], str]]] = {
-    0x2A: ("arrayValue", _any_value),
-    0x32: ("kvlistValue", _key_value),
+    AnyValueTag.ARRAY: ("arrayValue", _any_value),
+    AnyValueTag.KVLIST: ("kvlistValue", _key_value),
 }
 
 _RESOURCE: _Message = {
-    0x0A: _many("attributes", _attribute),
-    0x10: _one("droppedAttributesCount", _uint32),
+    ResourceTag.ATTRIBUTES: _many("attributes", _attribute),
+    ResourceTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
 }
 _SCOPE: _Message = {
-    0x0A: _one("name", _text),
-    0x12: _one("version", _text),
-    0x1A: _many("attributes", _attribute),
-    0x20: _one("droppedAttributesCount", _uint32),
+    ScopeTag.NAME: _one("name", _text),
+    ScopeTag.VERSION: _one("version", _text),
+    ScopeTag.ATTRIBUTES: _many("attributes", _attribute),
+    ScopeTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
 }
 _EVENT: _Message = {
-    0x09: _one("timeUnixNano", _fixed64),
-    0x12: _one("name", _text),
-    0x1A: _many("attributes", _attribute),
-    0x20: _one("droppedAttributesCount", _uint32),
+    EventTag.TIME: _one("timeUnixNano", _fixed64),
+    EventTag.NAME: _one("name", _text),
+    EventTag.ATTRIBUTES: _many("attributes", _attribute),
+    EventTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
 }
 _LINK: _Message = {
-    0x0A: _one("traceId", _id),
-    0x12: _one("spanId", _id),
-    0x1A: _one("traceState", _text),
-    0x22: _many("attributes", _attribute),
-    0x28: _one("droppedAttributesCount", _uint32),
-    0x35: _one("flags", _fixed32),
+    LinkTag.TRACE_ID: _one("traceId", _id),
+    LinkTag.SPAN_ID: _one("spanId", _id),
+    LinkTag.TRACE_STATE: _one("traceState", _text),
+    LinkTag.ATTRIBUTES: _many("attributes", _attribute),
+    LinkTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
+    LinkTag.FLAGS: _one("flags", _fixed32),
 }
 _STATUS: _Message = {
-    0x12: _one("message", _text),
-    0x18: _one("code", _enum),
+    StatusTag.MESSAGE: _one("message", _text),
+    StatusTag.CODE: _one("code", _enum),
 }
 _SPAN: _Message = {
-    0x0A: _one("traceId", _id),
-    0x12: _one("spanId", _id),
-    0x1A: _one("traceState", _text),
-    0x22: _one("parentSpanId", _id),
-    0x2A: _one("name", _text),
-    0x30: _one("kind", _enum),
-    0x39: _one("startTimeUnixNano", _fixed64),
-    0x41: _one("endTimeUnixNano", _fixed64),
-    0x4A: _many("attributes", _attribute),
-    0x50: _one("droppedAttributesCount", _uint32),
-    0x5A: _many("events", lambda value: _object(value, _EVENT)),
-    0x60: _one("droppedEventsCount", _uint32),
-    0x6A: _many("links", lambda value: _object(value, _LINK)),
-    0x70: _one("droppedLinksCount", _uint32),
-    0x7A: _merged("status", lambda value: _object(value, _STATUS)),
-    0x85: _one("flags", _fixed32),
+    SpanTag.TRACE_ID: _one("traceId", _id),
+    SpanTag.SPAN_ID: _one("spanId", _id),
+    SpanTag.TRACE_STATE: _one("traceState", _text),
+    SpanTag.PARENT_SPAN_ID: _one("parentSpanId", _id),
+    SpanTag.NAME: _one("name", _text),
+    SpanTag.KIND: _one("kind", _enum),
+    SpanTag.START_TIME: _one("startTimeUnixNano", _fixed64),
+    SpanTag.END_TIME: _one("endTimeUnixNano", _fixed64),
+    SpanTag.ATTRIBUTES: _many("attributes", _attribute),
+    SpanTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
+    SpanTag.EVENTS: _many("events", lambda value: _object(value, _EVENT)),
+    SpanTag.DROPPED_EVENTS_COUNT: _one("droppedEventsCount", _uint32),
+    SpanTag.LINKS: _many("links", lambda value: _object(value, _LINK)),
+    SpanTag.DROPPED_LINKS_COUNT: _one("droppedLinksCount", _uint32),
+    SpanTag.STATUS: _merged("status", lambda value: _object(value, _STATUS)),
+    SpanTag.FLAGS: _one("flags", _fixed32),
 }
 _LOG_RECORD: _Message = {
-    0x09: _one("timeUnixNano", _fixed64),
-    0x10: _one("severityNumber", _enum),
-    0x1A: _one("severityText", _text),
-    0x2A: _merged("body", lambda value: _any_value(value, 0)),
-    0x32: _many("attributes", _attribute),
-    0x38: _one("droppedAttributesCount", _uint32),
-    0x45: _one("flags", _fixed32),
-    0x4A: _one("traceId", _id),
-    0x52: _one("spanId", _id),
-    0x59: _one("observedTimeUnixNano", _fixed64),
-    0x62: _one("eventName", _text),
+    LogRecordTag.TIME: _one("timeUnixNano", _fixed64),
+    LogRecordTag.SEVERITY_NUMBER: _one("severityNumber", _enum),
+    LogRecordTag.SEVERITY_TEXT: _one("severityText", _text),
+    LogRecordTag.BODY: _merged("body", lambda value: _any_value(value, 0)),
+    LogRecordTag.ATTRIBUTES: _many("attributes", _attribute),
+    LogRecordTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
+    LogRecordTag.FLAGS: _one("flags", _fixed32),
+    LogRecordTag.TRACE_ID: _one("traceId", _id),
+    LogRecordTag.SPAN_ID: _one("spanId", _id),
+    LogRecordTag.OBSERVED_TIME: _one("observedTimeUnixNano", _fixed64),
+    LogRecordTag.EVENT_NAME: _one("eventName", _text),
 }
 
-_HEAD = re.compile(
-    rb"\x0a\x10(.{16})\x12\x08(.{8})(?:\x22\x08(.{8}))?\x85\x01(\x00[\x01\x03]\x00\x00)\x39(.{8})(?:\x41(.{8}))?",
-    re.DOTALL,
-)
-"""How the recorder begins a span: its ids, its parent's, flags, and its times, as far as they are known by then."""
+ATTRIBUTE, OF_TEXT = '{"key":"', '","value":{"stringValue":"'
+"""How an attribute begins, and what stands between its key and its value if that is text.
 
+Readers may look for these: in a span of a call the attributes that many calls share come first, and then
+``ray.task_id`` or ``ray.parent_task_id``.
+"""
 
-def _before(key: str, value: bytes, size: int) -> bytes:
-    """What stands before the last ``size`` bytes of an attribute of a span."""
-    return field(0x4A, field(0x0A, key.encode()) + field(0x12, value))[:-size]
-
-
-_ID_KEYS = {
-    _before(key, field(0x0A, bytes(size)), size): f'{{"key":"{key}","value":{{"stringValue":"'
-    for key, size in ((names.RAY_TASK_ID, 48), (names.RAY_PARENT_TASK_ID, 48), (names.RAY_ACTOR_ID, 32))
-}
-# How long the text is stands just before it.
-_ID = rb"(%b)((?<=\x30)[0-9a-f]{48}|(?<=\x20)[0-9a-f]{32})" % b"|".join(map(re.escape, _ID_KEYS))
-_SUBMITTED = rb"%b(\x18[\x80-\xff]{8}[\x01-\x7f])" % re.escape(_before(names.RAY_SUBMIT_TIME, bytes(10), 10))
-_VARYING = re.compile(rb"%b(?:%b)?(?:%b)?(?:%b)?(?:\x41(.{8}))?" % (_ID, _ID, _ID, _SUBMITTED), re.DOTALL)
-"""The attributes by which the calls of one call site differ, and the end of a span that code ran inside of."""
-
-_FLAGS = {flags.to_bytes(4, "little"): flags for flags in (0x100, 0x300)}
-"""The two that the recorder writes: the parent is local, or remote."""
+_ID_KEYS = {before: f"{ATTRIBUTE}{key}{OF_TEXT}" for before, key in KEYS_OF_IDS.items()}
 
 _TEMPLATE_BYTES = 1024
 """Templates up to this size are remembered: a usual one takes half of it, and its text twice as much."""
-
-_OF_TEMPLATE = frozenset({0x2A, 0x30, 0x4A})
-"""Name, kind and attributes."""
-
-_WRITTEN = frozenset({0x0A, 0x12, 0x22, 0x2A, 0x30, 0x39, 0x85})
-"""The plain fields that a call has before its own attributes."""
 
 
 def _call(span: bytes) -> str:
@@ -300,26 +291,24 @@ def _call(span: bytes) -> str:
     template, and that is remembered as text. A template is taken only if it is whole fields. So the attributes that
     were found after it do begin there, and are not in the middle of something else.
     """
-    head = _HEAD.match(span)
-    varying = head and _VARYING.search(span, head.end())
-    if not head or not varying:
+    found = parts(span)
+    if found is None:
         return ""
-    template = span[head.end() : varying.start()]
+    head, template, own_part, rest = found
     if len(template) > _TEMPLATE_BYTES or not (shared := _template(template)):
         return ""
-    trace_id, span_id, parent_id, flags, start, end = head.groups()
-    key, text, key_2, text_2, key_3, text_3, submitted, later_end = varying.groups()
+    trace_id, span_id, parent_id, flags, start, end = head
+    key, text, key_2, text_2, key_3, text_3, submitted, later_end = own_part
     more = others = ""
-    if varying.end() < len(span):
-        # What user code has added, or how it failed.
+    if rest:
         try:
-            values = _values(span[varying.end() :], _SPAN)
+            values = _values(rest, _SPAN)
         except FormatError:
             return ""
-        if not _WRITTEN.isdisjoint(values):
+        if not TAGS_BEFORE_OWN.isdisjoint(values):
             return ""
-        more = "".join(["," + _attribute(value) for value in values.pop(0x4A, ())])
-        later_end = values.pop(0x41, [later_end])[-1]
+        more = "".join(["," + _attribute(value) for value in values.pop(SpanTag.ATTRIBUTES, ())])
+        later_end = values.pop(SpanTag.END_TIME, [later_end])[-1]
         if others := _members(values, _SPAN):
             others = "," + others
     (start_time,), (end_time,) = _unpack_u64(start), _unpack_u64(later_end or end or bytes(8))
@@ -334,7 +323,7 @@ def _call(span: bytes) -> str:
     if submitted is not None:
         own += f',{{"key":"{names.RAY_SUBMIT_TIME}","value":{{"intValue":"{fields(submitted)[0][1]}"}}}}'
     return (
-        f'{{"traceId":"{trace_id.hex()}","spanId":"{span_id.hex()}",{parent}"flags":{_FLAGS[flags]},'
+        f'{{"traceId":"{trace_id.hex()}","spanId":"{span_id.hex()}",{parent}"flags":{FLAGS[flags]},'
         f'"startTimeUnixNano":"{start_time}","endTimeUnixNano":"{end_time}",{shared}{own}{more}]{others}}}'
     )
 
@@ -344,9 +333,9 @@ def _template(message: bytes) -> str:
     """The members that a template makes, the list of attributes left open for more; nothing if it is no template."""
     try:
         values = _values(message, _SPAN)
-        if not _OF_TEMPLATE.issuperset(values):
+        if not TEMPLATE_TAGS.issuperset(values):
             return ""
-        attributes = [_attribute(value) + "," for value in values.pop(0x4A, ())]
+        attributes = [_attribute(value) + "," for value in values.pop(SpanTag.ATTRIBUTES, ())]
     except FormatError:
         return ""
     described = _members(values, _SPAN)

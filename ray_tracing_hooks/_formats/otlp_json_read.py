@@ -20,8 +20,20 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
+from ray_tracing_hooks._formats.encoded_span.encode import BEFORE_PARENT_ID, before_id
+from ray_tracing_hooks._formats.encoded_span.tags import (
+    AnyValueTag,
+    EventTag,
+    KeyValueTag,
+    LinkTag,
+    ListTag,
+    ResourceTag,
+    ScopeTag,
+    SpanTag,
+    StatusTag,
+)
 from ray_tracing_hooks._formats.otlp import Group
-from ray_tracing_hooks._formats.wire import MAX_DEPTH, FormatError, field, fixed64, utf8, varint
+from ray_tracing_hooks._formats.protobuf import MAX_DEPTH, FormatError, field, fixed64, utf8, varint
 
 _OTHER_SIGNALS = (
     *("resourceMetrics", "resourceLogs", "resourceProfiles"),
@@ -99,7 +111,7 @@ def _span(described: Mapping[str, Any]) -> bytes:
         raise FormatError("an id that is not 16 bytes of a trace or 8 of a span")
     if not any(trace_id) or not any(span_id):
         raise FormatError("its ids are zero")
-    head = b"\x0a\x10" + trace_id + b"\x12\x08" + span_id + (b"\x22\x08" + parent if any(parent) else b"")
+    head = before_id(trace_id) + span_id + (BEFORE_PARENT_ID + parent if any(parent) else b"")
     return head + _object(_SPAN, described)
 
 
@@ -143,9 +155,9 @@ def _uint32(tag: int, value: Any) -> bytes:
     return bytes((tag,)) + varint(number) if number else b""
 
 
-def _fixed32(head: bytes, value: Any) -> bytes:
+def _fixed32(tag: int, value: Any) -> bytes:
     number = _unsigned(value, _U32)
-    return head + _pack_fixed32(number) if number else b""
+    return varint(tag) + _pack_fixed32(number) if number else b""
 
 
 def _time(tag: int, value: Any) -> bytes:
@@ -193,12 +205,13 @@ _CACHED_CHARACTERS = 100
 
 @lru_cache(maxsize=8192)
 def _text_attribute(key: str, text: str) -> bytes:
-    return _text(0x0A, key) + field(0x12, field(0x0A, utf8(_checked(text, str))))
+    return _text(KeyValueTag.KEY, key) + field(KeyValueTag.VALUE, field(AnyValueTag.STRING, utf8(_checked(text, str))))
 
 
 def _key_value(described: Mapping[str, Any], depth: int) -> bytes:
     value = described.get("value")
-    return _text(0x0A, described.get("key") or "") + (b"" if value is None else field(0x12, _any_value(value, depth)))
+    key = _text(KeyValueTag.KEY, described.get("key") or "")
+    return key if value is None else key + field(KeyValueTag.VALUE, _any_value(value, depth))
 
 
 def _any_value(described: Mapping[str, Any], depth: int) -> bytes:
@@ -214,42 +227,42 @@ def _any_value(described: Mapping[str, Any], depth: int) -> bytes:
         elif name in _NESTED:
             tag, encode = _NESTED[name]
             items = _checked(value.get("values") or [], list)
-            encoded = field(tag, b"".join([field(0x0A, encode(item, depth + 1)) for item in items]))
+            encoded = field(tag, b"".join([field(ListTag.ITEMS, encode(item, depth + 1)) for item in items]))
     return encoded
 
 
 def _boolean(value: Any) -> bytes:
-    return b"\x10\x01" if _checked(value, bool) else b"\x10\x00"
+    return bytes((AnyValueTag.BOOL, _checked(value, bool)))
 
 
 def _int64(value: Any) -> bytes:
     number = _integer(value)
     if not -(1 << 63) <= number < 1 << 63:
         raise FormatError(f"{number} where an integer of 64 bits is expected")
-    return b"\x18" + varint(number & _U64)
+    return bytes((AnyValueTag.INT,)) + varint(number & _U64)
 
 
 def _double(value: Any) -> bytes:
     # float() reads "NaN", "Infinity" and "-Infinity", as protobuf's JSON has them.
-    return b"\x21" + _pack_double(float(value))
+    return bytes((AnyValueTag.DOUBLE,)) + _pack_double(float(value))
 
 
 def _bytes(value: Any) -> bytes:
     """Base64, also that for URLs, and without the padding."""
     text = re.sub(r"\s|=", "", _checked(value, str)).replace("-", "+").replace("_", "/")
-    return field(0x3A, base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
+    return field(AnyValueTag.BYTES, base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
 
 
 _PLAIN: Mapping[str, _Encode] = {
-    "stringValue": lambda value: field(0x0A, utf8(_checked(value, str))),
+    "stringValue": lambda value: field(AnyValueTag.STRING, utf8(_checked(value, str))),
     "boolValue": _boolean,
     "intValue": _int64,
     "doubleValue": _double,
     "bytesValue": _bytes,
 }
 _NESTED: Mapping[str, tuple[int, Callable[[Any, int], bytes]]] = {
-    "arrayValue": (0x2A, _any_value),
-    "kvlistValue": (0x32, _key_value),
+    "arrayValue": (AnyValueTag.ARRAY, _any_value),
+    "kvlistValue": (AnyValueTag.KVLIST, _key_value),
 }
 
 
@@ -268,54 +281,54 @@ _PLAIN = _with_underscores(dict(_PLAIN))
 _NESTED = _with_underscores(dict(_NESTED))
 _RESOURCE: _Message = _with_underscores(
     {
-        "attributes": partial(_attributes, 0x0A),
-        "droppedAttributesCount": partial(_uint32, 0x10),
+        "attributes": partial(_attributes, ResourceTag.ATTRIBUTES),
+        "droppedAttributesCount": partial(_uint32, ResourceTag.DROPPED_ATTRIBUTES_COUNT),
     }
 )
 _SCOPE: _Message = _with_underscores(
     {
-        "name": partial(_text, 0x0A),
-        "version": partial(_text, 0x12),
-        "attributes": partial(_attributes, 0x1A),
-        "droppedAttributesCount": partial(_uint32, 0x20),
+        "name": partial(_text, ScopeTag.NAME),
+        "version": partial(_text, ScopeTag.VERSION),
+        "attributes": partial(_attributes, ScopeTag.ATTRIBUTES),
+        "droppedAttributesCount": partial(_uint32, ScopeTag.DROPPED_ATTRIBUTES_COUNT),
     }
 )
 _EVENT: _Message = _with_underscores(
     {
-        "timeUnixNano": partial(_time, 0x09),
-        "name": partial(_text, 0x12),
-        "attributes": partial(_attributes, 0x1A),
-        "droppedAttributesCount": partial(_uint32, 0x20),
+        "timeUnixNano": partial(_time, EventTag.TIME),
+        "name": partial(_text, EventTag.NAME),
+        "attributes": partial(_attributes, EventTag.ATTRIBUTES),
+        "droppedAttributesCount": partial(_uint32, EventTag.DROPPED_ATTRIBUTES_COUNT),
     }
 )
 _LINK: _Message = _with_underscores(
     {
-        "traceId": partial(_id_field, 0x0A),
-        "spanId": partial(_id_field, 0x12),
-        "traceState": partial(_text, 0x1A),
-        "attributes": partial(_attributes, 0x22),
-        "droppedAttributesCount": partial(_uint32, 0x28),
-        "flags": partial(_fixed32, b"\x35"),
+        "traceId": partial(_id_field, LinkTag.TRACE_ID),
+        "spanId": partial(_id_field, LinkTag.SPAN_ID),
+        "traceState": partial(_text, LinkTag.TRACE_STATE),
+        "attributes": partial(_attributes, LinkTag.ATTRIBUTES),
+        "droppedAttributesCount": partial(_uint32, LinkTag.DROPPED_ATTRIBUTES_COUNT),
+        "flags": partial(_fixed32, LinkTag.FLAGS),
     }
 )
 _STATUS: _Message = {
-    "message": partial(_text, 0x12),
-    "code": partial(_enum, 0x18, _CODES),
+    "message": partial(_text, StatusTag.MESSAGE),
+    "code": partial(_enum, StatusTag.CODE, _CODES),
 }
 _SPAN: _Message = _with_underscores(
     {
-        "traceState": partial(_text, 0x1A),
-        "name": partial(_text, 0x2A),
-        "kind": partial(_enum, 0x30, _KINDS),
-        "startTimeUnixNano": partial(_time, 0x39),
-        "endTimeUnixNano": partial(_time, 0x41),
-        "attributes": partial(_attributes, 0x4A),
-        "droppedAttributesCount": partial(_uint32, 0x50),
-        "events": partial(_messages, 0x5A, _EVENT),
-        "droppedEventsCount": partial(_uint32, 0x60),
-        "links": partial(_messages, 0x6A, _LINK),
-        "droppedLinksCount": partial(_uint32, 0x70),
-        "status": partial(_message, 0x7A, _STATUS),
-        "flags": partial(_fixed32, b"\x85\x01"),
+        "traceState": partial(_text, SpanTag.TRACE_STATE),
+        "name": partial(_text, SpanTag.NAME),
+        "kind": partial(_enum, SpanTag.KIND, _KINDS),
+        "startTimeUnixNano": partial(_time, SpanTag.START_TIME),
+        "endTimeUnixNano": partial(_time, SpanTag.END_TIME),
+        "attributes": partial(_attributes, SpanTag.ATTRIBUTES),
+        "droppedAttributesCount": partial(_uint32, SpanTag.DROPPED_ATTRIBUTES_COUNT),
+        "events": partial(_messages, SpanTag.EVENTS, _EVENT),
+        "droppedEventsCount": partial(_uint32, SpanTag.DROPPED_EVENTS_COUNT),
+        "links": partial(_messages, SpanTag.LINKS, _LINK),
+        "droppedLinksCount": partial(_uint32, SpanTag.DROPPED_LINKS_COUNT),
+        "status": partial(_message, SpanTag.STATUS, _STATUS),
+        "flags": partial(_fixed32, SpanTag.FLAGS),
     }
 )

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from ray_tracing_hooks._formats.wire import FormatError, field, fields, varint
+from collections.abc import Callable
 
-_TRACE_STATE, _NAME, _STATUS = 0x1A, 0x2A, 0x7A
-_COUNTS = {0x4A: 0x50, 0x5A: 0x60, 0x6A: 0x70}
+from ray_tracing_hooks._formats.encoded_span.tags import SpanTag, StatusTag
+from ray_tracing_hooks._formats.protobuf import FormatError, field, fields, varint
+
+_COUNTS = {
+    SpanTag.ATTRIBUTES: SpanTag.DROPPED_ATTRIBUTES_COUNT,
+    SpanTag.EVENTS: SpanTag.DROPPED_EVENTS_COUNT,
+    SpanTag.LINKS: SpanTag.DROPPED_LINKS_COUNT,
+}
 """Attributes, events and links, and the field that says how many of them were dropped."""
 
 _MOST_TEXT = 1024
@@ -30,8 +36,8 @@ def shorten(span: bytes, most: int) -> bytes:
             removed.add(index)
             dropped[_COUNTS[tag]] += 1
             excess -= _size(value)
-        elif tag in {_NAME, _STATUS, _TRACE_STATE}:
-            shorter = b"" if tag == _TRACE_STATE else _status(value) if tag == _STATUS else _text(value)
+        elif tag in _SHORTER:
+            shorter = _SHORTER[tag](value)
             found[index] = (tag, shorter)
             excess -= _size(value) - len(shorter)
     parts = []
@@ -63,4 +69,11 @@ def _status(value: bytes) -> bytes:
         parts = fields(value)
     except FormatError:
         return b""
-    return b"".join(field(tag, _text(part)) if tag == 0x12 else _encoded(tag, part) for tag, part in parts)
+    return b"".join(field(tag, _text(part)) if tag == StatusTag.MESSAGE else _encoded(tag, part) for tag, part in parts)
+
+
+_SHORTER: dict[int, Callable[[bytes], bytes]] = {
+    SpanTag.NAME: _text,
+    SpanTag.STATUS: _status,
+    SpanTag.TRACE_STATE: lambda _: b"",
+}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ray_tracing_hooks._formats.otlp_json import log_record_json, span_json
-from ray_tracing_hooks._formats.wire import FormatError
+from ray_tracing_hooks._formats.protobuf import FormatError
 
 
 class Signal(NamedTuple):

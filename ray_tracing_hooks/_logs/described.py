@@ -11,11 +11,12 @@ import threading
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import qualified_name, traceback_of
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import logger
 from ray_tracing_hooks._logs.records import SPAN_ID, TRACE_FLAGS, TRACE_ID, Look, is_own
-from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.limits import clean
-from ray_tracing_hooks._record.span import MOST_TEXT, bounded, exception_attributes, qualified_name
+from ray_tracing_hooks._record.span import MOST_TEXT, bounded, exception_attributes
 
 _RAYS_TIME = "_ray_timestamp_ns"
 """Where Ray's record factory puts the time: ``created`` is a float, which is right to some hundred nanoseconds."""
@@ -46,11 +47,11 @@ def describe(record: logging.LogRecord) -> Described:
     attributes: dict[str, Any] = {}
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     if error is not None:
-        attributes |= exception_attributes(error, error.__traceback__)
+        attributes |= exception_attributes(error, traceback_of(error))
     if record.stack_info:
         attributes[names.CODE_STACKTRACE] = bounded(record.stack_info)
     return Described(
-        wire.nanoseconds(record.__dict__.get(_RAYS_TIME) or record.created * 1e9),
+        encode.nanoseconds(record.__dict__.get(_RAYS_TIME) or record.created * 1e9),
         severity_number(record.levelno),
         bounded(str(record.levelname)),
         _message(record),

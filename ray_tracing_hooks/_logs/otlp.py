@@ -12,9 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats import protobuf
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.tags import LogRecordTag
 from ray_tracing_hooks._logs.described import describe, extras, place
 from ray_tracing_hooks._logs.records import Look, current_ids
-from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.recorder import Recorder
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -22,8 +24,9 @@ from ray_tracing_hooks._spool.writer import SpoolWriter
 _MOST_SCOPES = 256
 """So many loggers are scopes of their own: what all segments define must stay small, whatever loggers are called."""
 
-_ATTRIBUTES = 0x32
-"""The tag of the attributes of a ``LogRecord``."""
+_FLAGS = bytes((LogRecordTag.FLAGS,))
+_TRACE_ID, _SPAN_ID = bytes((LogRecordTag.TRACE_ID, 16)), bytes((LogRecordTag.SPAN_ID, 8))
+"""What stands before the ids of the current span, which have 16 and 8 bytes."""
 
 _pack_fixed32 = struct.Struct("<I").pack
 
@@ -35,7 +38,7 @@ def otlp(recorder: Recorder, writer: SpoolWriter, resource: bytes) -> Look:
     def prefix(name: str) -> bytes:
         known = prefixes.get(name)
         if known is None:
-            known = U16.pack(writer.scope(resource, wire.scope(name)))
+            known = U16.pack(writer.scope(resource, encode.scope(name)))
             prefixes[name] = known
         return known
 
@@ -53,18 +56,18 @@ def _encoded(recorder: Recorder, record: logging.LogRecord, more: dict[str, Any]
     said = describe(record)
     given, dropped = extras(record, recorder.limits.other_value_length)
     parts = [
-        wire.fixed64(0x09, said.time_ns),
+        protobuf.fixed64(LogRecordTag.TIME, said.time_ns),
         _severity(said.severity_number, said.severity_text),
-        wire.field(0x2A, wire.any_value(said.body) or b""),
-        wire.attributes({**given, **more, **said.attributes}, _ATTRIBUTES),
+        protobuf.field(LogRecordTag.BODY, encode.any_value(said.body) or b""),
+        encode.attributes({**given, **more, **said.attributes}, LogRecordTag.ATTRIBUTES),
         _place(record.pathname, record.funcName, record.lineno),
         _thread(record.thread, record.threadName),
-        b"\x38" + wire.varint(dropped) if dropped else b"",
-        wire.fixed64(0x59, time.time_ns()),
+        bytes((LogRecordTag.DROPPED_ATTRIBUTES_COUNT,)) + protobuf.varint(dropped) if dropped else b"",
+        protobuf.fixed64(LogRecordTag.OBSERVED_TIME, time.time_ns()),
     ]
     if (ids := current_ids(recorder)) is not None:
         trace_id, span_id, flags = ids
-        parts.append(b"\x45" + _pack_fixed32(flags) + b"\x4a\x10" + trace_id + b"\x52\x08" + span_id)
+        parts += _FLAGS, _pack_fixed32(flags), _TRACE_ID, trace_id, _SPAN_ID, span_id
     return b"".join(parts)
 
 
@@ -73,16 +76,16 @@ def _encoded(recorder: Recorder, record: logging.LogRecord, more: dict[str, Any]
 
 @lru_cache(maxsize=64)
 def _severity(number: int, text: str) -> bytes:
-    encoded = b"\x10" + wire.varint(number) if number else b""
-    return encoded + wire.field(0x1A, wire.utf8(text)) if text else encoded
+    encoded = bytes((LogRecordTag.SEVERITY_NUMBER,)) + protobuf.varint(number) if number else b""
+    return encoded + protobuf.field(LogRecordTag.SEVERITY_TEXT, protobuf.utf8(text)) if text else encoded
 
 
 @lru_cache(maxsize=1024)
 def _place(path: Any, function: Any, line: Any) -> bytes:
-    return wire.attributes(place(path, function, line), _ATTRIBUTES)
+    return encode.attributes(place(path, function, line), LogRecordTag.ATTRIBUTES)
 
 
 @lru_cache(maxsize=64)
 def _thread(ident: int | None, name: str | None) -> bytes:
     told = {names.THREAD_ID: ident, names.THREAD_NAME: name}
-    return wire.attributes({key: value for key, value in told.items() if value is not None}, _ATTRIBUTES)
+    return encode.attributes({key: value for key, value in told.items() if value is not None}, LogRecordTag.ATTRIBUTES)

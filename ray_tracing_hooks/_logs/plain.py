@@ -17,7 +17,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ray_tracing_hooks._logs.records import SPAN_ID, TRACE_ID, Replacement, hide_frame
+from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._logs.records import SPAN_ID, TRACE_ID, Replacement
 
 
 def _format_message(original: Callable[..., str]) -> Callable[..., str]:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import Recorder
@@ -30,17 +31,27 @@ _NO_IDS = {TRACE_ID: "", SPAN_ID: "", TRACE_FLAGS: ""}
 _FLAGS = ("00", "01", "02", "03")
 """How those that there are by now are written."""
 
-_looks: tuple[Look, ...] = ()
 
-_pid = os.getpid()
+class _Watch:
+    """What this process does with log records.
+
+    Attributes:
+        looks: What looks at each record.
+        pid: The number of this process. To ask for it at each record would be a system call.
+    """
+
+    def __init__(self) -> None:
+        self.looks: tuple[Look, ...] = ()
+        self.pid = os.getpid()
+
+    def after_fork_in_child(self) -> None:
+        self.pid = os.getpid()
 
 
-def _forked() -> None:
-    global _pid  # noqa: PLW0603  one per process
-    _pid = os.getpid()
+_watch = _Watch()
+"""`logging` is one for the process."""
 
-
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_watch.after_fork_in_child)
 
 
 class Replacement:
@@ -85,7 +96,7 @@ def _filter(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if passed:
             try:
-                for look in _looks:
+                for look in _watch.looks:
                     # From Python 3.12 on a filter may give another record to go on with.
                     look(passed if isinstance(passed, logging.LogRecord) else record)
             except Exception as error:  # noqa: BLE001  the program must get its log line, whatever the record is
@@ -101,7 +112,7 @@ def _format(original: Callable[..., str]) -> Callable[..., str]:
             return original(self, record)
         except BaseException as error:
             # A ValueError is what it raises for a name that the record does not have.
-            if not isinstance(error, ValueError) or not _looks or not _lacks_an_id(self, record):
+            if not is_a(error, ValueError) or not _watch.looks or not _lacks_an_id(self, record):
                 hide_frame(error)
                 raise
         # A copy: a handler that writes all that a record has must not show what this one lacks.
@@ -131,30 +142,28 @@ _replacements = (
 
 def watch(looks: Sequence[Look]) -> None:
     """From now on each of ``looks`` is called with each record, in this order. A second call replaces the first one."""
-    global _looks  # noqa: PLW0603  `logging` is one for the process
-    _looks = tuple(looks)
+    _watch.looks = tuple(looks)
     for replacement in _replacements:
         replacement.put()
 
 
 def unwatch() -> None:
     """Leave ``logging`` as it was."""
-    global _looks  # noqa: PLW0603  as above
-    _looks = ()
+    _watch.looks = ()
     for replacement in reversed(_replacements):
         replacement.take_back()
 
 
 def is_own(record: logging.LogRecord) -> bool:
     """Whether this process has made the record, and not one that has sent it here to be handled."""
-    return record.process == _pid or record.process is None
+    return record.process == _watch.pid or record.process is None
 
 
 def current_ids(recorder: Recorder) -> tuple[bytes, bytes, int] | None:
     """The trace id, the span id and the W3C flags of the current span: of ``recorder``'s root where no other is."""
     context = get_current()
     span = context.get(SPAN_KEY)
-    if type(span) is RecordedSpan:
+    if type(span) is RecordedSpan and span.end_time is None:
         return span.trace_id, span.span_id, span.trace_flags
     parent = recorder.fallback if span is None else recorder.parent(context)
     return None if parent is None else (parent.trace_id, parent.span_id, parent.flags)
@@ -175,9 +184,3 @@ def ids(recorder: Recorder) -> Look:
             attributes[TRACE_FLAGS] = _FLAGS[flags] if flags < 4 else f"{flags:02x}"
 
     return add_ids
-
-
-def hide_frame(error: BaseException) -> None:
-    """Take the frame of a replacement out of the traceback of what it raises on. Before Python 3.11 that is in vain."""
-    if error.__traceback__ is not None:
-        error.__traceback__ = error.__traceback__.tb_next

@@ -6,9 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray.submission import Called, traced
-from ray_tracing_hooks._ray.tracing import ACTOR_ID, OF_SERVE, PRODUCER, Tracing
+from ray_tracing_hooks._ray.arguments import place_in
+from ray_tracing_hooks._ray.calls import Called, Calls
+from ray_tracing_hooks._ray.cluster import Cluster
+from ray_tracing_hooks._ray.propagation import ACTOR_ID
+from ray_tracing_hooks._ray.submission import traced
+from ray_tracing_hooks._ray.templates import OF_SERVE, PRODUCER
 
 _CREATION_TASK = "ff" * 8
 """The task id of a creation is this and the actor's id (Ray ``src/ray/common/id.cc``, ``ForActorCreationTask``)."""
@@ -18,22 +24,27 @@ _MOST_METHODS = 10_000
 """More are not remembered: programs may make actors without end."""
 
 
-def patch(patches: Patches) -> bool:
-    """Wrap the submission of creations and methods; False if this Ray has not both places."""
+def patch(patches: Patches, cluster: Cluster) -> bool:
+    """Wrap the submission of creations and methods to ``cluster``; False if this Ray has not both places."""
     from ray.actor import ActorClass, ActorMethod  # noqa: PLC0415
 
-    creating = traced(_describe_creation, _task_of_creation, _as_they_are)
-    return patches.wrap(ActorClass, "_remote", creating) and patches.wrap(ActorMethod, "_remote", traced(_describe))
+    creating = traced(_describe_creation, _task_of_creation)
+    calling = traced(_describe, with_place=place_in(cluster))
+    return patches.wrap_within(ActorClass, "_remote", creating) and patches.wrap_within(ActorMethod, "_remote", calling)
 
 
-def _describe_creation(active: Tracing, actor_class: Any, _rest: Any, options: dict[str, Any]) -> Called | None:
+def _describe_creation(calls: Calls, actor_class: Any, _rest: Any, options: dict[str, Any]) -> Called | None:
     metadata = actor_class.__ray_metadata__
     # With get_if_exists Ray calls the method again if, and only if, the actor has to be made.
     if metadata.is_cross_language or options.get("get_if_exists"):
         return None
     module = getattr(metadata.modified_class, "__module__", "")
-    template = active.template(PRODUCER, metadata.class_name, "__init__", module)
-    return Called(template, inherits=False, creation=True, limit=active.limit(template))
+    template = calls.templates.of(PRODUCER, metadata.class_name, "__init__", module)
+    name = options.get("name")
+    # Beside the name of the call, that of the actor, as its executions have it.
+    attributes = encode.attribute(names.RAY_ACTOR_NAME, name) if isinstance(name, str) and name else b""
+    called = Called(template, inherits=False, creation=True, attributes=attributes, limit=calls.limit(template))
+    return called.named(name)
 
 
 def _task_of_creation(handle: Any) -> bytes:
@@ -41,49 +52,50 @@ def _task_of_creation(handle: Any) -> bytes:
     return bytes.fromhex(_CREATION_TASK + actor_id) if actor_id else b""
 
 
-def _as_they_are(args: Any) -> Any:
-    """Ray flattens the arguments of a creation even if there are none."""
-    return args
-
-
-def _describe(active: Tracing, method: Any, rest: Any, options: dict[str, Any]) -> Called | None:
+def _describe(calls: Calls, method: Any, rest: Any, options: dict[str, Any]) -> Called | None:
     handle = _handle(method)
     if handle is None:
         return None
     key = handle._ray_actor_id, method._method_name  # noqa: SLF001  as Ray's own tracing
     try:
-        called = active.called[key]
+        called = calls.called[key]
     except KeyError:
-        if len(active.called) >= _MOST_METHODS:
-            active.called.clear()
-        called = active.called[key] = _called(active, method, handle)
-    if called is not None and called.inherits and (rest or options.get("num_returns") == 0):
-        return called._replace(inherits=False)
-    return called
+        if len(calls.called) >= _MOST_METHODS:
+            calls.called.clear()
+        called = calls.called[key] = _called(calls, method, handle)
+    return _with_options(called, rest, options) if rest or options else called
 
 
-def _called(active: Tracing, method: Any, handle: Any) -> Called | None:
+def _with_options(called: Called | None, rest: Any, options: dict[str, Any]) -> Called | None:
+    """The same call with what few calls have: options that bear on its span."""
+    if called is None:
+        return None
+    if called.inherits and (rest or options.get("num_returns") == 0):
+        called = called._replace(inherits=False)
+    return called.named(options.get("name"))
+
+
+def _called(calls: Calls, method: Any, handle: Any) -> Called | None:
     if handle._ray_is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
     descriptor = handle._ray_actor_creation_function_descriptor  # noqa: SLF001
-    if descriptor.module_name.startswith(OF_SERVE):
-        from ray_tracing_hooks._ray.serve import places  # noqa: PLC0415  few processes call them
-
-        if places.join(active):
-            return None
+    # Requests of Serve carry their context themselves.
+    if descriptor.module_name.startswith(OF_SERVE) and calls.join_serve():
+        return None
     actor_id = _actor_id(handle)
+    # The id of an actor ends with that of its job.
+    is_of_own_job = actor_id.endswith(calls.own_job())
     inherits = (
-        getattr(method, "_num_returns", 0) != 0
+        is_of_own_job
+        and getattr(method, "_num_returns", 0) != 0
         # What a decorator returns may be anything.
         and getattr(method, "_decorator", "unknown") is None
-        # The id of an actor ends with that of its job.
-        and actor_id.endswith(active.own_job())
     )
     name = method._method_name  # noqa: SLF001
-    template = active.template(PRODUCER, descriptor.class_name, name, descriptor.module_name)
-    limit = active.limit(template)
+    template = calls.templates.of(PRODUCER, descriptor.class_name, name, descriptor.module_name)
+    limit = calls.limit(template)
     attributes = ACTOR_ID + actor_id.encode() if actor_id else b""
-    return Called(template, inherits and limit is None, attributes=attributes, limit=limit)
+    return Called(template, inherits and limit is None, is_of_own_job, attributes=attributes, limit=limit)
 
 
 def _handle(method: Any) -> Any:

@@ -22,9 +22,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import cluster, process
-from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray import process
+from ray_tracing_hooks._ray.cluster import Cluster
 
 KEY = "__ray_tracing_hooks_context__"
 """The keyword under which a context goes from ``recover_args`` to the executor, which takes it out again. It cannot go
@@ -61,54 +62,74 @@ class _FirstName(bytes):
 
 
 _NO_ARGUMENTS = _NoArguments()
+_SEQUENCES = frozenset({tuple, list})
 _lasting = Patches()
 
 
-def with_place(args: Any) -> Any:
-    """What to call Ray with for ``args``, so that it has a place for what is carried."""
-    return _NO_ARGUMENTS if not args and cluster.all_traced else args
+def place_in(cluster: Cluster) -> Callable[[Any], Any]:
+    """Makes of a call's arguments what to call Ray with in this cluster, so that there is a place for what is carried.
 
-
-_creation: bytes | None = None
-
-
-def take_creation() -> bytes | None:
-    """The context of the actor creation that this process is executing; there is at most one in its life."""
-    global _creation
-    carried, _creation = _creation, None
-    return carried
-
-
-_takes_none = False
-
-
-def take_none() -> None:
-    """Deliver to no executor of this process any more: its actor's are not wrapped, and would be given what they do not
-    take.
+    ``_remote(args=...)`` takes any sequence, which need not be empty where it is false: an array of one zero.
     """
-    global _takes_none  # noqa: PLW0603  a process has one
-    _takes_none = True
+
+    def with_place(args: Any) -> Any:
+        is_empty = args is None or (args.__class__ in _SEQUENCES and not args)
+        return _NO_ARGUMENTS if is_empty and cluster.all_traced else args
+
+    return with_place
 
 
-def deliver(carried: bytes, kwargs: dict[str, Any]) -> None:
-    """Give a call's context to its executor. Does nothing until executors are wrapped, and so take it out again."""
+class Arrivals:
+    """Where the contexts go that arrive with calls.
 
+    Attributes:
+        deliver: Takes the context of a call and its keyword arguments. It drops the context until executors are wrapped
+            (:meth:`open`), which take it out of the arguments again.
+    """
 
-def delivery(_original: Callable[..., None]) -> Callable[..., None]:
-    """What :func:`deliver` does once executors are wrapped."""
+    __slots__ = ("_creation", "_has_executors", "deliver")
 
-    def deliver(carried: bytes, kwargs: dict[str, Any]) -> None:
-        global _creation  # noqa: PLW0603
+    def __init__(self) -> None:
+        self._creation: bytes | None = None
+        self._has_executors = True
+        self.deliver: Callable[[bytes, dict[str, Any]], None] = _drop
+
+    def open(self) -> None:
+        """Deliver contexts to executors from now on."""
+        self.deliver = self._deliver
+
+    def close(self) -> None:
+        """Drop contexts from now on."""
+        self.deliver = _drop
+
+    def leave_out_executors(self) -> None:
+        """From now on, deliver only the contexts of creations: the methods of this process's actor have no executors of
+        ours, and would be given an argument that they do not take.
+        """
+        self._has_executors = False
+
+    def take_creation(self) -> bytes | None:
+        """The context of the actor creation that this process is executing; there is at most one in its life."""
+        carried, self._creation = self._creation, None
+        return carried
+
+    def _deliver(self, carried: bytes, kwargs: dict[str, Any]) -> None:
         if carried[0] & 1:
             # Not among the keyword arguments: Ray writes those of a creation into the actor's title.
-            _creation = carried
-        elif not _takes_none:
+            self._creation = carried
+        elif self._has_executors:
             kwargs[KEY] = carried
 
-    return deliver
+
+def _drop(carried: bytes, kwargs: dict[str, Any]) -> None:
+    """For a process without executors of ours."""
 
 
-def patch(patches: Patches) -> bool:
+arrivals = Arrivals()
+"""Those of this process. It outlives connections, since callers send contexts whether or not it is traced."""
+
+
+def patch(patches: Patches, cluster: Cluster) -> bool:
     """Wrap both ends; False if this Ray has not both.
 
     A worker goes on understanding its callers when its patches are undone: they send contexts all the same.
@@ -208,7 +229,7 @@ def _recover_args(original: Callable[..., Any]) -> Callable[..., Any]:
         else:
             return original(flattened_args)
         args, kwargs = original(flattened_args)
-        deliver(carried, kwargs)
+        arrivals.deliver(carried, kwargs)
         return args, kwargs
 
     return recover_args

@@ -15,11 +15,11 @@ from types import ModuleType
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame, traceback_of
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.execution import cause
+from ray_tracing_hooks._ray.errors import cause
 from ray_tracing_hooks._ray.objects import begin_get
 from ray_tracing_hooks._record.span import RecordedSpan
 
@@ -88,7 +88,7 @@ def _end_with(span: RecordedSpan, wrapped: Any, future: Any) -> None:
                 and (error := future.exception()) is not None
                 and type(error).__name__ != _END_OF_GENERATOR
             ):
-                span.fail(cause(error), error.__traceback__)
+                span.fail(cause(error), traceback_of(error))
         except Exception as error:  # noqa: BLE001  the loop is the user's, the fault would be ours
             failed(f"tracing {names.AWAIT}", error)
         span.end()

@@ -13,13 +13,13 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed, report
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._private import open_folder
 from ray_tracing_hooks._ray import client_context, cluster, tracing
-from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.process import DRIVER, RayProcess
-from ray_tracing_hooks._ray.submission import headers_of
+from ray_tracing_hooks._ray.propagation import headers_of
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
 
@@ -144,6 +144,7 @@ def _send_along(active: Tracing, task: Any) -> None:
         context = get_current()
         parent = active.recorder.parent(context)
         if parent is not None:
-            client_context.put(task, client_context.encode(parent, headers_of(active, context, parent)))
+            headers = headers_of(context, parent, only_standard=active.calls.only_standard_headers)
+            client_context.put(task, client_context.encode(parent, headers))
     except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
         failed("tracing a call", error)

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray.errors import hide_frame
 
 
 def connected_worker() -> Any:

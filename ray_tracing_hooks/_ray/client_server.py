@@ -15,8 +15,10 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks._guard import failed, guarded
 from ray_tracing_hooks._patching import Patches, in_place
-from ray_tracing_hooks._ray import client_context, cluster, tracing
-from ray_tracing_hooks._ray.tracing import Tracing, incoming, unrecorded_span
+from ray_tracing_hooks._ray import client_context, tracing
+from ray_tracing_hooks._ray.cluster import Cluster
+from ray_tracing_hooks._ray.propagation import incoming, unrecorded_span
+from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 
 
@@ -26,8 +28,9 @@ class Server:
     ``begin_own`` begins the one of this server, at a time in nanoseconds since the epoch.
     """
 
-    def __init__(self, active: Tracing, begin_own: Callable[[int], None]) -> None:
+    def __init__(self, active: Tracing, cluster: Cluster, begin_own: Callable[[int], None]) -> None:
         self._active = active
+        self._cluster = cluster
         self._begin_own = begin_own
         self._connected_at = time.time_ns()
         self._is_decided = False
@@ -35,7 +38,7 @@ class Server:
 
     def serve(self, patches: Patches) -> None:
         """Take the contexts of the client's calls, if this Ray has the places for that and the client can be told."""
-        if not (in_place(self._patch, patches) and cluster.invite_client(self._active.process.job_id)):
+        if not (in_place(self._patch, patches) and self._cluster.invite_client(self._active.process.job_id)):
             self.decide()
 
     def decide(self) -> None:
@@ -46,14 +49,14 @@ class Server:
             self._is_decided = True
             root = None
             with guarded("asking for the trace of this client"):
-                root = client_context.announced(cluster.told_by_client(self._active.process.job_id))
+                root = client_context.announced(self._cluster.told_by_client(self._active.process.job_id))
             with guarded("beginning the trace of this client"):
                 if root is None:
                     self._begin_own(self._connected_at)
                 else:
                     self._active.recorder.fallback = root
                     self._active.waits = False  # also before its first call
-                    self._active.publish_job_trace()
+                    self._active.calls.publish_job_trace()
 
     def _patch(self, patches: Patches) -> bool:
         from ray.util.client.server.server import RayletServicer  # noqa: PLC0415  only in a server

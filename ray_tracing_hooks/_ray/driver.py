@@ -1,5 +1,7 @@
-"""The end of a connection: wraps ``Worker.set_mode`` (Ray 2.60 ``_private/worker.py``), which ``ray.shutdown()`` calls
-with None as its last step, also when the interpreter exits, after Ray's processes have been ended.
+"""A driver: its root span, and how it ends.
+
+Wraps ``Worker.set_mode`` (Ray 2.60 ``_private/worker.py``), which ``ray.shutdown()`` calls with None as its last step,
+also when the interpreter exits, after Ray's processes have been ended.
 """
 
 from __future__ import annotations
@@ -7,11 +9,21 @@ from __future__ import annotations
 import functools
 import signal
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import is_a, traceback_of
 from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray.propagation import unrecorded_span
+from ray_tracing_hooks._ray.templates import INTERNAL
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record import ids
+from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record.span import Parent
 
 
 def patch(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[], None]) -> bool:
@@ -37,21 +49,63 @@ def patch(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[], N
     return patches.wrap(worker.Worker, "set_mode", set_mode) and patches.wrap(worker, "disconnect", disconnect)
 
 
-def exit_code(error: BaseException) -> int | None:
-    """What the interpreter exits with because of ``error``, the last one that nothing caught; None if that is not sure.
+def start_root_span(
+    active: Tracing,
+    script: str,
+    context: Context,
+    attributes: Mapping[str, str] | None = None,
+    start_time: int | None = None,
+) -> trace.Span:
+    """Begin the span of this driver, which becomes the parent of all that has none; now, or at an earlier time."""
+    recorder = active.recorder
+    parent = recorder.parent(context)
+    trace_id, flags = recorder.decide(parent)
+    recording = recorder.of(flags)
+    if recording is None:
+        # Not recorded, but known: what happens in this driver is not sampled either.
+        state = parent.trace_state if parent is not None else None
+        recorder.fallback = Parent(trace_id, ids.new_span_id(), flags, state, remote=False)
+        return unrecorded_span(recorder.fallback)
+    where = {**active.whereabouts.attributes(), names.RAY_TASK_ID: active.driver_task_id.hex()}
+    template = Template(names.driver_name(script), INTERNAL, {**where, **(attributes or {})})
+    span = recording.start(template, trace_id, flags, parent, start_time=start_time)
+    recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)
+    return span
 
-    Python tells nobody what ``sys.exit()`` was given. Notebooks and test runners note errors too, and go on; what has
-    come out of the program itself has a traceback that begins there.
+
+def imported_libraries() -> list[str]:
+    """Which of Ray's libraries this process has imported."""
+    return [library for library in _LIBRARIES if f"ray.{library}" in sys.modules]
+
+
+_LIBRARIES = ("data", "train", "tune", "rllib", "serve")
+
+
+def fatal_error() -> BaseException | None:
+    """The exception that ends the interpreter; None where it goes on, or ends without one.
+
+    Python notes the last exception that nothing has caught, but so do notebooks, test runners and interactive
+    consoles, which go on. The one that ends the interpreter has come out of the program itself: its traceback begins
+    with what Python runs as the program, and nothing has called that.
     """
     if sys.flags.interactive or hasattr(sys, "ps1"):
         return None  # a session goes on after an error
-    traceback = error.__traceback__
-    if threading.main_thread().is_alive() or not isinstance(error, Exception) or traceback is None:
+    # The older name is deprecated from Python 3.12 on.
+    error: Any = sys.last_exc if hasattr(sys, "last_exc") else getattr(sys, "last_value", None)
+    traceback = traceback_of(error) if is_a(error, BaseException) else None
+    if traceback is None or traceback.tb_frame.f_back is not None:
         return None
     begun = traceback.tb_frame
-    if begun.f_code.co_name == "_run_module_as_main" and begun.f_globals.get("__name__") == "runpy":
-        return 1
-    return 1 if begun.f_code.co_name == "<module>" and begun.f_globals.get("__name__") == "__main__" else None
+    place = begun.f_globals.get("__name__"), begun.f_code.co_name
+    return error if place in {("__main__", "<module>"), ("runpy", "_run_module_as_main")} else None
+
+
+def exit_code(fatal: BaseException) -> int | None:
+    """What the interpreter exits with because of an exception that ends it; None if that depends on the platform.
+
+    Python tells nobody what ``sys.exit()`` was given.
+    """
+    return None if is_a(fatal, KeyboardInterrupt) else 1
 
 
 def notice_sigterm(on_sigterm: Callable[[], None]) -> Callable[[], None]:

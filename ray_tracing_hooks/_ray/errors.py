@@ -1,21 +1,35 @@
-"""Errors and their texts are what they would be without tracing: no frame of ours is in a traceback.
+"""Errors of the program: how they end spans, and what the program sees of them.
 
-Wraps ``format_error_message`` (Ray 2.60 ``_private/utils.py``), which is given the traceback of a task's error that the
-user will read in ``RayTaskError``. Where a wrapper is called, :func:`hide_frame` takes it out of the traceback.
+They and their texts are what they would be without tracing: no frame of ours is in a traceback. Wraps
+``format_error_message`` (Ray 2.60 ``_private/utils.py``), which is given the traceback of a task's error that the user
+will read in ``RayTaskError``. Where a wrapper is called, ``hide_frame`` (:mod:`ray_tracing_hooks._exceptions`) takes it
+out of the traceback.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Callable
 from typing import Any
 
+from opentelemetry import trace
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import class_name, is_a, qualified_name, traceback_of, value_of
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._record.span import RecordedSpan, exception_attributes, summary
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 # A frame is its "File" line and the indented source and caret lines below it.
 _FRAME = rf'^  File "{re.escape(_FOLDER + os.sep)}[^"\n]*", line \d+, in .*\n(?:    .*\n)*'
+
+_EXIT_CODE: Any = vars(SystemExit)["code"]
+
+_MOST_CAUSES = 100
+"""Of one error: one may say that it is its own cause."""
 
 
 def patch(patches: Patches) -> bool:
@@ -32,16 +46,49 @@ def _format_error_message(original: Callable[..., str]) -> Callable[..., str]:
     return format_error_message
 
 
-def hide_frame(error: BaseException) -> None:
-    """Take the caller's frame out of the traceback of the error that it has caught, and raises on by a bare ``raise``.
-
-    Before Python 3.11 that puts the frame back.
-    """
-    traceback = error.__traceback__
-    if traceback is not None:
-        error.__traceback__ = traceback.tb_next
-
-
 def without_our_frames(text: str) -> str:
     """A formatted traceback without the frames of this folder."""
     return re.sub(_FRAME, "", text, flags=re.MULTILINE) if _FOLDER in text else text
+
+
+def fail(span: RecordedSpan, error: BaseException) -> None:
+    """End ``span`` as the error says."""
+    if not is_intended_exit(error):
+        kind = None
+        if is_a(error, asyncio.CancelledError, KeyboardInterrupt):
+            kind = names.TASK_CANCELLED
+        elif is_a(error, SystemExit) and (told := value_of(error, "ray_terminate_msg")) is not None:
+            # Ray's handler of SIGTERM, by which it also ends workers whose driver has gone.
+            kind = names.WORKER_DIED
+            span.set_status(trace.StatusCode.ERROR, f"worker died: {told}")
+        span.fail(cause(error), traceback_of(error), kind)
+    span.end()
+
+
+def failure(error: BaseException, now: int, error_type: str | None = None) -> bytes:
+    """What a span says that an error has ended, encoded."""
+    return (
+        encode.attribute(names.ERROR_TYPE, error_type or qualified_name(type(error)))
+        + encode.event("exception", now, exception_attributes(error, traceback_of(error)))
+        + encode.status(encode.STATUS_ERROR, summary(error))
+    )
+
+
+def is_intended_exit(error: BaseException) -> bool:
+    """Whether the user's program meant to end the worker: ``exit_actor()``, or ``sys.exit()`` with a good status."""
+    if is_a(error, SystemExit):
+        code = _EXIT_CODE.__get__(error)
+        return code is None or (type(code) in {int, bool} and not code)
+    return class_name(error) == "AsyncioActorExit"
+
+
+def cause(error: BaseException) -> BaseException:
+    """What went wrong, without the ``RayTaskError`` that Ray wraps around an error of another task."""
+    from ray.exceptions import RayTaskError  # noqa: PLC0415
+
+    for _ in range(_MOST_CAUSES):
+        inner = value_of(error, "cause") if is_a(error, RayTaskError) else None
+        if not is_a(inner, BaseException):
+            break
+        error = inner
+    return error

@@ -8,7 +8,6 @@ too.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import sys
@@ -16,38 +15,34 @@ from collections.abc import Callable
 from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.encode import submit_time
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import arguments, generators, resources, tracing
-from ray_tracing_hooks._ray.arguments import KEY, take_creation
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.inherited import Begun, Inherited
-from ray_tracing_hooks._ray.tracing import (
+from ray_tracing_hooks._ray import generators, tracing
+from ray_tracing_hooks._ray.arguments import KEY, arrivals
+from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.inherited import Inherited
+from ray_tracing_hooks._ray.propagation import (
     ACTOR_ID,
-    CONSUMER,
     TASK_ID,
     TASK_KEY,
+    Begun,
     caller_attribute,
     incoming,
     unrecorded_span,
 )
-from ray_tracing_hooks._record import wire
-from ray_tracing_hooks._record.carrier import Carried, decode
+from ray_tracing_hooks._ray.templates import CONSUMER, HAS_SERVE, OF_SERVE
+from ray_tracing_hooks._record.carrier import NO_TRACE, Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 from ray_tracing_hooks._record.recorder import SAMPLED
-from ray_tracing_hooks._record.span import RecordedSpan
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.shown import Shown
-
-_NOW_BYTES = 9
-"""What the nanoseconds since the epoch take as a varint, until the year 2262."""
-
-_SUBMIT_TIME = wire.attribute(names.RAY_SUBMIT_TIME, 1 << 62)[:-_NOW_BYTES]
 
 
 def patch(patches: Patches) -> bool:
@@ -58,7 +53,9 @@ def patch(patches: Patches) -> bool:
         return False
     # Where the user's own code calls the hook, Ray has asked for some executors before.
     forget_executors()
-    return patches.wrap(arguments, "deliver", arguments.delivery)
+    arrivals.open()
+    patches.on_undo(arrivals.close)
+    return True
 
 
 def forget_executors() -> None:
@@ -76,11 +73,11 @@ def _get_execution_info(original: Callable[..., Any]) -> Callable[..., Any]:
         function = info.function
         if getattr(function, "__ray_tracing_hooks__", False):
             return info
-        is_of_serve = function_descriptor.module_name.startswith(tracing.OF_SERVE)
-        if tracing.active is not None and (is_of_serve or tracing.HAS_SERVE in sys.modules):
-            from ray_tracing_hooks._ray.serve import places  # noqa: PLC0415  few workers take part in it
-
-            if places.join(tracing.active) and is_of_serve:
+        active = tracing.active
+        if active is not None:
+            active.job.learn(job_id.hex(), task_is_there=True)
+            is_of_serve = function_descriptor.module_name.startswith(OF_SERVE)
+            if (is_of_serve or HAS_SERVE in sys.modules) and active.join_serve() and is_of_serve:
                 return _of_serve(info, is_method=bool(function_descriptor.class_name))
         return info._replace(function=_executor(function, function_descriptor))
 
@@ -93,7 +90,7 @@ def _of_serve(info: Any, *, is_method: bool) -> Any:
     """
     if is_method:
         # A process of an actor executes nothing else, and requests go through these.
-        arguments.take_none()
+        arrivals.leave_out_executors()
         return info
 
     def executor(*args: Any, **kwargs: Any) -> Any:
@@ -117,7 +114,13 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
     shown = _shown(method or function, descriptor.function_name, class_name)
     group = getattr(method, "__ray_concurrency_group__", None)
     named = class_name, name, descriptor.module_name, group if isinstance(group, str) else ""
-    executor = wrap(function, Beginning(*named, is_creation=is_creation), shown)
+    begin: Begin = Beginning(*named, is_creation=is_creation).begin
+    active = tracing.active
+    if active is not None and active.rate_limits is not None:
+        from ray_tracing_hooks._ray import rates  # noqa: PLC0415  asked for by few
+
+        begin = rates.telling(begin, active.rate_limits)
+    executor = wrap(function, begin, shown)
     if (class_name, name) == ("JobSupervisor", "run") and descriptor.module_name.startswith("ray.dashboard."):
         from ray_tracing_hooks._ray import jobs  # noqa: PLC0415  few workers are one
 
@@ -148,11 +151,11 @@ def _shown(function: Any, name: str, class_name: str) -> Shown | None:
         return None
 
 
-def _function_executor(
-    function: Callable[..., Any], beginning: Beginning, shown: Shown | None = None
-) -> Callable[..., Any]:
-    begin = beginning.begin
+Begin = Callable[..., "Begun | None"]
+"""Begins a task, given what its call carried and perhaps what makes further attributes (:meth:`Beginning.begin`)."""
 
+
+def _function_executor(function: Callable[..., Any], begin: Begin, shown: Shown | None = None) -> Callable[..., Any]:
     @functools.wraps(function)
     def execute(*args: Any, **kwargs: Any) -> Any:
         begun = begin(kwargs.pop(KEY, None)) if shown is None else begin(kwargs.pop(KEY, None), shown.of(args, kwargs))
@@ -183,11 +186,7 @@ def _function_executor(
     return execute
 
 
-def _coroutine_executor(
-    function: Callable[..., Any], beginning: Beginning, shown: Shown | None = None
-) -> Callable[..., Any]:
-    begin = beginning.begin
-
+def _coroutine_executor(function: Callable[..., Any], begin: Begin, shown: Shown | None = None) -> Callable[..., Any]:
     @functools.wraps(function)
     async def execute(*args: Any, **kwargs: Any) -> Any:
         begun = begin(kwargs.pop(KEY, None)) if shown is None else begin(kwargs.pop(KEY, None), shown.of(args, kwargs))
@@ -236,19 +235,30 @@ class Beginning:
             return None
         try:
             if self._is_creation:
-                carried = take_creation()
+                carried = arrivals.take_creation()
             elif carried is None:
                 inherited = self._inherited
-                if inherited is None or not inherited.is_of(active):
-                    job = active.inherited_trace()
-                    if job is None:
+                if inherited is None or not inherited.is_of(active.recorder):
+                    inherited = self._inherited = self._inheriting(active)
+                    if inherited is None:
                         return None
-                    inherited = self._inherited = Inherited(active, job, *self._named)
                 return inherited.begin(more)
-            return None if carried is None else _carried(active, decode(carried), *self._named, more=more)
+            if carried is None or carried == NO_TRACE:
+                return None
+            return _carried(active, decode(carried), *self._named, more=more)
         except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
             failed("tracing a task", error)
             return None
+
+    def _inheriting(self, active: tracing.Tracing) -> Inherited | None:
+        """How its tasks begin that carry nothing; None where the job has no trace."""
+        job = active.job.inherited
+        if job is None:
+            return None
+        template = active.templates.of(CONSUMER, *self._named)
+        is_method = bool(self._named[0])
+        core_worker = active.process.worker.core_worker
+        return Inherited(active.recorder, core_worker, job, template, None if is_method else active.held)
 
 
 def _carried(
@@ -264,7 +274,7 @@ def _carried(
     recorder, core_worker = active.recorder, active.process.worker.core_worker
     context, parent = incoming(carried)
     trace_id, flags = recorder.decide(parent)
-    template = active.template(CONSUMER, class_name, name, module, group)
+    template = active.templates.of(CONSUMER, class_name, name, module, group)
     task_id = core_worker.get_current_task_id().binary()
     recording = recorder if flags & SAMPLED else recorder.undecided
     if recording is None or template is None or carried.without_span:
@@ -274,52 +284,16 @@ def _carried(
     if class_name:
         first += ACTOR_ID + hex_id[16:]  # a task id names its actor, see ActorID in id.h
     else:
-        first += resources.held
+        first += active.held.encoded
     first += submit_time(carried.submit_time_ns)
     if attempt := core_worker.get_current_task_attempt_number():
-        first += wire.attribute(names.RAY_ATTEMPT, attempt)
+        first += encode.attribute(names.RAY_ATTEMPT, attempt)
+    # Old Rays do not know it here, and it is on the submission.
+    if carried.named and (name_of_task := getattr(core_worker, "get_current_task_name", None)) is not None:
+        first += encode.attribute(names.RAY_NAME, name_of_task())
     if more is not None:
         first += more()
     span = recording.start(template, trace_id, flags, parent, first)
     if attempt and name == "__init__" and class_name:
         span.add_event(names.ACTOR_RESTARTED, {names.RAY_ATTEMPT: attempt})
     return Context({**context, SPAN_KEY: span, TASK_KEY: task_id}), span
-
-
-def submit_time(moment: int) -> bytes:
-    """The encoded ``ray.submit_time_unix_nano``."""
-    encoded = wire.varint(moment)
-    return _SUBMIT_TIME + encoded if len(encoded) == _NOW_BYTES else wire.attribute(names.RAY_SUBMIT_TIME, moment)
-
-
-def fail(span: RecordedSpan, error: BaseException) -> None:
-    """End ``span`` as the error says."""
-    if not is_intended_exit(error):
-        kind = None
-        if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)):
-            kind = names.TASK_CANCELLED
-        elif isinstance(error, SystemExit) and hasattr(error, "ray_terminate_msg"):
-            # Ray's handler of SIGTERM, by which it also ends workers whose driver has gone.
-            kind = names.WORKER_DIED
-            span.set_status(trace.StatusCode.ERROR, f"worker died: {error.ray_terminate_msg}")
-        span.fail(cause(error), error.__traceback__, kind)
-    span.end()
-
-
-def is_intended_exit(error: BaseException) -> bool:
-    """Whether the user's program meant to end the worker: ``exit_actor()``, or ``sys.exit()`` with a good status."""
-    if isinstance(error, SystemExit):
-        return error.code in {None, 0}
-    return type(error).__name__ == "AsyncioActorExit"
-
-
-def cause(error: BaseException) -> BaseException:
-    """What went wrong, without the ``RayTaskError`` that Ray wraps around an error of another task."""
-    from ray.exceptions import RayTaskError  # noqa: PLC0415
-
-    while isinstance(error, RayTaskError):
-        inner = error.cause
-        if not isinstance(inner, BaseException):
-            break
-        error = inner
-    return error

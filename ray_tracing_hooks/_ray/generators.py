@@ -8,7 +8,8 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._exceptions import hide_frame, is_a
+from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
@@ -101,10 +102,8 @@ def _end(span: RecordedSpan | None, items: int, error: BaseException | None) -> 
     if span is None:
         return
     span.set_attribute(names.RAY_GENERATOR_ITEMS, items)
-    if error is None or isinstance(error, GeneratorExit):
+    if error is None or is_a(error, GeneratorExit):
         # A consumer that stops early is no error.
         span.end()
         return
-    from ray_tracing_hooks._ray.execution import fail  # noqa: PLC0415  the two know each other
-
     fail(span, error)

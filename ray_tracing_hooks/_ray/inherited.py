@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable
+from typing import Any
 
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._ray import resources
-from ray_tracing_hooks._ray.cluster import JobTrace
-from ray_tracing_hooks._ray.tracing import (
-    ACTOR_ID,
-    CONSUMER,
-    TASK_ID,
-    TASK_KEY,
-    Tracing,
-    caller_attribute,
-    unrecorded_span,
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.encode import (
+    BEFORE_PARENT_ID,
+    FLAGS_REMOTE_PARENT,
+    before_id,
+    start_time,
 )
-from ray_tracing_hooks._record import ids, wire
+from ray_tracing_hooks._ray.cluster import JobTrace
+from ray_tracing_hooks._ray.propagation import ACTOR_ID, TASK_ID, TASK_KEY, Begun, caller_attribute, unrecorded_span
+from ray_tracing_hooks._ray.resources import HeldResources
+from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY
-from ray_tracing_hooks._record.recorder import SAMPLED, after_id, before_id
-from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._record.recorder import SAMPLED, Recorder, Template
+from ray_tracing_hooks._record.span import Parent
 
-_start_time = struct.Struct("<cQ").pack
 _time_ns = time.time_ns
-_NO_SPAN = bytes(8)
-
-Begun = tuple[Context, RecordedSpan | None]
-"""The context that a task runs in, and its span, if it has one."""
 
 
 class Inherited:
-    """How the tasks of one function or method begin that carry nothing. Only to be asked where one is running."""
+    """How the tasks of one function or method begin that carry nothing.
+
+    Args:
+        recorder: The recorder of this process.
+        core_worker: Ray's, of this process.
+        job: The trace that these tasks belong to.
+        template: What their spans share; None where they make none.
+        held: What the running task holds; None for the methods of an actor.
+    """
 
     __slots__ = (
-        "_active",
-        "_after",
         "_attempt",
         "_before",
         "_flags",
-        "_is_method",
+        "_held",
         "_mask",
         "_of_caller",
+        "_of_connection",
         "_of_template",
         "_recorder",
         "_sampler",
@@ -56,34 +57,36 @@ class Inherited:
     )
 
     def __init__(
-        self, active: Tracing, job: JobTrace, class_name: str, name: str, module: str, group: str = ""
+        self,
+        recorder: Recorder,
+        core_worker: Any,
+        job: JobTrace,
+        template: Template | None,
+        held: HeldResources | None,
     ) -> None:
-        recorder = active.recorder
-        core_worker = active.process.worker.core_worker
-        self._active, self._sampler = active, recorder.sampler
+        self._of_connection, self._sampler = recorder, recorder.sampler
         self._task_id = core_worker.get_current_task_id
         self._attempt = core_worker.get_current_task_attempt_number
         self._trace_id, root_span_id, self._flags, driver = job
-        self._template = active.template(CONSUMER, class_name, name, module, group)
+        self._template = template
         sampled = self._sampler.child(bool(self._flags & SAMPLED), self._trace_id)
         self._span_flags = self._flags & ~SAMPLED | sampled
         self._recorder = recorder.of(self._span_flags)
-        self._mask = ids.mask_of_trace(self._trace_id)
-        self._is_method = bool(class_name)
+        self._mask = ids.mask_of_driver(root_span_id)
+        self._held = held
         # What is the same in the encoded spans of all these tasks.
         self._before = before_id(self._trace_id)
-        self._after = after_id(self._parent(_NO_SPAN)).partition(_NO_SPAN)
-        self._of_template = (self._template.body if self._template is not None else b"") + TASK_ID
+        self._of_template = (template.body if template is not None else b"") + TASK_ID
         self._of_caller = caller_attribute(driver)
         self._unsampled: Begun | None = None
         if self._recorder is None and not self._flags & SAMPLED:
             # What is not recorded need not know its parent.
             self._unsampled = Context({SPAN_KEY: unrecorded_span(self._parent(root_span_id))}), None
 
-    def is_of(self, active: Tracing) -> bool:
-        """Whether this still holds."""
+    def is_of(self, recorder: Recorder) -> bool:
+        """Whether this still holds, for the recorder of the connection that there is now."""
         sampler = self._sampler
-        return self._active is active and sampler is active.recorder.sampler and sampler.is_constant
+        return self._of_connection is recorder and sampler is recorder.sampler and sampler.is_constant
 
     def begin(self, more: Callable[[], bytes] | None = None) -> Begun:
         """Begin the task that is running in this thread or coroutine; ``more`` makes further encoded attributes."""
@@ -96,26 +99,25 @@ class Inherited:
             return Context({SPAN_KEY: unrecorded_span(self._parent(parent_id)), TASK_KEY: task_id}), None
         start = _time_ns()
         hex_id = task_id.hex().encode()
-        before_parent, _, after_parent = self._after
         head = b"".join(
             (
                 self._before,
                 ids.new_span_id(),
-                before_parent,
+                BEFORE_PARENT_ID,
                 parent_id,
-                after_parent,
-                _start_time(b"\x39", start),
+                FLAGS_REMOTE_PARENT,
+                start_time(start),
                 self._of_template,
                 hex_id,
                 self._of_caller,
             )
         )
-        if self._is_method:
+        if self._held is None:
             head += ACTOR_ID + hex_id[16:]  # a task id names its actor, see ActorID in id.h
         else:
-            head += resources.held
+            head += self._held.encoded
         if attempt := self._attempt():
-            head += wire.attribute(names.RAY_ATTEMPT, attempt)
+            head += encode.attribute(names.RAY_ATTEMPT, attempt)
         if more is not None:
             head += more()
         span = recorder.begin(template, self._span_flags, None, start, head)

@@ -6,9 +6,11 @@ Only what is safe inside a tracing hook is asked. Public functions of ``ray`` ar
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
+import time
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
@@ -51,12 +53,30 @@ class RayProcess(NamedTuple):
         """Whether this is a driver of Ray's own, such as the dashboard."""
         return self.is_driver and self.namespace.startswith("_ray_internal")
 
+    def start_directory(self) -> str:
+        """The folder in which this cluster was started on this node: for the driver that does so, its own.
+
+        A worker with a ``working_dir`` has another working directory, which Ray removes, and so has a submitted job.
+        Raises OSError where the folder is gone, or cannot be asked for.
+        """
+        raylet = os.environ.get("RAY_RAYLET_PID", "")  # which Ray tells its workers, and they what they start
+        if self.owns_cluster or self.is_client or not raylet.isdigit():
+            return os.getcwd()
+        with open(f"/proc/{raylet}/comm", "rb") as file:
+            if file.read().strip() != b"raylet":  # the number is that of another container, or was given again
+                raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        directory = os.readlink(f"/proc/{raylet}/cwd")
+        os.stat(directory)
+        return directory
+
     def resource_attributes(self) -> dict[str, Any]:
         """What the Resource of this process says of Ray. Nothing that changes while the process lives."""
         return {
             **({"host.ip": [self.node_ip]} if self.node_ip else {}),
             names.RESOURCE_RAY_VERSION: self.ray_version,
             names.RESOURCE_PROCESS_TYPE: "driver" if self.is_driver else "worker",
+            # The hook is the last thing that a worker does before Ray gives it work.
+            **({} if self.is_driver else {names.RESOURCE_WORKER_READY: time.time_ns()}),
             names.RESOURCE_NODE_ID: self.node_id,
             names.RESOURCE_WORKER_ID: self.worker_id,
             names.RESOURCE_SESSION_NAME: self.session_name,
@@ -79,12 +99,19 @@ class RayProcess(NamedTuple):
         job_id: str = self.worker.core_worker.get_current_job_id().hex()
         return job_id
 
+    def job_from_the_beginning(self) -> str:
+        """The job that this worker was started for, before its first task; empty if it was started for any."""
+        job_id = self.worker.core_worker.get_current_job_id()
+        return "" if job_id.is_nil() else str(job_id.hex())
+
     def of_actor(self) -> dict[str, Any]:
         """What does not change while the actor of this worker lives. Only to be asked where one of its methods runs."""
         from ray.runtime_context import RuntimeContext  # noqa: PLC0415  the hook's module must be importable without Ray
 
         concurrency = getattr(self.worker.core_worker, "current_actor_max_concurrency", lambda: 1)()
+        is_asyncio = getattr(self.worker.core_worker, "current_actor_is_asyncio", lambda: False)()
         told = {
+            names.RAY_ASYNCIO: bool(is_asyncio),
             names.RAY_ACTOR_NAME: RuntimeContext(self.worker).get_actor_name(),
             names.RAY_MAX_CONCURRENCY: concurrency if concurrency != 1 else None,
             **self.of_task(),

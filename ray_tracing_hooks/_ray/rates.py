@@ -14,11 +14,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray.execution import Beginning
-from ray_tracing_hooks._ray.inherited import Begun
-from ray_tracing_hooks._ray.tracing import TASK_KEY
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray.propagation import TASK_KEY, Begun
 from ray_tracing_hooks._record.recorder import Template
 
 LEFT_OUT = -1
@@ -33,13 +30,8 @@ _monotonic_ns = time.monotonic_ns
 _lock = threading.RLock()
 """One that can be taken again: a signal handler may make calls too."""
 
-
-def _renew_lock() -> None:
-    global _lock  # noqa: PLW0603 - another thread may have held the old one when this process was forked
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
+# Another thread may hold it when this process is forked. The standard library frees its own locks in this way.
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]  # noqa: SLF001  no stub
 
 
 class RateLimits:
@@ -121,20 +113,17 @@ class RateLimit:
         return self._limits.claim(caller, self) if self._limits.left_out else 0
 
 
-def patch(patches: Patches, limits: RateLimits) -> None:
-    """From now on the span of each task tells at its end which of its calls no other span has told of."""
+def telling(begin: Callable[..., Begun | None], limits: RateLimits) -> Callable[..., Begun | None]:
+    """What begins a task as ``begin`` does; its span says at its end how many of its calls no other span speaks of."""
 
-    def begin(original: Callable[..., Begun | None]) -> Callable[..., Begun | None]:
-        def begin(self: Any, *arguments: Any) -> Begun | None:
-            begun = original(self, *arguments)
-            if begun is not None and begun[1] is not None and isinstance(caller := begun[0].get(TASK_KEY), bytes):
-                begun[1].add_at_end(lambda: _attribute(limits.claim(caller)))
-            return begun
+    def begin_telling(*arguments: Any) -> Begun | None:
+        begun = begin(*arguments)
+        if begun is not None and begun[1] is not None and isinstance(caller := begun[0].get(TASK_KEY), bytes):
+            begun[1].add_at_end(lambda: _attribute(limits.claim(caller)))
+        return begun
 
-        return begin
-
-    patches.wrap(Beginning, "begin", begin)
+    return begin_telling
 
 
 def _attribute(count: int) -> bytes:
-    return wire.attribute(names.RAY_LEFT_OUT, count) if count else b""
+    return encode.attribute(names.RAY_LEFT_OUT, count) if count else b""

@@ -8,13 +8,14 @@ of it where the task holds none, so it is left out there: tracing gives that tim
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._ray.process import RayProcess
 
 _NAMES = (
     "ray._private.ray_constants",
@@ -36,18 +37,30 @@ _NAMES = (
 )
 """What the code of that function names where it is one that we know."""
 
-held = b""
-"""The encoded attributes of the task that this process runs; of actors the templates tell the same."""
+
+class HeldResources:
+    """What the task holds that this process runs: a worker runs one at a time.
+
+    Attributes:
+        encoded: The encoded attributes that say so; of actors the templates say the same.
+    """
+
+    __slots__ = ("encoded",)
+
+    def __init__(self) -> None:
+        self.encoded = b""
 
 
-def patch(patches: Patches) -> bool:
-    """Look at what tasks hold; False if this Ray has no such place."""
+def patch(patches: Patches, process: RayProcess, held: HeldResources) -> bool:
+    """Keep what each task holds in ``held``; False if this Ray has no such place."""
     from ray._private import utils  # noqa: PLC0415  the hook's module must be importable without Ray
 
-    return patches.wrap(utils, "set_visible_accelerator_ids", _set_visible_accelerator_ids)
+    return patches.wrap(utils, "set_visible_accelerator_ids", partial(_set_visible_accelerator_ids, process, held))
 
 
-def _set_visible_accelerator_ids(original: Callable[[], Any]) -> Callable[[], Any]:
+def _set_visible_accelerator_ids(
+    process: RayProcess, held: HeldResources, original: Callable[[], Any]
+) -> Callable[[], Any]:
     from ray._private import accelerators  # noqa: PLC0415
     from ray._private.ray_constants import env_bool  # noqa: PLC0415
 
@@ -58,24 +71,21 @@ def _set_visible_accelerator_ids(original: Callable[[], Any]) -> Callable[[], An
     before: Mapping[str, Any] | None = None
     none_held = False
 
-    def look(active: tracing.Tracing) -> None:
+    def look() -> None:
         nonlocal before, none_held
-        global held  # noqa: PLW0603  a worker runs one task at a time
-        resources = active.process.worker.core_worker.resource_ids()
+        resources = process.worker.core_worker.resource_ids()
         if resources != before:
             none_held = not any(name in kinds or name.startswith(groups) for name in resources)
-            before, held = resources, b""
-            held = wire.attributes(active.process.of_task())
+            before, held.encoded = resources, b""
+            held.encoded = encode.attributes(process.of_task())
 
     def set_visible_accelerator_ids() -> Any:
-        active = tracing.active
-        if active is not None:
-            try:
-                look(active)
-                if none_held and can_skip and not env_bool(variable, False):
-                    return {}
-            except Exception as error:  # noqa: BLE001  the task is the user's, the fault would be ours
-                failed("asking Ray what a task holds", error)
+        try:
+            look()
+            if none_held and can_skip and not env_bool(variable, False):
+                return {}
+        except Exception as error:  # noqa: BLE001  the task is the user's, the fault would be ours
+            failed("asking Ray what a task holds", error)
         try:
             return original()
         except BaseException as error:

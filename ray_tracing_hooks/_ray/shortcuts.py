@@ -18,8 +18,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray.errors import hide_frame
 
 _set_handler = signal.signal
 """The one of the standard library: while Ray defers SIGINT another stands in its place."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._record import wire
-from ray_tracing_hooks._record.redaction import Redactor
+from ray_tracing_hooks._record.argument_text import Redactor
 from ray_tracing_hooks._record.span import RecordedSpan
 
 _MOST_DECORATORS = 100
@@ -35,7 +35,7 @@ class Shown:
                     static = inspect.getattr_static(type(args[0]), self._name, None)
                     self._drops_first = not isinstance(static, staticmethod)
                 text = self._redactor.arguments(self._names[self._drops_first :], args[self._is_method :], kwargs)
-                return wire.attribute(names.RAY_ARGUMENTS, text) if text else b""
+                return encode.attribute(names.RAY_ARGUMENTS, text) if text else b""
             except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
                 failed("showing the arguments of a task", error)
                 return b""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
+from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.arguments import signature_module
-from ray_tracing_hooks._ray.errors import hide_frame
 
 _MOST_SHAPES = 10_000
 """More are not remembered: programs may make functions without end."""

@@ -4,148 +4,46 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from opentelemetry import context as context_api
-from opentelemetry import propagate
+from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.arguments import outgoing, with_place
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.tracing import ACTOR_ID, TASK_ID, TASK_KEY, Tracing, caller_attribute
-from ray_tracing_hooks._record import carrier, ids, wire
-from ray_tracing_hooks._record.current import SPAN_KEY, get_current
-from ray_tracing_hooks._record.recorder import Template, after_id, before_id
-from ray_tracing_hooks._record.span import Parent, exception_attributes, qualified_name, summary
-
-if TYPE_CHECKING:
-    from ray_tracing_hooks._ray.rates import RateLimit
+from ray_tracing_hooks._ray.arguments import outgoing
+from ray_tracing_hooks._ray.calls import Around, Called, Calls, around_of
+from ray_tracing_hooks._ray.errors import failure
+from ray_tracing_hooks._ray.propagation import ACTOR_ID, TASK_ID
+from ray_tracing_hooks._record import carrier, ids
+from ray_tracing_hooks._record.recorder import Template
 
 _MOST_IDS = 64
 """Of more objects than these the ids are not named, only counted."""
 
-_SPAN_AND_TASK = frozenset({SPAN_KEY, TASK_KEY})
-
 _time_ns = time.time_ns
 
 
-class Called(NamedTuple):
-    """What a submission calls."""
-
-    template: Template | None
-    """None where the call makes no span."""
-    inherits: bool
-    """Whether the submission returns its task's id, and the task runs in a worker of this process's own job: both sides
-    can then tell the submission's span, and nothing has to travel."""
-    creation: bool = False
-    """Whether it makes an actor."""
-    attributes: bytes = b""
-    """What the span says of it besides the template, encoded."""
-    limit: RateLimit | None = None
-    """How many such calls a second make spans. With a limit ``inherits`` is False: its task has to be told."""
-
-
-class Around:
-    """What the calls have in common that are made in one context."""
-
-    __slots__ = (
-        "after",
-        "before",
-        "caller",
-        "context",
-        "fallback",
-        "flags",
-        "headers",
-        "inherits",
-        "mask",
-        "object_ref",
-        "of_caller",
-        "parent",
-        "recorder",
-        "sampler",
-        "trace_id",
-    )
-
-    def __init__(self, active: Tracing, context: context_api.Context) -> None:
-        recorder = active.recorder
-        self.context, self.sampler, self.fallback = context, recorder.sampler, recorder.fallback
-        self.parent = parent = recorder.parent(context)
-        self.trace_id, self.flags = recorder.decide(parent)
-        self.recorder = recorder.of(self.flags)
-        self.headers = headers_of(active, context, parent)
-        self.caller = active.caller(context)
-        job = active.job_trace
-        self.inherits = (
-            job is not None and self.headers is None and (self.trace_id, self.flags) == (job.trace_id, job.flags)
-        )
-        # What is the same in the encoded spans of all these calls.
-        self.mask = ids.mask_of_trace(self.trace_id)
-        self.before = before_id(self.trace_id)
-        self.after = after_id(parent)
-        self.of_caller = caller_attribute(self.caller)
-        self.object_ref = active.object_ref
-
-
-def _look_around(active: Tracing, context: context_api.Context) -> Around:
-    """What calls have around them that are made in ``context``, kept for the next one where that is possible."""
-    around = Around(active, context)
-    # Not where each call begins a trace of its own, where the sampler or propagators may say something else next time,
-    # and where the context holds more than a span, which would live longer because of us.
-    if (
-        around.parent is not None
-        and around.sampler.is_constant
-        and active.only_standard_headers
-        and _SPAN_AND_TASK.issuperset(context)
-    ):
-        active.around = around
-    return around
-
-
-def around_of(active: Tracing) -> Around:
-    """What calls have around them that are made now: that of the last one, where nothing has changed."""
-    context, recorder, around = get_current(), active.recorder, active.around
-    if (
-        around is None
-        or around.context is not context
-        or around.fallback is not recorder.fallback
-        or around.sampler is not recorder.sampler
-    ):
-        around = _look_around(active, context)
-    return around
-
-
-def headers_of(active: Tracing, context: context_api.Context, parent: Parent | None) -> dict[str, str] | None:
-    """What the global propagators say of a context besides the span itself; None where they need not be asked."""
-    if active.only_standard_headers and _SPAN_AND_TASK.issuperset(context) and not (parent and parent.trace_state):
-        return None
-    headers: dict[str, str] = {}
-    propagate.inject(headers, context)
-    headers.pop("traceparent", None)
-    return headers
-
-
-def begin(active: Tracing, describe: Callable[..., Called | None], *called: Any) -> Submission | None:
+def begin(calls: Calls, describe: Callable[..., Called | None], *called: Any) -> Submission | None:
     """The span and carried context of a call that is about to be submitted; None if it has neither, or that failed.
 
-    ``describe(active, *called)`` may return None, and fail: it reads what another version of Ray may have changed.
+    ``describe(calls, *called)`` may return None, and fail: it reads what another version of Ray may have changed.
     """
     try:
-        what = describe(active, *called)
+        what = describe(calls, *called)
         if what is None:
             return None
-        around = around_of(active)
+        around = around_of(calls)
         template = what.template
         if around.inherits and what.inherits and template is not None:
             return Submission(what, template, around, _time_ns(), b"", None) if around.recorder is not None else None
-        return _carrying(what, around)
+        return _carrying(calls, what, around)
     except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
         failed("tracing a call", error)
         return None
 
 
-def _carrying(what: Called, around: Around) -> Submission | None:
+def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
     template, parent, flags = what.template, around.parent, around.flags
     without_span = False
     if what.limit is not None and around.recorder is not None:
@@ -153,7 +51,7 @@ def _carrying(what: Called, around: Around) -> Submission | None:
         if left_out < 0:
             template, without_span = None, True
         elif left_out:
-            what = what._replace(attributes=what.attributes + wire.attribute(names.RAY_LEFT_OUT, left_out))
+            what = what._replace(attributes=what.attributes + encode.attribute(names.RAY_LEFT_OUT, left_out))
     if template is not None:
         span_id = ids.new_span_id()
         if around.recorder is None:
@@ -162,7 +60,7 @@ def _carrying(what: Called, around: Around) -> Submission | None:
         # No span here: the work continues the trace of the span around the call.
         span_id, flags = parent.span_id, parent.flags
     else:
-        return None
+        return _without_context(calls, what, around, without_span=without_span)
     start = _time_ns()
     carried = carrier.encode(
         around.trace_id,
@@ -173,8 +71,37 @@ def _carrying(what: Called, around: Around) -> Submission | None:
         around.headers,
         creation=what.creation,
         without_span=without_span,
+        named=bool(what.name) and not what.creation,
     )
+    if what.name:
+        return _NamedSubmission(what, template, around, start, span_id, carried)
     return Submission(what, template, around, start, span_id, carried)
+
+
+def _without_context(calls: Calls, what: Called, around: Around, *, without_span: bool) -> Submission | None:
+    """A call that makes no span, where no span is around it: in a thread of a worker, or without a root span.
+
+    It belongs to the job's trace, below its root span, or to none. Its worker has to be told which, unless it knows of
+    no job's trace: else it would take the call for one that the job's driver has made a span of.
+    """
+    job = calls.job.inherited if what.is_of_own_job else None
+    if job is not None:
+        start = _time_ns()
+        carried = carrier.encode(
+            job.trace_id,
+            job.root_span_id,
+            job.flags,
+            start,
+            around.caller,
+            None,
+            creation=what.creation,
+            without_span=without_span,
+        )
+    elif what.creation or (what.is_of_own_job and not calls.job.may_inherit):
+        return None
+    else:
+        start, carried = 0, carrier.NO_TRACE
+    return Submission(what, None, around, start, b"", carried)
 
 
 class Submission:
@@ -242,13 +169,13 @@ class Submission:
             around.recorder.record(template, identity, self._start, _time_ns(), additions)
 
 
-def failure(error: BaseException, now: int, error_type: str | None = None) -> bytes:
-    """What a span says that an error has ended, encoded."""
-    return (
-        wire.attribute(names.ERROR_TYPE, error_type or qualified_name(type(error)))
-        + wire.event("exception", now, exception_attributes(error, error.__traceback__))
-        + wire.status(wire.STATUS_ERROR, summary(error))
-    )
+class _NamedSubmission(Submission):
+    """A call that was given a name, which stands last in its span: it may be another one each time."""
+
+    __slots__ = ()
+
+    def _write(self, template: Template, additions: bytes) -> None:
+        super()._write(template, additions + encode.attribute(names.RAY_NAME, self._called.name))
 
 
 def _of_arguments(object_ref: type[Any], args: Any, kwargs: Any) -> bytes:
@@ -261,8 +188,8 @@ def _of_arguments(object_ref: type[Any], args: Any, kwargs: Any) -> bytes:
         refs += [each for each in kwargs.values() if type(each) is object_ref]
     if not refs:
         return b""
-    named = wire.attribute(names.RAY_ARGUMENT_IDS, [ref.hex() for ref in refs[:_MOST_IDS]])
-    return named + wire.attribute(names.RAY_ARGUMENT_COUNT, len(refs))
+    named = encode.attribute(names.RAY_ARGUMENT_IDS, [ref.hex() for ref in refs[:_MOST_IDS]])
+    return named + encode.attribute(names.RAY_ARGUMENT_COUNT, len(refs))
 
 
 def task_of(result: Any) -> bytes:
@@ -276,21 +203,26 @@ def task_of(result: Any) -> bytes:
     return bytes(task_id().binary()) if task_id is not None else b""
 
 
+def as_they_are(args: Any) -> Any:
+    """For calls of which Ray flattens the arguments even if there are none."""
+    return args
+
+
 def traced(
     describe: Callable[..., Called | None],
     identify: Callable[[Any], bytes] = task_of,
-    with_place: Callable[[Any], Any] = with_place,
+    with_place: Callable[[Any], Any] = as_they_are,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """What wraps a ``_remote(self, args, kwargs, ..., **options)`` of Ray's, which submits a call.
 
-    ``describe(active, self, rest, options)`` tells what is called, ``identify`` by what the call returned which task it
+    ``describe(calls, self, rest, options)`` tells what is called, ``identify`` by what the call returned which task it
     is, and ``with_place`` what to call Ray with so that there is a place for what is carried.
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
             active = tracing.active
-            call = begin(active, describe, self, rest, options) if active is not None else None
+            call = begin(active.calls, describe, self, rest, options) if active is not None else None
             carried = call.carried if call is not None else None
             # Not None where Ray is just submitting another call, whose arguments make this one while they are pickled.
             before = outgoing.carried

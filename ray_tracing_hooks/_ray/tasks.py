@@ -7,27 +7,30 @@ from __future__ import annotations
 from typing import Any
 
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray.submission import Called, traced
-from ray_tracing_hooks._ray.tracing import PRODUCER, Tracing
+from ray_tracing_hooks._ray.arguments import place_in
+from ray_tracing_hooks._ray.calls import Called, Calls
+from ray_tracing_hooks._ray.cluster import Cluster
+from ray_tracing_hooks._ray.submission import traced
+from ray_tracing_hooks._ray.templates import PRODUCER
 
 
-def patch(patches: Patches) -> bool:
-    """Wrap the submission of tasks; False if this Ray has no such place."""
+def patch(patches: Patches, cluster: Cluster) -> bool:
+    """Wrap the submission of tasks to ``cluster``; False if this Ray has no such place."""
     from ray.remote_function import RemoteFunction  # noqa: PLC0415
 
-    return patches.wrap(RemoteFunction, "_remote", traced(_describe))
+    return patches.wrap_within(RemoteFunction, "_remote", traced(_describe, with_place=place_in(cluster)))
 
 
-def _describe(active: Tracing, task: Any, _rest: Any, options: dict[str, Any]) -> Called | None:
+def _describe(calls: Calls, task: Any, _rest: Any, options: dict[str, Any]) -> Called | None:
     if task._is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
     # What a decorator returns may be anything.
     inherits = options.get("num_returns") != 0 and getattr(task, "_decorator", "unknown") is None
     key = task._function_name, inherits  # noqa: SLF001  as above
     try:
-        return active.called[key]
+        called = calls.called[key]
     except KeyError:
-        template = active.template(PRODUCER, "", key[0])
-        limit = active.limit(template)
-        called = active.called[key] = Called(template, inherits and limit is None, limit=limit)
-        return called
+        template = calls.templates.of(PRODUCER, "", key[0])
+        limit = calls.limit(template)
+        called = calls.called[key] = Called(template, inherits and limit is None, limit=limit)
+    return called.named(options["name"]) if "name" in options and called is not None else called

@@ -3,13 +3,17 @@
 Layout, integers little endian::
 
     u8   form             CALL or CREATION, plus HEADERS where the last part is there, and WITHOUT_SPAN where the
-                          submission was left out, so that the execution is to make no span either
+                          submission was left out, so that the execution is to make no span either, and NAMED where
+                          the call was given a name, for which the execution then asks Ray
     u8   trace flags      of the W3C trace context: bit 0 is "sampled"
     16   trace id
     8    span id          of the submission's span, or of the span around it where the submission itself has none
     u64  submit time      nanoseconds since the epoch
     24   parent task id   the task that made the call; zeros if it is not known
     ...  headers          what the global propagators injected (tracestate, baggage, ...), see :func:`pack_headers`
+
+A call that belongs to no trace carries :data:`NO_TRACE`, the form alone, where its worker would otherwise take it for a
+call of its job's driver.
 """
 
 from __future__ import annotations
@@ -21,10 +25,12 @@ CALL = 0x40
 CREATION = 0x41
 HEADERS = 0x02
 WITHOUT_SPAN = 0x04
+NAMED = 0x08
+NO_TRACE = bytes((CALL,))
 
 _LAYOUT = struct.Struct("<BB16s8sQ24s")
 _NO_TASK = bytes(24)
-_NOT_OPTIONAL = ~(HEADERS | WITHOUT_SPAN | 0x01)
+_NOT_OPTIONAL = ~(HEADERS | WITHOUT_SPAN | NAMED | 0x01)
 
 
 class Carried(NamedTuple):
@@ -39,6 +45,8 @@ class Carried(NamedTuple):
     parent_task_id: bytes
     """24 bytes, or empty if the caller is not known."""
     headers: dict[str, str]
+    named: bool = False
+    """Whether ``.options(name=...)`` gave the call a name."""
 
 
 def encode(
@@ -51,11 +59,14 @@ def encode(
     *,
     creation: bool = False,
     without_span: bool = False,
+    named: bool = False,
 ) -> bytes:
     """The argument that carries this context."""
     form = CREATION if creation else CALL
     if without_span:
         form |= WITHOUT_SPAN
+    if named:
+        form |= NAMED
     if headers:
         head = _LAYOUT.pack(form | HEADERS, flags, trace_id, span_id, submit_time_ns, parent_task_id or _NO_TASK)
         return head + pack_headers(headers)
@@ -82,7 +93,8 @@ def decode(argument: bytes) -> Carried:
     headers = unpack_headers(argument[_LAYOUT.size :]) if form & HEADERS else {}
     if parent_task_id == _NO_TASK:
         parent_task_id = b""
-    return Carried(bool(form & WITHOUT_SPAN), flags, trace_id, span_id, submit_time_ns, parent_task_id, headers)
+    named = bool(form & NAMED)
+    return Carried(bool(form & WITHOUT_SPAN), flags, trace_id, span_id, submit_time_ns, parent_task_id, headers, named)
 
 
 def pack_headers(headers: dict[str, str]) -> bytes:

@@ -24,9 +24,9 @@ def new_span_id() -> bytes:
     return (_generator.getrandbits(64) or 1).to_bytes(8, "big")
 
 
-def mask_of_trace(trace_id: bytes) -> int:
-    """What makes the ids of :func:`span_id_of_task` those of one trace."""
-    (mask,) = _number(trace_id)
+def mask_of_driver(root_span_id: bytes) -> int:
+    """What makes the ids of :func:`span_id_of_task` those of one driver."""
+    (mask,) = _number(root_span_id)
     return int(mask)
 
 
@@ -34,6 +34,8 @@ def span_id_of_task(task_id: bytes, mask: int) -> bytes:
     """The id of the span of a task's submission where both sides make it, and it is not sent.
 
     A task's id begins with 8 bytes of a hash over its caller and a counter (Ray 2.60 ``src/ray/common/id.cc``,
-    ``GenerateUniqueBytes``), which are the same in each run of a program: the trace's ``mask`` makes the difference.
+    ``GenerateUniqueBytes``). They differ between the tasks of one driver, and are the same in each run of a program.
+    The ``mask`` makes the difference there: two runs may be parts of one trace, but the id of a driver's root span is
+    always random.
     """
     return _pack((_number(task_id)[0] ^ mask) or 1)

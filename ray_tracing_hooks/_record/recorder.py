@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakSet
 
 from opentelemetry import context as context_api
 from opentelemetry import trace
 
-from ray_tracing_hooks._record import ids, wire
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.encode import END_TAG, identity_of, start_and_end
+from ray_tracing_hooks._formats.encoded_span.encode import start_time as encode_start
+from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.sampling import Sampler
@@ -22,8 +25,11 @@ SAMPLED = 0x01
 NEW_TRACE = 0x02
 """W3C trace flags: bit 0 says sampled, bit 1 that the trace id is random."""
 
-_times = struct.Struct("<cQcQ").pack
-_start_time = struct.Struct("<cQ").pack
+former_roots: WeakSet[trace.Span] = WeakSet()
+"""The root spans of the drivers that this process was before. A context may still hold one: that of another thread than
+the one that has called ``ray.shutdown()``, and the one that is back when a span of the program's ends that was open
+then. What the next driver does there is its own.
+"""
 
 
 class Template:
@@ -35,7 +41,7 @@ class Template:
         self.name = name
         self.kind = kind
         self.attributes = attributes
-        self.body = wire.name_and_kind(name, kind) + wire.attributes(attributes)
+        self.body = encode.name_and_kind(name, kind) + encode.attributes(attributes)
 
 
 class Recorder:
@@ -70,9 +76,9 @@ class Recorder:
     def parent(self, context: context_api.Context) -> Parent | None:
         """The span that is current in ``context``, else :attr:`fallback`."""
         span = context.get(SPAN_KEY)
-        if type(span) is RecordedSpan:
+        if type(span) is RecordedSpan and (span.end_time is None or span not in former_roots):
             return span.as_parent()
-        if span is None:
+        if span is None or span in former_roots:
             return self.fallback
         span_context = trace.get_current_span(context).get_span_context()
         if not span_context.is_valid:
@@ -109,9 +115,9 @@ class Recorder:
     ) -> None:
         """Write a span that has ended and that no code ran inside of.
 
-        ``identity`` is what :func:`identity_of` makes; ``additions`` are further encoded fields.
+        ``identity`` is what ``encode.identity_of`` makes; ``additions`` are further encoded fields.
         """
-        encoded = identity + _times(b"\x39", start_time, b"\x41", end_time) + template.body + additions
+        encoded = identity + start_and_end(start_time, END_TAG, end_time) + template.body + additions
         # As `ended`, without a call more: it is done for each call of a task.
         self._write(self._prefix, encoded)
         if self.observer is not None:
@@ -133,7 +139,7 @@ class Recorder:
         if start_time is None:
             start_time = time.time_ns()
         identity = identity_of(trace_id, ids.new_span_id(), parent)
-        head = identity + _start_time(b"\x39", start_time) + template.body + first
+        head = identity + encode_start(start_time) + template.body + first
         trace_state = None if parent is None else parent.trace_state
         return self.begin(template, trace_flags, trace_state, start_time, head)
 
@@ -166,23 +172,3 @@ class Recorder:
 
 def _nothing(_prefix: bytes, _encoded: bytes) -> None:
     pass
-
-
-def identity_of(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:
-    """The ids of a span and of its parent, with what is known of that: what each encoded span begins with."""
-    return before_id(trace_id) + span_id + after_id(parent)
-
-
-def before_id(trace_id: bytes) -> bytes:
-    """What stands before the id of a span of this trace."""
-    return b"\x0a\x10" + trace_id + b"\x12\x08"
-
-
-def after_id(parent: Parent | None) -> bytes:
-    """What stands after the id of a span below ``parent``."""
-    if parent is None:
-        return wire.FLAGS_LOCAL_PARENT
-    flags = wire.FLAGS_REMOTE_PARENT if parent.remote else wire.FLAGS_LOCAL_PARENT
-    encoded = b"\x22\x08" + parent.span_id + flags
-    state = parent.trace_state
-    return encoded + wire.field(0x1A, state.to_header().encode()) if state else encoded

@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 import os
-import struct
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opentelemetry import trace
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import class_name, qualified_name, text_of, traceback_of
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, TRACE_ID
+from ray_tracing_hooks._formats.encoded_span.encode import end_time as encode_end
 from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._record import wire
 from ray_tracing_hooks._record.limits import put, put_all
-from ray_tracing_hooks._spool.layout import SPAN_ID, TRACE_ID
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._formats.span import Span as DecodedSpan
-    from ray_tracing_hooks._record.recorder import Recorder, Template
+    from ray_tracing_hooks._formats.encoded_span.decode import Span as DecodedSpan
+    from ray_tracing_hooks._record.limits import SpanLimits
 
 MOST_TEXT = 64 * 1024
 """Of the text of an exception, and of its stack trace, that much is kept: half of it from the end."""
 
-_REMOTE_PARENT = 0x200
-"""Of the flags of an encoded span."""
-
-_end_time = struct.Struct("<cQ").pack
-
 _adding = threading.RLock()
-
-
-def _renew_lock() -> None:
-    global _adding  # noqa: PLW0603 - another thread may have held the old one when this process was forked
-    _adding = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
+# Another thread may hold it when this process is forked. The standard library frees its own locks in this way.
+os.register_at_fork(after_in_child=_adding._at_fork_reinit)  # type: ignore[attr-defined]  # noqa: SLF001  no stub
 
 _UNSET, _OK, _ERROR = (trace.StatusCode.UNSET, trace.StatusCode.OK, trace.StatusCode.ERROR)
 
@@ -64,6 +54,22 @@ class Parent(NamedTuple):
         )
 
 
+class Writes(Protocol):
+    """What a span needs of its recorder."""
+
+    limits: SpanLimits
+
+    def ended(self, encoded: bytes) -> None:
+        """Write a span that has ended."""
+
+
+class NameAndKind(Protocol):
+    """What a span needs of its template."""
+
+    name: str
+    kind: int
+
+
 class RecordedSpan(trace.Span):
     """A span whose ids, name, kind, start and first attributes are already encoded.
 
@@ -84,8 +90,8 @@ class RecordedSpan(trace.Span):
 
     def __init__(
         self,
-        recorder: Recorder,
-        template: Template,
+        recorder: Writes,
+        template: NameAndKind,
         trace_flags: int,
         trace_state: trace.TraceState | None,
         start_time: int,
@@ -130,7 +136,7 @@ class RecordedSpan(trace.Span):
         if not begun.parent_span_id:
             return None
         # With the flags of this span, which are those of its parent unless a sampler has decided otherwise.
-        remote = bool(begun.flags & _REMOTE_PARENT)
+        remote = begun.flags == encode.REMOTE_PARENT
         return Parent(self.trace_id, begun.parent_span_id, self.trace_flags, self.trace_state, remote).span_context()
 
     @property
@@ -177,11 +183,11 @@ class RecordedSpan(trace.Span):
         if self.end_time is not None:
             return
         limits = self._recorder.limits
-        moment = time.time_ns() if timestamp is None else wire.nanoseconds(timestamp)
+        moment = time.time_ns() if timestamp is None else encode.nanoseconds(timestamp)
         taken: dict[str, Any] = {}
         try:
             dropped = put_all(taken, attributes, limits.event_attributes, limits.other_value_length)
-            encoded = wire.event(name, moment, taken, dropped)
+            encoded = encode.event(name, moment, taken, dropped)
         except Exception as error:  # noqa: BLE001  as above
             failed("adding an event", error)
             return
@@ -198,13 +204,13 @@ class RecordedSpan(trace.Span):
             if not (context.is_valid or attributes or context.trace_state):
                 return
             dropped = put_all(taken, attributes, limits.link_attributes, limits.other_value_length)
-            encoded = wire.link(
+            encoded = encode.link(
                 context.trace_id.to_bytes(16, "big"),
                 context.span_id.to_bytes(8, "big"),
                 context.trace_state.to_header(),
                 taken,
-                0x300 if context.is_remote else 0x100,
-                dropped,
+                remote=context.is_remote,
+                dropped=dropped,
             )
         except Exception as error:  # noqa: BLE001  as above
             failed("adding a link", error)
@@ -238,7 +244,7 @@ class RecordedSpan(trace.Span):
         if self.end_time is not None:
             return
         try:
-            details = exception_attributes(exception, exception.__traceback__)
+            details = exception_attributes(exception, traceback_of(exception))
             details["exception.escaped"] = str(escaped)
             details.update(attributes or {})
         except Exception as error:  # noqa: BLE001  as above
@@ -249,8 +255,8 @@ class RecordedSpan(trace.Span):
     def end(self, end_time: int | None = None) -> None:
         if self.end_time is not None:
             return
-        self.end_time = time.time_ns() if end_time is None else wire.nanoseconds(end_time)
-        encoded = self._head + _end_time(b"\x41", self.end_time)
+        self.end_time = time.time_ns() if end_time is None else encode.nanoseconds(end_time)
+        encoded = self._head + encode_end(self.end_time)
         try:
             if self._added is not None:
                 encoded += self._added.encoded()
@@ -266,7 +272,7 @@ class RecordedSpan(trace.Span):
 
     def _begun(self) -> DecodedSpan:
         """What was known when it began."""
-        from ray_tracing_hooks._formats.span import decode_span  # noqa: PLC0415  few ask
+        from ray_tracing_hooks._formats.encoded_span.decode import decode_span  # noqa: PLC0415  few ask
 
         return decode_span(self._head)
 
@@ -334,22 +340,19 @@ class _Added:
 
     def encoded(self) -> bytes:
         # A copy: another thread may be setting one just now.
-        parts = [wire.attributes(self.attributes.copy())] if self.attributes else []
+        parts = [encode.attributes(self.attributes.copy())] if self.attributes else []
         if self.name is not None:
             # The last value of a singular field wins, in every protobuf reader.
-            parts.append(wire.field(0x2A, wire.utf8(self.name)))
+            parts.append(encode.name(self.name))
         if self.at_end is not None:
             parts.append(self.at_end())
-        if self.dropped_attributes:
-            parts.append(b"\x50" + wire.varint(self.dropped_attributes))
+        parts.append(encode.dropped_attributes(self.dropped_attributes))
         parts.extend(self.events)
-        if self.dropped_events:
-            parts.append(b"\x60" + wire.varint(self.dropped_events))
+        parts.append(encode.dropped_events(self.dropped_events))
         parts.extend(self.links)
-        if self.dropped_links:
-            parts.append(b"\x70" + wire.varint(self.dropped_links))
+        parts.append(encode.dropped_links(self.dropped_links))
         if self.status is not _UNSET:
-            parts.append(wire.status(self.status.value, self.description))
+            parts.append(encode.status(self.status.value, self.description))
         return b"".join(parts)
 
 
@@ -360,12 +363,6 @@ def _append(encoded: list[bytes], one: bytes, most: int | None) -> int:
         return 0
     del encoded[0:1]
     return 1
-
-
-def qualified_name(cls: type) -> str:
-    """``module.Class``, or ``Class`` for a built-in, as ``error.type`` and ``exception.type`` have it."""
-    module = cls.__module__
-    return cls.__qualname__ if module in {"builtins", None} else f"{module}.{cls.__qualname__}"
 
 
 def exception_attributes(error: BaseException, traceback_: TracebackType | None) -> dict[str, Any]:
@@ -379,23 +376,24 @@ def exception_attributes(error: BaseException, traceback_: TracebackType | None)
 
 def summary(error: BaseException) -> str:
     """``Class: message``, or ``Class`` for an error without message: the description of a failed span's status."""
-    name, message = type(error).__name__, message_of(error)
+    name, message = class_name(error), message_of(error)
     return f"{name}: {message}" if message else name
 
 
 def message_of(error: BaseException) -> str:
     """``str(error)``, also for one that cannot be shown."""
-    try:
-        return bounded(str(error))
-    except Exception:  # noqa: BLE001  a user's __str__ may raise anything, and a trace must not
-        return f"<{type(error).__name__} that cannot be shown>"
+    text = text_of(error)
+    return bounded(text) if text is not None else f"<{class_name(error)} that cannot be shown>"
 
 
 def _stacktrace(error: BaseException, traceback_: TracebackType | None) -> str:
     try:
         return bounded("".join(traceback.format_exception(type(error), error, traceback_)))
-    except Exception:  # noqa: BLE001  as above
-        return ""
+    except (KeyboardInterrupt, SystemExit):  # of a signal handler that has come in between
+        raise
+    except BaseException:  # noqa: BLE001  the program's code may raise anything; then without causes and notes
+        lines = ["Traceback (most recent call last):\n", *traceback.format_tb(traceback_)]
+        return bounded("".join([*lines, f"{qualified_name(type(error))}: {message_of(error)}\n"]))
 
 
 def bounded(text: str) -> str:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._record import wire
-from ray_tracing_hooks._sdk import encode
+from ray_tracing_hooks._sdk import sdk_spans
 from ray_tracing_hooks._spool.layout import U16
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 
 _MOST_SCOPES = 256
+
+_MOST_OPEN = 10_000
+"""At most so many ids of open spans are kept, since a program may never end its spans."""
 
 
 class SpoolSpanProcessor(SpanProcessor):
@@ -36,17 +39,18 @@ class SpoolSpanProcessor(SpanProcessor):
         self.writer: SpoolWriter | None = None
         self.undecided: SpoolWriter | None = None
         self._prefixes: dict[tuple[int, int, int], tuple[Any, Any, bytes]] = {}
-        self._begun_in_child: set[int] | None = None
-        """In a forked child the ids of the spans that it has begun: others are its parent's, who ends them."""
+        self._open: set[int] = set()
+        """The ids of the spans that have begun here. Others that end here began before this was told of any."""
+        self._is_child = False
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         writer = self._writer_of(span.context)
         if writer is None:
             return
         try:
-            if self._begun_in_child is not None:
-                self._begun_in_child.add(span.context.span_id)
-            writer.start(self._prefix(writer, span), encode.span_start(span))
+            if self._is_child or len(self._open) < _MOST_OPEN:
+                self._open.add(span.context.span_id)
+            writer.start(self._prefix(writer, span), sdk_spans.begun(span))
         except Exception as error:  # noqa: BLE001  the span is the user's, the fault would be ours
             failed(f"recording the start of the span {str(span.name)[:100]!r}", error)
 
@@ -55,18 +59,21 @@ class SpoolSpanProcessor(SpanProcessor):
         writer = self._writer_of(context)
         if writer is None or context is None:
             return
-        if self._begun_in_child is not None:
-            if context.span_id not in self._begun_in_child:
-                return
-            self._begun_in_child.discard(context.span_id)
+        if self._is_child and context.span_id not in self._open:
+            return  # its parent ends it
+        self._open.discard(context.span_id)
         try:
-            writer.span(self._prefix(writer, span), encode.span(span))
+            writer.span(self._prefix(writer, span), sdk_spans.ended(span))
         except Exception as error:  # noqa: BLE001  as above
             failed(f"recording the span {str(span.name)[:100]!r}", error)
 
     def after_fork_in_child(self) -> None:
         """From now on only spans that begin here are recorded here."""
-        self._begun_in_child = set()
+        self._open, self._is_child = set(), True
+
+    def has_open(self) -> bool:
+        """Whether spans have begun and not ended."""
+        return bool(self._open)
 
     def shutdown(self) -> None:
         pass
@@ -87,9 +94,9 @@ class SpoolSpanProcessor(SpanProcessor):
             if len(self._prefixes) >= _MOST_SCOPES:
                 # Some SDKs make a new scope at each call of get_tracer().
                 self._prefixes.clear()
-            encoded_resource = wire.resource(resource.attributes)
+            encoded_resource = encode.resource(resource.attributes)
             encoded_scope = (
-                wire.scope(scope.name, scope.version, scope.attributes) if scope is not None else wire.scope("")
+                encode.scope(scope.name, scope.version, scope.attributes) if scope is not None else encode.scope("")
             )
             known = (resource, scope, U16.pack(writer.scope(encoded_resource, encoded_scope)))
             self._prefixes[key] = known

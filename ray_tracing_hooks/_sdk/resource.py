@@ -8,15 +8,18 @@ import os
 import platform
 import socket
 import sys
+import time
 import uuid
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import unquote
 
 from opentelemetry.version import __version__ as opentelemetry_version
 
-from ray_tracing_hooks import __version__, names
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._version import __version__
 
 DEFAULT_SERVICE_NAME = "ray"
 
@@ -48,6 +51,8 @@ def attributes(of_ray: Mapping[str, Any], environ: Mapping[str, str]) -> dict[st
         "host.name": socket.gethostname(),
         **_host(),
         "process.pid": os.getpid(),
+        **_created(),
+        names.RESOURCE_PROCESSORS: len(os.sched_getaffinity(0)),
         "process.executable.path": sys.executable,
         "process.runtime.name": platform.python_implementation().lower(),
         "process.runtime.version": platform.python_version(),
@@ -74,7 +79,7 @@ def of_child(parents: Mapping[str, Any]) -> Callable[[bytes], bytes]:
 
     An instance id that the user has chosen stays.
     """
-    inherited = {"process.pid": parents.get("process.pid")}
+    inherited = {key: parents[key] for key in ("process.pid", names.RESOURCE_CREATION_TIME) if key in parents}
     instance = str(parents.get("service.instance.id"))
     with contextlib.suppress(ValueError):
         if uuid.UUID(instance).version == 5:
@@ -82,8 +87,8 @@ def of_child(parents: Mapping[str, Any]) -> Callable[[bytes], bytes]:
 
     @functools.lru_cache(maxsize=1)
     def replacements(pid: int) -> list[tuple[bytes, bytes]]:
-        own = {"process.pid": pid, "service.instance.id": str(uuid.uuid4())}
-        return [(wire.resource({key: value}), wire.resource({key: own[key]})) for key, value in inherited.items()]
+        own = {"process.pid": pid, "service.instance.id": str(uuid.uuid4()), **_created()}
+        return [(encode.resource({key: value}), encode.resource({key: own[key]})) for key, value in inherited.items()]
 
     def renewed(resource: bytes) -> bytes:
         for old, new in replacements(os.getpid()):
@@ -91,6 +96,23 @@ def of_child(parents: Mapping[str, Any]) -> Callable[[bytes], bytes]:
         return resource
 
     return renewed
+
+
+def _created() -> dict[str, str]:
+    """When this process was created, to a hundredth of a second; nothing where the system does not tell."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            # The name of the program, in parentheses, may hold spaces and parentheses.
+            ticks = int(file.read().rpartition(b")")[2].split()[_START_TIME])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        created = datetime.fromtimestamp(time.time() - age, timezone.utc)
+    except (OSError, ValueError, IndexError, AttributeError, OverflowError):
+        return {}
+    return {names.RESOURCE_CREATION_TIME: created.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+
+
+_START_TIME = 22 - 3
+"""Of the fields of ``/proc/self/stat`` that stand after the name: the time of the start, in ticks since the boot."""
 
 
 def _host() -> dict[str, str]:

@@ -11,12 +11,13 @@ from ray_tracing_hooks._private import inside, open_folder
 from ray_tracing_hooks._ship.environment import of_delivery
 from ray_tracing_hooks._ship.files import LOCK, is_file_at, take_lock
 from ray_tracing_hooks._ship.log import log_to
-from ray_tracing_hooks._ship.loop import Shipper
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import logger
 from ray_tracing_hooks._ship.secrets import Secrets
+from ray_tracing_hooks._ship.shipper import Shipper
+from ray_tracing_hooks._ship.stand_by import STAND_BY, StandBy
 
-_USAGE = "usage: python -m ray_tracing_hooks._ship [--lock DESCRIPTOR] SPOOL_DIR"
+_USAGE = f"usage: python -m ray_tracing_hooks._ship [--lock DESCRIPTOR | {STAND_BY}] SPOOL_DIR"
 
 
 def main(arguments: list[str]) -> int:
@@ -25,6 +26,9 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 3 and arguments[0] == "--lock" and arguments[1].isdigit():
         inherited = int(arguments[1])
         arguments = arguments[2:]
+    stands_by = len(arguments) == 2 and arguments[0] == STAND_BY
+    if stands_by:
+        arguments = arguments[1:]
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print(_USAGE, file=sys.stderr)  # noqa: T201
         return 2
@@ -33,7 +37,7 @@ def main(arguments: list[str]) -> int:
     try:
         folder = open_folder(spool_dir, make=False)
         within = inside(folder)
-        lock = inherited if is_file_at(inherited, os.path.join(within, LOCK)) else take_lock(within)
+        lock = inherited if is_file_at(inherited, os.path.join(within, LOCK)) else take_lock(within, wait=stands_by)
         if lock is None:
             return 0
         os.set_inheritable(lock, False)
@@ -47,11 +51,14 @@ def main(arguments: list[str]) -> int:
     _be_modest()
     # What is read and sent has no cycles, and there is much of it: looking for some at the usual pace costs a tenth.
     gc.set_threshold(50_000, 20, 50)
+    stand_by = StandBy(spool_dir)
     try:
-        Shipper(spool_dir, folder, plan, lock, environ, secrets=secrets, problem=problem).run()
+        Shipper(spool_dir, folder, plan, lock, environ, secrets=secrets, problem=problem, each_look=stand_by.keep).run()
     except Exception:  # noqa: BLE001  the log is the only place where it can be told
         logger.exception("the shipper of %s failed", spool_dir)
         return 1
+    finally:
+        stand_by.end()
     return 0
 
 

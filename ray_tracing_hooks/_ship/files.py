@@ -14,13 +14,10 @@ LOCK = "shipper.lock"
 """Locked as long as a shipper runs or is being started."""
 
 PLAN = "plan.json"
-WAKE = "wake"
-"""The FIFO on which a shipper is asked to do something at once."""
+NEWS = "news.json"
+"""A list of sentences for the user, see :mod:`~ray_tracing_hooks._ship.news`."""
 
 _BLOCK = 4096
-
-NEWS = "news.json"
-"""A list of sentences for the user, which grows: what a process that writes spans finds there it tells."""
 
 
 def write_atomically(path: str, text: str) -> None:
@@ -61,16 +58,17 @@ def write_with_room(path: str, text: str) -> None:
             os.close(descriptor)
 
 
-def take_lock(spool_dir: str) -> int | None:
+def take_lock(spool_dir: str, *, wait: bool = False) -> int | None:
     """The descriptor that holds the lock of the shipper, or None if another holds it. Raises OSError.
 
-    The lock belongs to the descriptor, so whoever inherits it holds the lock from then on.
+    With ``wait`` this waits until it is free. The lock belongs to the descriptor, so whoever inherits it holds the lock
+    from then on.
     """
     path = os.path.join(spool_dir, LOCK)
     while True:
         descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             free = True
         except BlockingIOError:
             free = False
@@ -81,6 +79,21 @@ def take_lock(spool_dir: str) -> int | None:
             return None
         # A shipper that ended has removed the file since it was opened: what counts is the next one.
         os.close(descriptor)
+
+
+def is_locked(spool_dir: str) -> bool:
+    """Whether a shipper holds its lock, or one is being started."""
+    try:
+        descriptor = open_file(os.path.join(spool_dir, LOCK), os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def is_file_at(descriptor: int, path: str) -> bool:

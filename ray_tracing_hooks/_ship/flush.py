@@ -1,26 +1,27 @@
 """Asking the shipper to deliver everything now, and hearing what it has to say.
 
-A request is one line of JSON on the FIFO ``wake``, and its answer one line on a FIFO that the asking process has made:
-both shorter than what a pipe takes in one piece. Sockets would not do, since the path of one has at most 107 bytes.
+The messages are described in :mod:`~ray_tracing_hooks._ship.control`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import json
 import os
 import secrets
-import select
 import time
 from dataclasses import dataclass, field
 
-from ray_tracing_hooks._private import inside, open_fifo, open_file, open_folder, read_file
-from ray_tracing_hooks._ship.files import LOCK, NEWS, WAKE
+from ray_tracing_hooks._private import inside, open_fifo, open_folder, read_file
+from ray_tracing_hooks._ship.control import ANSWER, NO_FIFOS, REQUEST, WAKE, Answer, Request
+from ray_tracing_hooks._ship.files import is_locked, write_atomically
 
 _LOOK_AGAIN = 0.25
 """Seconds between two looks whether the shipper still lives."""
+
+_PAUSE = 0.005
+"""Seconds between two looks for an answer. `select` would not do: it takes no descriptor above 1023, and programs patch
+it."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,15 @@ class FlushResult:
         problems: What keeps spans from being delivered, and what has been lost, as sentences for the user.
         waiting: How many spans are still to be delivered, and where they wait, as sentences.
         running: There is a shipper. If not, start one and flush again.
+        written: How many spans the shipper of this spool has written to local files, from the first one on; None where
+            that is not known.
     """
 
     done: bool
     problems: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     running: bool = True
+    written: int | None = field(default=None, compare=False)
 
 
 def flush(spool_dir: str, timeout: float, *, until_writers_end: bool = False) -> FlushResult:
@@ -52,64 +56,125 @@ def flush(spool_dir: str, timeout: float, *, until_writers_end: bool = False) ->
     except OSError as error:
         return _unflushed(spool_dir, error)
     within = inside(folder)
-    answer = os.path.join(within, f"flush-{secrets.token_hex(8)}")
-    descriptor = -1
+    channel: _Fifos | _Files | None = None
     try:
-        os.mkfifo(answer, 0o600)
-        descriptor = os.open(answer, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        request = {
-            "answer": os.path.basename(answer),
-            "timeout": timeout,
-            "until_writers_end": until_writers_end,
-            "pid": os.getpid(),
-        }
-        return _ask(spool_dir, within, request, descriptor, deadline)
+        channel = _open(within)
+        request = Request(channel.name, timeout, until_writers_end, os.getpid())
+        return _ask(spool_dir, within, channel, request, deadline)
     except OSError as error:
         return _unflushed(spool_dir, error)
     finally:
-        if descriptor >= 0:
-            os.close(descriptor)
-        with contextlib.suppress(OSError):
-            os.unlink(answer)
+        if channel is not None:
+            channel.close()
         os.close(folder)
-
-
-def news(spool_dir: str) -> list[str]:
-    """What the shipper has told so far of failures that last and of losses, as sentences for the user."""
-    try:
-        folder = open_folder(spool_dir, make=False)
-        try:
-            return [str(text) for text in json.loads(read_file(os.path.join(inside(folder), NEWS)))]
-        finally:
-            os.close(folder)
-    except (OSError, ValueError):
-        return []
 
 
 def _unflushed(spool_dir: str, error: OSError) -> FlushResult:
     return FlushResult(False, [f"the spool {spool_dir!r} cannot be flushed: {error.strerror}"], running=False)
 
 
-def _ask(spool_dir: str, within: str, request: dict[str, object], answer: int, deadline: float) -> FlushResult:
-    """``within`` is the path for the files of the folder ``spool_dir``, which is only told."""
-    wake = os.path.join(within, WAKE)
-    while not _write(wake, json.dumps(request).encode() + b"\n"):
-        if not _is_starting(within):
+class _Fifos:
+    """The FIFO on which the shipper is asked, and one for its answer. Raises OSError where there can be none."""
+
+    def __init__(self, within: str) -> None:
+        self._wake = os.path.join(within, WAKE)
+        self.name = _name(ANSWER)
+        self._path = os.path.join(within, self.name)
+        os.mkfifo(self._path, 0o600)
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            os.unlink(self._path)
+            raise
+
+    def ask(self, request: Request) -> bool:
+        """Whether the shipper gets this request."""
+        return _write(self._wake, request.encode())
+
+    def answer(self) -> bytes | None:
+        try:
+            return os.read(self._descriptor, 1 << 16)
+        except BlockingIOError:
+            return None
+
+    def is_served(self) -> bool:
+        """Whether there is still somebody to answer."""
+        return _write(self._wake, b"\n")
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+
+
+class _Files:
+    """The same with files, for volumes that have no FIFOs. A shipper that holds its lock looks for them."""
+
+    def __init__(self, within: str) -> None:
+        self._within = within
+        self.name = _name(ANSWER)
+        self._path = os.path.join(within, self.name)
+        self._request = os.path.join(within, _name(REQUEST))
+
+    def ask(self, request: Request) -> bool:
+        if not self.is_served():
+            return False
+        write_atomically(self._request, request.encode().decode())
+        return True
+
+    def answer(self) -> bytes | None:
+        try:
+            return read_file(self._path).encode()
+        except FileNotFoundError:
+            return None
+
+    def is_served(self) -> bool:
+        return is_locked(self._within)
+
+    def close(self) -> None:
+        for path in (self._request, self._path):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def _open(within: str) -> _Fifos | _Files:
+    try:
+        return _Fifos(within)
+    except OSError as error:
+        if error.errno not in NO_FIFOS:
+            raise
+        return _Files(within)
+
+
+def _name(kind: str) -> str:
+    return kind + secrets.token_hex(8)
+
+
+def _ask(spool_dir: str, within: str, channel: _Fifos | _Files, request: Request, deadline: float) -> FlushResult:
+    """``within`` is the path for the files of the folder; ``spool_dir`` is only for messages."""
+    while not channel.ask(request):
+        if not is_locked(within):
             return FlushResult(False, [f"no shipper is running for the spool {spool_dir!r}"], running=False)
         if time.monotonic() >= deadline:
             return FlushResult(False, [f"the shipper of the spool {spool_dir!r} is not up yet"])
-        time.sleep(0.005)
+        time.sleep(_PAUSE)
+    # A little longer than the shipper was given: at the deadline it says what the problem is.
+    deadline += 0.1
+    look_at = time.monotonic() + _LOOK_AGAIN
     while True:
-        left = deadline - time.monotonic()
-        # A little longer than the shipper was given: at the deadline it says what the problem is.
-        ready, _, _ = select.select([answer], [], [], min(_LOOK_AGAIN, max(0.0, left) + 0.1))
-        if ready:
-            found = json.loads(os.read(answer, select.PIPE_BUF))
-            return FlushResult(bool(found["done"]), found["problems"], found["waiting"])
-        if left <= 0:
-            return FlushResult(False, [f"the shipper of the spool {spool_dir!r} does not answer"])
-        if not _write(wake, b"\n"):
+        is_late = (now := time.monotonic()) >= deadline
+        is_served = now < look_at or channel.is_served()
+        # Only now: a shipper that has ended may have answered before.
+        if (line := channel.answer()) is not None:
+            found = Answer.decode(line)
+            return FlushResult(found.done, found.problems, found.waiting, written=found.written)
+        if not is_served:
             return FlushResult(False, [f"the shipper of the spool {spool_dir!r} has ended"], running=False)
+        if is_late:
+            return FlushResult(False, [f"the shipper of the spool {spool_dir!r} does not answer"])
+        if now >= look_at:
+            look_at = now + _LOOK_AGAIN
+        time.sleep(_PAUSE)
 
 
 def _write(fifo: str, line: bytes) -> bool:
@@ -125,18 +190,3 @@ def _write(fifo: str, line: bytes) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-def _is_starting(spool_dir: str) -> bool:
-    """Whether a shipper holds its lock."""
-    try:
-        descriptor = open_file(os.path.join(spool_dir, LOCK), os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

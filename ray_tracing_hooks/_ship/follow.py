@@ -1,53 +1,59 @@
-"""Reading a spool for one sink: from where it stopped, one signal, with the spans that were cut off closed."""
+"""Reading a spool for one sink: from where it stopped, one signal, with interrupted spans closed."""
 
 from __future__ import annotations
 
-import base64
 import errno
 import os
-import struct
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from ray_tracing_hooks import names
-from ray_tracing_hooks._formats import wire
+from ray_tracing_hooks._formats.encoded_span.encode import IDS, SPAN_ID
 from ray_tracing_hooks._formats.signals import TRACES, Signal
-from ray_tracing_hooks._formats.wire import FormatError, fields
+from ray_tracing_hooks._ship.cause_of_death import WORKER, cause_of_death, identity
 from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment, is_running
-from ray_tracing_hooks._ship.last_words import Death, last_words
+from ray_tracing_hooks._ship.open_spans import (
+    OpenSpan,
+    OpenSpans,
+    Scope,
+    begun,
+    closed,
+    left_open,
+    restored,
+    size,
+    stored,
+    to_forget,
+    was_interrupted,
+)
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.sinks import Batch, DeliveryError
-from ray_tracing_hooks._spool.layout import DROPPED, LOG, MAX_SEGMENT, RESOURCE, SCOPE, SPAN, START, TWO_U16, U16, U64
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError
+from ray_tracing_hooks._spool.layout import (
+    BLANK,
+    DROPPED,
+    EXIT,
+    FORKED,
+    LOG,
+    MAX_SEGMENT,
+    RESOURCE,
+    SCOPE,
+    SPAN,
+    START,
+    TWO_U16,
+    U16,
+    U64,
+    in_payload,
+)
 from ray_tracing_hooks._spool.reader import Record, SegmentReader
 
 _READ_BYTES = 1024 * 1024
 _PORTION_BYTES = 1024 * 1024
 
-_IDS = slice(2, 30)
-"""Trace id and span id with their tags, in the payload of a START or SPAN. They are the first 28 bytes of the span."""
+_IDS, _SPAN_ID = in_payload(IDS), in_payload(SPAN_ID)
+"""Both ids with their tags, and the span's alone, in the payload of a START or SPAN."""
 
-_START_TIME = 0x39
-_end_time = struct.Struct("<cQ").pack
-
-
-class Scope:
-    """A scope of one segment; compared by identity, which is cheaper than by its bytes."""
-
-    __slots__ = ("resource", "scope")
-
-    def __init__(self, resource: bytes, scope: bytes) -> None:
-        self.resource = resource
-        self.scope = scope
-
-
-class Opening(NamedTuple):
-    """A span that has begun: its scope, its encoding without an end, and the sequence of its segment."""
-
-    scope: Scope
-    span: bytes
-    sequence: int
+_MOST_OPEN = 4 * 1024 * 1024
+"""Bytes of memory, about, for what has begun and not ended in all processes of a node: some 7,000 spans."""
 
 
 @dataclass
@@ -60,14 +66,34 @@ class Position:
     reader: SegmentReader | None = None
     resources: dict[int, bytes] = field(default_factory=dict)
     scopes: dict[int, Scope] = field(default_factory=dict)
-    openings: dict[bytes, Opening] = field(default_factory=dict)
+    open_spans: OpenSpans = field(default_factory=dict)
+    resources_before: dict[int, bytes] = field(default_factory=dict)
+    """What the segment before defined."""
+    interrupted: set[bytes] = field(default_factory=set)
+    """The ids of spans of ours that say that the process was told to die in the middle of them."""
+    in_order: bool = False
+    """The process has said that it ends."""
+    stored: list[Any] | None = None
+    """What to store of the open spans, as long as these have not changed."""
+    knows_open_spans: bool = True
+    """Whether the open spans are all of those that began before ``resume``."""
+    has_begun: bool = False
+    """Some spans have begun since the open ones were counted."""
+    size: int = 0
+    """Bytes of memory that the open spans took when they were counted."""
     torn: bool = False
     """The writer says that it could not write some spans: a record that is cut short is one of them."""
+
+    @property
+    def offset(self) -> int:
+        """Up to where the segment has been taken in, now or by an earlier shipper."""
+        return max(self.resume, self.reader.offset if self.reader is not None else 0)
 
     def next_segment(self) -> None:
         self.sequence += 1
         self.resume = 0
         self.reader = None
+        self.resources_before = self.resources or self.resources_before
         self.resources = {}
         self.scopes = {}
         self.torn = False
@@ -83,6 +109,7 @@ class Follower:
 
     Attributes:
         unread: The complete segments that could not be read, or not in full, by path.
+        reading: Held while something is read: as long as another thread holds it, :meth:`taken_of` stays as it is.
     """
 
     def __init__(
@@ -101,9 +128,13 @@ class Follower:
         self._reports = reports
         self._logs = logs
         self._positions = {name: _restored(entry) for name, entry in stored.items()}
+        self._open_size = 0
+        for position in self._positions.values():
+            self._measure(position)
         self._portion: dict[Scope, list[bytes]] = {}
         self._bytes = 0
         self.unread: set[str] = set()
+        self.reading = threading.Lock()
 
     def follow(self, look: Look) -> Iterator[list[Batch]]:
         """What is new in ``look``, in portions of about a mebibyte.
@@ -127,27 +158,25 @@ class Follower:
                 segment_file = os.path.basename(str(error.filename))
                 failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")
                 continue
-            if process.ended_at is not None and position.openings and _is_read(position, process):
-                self._close(name, position, process.ended_at)
+            if process.ended_at is not None and position.open_spans and _is_read(position, process):
+                yield from self._close(name, position, process.ended_at)
         yield from self._take(0)
         for name in self._positions.keys() - look.processes.keys():
             # A process that runs writes again what somebody has removed, and it goes on here.
-            if not self._positions[name].openings and not is_running(name):
+            if not self._positions[name].open_spans and not is_running(name):
                 del self._positions[name]
         if failure is not None:
             raise failure
 
     def positions(self) -> dict[str, Any]:
-        """What to store for a follower that goes on from here. Openings in current segments it reads again."""
+        """What to store for a follower that goes on from here."""
         return {
             name: {
                 "sequence": position.sequence,
-                "offset": max(position.resume, position.reader.offset if position.reader is not None else 0),
-                "openings": [
-                    [_text(opening.scope.resource), _text(opening.scope.scope), _text(opening.span)]
-                    for opening in position.openings.values()
-                    if opening.sequence < position.sequence
-                ],
+                "offset": position.offset,
+                "openings": _stored(position),
+                "in_order": position.in_order,
+                **({"interrupted": sorted(map(bytes.hex, position.interrupted))} if position.interrupted else {}),
             }
             for name, position in self._positions.items()
         }
@@ -156,9 +185,16 @@ class Follower:
         """For each process the sequence of the segment it is at: all before have been read."""
         return {name: position.sequence for name, position in self._positions.items()}
 
+    def taken_of(self, process: str, sequence: int) -> int:
+        """The offset in this segment up to which everything has been taken in, delivered or still to be."""
+        position = self._positions.get(process)
+        if position is None or position.sequence < sequence:
+            return 0
+        return position.offset if position.sequence == sequence else 1 << 62
+
     def open_processes(self) -> set[str]:
         """The processes that have begun spans and not ended them."""
-        return {name for name, position in self._positions.items() if position.openings}
+        return {name for name, position in self._positions.items() if position.open_spans}
 
     def _segment(self, position: Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Batch]]:
         if segment.sequence > position.sequence:
@@ -176,7 +212,14 @@ class Follower:
         try:
             while reader.offset < segment.size:
                 before = reader.offset
-                self._take_in(position, reader.read(final=segment.complete, limit=_READ_BYTES))
+                known = position.resume - before
+                limit = min(_READ_BYTES, known) if known > 0 else _READ_BYTES
+                with self.reading:
+                    self._take_in(position, reader.read(final=segment.complete, limit=limit))
+                if position.has_begun:
+                    self._forget(position)
+                if known > 0:
+                    damaged = reader.damaged  # counted by an earlier shipper, or of what is delivered
                 yield from self._take(_PORTION_BYTES)
                 if reader.offset == before:
                     break
@@ -193,7 +236,8 @@ class Follower:
                 self._unread(segment, reader.refusal)
             elif reader.damaged and not position.torn and not (runs_on and reader.damaged == reader.torn):
                 self.unread.add(segment.path)
-            position.next_segment()
+            with self.reading:
+                position.next_segment()
 
     def _unread(self, segment: Segment, why: str) -> None:
         self.unread.add(segment.path)
@@ -201,11 +245,15 @@ class Follower:
             self._problems.say(f"{os.path.basename(segment.path)!r} {why}")
 
     def _records(self, position: Position, records: list[Record]) -> None:
-        scopes, openings, portion, resume = position.scopes, position.openings, self._portion, position.resume
+        scopes, open_spans, portion, resume = position.scopes, position.open_spans, self._portion, position.resume
         undefined = 0
         for kind, payload, offset in records:
             if kind == SPAN:
-                openings.pop(payload[_IDS], None)
+                open_span = open_spans.pop(payload[_IDS], None)
+                if open_span is not None:
+                    position.stored = None
+                    if open_span.scope.is_ours and was_interrupted(payload):
+                        position.interrupted.add(payload[_SPAN_ID])
                 if offset < resume:
                     continue
                 scope = scopes.get(payload[0] | payload[1] << 8) if len(payload) > 2 else None
@@ -218,11 +266,14 @@ class Follower:
                 spans.append(payload[2:])
                 self._bytes += len(payload)
             elif kind == START:
-                scope = scopes.get(payload[0] | payload[1] << 8) if len(payload) >= 30 else None
+                if offset < resume and position.knows_open_spans:
+                    continue
+                scope = scopes.get(payload[0] | payload[1] << 8) if len(payload) >= _IDS.stop else None
                 if scope is None:
                     undefined += 1
                     continue
-                openings[payload[_IDS]] = Opening(scope, payload[2:], position.sequence)
+                open_spans[payload[_IDS]] = begun(open_spans, scope, payload[2:], position.sequence)
+                position.has_begun, position.stored = True, None
             else:
                 undefined += not self._other(position, kind, payload, known=offset < resume)
         if self._reports:
@@ -250,20 +301,55 @@ class Follower:
             if self._reports and not known:
                 text = f"{{count}} {self._dropped} could not be written to the spool by their processes and are lost"
                 self._problems.count(text, U64.unpack(payload)[0])
-        elif kind == LOG and len(payload) > U16.size:
+        elif kind == EXIT:
+            position.in_order = True
+        elif (kind == LOG and len(payload) > U16.size) or kind == BLANK:
             pass
         else:
             return False
         return True
 
-    def _close(self, name: str, position: Position, ended_at: int) -> None:
-        resources = {opening.scope.resource for opening in position.openings.values()}
-        death = last_words(self._logs, name.partition("-")[0], resources)
-        for opening in position.openings.values():
-            self._cut_off(name, opening.scope, closed(opening.span, ended_at, death))
-        position.openings.clear()
+    def _forget(self, position: Position) -> None:
+        """Forget open spans, of the process that has most, where there are too many."""
+        position.has_begun = False
+        self._measure(position)
+        while self._open_size > _MOST_OPEN:
+            largest = max(self._positions.values(), key=lambda each: each.size)
+            for ids in (forgotten := to_forget(largest.open_spans)):
+                self._forgotten(largest.open_spans.pop(ids))
+            largest.stored = None
+            self._measure(largest)
+            if self._reports:
+                self._problems.count(
+                    f"{{count}} spans that had begun are not followed any more, since there is room for "
+                    f"{_MOST_OPEN >> 20} MiB of those that have not ended: they are missing if they never end",
+                    len(forgotten),
+                )
 
-    def _cut_off(self, _process: str, scope: Scope, span: bytes) -> None:
+    def _measure(self, position: Position) -> None:
+        before, position.size = position.size, size(position.open_spans)
+        self._open_size += position.size - before
+
+    def _forgotten(self, open_span: OpenSpan) -> None:
+        """There is no room to remember that this span has begun."""
+
+    def _close(self, name: str, position: Position, ended_at: int) -> Iterator[list[Batch]]:
+        resources = [open_span.scope.resource for open_span in position.open_spans.values()]
+        resources += [*position.resources.values(), *position.resources_before.values()]
+        distinct = list(dict.fromkeys(resources))
+        death = cause_of_death(self._logs, name.partition("-")[0], distinct)
+        # Ray does not end what was forked from a worker.
+        is_worker = identity(distinct)[0] == WORKER and not name.endswith(FORKED)
+        found = left_open(position.open_spans, position.interrupted, is_worker=is_worker, in_order=position.in_order)
+        for ids, is_interrupted in list(found):
+            open_span = position.open_spans.pop(ids)
+            encoded = closed(open_span.span, ended_at, death if is_interrupted else None)
+            self._left_open(name, open_span.scope, encoded, never_ended=not is_interrupted)
+            position.stored = None
+            yield from self._take(_PORTION_BYTES)
+        self._measure(position)
+
+    def _left_open(self, _process: str, scope: Scope, span: bytes, *, never_ended: bool) -> None:
         self._portion.setdefault(scope, []).append(span)
         self._bytes += len(span)
 
@@ -273,31 +359,10 @@ class Follower:
             yield [Batch(scope.resource, scope.scope, spans) for scope, spans in portion.items()]
 
 
-def closed(opening: bytes, ended_at: int, death: Death) -> bytes:
-    """The encoded span that was cut off by the death of its process, with an end and the error appended.
-
-    ``ended_at`` is in nanoseconds since the epoch; a span never ends before it has begun.
-    """
-    try:
-        times = [int.from_bytes(value, "little") for tag, value in fields(opening) if tag == _START_TIME]
-    except FormatError:
-        times = []
-    return opening + _end_time(b"\x41", max([ended_at, *times])) + _error(death)
-
-
-@lru_cache(maxsize=100)
-def _error(death: Death) -> bytes:
-    """The attributes ``ray.end_estimated`` and ``error.type``, and the status ERROR."""
-    error_type = wire.field(0x0A, wire.utf8(death.error_type))
-    return (
-        _attribute(names.RAY_END_ESTIMATED, b"\x10\x01")
-        + _attribute(names.ERROR_TYPE, error_type)
-        + wire.field(0x7A, wire.field(0x12, wire.utf8(death.message)) + b"\x18\x02")
-    )
-
-
-def _attribute(key: str, value: bytes) -> bytes:
-    return wire.field(0x4A, wire.field(0x0A, key.encode()) + wire.field(0x12, value))
+def _stored(position: Position) -> list[Any]:
+    if position.stored is None:
+        position.stored = stored(position.open_spans.values())
+    return position.stored
 
 
 def _size_now(segment: Segment) -> int:
@@ -312,14 +377,12 @@ def _is_read(position: Position, process: ProcessLook) -> bool:
 
 
 def _restored(entry: Any) -> Position:
-    openings = [
-        Opening(Scope(base64.b64decode(resource), base64.b64decode(scope)), base64.b64decode(span), -1)
-        for resource, scope, span in entry["openings"]
-    ]
     return Position(
-        int(entry["sequence"]), int(entry["offset"]), openings={opening.span[:28]: opening for opening in openings}
+        int(entry["sequence"]),
+        int(entry["offset"]),
+        open_spans=restored(entry),
+        interrupted=set(map(bytes.fromhex, entry.get("interrupted", []))),
+        in_order=bool(entry.get("in_order")),
+        # Shippers of older releases stored those of earlier segments.
+        knows_open_spans="in_order" in entry,
     )
-
-
-def _text(value: bytes) -> str:
-    return base64.b64encode(value).decode()

@@ -18,7 +18,7 @@ class ShipPlan(NamedTuple):
         local_dir: Where the sink ``local`` writes.
         local_file_max_bytes: Its next file begins before one grows larger than this.
         local_max_bytes: Its oldest files are removed when all together are larger than this.
-        spool_max_bytes: The oldest segments are removed, delivered or not, when all together are larger than this.
+        spool_max_bytes: The oldest complete segments are removed when what is not delivered is larger than this.
         raylet_socket: Path of the unix socket of the node's raylet: the shipper stays as long as it can be reached.
             With None the shipper ends soon after the last writer.
         log_file: What the shipper logs to, or None for nowhere.

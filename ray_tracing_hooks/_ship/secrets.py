@@ -11,14 +11,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from ray_tracing_hooks._secret_forms import QUERY, USER_INFO, VARIABLE
+
 MASK = "********"
 
-_SECRET = re.compile(r"(HEADERS|PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS|(?<!CLIENT_)KEY)$", re.IGNORECASE)
-"""Variables that hold one. The CLIENT_KEY of an exporter is the path of one."""
-
 _SHORTEST = 4
-_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
-_QUERY = re.compile(r"(?<=[\w/])\?[^\s'\")]+")
 
 
 class Secrets:
@@ -33,12 +30,12 @@ class Secrets:
         """The text without them, and without what stands in any URL before an ``@`` or as its query."""
         if self._pattern is not None:
             text = self._pattern.sub(MASK, text)
-        return _QUERY.sub(f"?{MASK}", _USER_INFO.sub(f"{MASK}@", text))
+        return QUERY.sub(f"?{MASK}", USER_INFO.sub(f"{MASK}@", text))
 
 
 def _secrets(environ: Mapping[str, str]) -> Iterator[str]:
     for name, value in environ.items():
-        if _SECRET.search(name):
+        if VARIABLE.search(name):
             yield from _forms([value])
         if name.upper().endswith("HEADERS"):
             yield from _forms(pair.partition("=")[2] or pair for pair in value.split(","))

@@ -18,10 +18,12 @@ Payloads, all integers little endian:
 ``DROPPED``   u64 count of spans, and log records, that this process could not write since the last such record (for
               instance while the disk was full)
 ``LOG``       u16 scope id, then an encoded ``LogRecord``
+``BLANK``     zeros, in the place of records that every sink has delivered and no reader needs any more
+``EXIT``      nothing: the process ends in good order, and what it has begun and not ended it will not end any more
 
 Every segment defines the resources and scopes that it uses before it uses them, so it can be read alone. The encoded
-spans of ``START`` and ``SPAN`` always begin with the trace id and the span id (tags ``0a 10`` and ``12 08``), so both
-are found at a fixed place without decoding: see :data:`TRACE_ID` and :data:`SPAN_ID`.
+spans of ``START`` and ``SPAN`` always begin with the trace id and the span id, so both are found at a fixed place
+without decoding: see :func:`in_payload`.
 
 A record is written with one ``os.write`` on an ``O_APPEND`` descriptor. What was written survives the death of the
 writer, and a record cut short by a full disk or a lost machine fails its length or checksum.
@@ -40,8 +42,12 @@ How a reader copes with what is not as it should be:
   there is a ``DROPPED`` after it, or it is the last one of a segment that a running process has left, since a process
   leaves a segment of some size when the disk is full, so that it can be removed and makes room.
 
-The subfolder :data:`UNDECIDED` is a spool of the same layout, for spans of traces that are not sampled: a shipper
-sifts it, and makes segments of this folder of what is to be kept.
+While a segment is being written to, a shipper may replace what has been delivered of it by ``BLANK`` records, and punch
+holes there, so that the disk has its room back. Definitions, and the starts of spans that have not ended, stay where
+they are, and so does everything that has not been delivered: offsets keep their meaning.
+
+The subfolder :data:`UNDECIDED` is a spool of the same layout, for spans of traces that are not sampled: the tail
+sampler of a shipper reads it, and makes segments of this folder of what is to be kept.
 
 A segment is called ``<process>.<sequence>.spool``; the name of a process that was forked from one of Ray's ends in
 :data:`FORKED`. While its process lives, the newest segment of a process holds an
@@ -73,6 +79,8 @@ START = 3
 SPAN = 4
 DROPPED = 5
 LOG = 6
+BLANK = 7
+EXIT = 8
 
 MAX_PAYLOAD = 16 * 1024 * 1024 - 1
 """A longer payload is taken for damage: the writer leaves out what is largest of a span that would take more."""
@@ -80,9 +88,10 @@ MAX_PAYLOAD = 16 * 1024 * 1024 - 1
 MAX_SEGMENT = 64 * 1024 * 1024
 """A larger file is no segment: a writer begins the next one at a quarter of this and a record."""
 
-TRACE_ID = slice(2, 18)
-SPAN_ID = slice(20, 28)
-"""Where the ids stand in an encoded span as the recorder writes it."""
+
+def in_payload(part: slice) -> slice:
+    """Where a part of an encoded span stands in the payload of its record, behind the id of its scope."""
+    return slice(part.start + U16.size, part.stop + U16.size)
 
 
 def segment_name(process: str, sequence: int) -> str:

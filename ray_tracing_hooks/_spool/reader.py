@@ -11,8 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from ray_tracing_hooks._formats.encoded_span.read import IDS_FORM
+from ray_tracing_hooks._formats.encoded_span.tags import LogRecordTag, ResourceTag, ScopeTag, tags_of
 from ray_tracing_hooks._spool.layout import (
+    BLANK,
     DROPPED,
+    EXIT,
     FRAME,
     LOG,
     MAGIC,
@@ -49,18 +53,19 @@ a named one takes a third of the time of reading a spool."""
 _KINDS = tuple(zlib.crc32(bytes([kind])) for kind in range(256))
 """The checksum of each kind byte, where that of its payload goes on."""
 
-_CANDIDATE = re.compile(rb"[%c-%c](?<=\x00.{5})" % (RESOURCE, LOG), re.DOTALL)
+_CANDIDATE = re.compile(rb"[%c-%c](?<=\x00.{5})" % (RESOURCE, EXIT), re.DOTALL)
 """A kind byte, with its checksum and before that the highest byte of a length. Most bytes are none of the kinds, and
 nothing is passed faster: after a machine was lost a file may be all zeros."""
 
 _KIND_AT = FRAME.size - 1
 
 _FORMS: dict[int, re.Pattern[bytes]] = {
-    START: re.compile(rb"..\n\x10.{16}\x12\x08", re.DOTALL),
-    SPAN: re.compile(rb"..\n\x10.{16}\x12\x08", re.DOTALL),
-    LOG: re.compile(rb"..\x09", re.DOTALL),
-    RESOURCE: re.compile(rb"..[\n\x10]", re.DOTALL),
-    SCOPE: re.compile(rb"....[\n\x12\x1a\x20]", re.DOTALL),
+    START: re.compile(rb".." + IDS_FORM, re.DOTALL),
+    SPAN: re.compile(rb".." + IDS_FORM, re.DOTALL),
+    LOG: re.compile(rb"..%c" % LogRecordTag.TIME, re.DOTALL),
+    RESOURCE: re.compile(rb"..[%b]" % tags_of(ResourceTag), re.DOTALL),
+    SCOPE: re.compile(rb"....[%b]" % tags_of(ScopeTag), re.DOTALL),
+    BLANK: re.compile(rb"\x00*"),
 }
 """How the payload of each kind begins, unless there is nothing in a definition."""
 
@@ -196,8 +201,8 @@ class _Search:
         return good
 
     def _has_form(self, kind: int, begin: int, length: int) -> bool:
-        if kind == DROPPED:
-            return length == U64.size
+        if kind in {DROPPED, EXIT}:
+            return length == (U64.size if kind == DROPPED else 0)
         form = _FORMS[kind]
         return (kind, length) in _EMPTY or form.match(self._data, begin, begin + length) is not None
 

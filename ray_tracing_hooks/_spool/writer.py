@@ -12,13 +12,16 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from resource import RLIMIT_NOFILE, getrlimit
+from weakref import WeakSet
 
+from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.shorten import shorten
-from ray_tracing_hooks._formats.wire import FormatError
 from ray_tracing_hooks._private import inside, open_file, open_folder
 from ray_tracing_hooks._spool.inherited import being_opened
 from ray_tracing_hooks._spool.layout import (
     DROPPED,
+    EXIT,
     FORKED,
     FRAME,
     LOG,
@@ -28,6 +31,7 @@ from ray_tracing_hooks._spool.layout import (
     SCOPE,
     SPAN,
     START,
+    SUFFIX,
     TWO_U16,
     U16,
     U64,
@@ -38,8 +42,12 @@ DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 _LEAST_SEGMENT_BYTES = 64 * 1024
 _SEGMENTS = 64
 
+_OPEN_SEGMENTS = 16
+"""All processes together write to segments of at most so many times the size of one: only a segment that has been left
+can be removed, and a node may have a thousand processes."""
+
 _LOOK_SECONDS = 1.0
-"""How often a process that writes looks, at most, whether its segment is still there."""
+"""How often a process that writes looks, at most, whether its segment is still there, and how many others write."""
 
 _RETRY_SECONDS = 0.1
 """How long after a failure to make a segment it is tried again."""
@@ -63,6 +71,11 @@ _MAX_START = 64 * 1024
 
 _HELD = -2
 """In place of a descriptor: there will be one in a moment, when whoever is opening it goes on."""
+
+_APART = 800
+"""The least number of our descriptors; three quarters of the limit where that is lower. What closes all that it knows
+nothing of, as libraries that make daemons do, closes ours too, and the next file that the program opens gets the least
+free number: not ours."""
 
 _FULL = 1 << 62
 """More than any segment holds: the next record begins another one."""
@@ -101,23 +114,24 @@ class SpoolWriter:
         of_child: Callable[[bytes], bytes] = lambda resource: resource,
     ) -> None:
         self.directory = directory
-        self._segment_bytes = segment_bytes
+        self._most_bytes = self._segment_bytes = segment_bytes
         self._on_problem = on_problem
         self._watch = watch
         self._watch_at = time.monotonic() + WATCH_SECONDS
         self._of_child = of_child
-        self._is_child = False
+        self._is_child = self._has_exited = False
         self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._resources: dict[bytes, int] = {}
         self._scopes: dict[tuple[bytes, bytes], int] = {}
         self._scope_ids: dict[tuple[bytes, bytes], int] = {}
         self._descriptor = -1
+        self._identity: tuple[int, int] | None = None
         self._is_open = False
         self._written = _FULL
         self._sequence = 0
         self._process = ""
-        self._look_at = 0.0
+        self._look_at = self._share_at = 0.0
         self._refused_until = 0.0
         self._refusal = ""
         self._dropped = 0
@@ -128,7 +142,7 @@ class SpoolWriter:
         self._silent_until = 0.0
         self._is_opening = False
         self._held: list[tuple[bytes, int]] = []
-        _writers.append(self)
+        _writers.add(self)
 
     def scope(self, resource: bytes, scope: bytes) -> int:
         """The id under which spans of this encoded resource and scope are written."""
@@ -195,6 +209,12 @@ class SpoolWriter:
             size = len(payload)
         self._append(_pack_frame(size, _crc32(payload, _START_KIND), START) + payload, 0)
 
+    def exit(self) -> None:
+        """Write, once, that this process ends in good order: what it has begun and not ended was not cut off."""
+        if not self._has_exited:
+            self._has_exited = True
+            self._append(frame(EXIT, b""), 0)
+
     @property
     def is_open(self) -> bool:
         """Whether there is a segment that this process is writing to."""
@@ -217,17 +237,40 @@ class SpoolWriter:
         self._may_wait = not self._failing
         self._let_go()
 
+    def __del__(self) -> None:
+        # Nobody is left who could write to it.
+        with contextlib.suppress(Exception):  # at the very end of the interpreter there may be nothing to do it with
+            if self._is_ours():
+                os.close(self._descriptor)
+
+    def _is_ours(self) -> bool:
+        """Whether the number is that of the file that we have opened. The program may have closed it."""
+        try:
+            return self._descriptor >= 0 and _identity(self._descriptor) == self._identity
+        except OSError:
+            return False
+
+    def _forget(self) -> None:
+        """Begin another segment next, and leave the number to whom it belongs by now."""
+        self._is_open, self._written = False, _FULL
+        self._descriptor = -1
+
     def _let_go(self) -> None:
         with self._lock:
-            if self._is_open:
+            if not self._is_open:
+                return
+            if not self._is_ours():
+                self._forget()
+            else:
                 self._is_open, self._written = False, _FULL
                 # The number stays ours and refuses to be written to: a thread that is about to write must not hit a
                 # file of the program's that has got the number meanwhile.
                 nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
                 os.dup2(nothing, self._descriptor, inheritable=False)
                 os.close(nothing)
+                self._identity = _identity(self._descriptor)
 
-    def _append(self, record: bytes, spans: int) -> None:
+    def _append(self, record: bytes, spans: int, *, tries: int = 8) -> None:
         # One write on an O_APPEND descriptor is atomic among the threads of this process, so the lock is taken only
         # where the descriptor may change. `_written` may lose a racing update: it only decides when to roll over.
         if self._written <= self._segment_bytes:
@@ -243,17 +286,16 @@ class SpoolWriter:
             if written != len(record):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301  `_write_whole` would cost a call
         except OSError as error:
-            self._failed(error, record, spans)
+            self._failed(error, record, spans, tries=tries)
             return
         self._written += written
         if self._failing:
             self._recovered()
 
-    def _failed(self, error: OSError, record: bytes, spans: int) -> None:
-        if error.errno == errno.EBADF and not self._is_open:
-            # Closed in another thread, just now.
-            self._written = _FULL
-            self._append(record, spans)
+    def _failed(self, error: OSError, record: bytes, spans: int, *, tries: int) -> None:
+        # Where it is open by now, yet another thread has begun the next segment meanwhile.
+        if error.errno == errno.EBADF and (self._is_closed() or tries):
+            self._append(record, spans, tries=max(0, tries - 1))
             return
         # A full disk may take part of a record. The part fails its checksum and is skipped by the reader.
         problem = f"writing to the spool {self.directory!r} failed: {error.strerror}"
@@ -296,6 +338,15 @@ class SpoolWriter:
         # Without the lock: what handles the report may log, and a thread that logs may be about to write.
         if say:
             self._on_problem(problem)
+
+    def _is_closed(self) -> bool:
+        """Whether the segment has been closed, just now: in another thread, or by the program."""
+        with self._lock:
+            if self._is_open and not self._is_ours():
+                self._forget()
+            if not self._is_open:
+                self._written = _FULL  # a thread may have written back what it had seen before
+            return not self._is_open
 
     def _recovered(self) -> None:
         with self._lock:
@@ -340,17 +391,24 @@ class SpoolWriter:
             descriptor, size = self._make_segment(self._sequence)
             self._sequence += 1
             self._use(descriptor)
+            if (now := time.monotonic()) >= self._share_at:
+                # In a large folder this takes milliseconds, and who writes much begins many segments a second.
+                self._share_at = now + _LOOK_SECONDS
+                self._segment_bytes = _fair_share(self.directory, self._most_bytes)
         self._is_open, self._written = True, size
 
     def _use(self, descriptor: int) -> None:
-        if self._descriptor >= 0:
+        is_ours = self._is_ours()
+        self._identity = None  # for a signal handler that comes in between
+        if is_ours:
             # In place, so that a thread which is about to write to the old number writes to the new segment, never
             # to a file that somebody else opened meanwhile. The old segment's lock goes only now that the new
             # one is held: there is no moment in which this process looks dead.
             os.dup2(descriptor, self._descriptor, inheritable=False)
             os.close(descriptor)
         else:
-            self._descriptor = descriptor
+            self._descriptor = _apart(descriptor)
+        self._identity = _identity(self._descriptor)
 
     def _look_after_segment(self) -> None:
         """Write a segment again that somebody has removed, and leave one that somebody has cut."""
@@ -359,7 +417,9 @@ class SpoolWriter:
                 return
             try:
                 found = os.fstat(self._descriptor)
-                if not found.st_nlink:
+                if self._identity is not None and self._identity != (found.st_dev, found.st_ino):
+                    self._forget()
+                elif not found.st_nlink:
                     self._restore()
                 elif found.st_size < self._written <= self._segment_bytes:
                     self._let_go()  # its definitions are gone
@@ -421,9 +481,8 @@ class SpoolWriter:
 
     def _after_fork_in_child(self) -> None:
         self._lock = threading.RLock()
-        if self._descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
+        if self._is_ours():
+            os.close(self._descriptor)
         self._descriptor = -1
         self._is_open, self._written = False, _FULL
         self._sequence = 0
@@ -432,6 +491,7 @@ class SpoolWriter:
         self._failing = False
         self._is_opening = False
         self._held = []
+        self._has_exited = False
         self._is_child = True
         # At its first span: whoever reads may have ended with the parent.
         self._look_at = self._watch_at = 0.0
@@ -440,6 +500,32 @@ class SpoolWriter:
 def segment_bytes(cap: int) -> int:
     """How large segments may be in a spool that may take ``cap`` bytes: only whole ones are removed to keep to it."""
     return max(_LEAST_SEGMENT_BYTES, min(DEFAULT_SEGMENT_BYTES, cap // _SEGMENTS))
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    """What tells an open file from every other one."""
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def _apart(descriptor: int) -> int:
+    """The same open file, locks included, under a number that nothing else of the program gets."""
+    most, _ = getrlimit(RLIMIT_NOFILE)
+    try:
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _APART if most < 0 else min(_APART, most * 3 // 4))
+    except OSError:
+        return descriptor  # all such numbers are taken
+    os.close(descriptor)
+    return moved
+
+
+def _fair_share(directory: str, most: int) -> int:
+    """How large a segment may grow here, at most ``most``: the more processes write, the less each holds."""
+    try:
+        processes = {name.partition(".")[0] for name in os.listdir(directory) if name.endswith(SUFFIX)}
+    except OSError:
+        return most
+    return min(most, max(_LEAST_SEGMENT_BYTES, _OPEN_SEGMENTS * most // max(1, len(processes))))
 
 
 def _write_whole(descriptor: int, data: bytes) -> None:
@@ -457,11 +543,11 @@ def frame(kind: int, payload: bytes) -> bytes:
     return _pack_frame(len(payload), _crc32(payload, _crc32(bytes([kind]))), kind) + payload
 
 
-_writers: list[SpoolWriter] = []
+_writers: WeakSet[SpoolWriter] = WeakSet()
 
 
 def _close_inherited() -> None:
-    for writer in _writers:
+    for writer in list(_writers):
         writer._after_fork_in_child()  # noqa: SLF001  one module, and a child must not keep its parent's lock
 
 

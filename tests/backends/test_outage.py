@@ -68,7 +68,6 @@ def check_received(rotel: Rotel, expected: Counter[str]) -> Counter[str]:
     return received
 
 
-@pytest.mark.timeout(200)
 def test_a_collector_that_was_away_gets_every_span_and_the_program_does_not_notice(
     rotel: Rotel, tmp_path: Path
 ) -> None:
@@ -79,7 +78,7 @@ def test_a_collector_that_was_away_gets_every_span_and_the_program_does_not_noti
         rotel.stop()
         until(lambda: any("WARNING" in line for line in said_of(rotel)), "the shipper misses it", 90)
         rotel.start()
-        _, stderr = program.communicate(timeout=100)
+        _, stderr = program.communicate(timeout=300)
     finally:
         program.kill()
         program.wait()
@@ -93,7 +92,6 @@ def test_a_collector_that_was_away_gets_every_span_and_the_program_does_not_noti
     assert len([line for line in lines if "no longer a problem" in line]) == 1, lines
 
 
-@pytest.mark.timeout(200)
 def test_a_shipper_that_is_killed_while_it_delivers_is_replaced_and_nothing_is_lost(
     rotel: Rotel, tmp_path: Path
 ) -> None:
@@ -106,7 +104,7 @@ def test_a_shipper_that_is_killed_while_it_delivers_is_replaced_and_nothing_is_l
         before = len(rotel.span_ids())
         until(lambda: len(rotel.span_ids()) > before + 100, "another shipper delivers while the program runs", 90)
         assert program.poll() is None
-        _, stderr = program.communicate(timeout=100)
+        _, stderr = program.communicate(timeout=300)
     finally:
         program.kill()
         program.wait()
@@ -163,7 +161,6 @@ def taken(stdout: str) -> float:
     return float(re.findall(r"SHUTDOWN (\S+)", stdout)[0])
 
 
-@pytest.mark.timeout(200)
 def test_a_collector_that_stays_away_is_told_once_while_the_program_runs(tmp_path: Path) -> None:
     """Not at once, not by each worker, not at each attempt; and at the end with how many spans wait."""
     program = subprocess.Popen(

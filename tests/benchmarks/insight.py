@@ -169,10 +169,10 @@ _STEPS = {
 
 _PROGRAM = """
 import json, resource, sys, time
-from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.findings import find
-from ray_tracing_hooks._insight.read import files
-from ray_tracing_hooks._insight.table import load
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings import find
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.load import load
 
 began, before = time.perf_counter(), 0
 def told(what):
@@ -183,7 +183,7 @@ def told(what):
     print(json.dumps([what, now - began, used - before, kib / 1024]), flush=True)
     began, before = time.perf_counter(), used
 
-table = load(files(sys.argv[1:2]))
+table = load(span_files(sys.argv[1:2]))
 told("load")
 a = Analysis(table)
 for what, step in json.loads(sys.argv[2]).items():

@@ -36,9 +36,9 @@ def call(part: str, flags: int, carried: bool, folder: Path) -> Callable[[], Any
     """What is to be counted."""
     sys.path.insert(0, str(HELPERS))
     import stand_ins
-    from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of
+    from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job
 
-    from ray_tracing_hooks._ray import actors, cluster, execution, submission, tracing
+    from ray_tracing_hooks._ray import actors, execution, submission, tracing
     from ray_tracing_hooks._ray.arguments import KEY
     from ray_tracing_hooks._ray.cluster import JobTrace
     from ray_tracing_hooks._ray.process import DRIVER
@@ -46,16 +46,18 @@ def call(part: str, flags: int, carried: bool, folder: Path) -> Callable[[], Any
     from ray_tracing_hooks._record.span import Parent
 
     job = JobTrace(os.urandom(16), os.urandom(8), flags, DRIVER_TASK_ID)
-    vars(cluster).update(all_traced=True, publish=lambda _job_id, _trace: True, published=lambda _job_id: job)
+    stand_ins.stand_in(
+        all_traced=True, publish=lambda _self, _job_id, _trace: True, published=lambda _self, _job_id: job
+    )
     if part == "execution":
-        tracing.active = tracing_of(folder)
+        tracing.active = worker_of_job(folder)
         context = carrier.encode(job.trace_id, job.root_span_id, flags, time.time_ns(), DRIVER_TASK_ID, None)
         arguments = {KEY: context} if carried else {}
-        execute = execution._function_executor(lambda: b"ok", execution.Beginning("Actor", "method"))
+        execute = execution._function_executor(lambda: b"ok", execution.Beginning("Actor", "method").begin)
         return lambda: execute(**arguments)
     tracing.active = driver = tracing_of(folder, DRIVER)
     driver.recorder.fallback = Parent(job.trace_id, job.root_span_id, flags, None, remote=False)
-    driver.publish_job_trace()
+    driver.calls.publish_job_trace()
     result, called = stand_ins.Id(TASK_ID), stand_ins.Method()
     remote = submission.traced(actors._describe)(lambda *_arguments, **_options: result)
     return lambda: remote(called, (), {})

@@ -21,7 +21,7 @@ from opentelemetry import trace
 from ray._common.formatters import JSONFormatter
 
 from ray_tracing_hooks import _logs
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.sampling import from_environment
@@ -45,8 +45,8 @@ def handlers(sink: int) -> dict[str, logging.Handler]:
 def process(folder: str) -> _logs.Process:
     sampler = from_environment({})
     assert sampler is not None
-    writer, resource = SpoolWriter(folder), wire.resource({"service.name": "bench"})
-    recorder = Recorder(writer, resource=resource, scope=wire.scope("bench"), sampler=sampler, limits=SpanLimits())
+    writer, resource = SpoolWriter(folder), encode.resource({"service.name": "bench"})
+    recorder = Recorder(writer, resource=resource, scope=encode.scope("bench"), sampler=sampler, limits=SpanLimits())
     return _logs.Process(recorder, writer, resource)
 
 

@@ -20,9 +20,10 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
 
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.encode import identity_of
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
+from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.sampling import from_environment
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -36,14 +37,14 @@ def ours(folder: str) -> dict[str, Callable[[int], None]]:
     assert sampler is not None
     recorder = Recorder(
         SpoolWriter(folder),
-        resource=wire.resource({"service.name": "bench"}),
-        scope=wire.scope("bench"),
+        resource=encode.resource({"service.name": "bench"}),
+        scope=encode.scope("bench"),
         sampler=sampler,
         limits=SpanLimits(),
     )
     template = Template("module.function ray.remote_worker", 5, CONSTANT)
-    prefix = wire.text_attribute_prefix("ray.task_id", 48)
-    parent_prefix = wire.text_attribute_prefix("ray.parent_task_id", 48)
+    prefix = encode.text_attribute_prefix("ray.task_id", 48)
+    parent_prefix = encode.text_attribute_prefix("ray.parent_task_id", 48)
     trace_id, span_id = bytes(range(16)), bytes(range(8))
 
     def with_start_record(count: int) -> None:

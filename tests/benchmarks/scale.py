@@ -32,8 +32,8 @@ from typing import Any, NamedTuple
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from ray_tracing_hooks._ray import actors, cluster, execution, submission, tasks, tracing
-from ray_tracing_hooks._ray.cluster import JobTrace
+from ray_tracing_hooks._ray import actors, execution, submission, tasks, tracing
+from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._record.span import Parent
 from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
@@ -47,7 +47,7 @@ sys.path[:0] = [str(HERE.parent / "helpers"), str(HERE / "calls")]
 
 import stand_ins  # noqa: E402
 from contenders import UNTRACED, Contenders  # noqa: E402
-from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of  # noqa: E402
+from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job  # noqa: E402
 
 CALLS, REPEATS = 50, 300
 """Of a burst, and bursts."""
@@ -85,10 +85,10 @@ class Program:
 
     def __init__(self, folder: Path, sites: int = 1, body: Callable[[], Any] = lambda: None) -> None:
         self.folder = folder
-        self.worker = tracing_of(folder)
+        self.worker = worker_of_job(folder)
         self.driver = tracing_of(folder, DRIVER)
         self.driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
-        self.driver.publish_job_trace()
+        self.driver.calls.publish_job_trace()
         call, run = (submission.traced(part._describe)(nothing) for part in (actors, tasks))
         self._submit, self._execute = [], []
         for number in range(sites):
@@ -97,13 +97,13 @@ class Program:
                 method._method_name = f"method_{number}"
                 self._submit.append(partial(call, method, (), {}))
                 self._execute.append(
-                    execution._function_executor(body, execution.Beginning("Actor", f"method_{number}"))
+                    execution._function_executor(body, execution.Beginning("Actor", f"method_{number}").begin)
                 )
             else:
                 name = f"module.function_{number}"
                 function = SimpleNamespace(_is_cross_language=False, _function_name=name, _decorator=None)
                 self._submit.append(partial(run, function, (), {}))
-                self._execute.append(execution._function_executor(body, execution.Beginning("", name)))
+                self._execute.append(execution._function_executor(body, execution.Beginning("", name).begin))
         self._next = 0
         self.burst(sites)  # call sites are seen for the first time once
 
@@ -134,7 +134,7 @@ class Program:
         async def wait() -> None:
             await asyncio.sleep(0)
 
-        executor = execution._coroutine_executor(wait, execution.Beginning("Actor", "wait"))
+        executor = execution._coroutine_executor(wait, execution.Beginning("Actor", "wait").begin)
         tracing.active = self.worker
         found: list[Callable[[], None]] = []
         for _ in range(count):
@@ -274,11 +274,11 @@ def workers(sizes: Sequence[int]) -> dict[str, Curve]:
     return {"workers": Curve("processor time, relative to untraced", figures)}
 
 
-def publish(job_id: str, trace: JobTrace) -> bool:
+def publish(_self: Cluster, _job_id: str, _trace: JobTrace) -> bool:
     return True
 
 
-def published(job_id: str) -> JobTrace | None:
+def published(_self: Cluster, _job_id: str) -> JobTrace | None:
     return JOB
 
 
@@ -309,7 +309,7 @@ def main() -> None:
     chosen = parser.parse_args()
     chosen_curves["workers"] = lambda: workers([int(size) for size in chosen.workers.split(",")])
     # A job whose trace its workers know, as those of Ray do.
-    cluster.all_traced, cluster.publish, cluster.published = True, publish, published
+    stand_ins.stand_in(all_traced=True, publish=publish, published=published)
     curves: dict[str, Curve] = {}
     for name in chosen.curves.split(","):
         progress(name)

@@ -35,17 +35,19 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.encode import identity_of
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
+from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.sampling import from_environment
 from ray_tracing_hooks._record.span import Parent
 from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower
-from ray_tracing_hooks._ship.metrics.sink import make as make_metrics
+from ray_tracing_hooks._ship.metrics.calls import Calls
+from ray_tracing_hooks._ship.metrics.totals import Totals
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.sinks import Sink, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks.local import LocalSink
 from ray_tracing_hooks._ship.sinks.otlp import OtlpSink, make
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -66,6 +68,9 @@ METRICS = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 
 Contender = Callable[[], int]
 """Sends spans, and says how many."""
+
+Take = Callable[[Sequence[Batch]], None]
+"""Takes in a portion of spans."""
 
 
 def collect(protocol: str) -> None:
@@ -114,14 +119,14 @@ def fill(spool: str) -> None:
     writer = SpoolWriter(spool)
     recorder = Recorder(
         writer,
-        resource=wire.resource({"service.name": "bench"}),
-        scope=wire.scope(names.SCOPE),
+        resource=encode.resource({"service.name": "bench"}),
+        scope=encode.scope(names.SCOPE),
         sampler=sampler,
         limits=SpanLimits(),
     )
     submission, execution = Template(SUBMISSION, 4, CONSTANT), Template(EXECUTION, 5, CONSTANT)
-    prefix = wire.text_attribute_prefix("ray.task_id", 48)
-    parent_prefix = wire.text_attribute_prefix("ray.parent_task_id", 48)
+    prefix = encode.text_attribute_prefix("ray.task_id", 48)
+    parent_prefix = encode.text_attribute_prefix("ray.parent_task_id", 48)
     additions = prefix + TASK_ID.encode() + parent_prefix + TASK_ID.encode()
     for number in range(1, SPANS // 2 + 1):
         trace_id, span_id = number.to_bytes(16, "big"), number.to_bytes(8, "big")
@@ -152,10 +157,10 @@ def complain(text: str, number: int) -> None:
         raise AssertionError(text.format(count=number))
 
 
-def counting() -> Sink:
+def counting() -> Take:
     """What counts spans for metrics. These are not sent: that is once in a minute, however many spans there are."""
-    plan = ShipPlan(("local",), "", 1, 1, 1, metrics=True)
-    return make_metrics(Surroundings(plan, {}, lambda _: None, complain, {}, print))
+    calls = Calls(Totals(), exemplars=True)
+    return lambda batches: complain("{count} spans could not be decoded", calls.read(batches))
 
 
 def with_metrics(sending: Contender, spool: str) -> Contender:
@@ -169,14 +174,14 @@ def with_metrics(sending: Contender, spool: str) -> Contender:
     return send
 
 
-def ours(spool: str, to: Sink | None) -> Contender:
+def ours(spool: str, take: Take | None) -> Contender:
     def send() -> int:
         follower = Follower({}, Problems(), reports=True)
         count = 0
         for batches in follower.follow(Folder(spool).look(set())):
             count += sum(len(batch.spans) for batch in batches)
-            if to is not None:
-                to.deliver(batches)
+            if take is not None:
+                take(batches)
         assert count == SPANS
         return count
 
@@ -232,7 +237,7 @@ def contenders(stack: ExitStack) -> tuple[dict[str, Contender], dict[str, Conten
         stack.callback(each.close)
     for exporter in exporters.values():
         stack.callback(exporter.shutdown)
-    sending = {name: ours(spool, each) for name, each in sinks.items()}
+    sending = {name: ours(spool, each.deliver) for name, each in sinks.items()}
     return (
         {
             "(reading the spool alone)": ours(spool, None),

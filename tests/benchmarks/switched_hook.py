@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ray_tracing_hooks import local
+from ray_tracing_hooks import _startup, local
 from ray_tracing_hooks._logs import records
 from ray_tracing_hooks._patching import ABSENT
 from ray_tracing_hooks._ray import tracing
@@ -35,16 +35,18 @@ def _listen(path: Path) -> None:
     done = os.open(path.parent / DONE, os.O_WRONLY)
     while True:
         command = os.read(listening, 1)
-        patches = tracing.active.patches if tracing.active is not None else None
+        patches = _startup._here._connection_patches if tracing.active is not None else None
         if command == OFF and not replaced and patches is not None:
             # No user switches tracing off and on again, so there is no function for it. Serve's places are found one by
             # one, so there may be more than the last time.
-            replaced = [(owner, name, vars(owner).get(name), original) for owner, name, original in patches._applied]
+            replaced = [
+                (owner, name, vars(owner).get(name), original) for owner, name, original in patches._applied if name
+            ]
             for owner, name, _, original in reversed(replaced):
                 delattr(owner, name) if original is ABSENT else setattr(owner, name, original)
-            looks, records._looks = records._looks, ()
+            looks, records._watch.looks = records._watch.looks, ()
         elif command == ON and replaced:
             for owner, name, replacement, _ in replaced:
                 setattr(owner, name, replacement)
-            replaced, records._looks = [], looks
+            replaced, records._watch.looks = [], looks
         os.write(done, command)

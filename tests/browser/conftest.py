@@ -11,11 +11,12 @@ from browser import chromium
 from browsing import MakeReport, Report
 from playwright.sync_api import Browser, BrowserContext
 
-from ray_tracing_hooks._insight import page as pages
-from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.model import Span
-from ray_tracing_hooks._insight.table import Table, load
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views import page as pages
 
 RECORDED = Path(__file__).parent.parent / "insight" / "recorded"
 
@@ -37,7 +38,7 @@ def report(browser: Browser, tmp_path: Path) -> Iterator[MakeReport]:
         run: str | Sequence[Span] | Table, *, scheme: Any = "light", size: tuple[int, int] = (1600, 900), **options: Any
     ) -> Report:
         if isinstance(run, str):
-            table = load(reading.files([str(RECORDED / f"{run}.jsonl.gz")]))
+            table = load(span_files([str(RECORDED / f"{run}.jsonl.gz")]))
         else:
             table = run if isinstance(run, Table) else Table.of(run)
         analysis = Analysis(table)

@@ -6,20 +6,20 @@ import os
 import sys
 import tempfile
 
-from ray_tracing_hooks._insight import page as pages
-from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.model import CONSUMER
-from ray_tracing_hooks._insight.table import load
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.model.span import CONSUMER
+from ray_tracing_hooks._insight.views import page as pages
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 PICTURES = (
-    ("findings", "bottleneck", "view=findings", "light"),
-    ("timeline", "worker_tree", "view=timeline&path=1", "light"),
+    ("findings", "bottleneck", "view=findings&part=actor+queue", "light"),
+    ("timeline", "worker_tree", "view=timeline", "light"),
     ("flame", "worker_tree", "view=flame", "dark"),
     ("logical", "worker_tree", "view=logical", "light"),
-    ("details", "worker_tree", "view=timeline&q=-ray.get+-ray.wait&span=%d", "dark"),
+    ("details", "worker_tree", "view=timeline&path=0&q=-ray.get+-ray.wait&span=%d", "dark"),
 )
 
 
@@ -34,7 +34,7 @@ def main() -> None:
             path = os.path.join(made, f"{run}.html")
             with open(path, "wb") as file:
                 recorded = os.path.join(HERE, "..", "insight", "recorded", f"{run}.jsonl.gz")
-                table = load(reading.files([recorded]))
+                table = load(span_files([recorded]))
                 pages.write(file, Analysis(table), source=run)
             failed = next((row for row in range(len(table)) if table.failed(row) and table.kind[row] == CONSUMER), 0)
             page = browser.new_page(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browsing import MakeReport
 
-from ray_tracing_hooks._insight.flame import flame
-from ray_tracing_hooks._insight.lanes import ends_of
-from ray_tracing_hooks._insight.model import CONSUMER, INTERNAL, PRODUCER, Event, Link, Span
-from ray_tracing_hooks._insight.redaction import Redaction
-from ray_tracing_hooks._insight.table import Table
-from ray_tracing_hooks._insight.text import duration
+from ray_tracing_hooks._insight.analysis import critical_path as paths
+from ray_tracing_hooks._insight.analysis.flame import flame
+from ray_tracing_hooks._insight.analysis.functions import covered, waits
+from ray_tracing_hooks._insight.analysis.lanes import ends_of
+from ray_tracing_hooks._insight.analysis.wording import duration
+from ray_tracing_hooks._insight.model.call_names import call_name
+from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, Event, Link, Span
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views.redaction import Redaction
 
 VIEWS = ("findings", "timeline", "flame", "logical", "physical", "stack", "spans")
 SECOND = 10**9
@@ -92,9 +96,11 @@ def test_figures_are_those_of_the_summary(report: MakeReport, run: str) -> None:
             assert duration(ns) in (page.locator(".splitlist").text_content() or ""), kind
     stacks = flame(analysis.table, ends_of(analysis.table))
     figures = opened.js(
-        "(({ spans, summed, wall }) => [spans, summed, wall].map(each => Array.from(each)))(store.flameFigures())"
+        "(found => [found.spans, found.summed, found.wall, found.own, found.share].map(each => Array.from(each)))"
+        "(store.flameFigures())"
     )
-    assert figures == [stacks.spans, stacks.total, stacks.wall]
+    assert figures[:4] == [stacks.spans, stacks.total, stacks.wall, stacks.own]
+    assert figures[4] == pytest.approx(stacks.share, abs=2)
     opened.open(view="logical")
     for function in analysis.functions:
         cells = page.locator("table.functions tbody tr", has=page.locator(f"text='{function.name}'")).first.locator(
@@ -104,6 +110,34 @@ def test_figures_are_those_of_the_summary(report: MakeReport, run: str) -> None:
         assert row[1] == f"{len(function.durations):,}"
         assert row[3] == duration(sum(function.durations))
         assert row[6] == duration(function.durations[-1])
+
+
+def test_a_frame_of_the_flame_graph_is_as_wide_as_its_label_says(report: MakeReport) -> None:
+    """In both modes, for all and for a range; what is in a frame fits into it, and waits are no part of summed time."""
+    opened = report("bottleneck").open(view="flame")
+    drawn = """(() => {
+        const { children, frames: { value, size, total, levels } } = app.views.flame;
+        const inside = (id) => children[id].reduce((sum, each) => sum + size[each] * total, 0);
+        return levels.flat().map(id => [value[id], size[id] * total, inside(id)]);
+    })()"""
+    stacks = flame(opened.analysis.table, ends_of(opened.analysis.table))
+    waits = stacks.label.index("ray.get")
+    for mode, whole in (
+        ("wall", sum(stacks.share)),
+        ("summed", sum(own for own, is_wait in zip(stacks.own, stacks.is_wait, strict=True) if not is_wait)),
+    ):
+        opened.page.locator(f"#view-flame [data-key={mode}]").click()
+        for shown in (f"[0, {opened.js('store.end')}]", "[1e9, 2e9]"):
+            opened.js(f"store.setRange(...{shown})")
+            opened.settle()
+            frames = opened.js(drawn)
+            assert len(frames) > 5
+            for value, width, inside in frames:
+                assert width == pytest.approx(value, rel=1e-6, abs=10)
+                assert inside <= width + 10
+            if shown.startswith("[0"):
+                assert opened.js("app.views.flame.frames.total") == pytest.approx(whole, rel=1e-4)
+        assert (opened.js(f"app.views.flame.frames.value[{waits}]") == 0) == (mode == "summed")
 
 
 def test_findings_are_the_first_screen(report: MakeReport) -> None:
@@ -117,11 +151,229 @@ def test_findings_are_the_first_screen(report: MakeReport) -> None:
     assert opened.js("store.matchedRows().length") > 0
 
 
-def test_the_critical_path_is_drawn_in_each_view(report: MakeReport) -> None:
-    """A key turns it on and off everywhere."""
+def test_a_part_of_the_time_opens_what_it_consists_of(report: MakeReport) -> None:
+    """Each part names its functions, and the actors and workers that were busy; its spans are a click away."""
+    opened = report("bottleneck").open()
+    page, split = opened.page, opened.analysis.split
+    parts = page.locator(".partbutton")
+    kinds = parts.evaluate_all("all => all.map(each => each.dataset.kind)")
+    assert kinds == sorted(filter(None, split.kinds), key=lambda kind: -split.kinds[kind])
+    part = page.locator(".partbutton[data-kind='actor queue']")
+    assert part.get_attribute("aria-expanded") == "false"
+    part.focus()
+    page.keyboard.press("Enter")
+    assert part.get_attribute("aria-expanded") == "true"
+    row = page.locator("#split-inside tbody tr")
+    cells = row.locator("td").all_text_contents()
+    assert cells[0] == "Store.update"
+    assert cells[1].startswith("Store#")
+    assert cells[3] == duration(split.kinds["actor queue"])
+    row.get_by_role("button", name="on the timeline").click()
+    assert page.locator("#view-timeline").is_visible()
+    names = {opened.js(f"store.label({each})") for each in opened.js("store.matchedRows()")}
+    assert names == {"Store.update ray.remote_worker"}
+    opened.open(view="findings", part="actor+queue")
+    assert part.get_attribute("aria-expanded") == "true"
+    page.locator(".partbutton[data-kind='run']").click()
+    assert part.get_attribute("aria-expanded") == "false"
+    page.locator(".partbutton[data-kind='run']").click()
+    assert not page.locator("#split-inside").is_visible()
+
+
+def test_a_kind_of_time_has_its_colour_for_good(report: MakeReport) -> None:
+    """It is the same whatever else there is, light or dark."""
+    known: dict[str, set[str]] = {}
+    for run, scheme in (("bottleneck", "light"), ("worker_tree", "dark"), ("pipeline", "light")):
+        opened = report(run, scheme=scheme).open()
+        for part in opened.page.locator(".partbutton").all():
+            colour = part.locator(".key").evaluate("key => getComputedStyle(key).backgroundColor")
+            known.setdefault(part.get_attribute("data-kind") or "", set()).add(colour)
+    assert {"run", "scheduling", "retrying", "actor queue", "worker queue"} <= set(known)
+    assert {len(colours) for colours in known.values()} == {1}
+    assert len(set.union(*known.values())) == len(known)
+    opened = report("healthy").open()
+    every = opened.js(f"[...{list(paths.KINDS)}, 'none of them'].map(kind => app.colours.ofKind(kind))")
+    assert len(set(every)) == len(paths.KINDS) + 1
+
+
+def test_tables_are_sorted_by_cost_and_as_asked(report: MakeReport) -> None:
+    """What took most leads; a click on a title sorts by it, a second one the other way."""
+    opened = report("worker_tree").open()
+    table = opened.page.locator(".columns section", has_text="Self time").locator("table")
+    calls = table.get_by_role("button", name="Calls", exact=True)
+    functions = [each for each in opened.analysis.functions if each.executions]
+    column = table.locator("tbody tr td:nth-child(2)")
+    assert column.all_text_contents() == [duration(each.self_time) for each in functions]
+    heading = table.locator("th", has=opened.page.get_by_role("button", name="Self", exact=True))
+    assert heading.get_attribute("aria-sort") == "descending"
+    calls.click()
+    assert heading.get_attribute("aria-sort") == "none"
+    counts = [int(each) for each in table.locator("tbody tr td:nth-child(3)").all_text_contents()]
+    assert counts == sorted((len(each.durations) for each in functions), reverse=True)
+    calls.click()
+    assert [int(each) for each in table.locator("tbody tr td:nth-child(3)").all_text_contents()] == counts[::-1]
+
+
+def test_findings_say_that_filter_and_range_do_not_apply(report: MakeReport) -> None:
+    """Their figures are of the whole run, which is said where less is looked at, with the way back."""
+    opened = report("bottleneck").open()
+    scope = opened.page.locator(".scope")
+    assert not scope.is_visible()
+    opened.page.locator("#search").fill("Store")
+    scope.filter(has_text="the filter “Store” does not apply").wait_for()
+    opened.page.keyboard.press("Escape")
+    opened.js("store.setRange(0, 1e9)")
+    scope.filter(has_text="and the range").wait_for()
+    scope.get_by_role("button", name="Whole run").click()
+    scope.get_by_role("button", name="Clear filter").click()
+    scope.wait_for(state="hidden")
+    assert opened.js("[store.keep, store.isWhole]") == [None, True]
+
+
+def test_the_timeline_says_what_it_shows(report: MakeReport) -> None:
+    """A legend tells what colours and shapes mean; buttons zoom as the keys do."""
     opened = report("worker_tree").open(view="timeline")
+    page = opened.page
+    legend = page.get_by_role("list", name="Legend")
+    for meaning in ("Worker.process", "submits a call", "waiting", "failed", "queued calls", "critical path"):
+        assert meaning in legend.inner_text()
+    whole = opened.js("store.range")
+    page.get_by_role("button", name="Zoom in").click()
+    near = opened.js("store.range")
+    assert near[1] - near[0] < whole[1] - whole[0]
+    page.keyboard.press("-")
+    page.keyboard.press("+")
+    assert opened.js("store.range") == pytest.approx(near)
+    page.get_by_role("button", name="Zoom out to the whole run").click()
+    assert opened.js("store.range") == whole
+    legend.get_by_role("button", name="Worker.process").click()
+    assert opened.js("store.meta.graph.functions[store.selection.id].label") == "Worker.process"
+    page.get_by_role("button", name="Legend").click()
+    assert not legend.is_visible()
+
+
+def test_a_queue_tells_how_many_wait_where_any_do(report: MakeReport) -> None:
+    """Where none waits there is nothing to tell, so nothing covers the bars."""
+    opened = report("worker_tree").open(view="timeline")
+    page = opened.page
+    stage = page.locator("#view-timeline .stage").bounding_box()
+    assert stage is not None
+    told: dict[bool, set[bool]] = {True: set(), False: set()}
+    opened.js("window.queues = app.views.timeline.rows.filter(row => row.kind === 'queue').slice(0, 4)")
+    for number in range(4):
+        y = opened.js(f"queues[{number}].y + app.views.timeline.headHeight + 5")
+        for x in range(260, 1600, 90):
+            page.mouse.move(stage["x"] + x, stage["y"] + y)
+            at = f"app.views.timeline.queues[queues[{number}].place].at(app.views.timeline.timeAt({x}))"
+            tip = page.locator("#tip")
+            told[opened.js(at) > 0].add(tip.is_visible() and "waiting" in tip.inner_text())
+    assert told == {True: {True}, False: {False}}
+
+
+def test_the_path_marks_the_calls_that_it_goes_through(report: MakeReport) -> None:
+    """An edge of the graph is marked where its calls take a hundredth of the path or more, and says how much."""
+    opened = report("worker_tree").open(view="logical")
+    path = opened.analysis.path
+    calls = opened.js("store.meta.graph.calls")
+    assert sum(edge["path"] for edge in calls) <= path.wall
+    expected = sorted(f"{100 * edge['path'] / path.wall:.1f} %" for edge in calls if edge["path"] >= path.wall / 100)
+    assert 0 < len(expected) < len(calls)
+    shown = opened.page.locator("#view-logical .edge.onpath text").all_text_contents()
+    assert sorted(text.split(" · ")[-1] for text in shown) == expected
     opened.page.keyboard.press("c")
     opened.settle()
+    assert opened.page.locator("#view-logical .onpath").count() == 0
+
+
+def test_names_stay_within_their_boxes(report: MakeReport) -> None:
+    """However wide the letters of a class or method are, and however large its figures."""
+    spans = [span("driver.py ray.driver", 1)]
+    for number in range(2, 40):
+        name = "W" * (number // 4) + "ideMachineWorker"
+        site = {"ray.actor_class": name, "ray.actor_method": "M" * number, "ray.actor_id": f"{number:032x}"}
+        label = f"{name}.{'M' * number}"
+        spans.append(span(f"{label} ray.remote", 10 * number, 1, kind=PRODUCER, attributes=site))
+        spans += [
+            span(
+                f"{label} ray.remote_worker",
+                10 * number + n,
+                10 * number,
+                kind=CONSUMER,
+                attributes=site,
+                status_code=2,
+            )
+            for n in range(1, 5)
+        ]
+    opened = report(spans).open(view="logical")
+    opened.settle()
+    assert opened.page.locator("#view-logical .box").count() > 9
+    assert opened.page.evaluate(OUTSIDE) == []
+
+
+OUTSIDE = """() => {
+    const bad = [];
+    for (const box of document.querySelectorAll("#view-logical .box")) {
+        const { left, right } = box.querySelector(".outline").getBoundingClientRect();
+        for (const row of [box.querySelector(".title"), ...box.querySelectorAll(".member")]) {
+            const texts = (row.matches("text") ? [row] : [...row.querySelectorAll("text")])
+                .map(text => ({ text: text.textContent, ...text.getBoundingClientRect().toJSON() }));
+            for (const text of texts) if (text.left < left || text.right > right) bad.push(text.text);
+            texts.sort((a, b) => a.left - b.left);
+            texts.slice(1).forEach((text, n) => text.left < texts[n].right && bad.push([texts[n].text, text.text]));
+        }
+    }
+    return bad;
+}"""
+
+
+def test_a_function_has_one_median(report: MakeReport) -> None:
+    """That of its executions; the spans that submit its calls are not mixed with them."""
+    opened = report("worker_tree").open(view="logical")
+    function = next(each for each in opened.analysis.functions if each.name == "Worker.process")
+    opened.page.locator("#view-logical .member[aria-label^='Worker.process']").click()
+    terms = opened.page.locator(".details dt").all_text_contents()
+    assert [term for term in terms if "edian" in term] == ["Run, median", "Queue, median"]
+    assert duration(statistics.median(function.durations)) in opened.page.locator(".details dd").all_text_contents()
+
+
+FRAMES = """() => {
+    const { app } = window.insight;
+    const context = app.views.flame.canvas.getContext("2d");
+    const boxes = new Map(), texts = [];
+    context.fillRect = (x, y, width, height) => {
+        if (height > 15) boxes.set(Math.round(y), [...(boxes.get(Math.round(y)) || []), [x, width]]);
+    };
+    context.fillText = (text, x, y) => texts.push([text, x, y]);
+    app.views.flame.draw();
+    delete context.fillRect;
+    delete context.fillText;
+    const width = app.views.flame.width;
+    return texts.map(([text, x, y]) => {
+        const row = [...boxes.entries()].find(([top]) => top <= y && y < top + 20)[1];
+        return [text, row.find(([left, wide]) => left <= x && x <= left + wide)[1] / width];
+    });
+}"""
+
+
+@pytest.mark.parametrize("run", ["bottleneck", "worker_tree", "pipeline"])
+@pytest.mark.parametrize("mode", ["wall", "summed"])
+def test_a_frame_is_drawn_as_wide_as_it_says(report: MakeReport, run: str, mode: str) -> None:
+    """The share that stands on a frame is that of its width in the picture; waiting has none in summed time."""
+    opened = report(run).open(view="flame")
+    opened.page.locator(f"#view-flame [data-key={mode}]").click()
+    opened.settle()
+    frames = opened.page.evaluate(FRAMES)
+    shares = [(text, float(text.split(" %")[0].split()[-1]), width) for text, width in frames if " %" in text]
+    assert len(shares) >= 3
+    for text, share, width in shares:
+        assert width == pytest.approx(share / 100, abs=0.002), text
+    assert any(text.startswith(("ray.get", "ray.wait")) for text, _ in frames) == (mode == "wall")
+
+
+def test_the_critical_path_is_drawn_in_each_view(report: MakeReport) -> None:
+    """It is there from the beginning; a key turns it off and on everywhere."""
+    opened = report("worker_tree").open(view="timeline")
+    assert opened.page.locator("#path").get_attribute("aria-pressed") == "true"
     on_path = opened.js("store.start.reduce((sum, _, row) => sum + store.onPath(row), 0)")
     assert on_path == len({step.row for step in opened.analysis.path.steps if step.row >= 0})
     assert (
@@ -135,6 +387,9 @@ def test_the_critical_path_is_drawn_in_each_view(report: MakeReport) -> None:
     opened.page.keyboard.press("c")
     opened.settle()
     assert opened.page.locator("#view-stack .badge.path").count() == 0
+    assert "path=0" in opened.page.url
+    assert not opened.open(view="timeline", path=0).js("store.showPath")
+    assert "critical path" not in opened.page.get_by_role("list", name="Legend").inner_text()
 
 
 def test_what_is_open_shows_as_a_stack_over_processes(report: MakeReport) -> None:
@@ -146,7 +401,7 @@ def test_what_is_open_shows_as_a_stack_over_processes(report: MakeReport) -> Non
     )
     ended = span("past", 4, 1, end_ns=1_700_000_000 * SECOND + 900)
     now = 1_700_000_030 * SECOND
-    opened = report(Table.of([driver, submission, execution, ended], now)).open(view="stack")
+    opened = report(Table.of([driver, submission, execution, ended], now)).open(view="stack", path=0)
     lines = opened.page.locator("#view-stack tbody tr")
     assert [line.strip() for line in lines.locator(".stackname").all_text_contents()] == [
         "job.py ray.driverrunning",
@@ -270,6 +525,26 @@ def test_a_failed_span_tells_its_error(report: MakeReport) -> None:
     assert "Traceback" in (failure.locator("details pre").text_content() or "")
 
 
+def test_a_span_without_an_end_has_no_duration(report: MakeReport) -> None:
+    """One that the program never ended, and one that was interrupted; the legend has what is there only."""
+    spans = [
+        span("job.py ray.driver", 1),
+        span("open", 2, 1, attributes={"ray.never_ended": True}),
+        span("interrupted", 3, 1, state="lost", end_ns=1_700_000_000 * SECOND + 3),
+    ]
+    opened = report(spans).open(view="timeline")
+    legend = opened.page.get_by_role("list", name="Legend")
+    assert "not ended" in legend.inner_text()
+    assert "submits a call" not in legend.inner_text()
+    for row, said in ((1, "unknown: the program never ended it"), (2, "unknown: its end was not recorded")):
+        opened.select(row)
+        opened.page.locator(".details dd", has_text=said).wait_for()
+    opened = report("healthy").open(view="timeline")
+    legend = opened.page.get_by_role("list", name="Legend")
+    assert "submits a call" in legend.inner_text()
+    assert not {"failed", "not ended"} & set(legend.inner_text().split("\n"))
+
+
 # --- Search, filter, range ----------------------------------------------------------------------------------------
 
 
@@ -282,6 +557,8 @@ def test_a_failed_span_tells_its_error(report: MakeReport) -> None:
         (">50ms", lambda table, row: table.duration(row) >= 50_000_000),
         ("is:error", lambda table, row: table.failed(row)),
         ("batch=1", lambda table, row: table.span(row).attributes.get("batch") == 1),
+        ("worker", lambda table, row: "worker" in call_name(table.name_of(row)).lower()),
+        ("remote_worker", lambda table, row: "remote_worker" in table.name_of(row)),
         ("Worker. is:execution", lambda table, row: "Worker." in table.name_of(row) and table.kind[row] == CONSUMER),
     ],
 )
@@ -303,8 +580,41 @@ def test_the_filter_hides_what_does_not_pass(report: MakeReport, query: str, kee
     opened.page.wait_for_function("count => window.insight.store.kept === count", arg=len(table))
 
 
+def test_waits_that_are_hidden_are_no_time_that_code_ran(report: MakeReport) -> None:
+    """As many calls run at once with the waits hidden as with spans hidden that are no calls."""
+    opened = report("worker_tree").open(view="timeline")
+    count = len(opened.analysis.table)
+    most = []
+    for query in ("-compute", "-ray.get -ray.wait"):
+        opened.page.locator("#search").fill(query)
+        opened.page.wait_for_function("count => window.insight.store.kept < count", arg=count)
+        most.append(opened.js("store.strip().most"))
+        opened.page.locator("#clear").click()
+        opened.page.wait_for_function("count => window.insight.store.kept === count", arg=count)
+    assert most[0] > 1
+    assert most[1] == pytest.approx(most[0])
+
+
+def test_what_nothing_matches_is_said(report: MakeReport) -> None:
+    """No view is left empty: it says what nothing matches, and how to be rid of it."""
+    opened = report("worker_tree").open(view="timeline")
+    page = opened.page
+    page.locator("#search").fill("nosuch")
+    nothing = page.locator("#nothing")
+    nothing.filter(has_text="No span matches “nosuch”").wait_for()
+    opened.js("app.show('spans')")
+    assert nothing.is_visible()
+    opened.js("app.show('findings')")
+    assert not nothing.is_visible()
+    opened.js("app.show('flame')")
+    nothing.get_by_role("button", name="Clear filter").click()
+    nothing.wait_for(state="hidden")
+    assert opened.js("[store.keep, app.input.value]") == [None, ""]
+    assert page.evaluate("document.activeElement.closest('#view-flame') !== null")
+
+
 def test_a_range_is_selected_with_the_pointer(report: MakeReport) -> None:
-    """Shift and drag zooms to a range; shares of workers are then those of the range."""
+    """Shift and drag zooms to a range; shares of workers are then those of the range, without what they waited."""
     opened = report("worker_tree").open(view="timeline")
     page = opened.page
     box = page.locator("#view-timeline .stage").bounding_box()
@@ -320,8 +630,11 @@ def test_a_range_is_selected_with_the_pointer(report: MakeReport) -> None:
     begin, end = opened.js("store.range")
     busy = opened.js("Array.from(store.placeFigures().busy)")
     table = opened.analysis.table
-    driver = min(end, table.duration(0)) - begin
-    assert busy[0] == pytest.approx(driver)
+    origin = table.start[0]
+    first, last = origin + round(begin), origin + round(min(end, table.duration(0)))
+    waited = covered(waits(opened.analysis.calls)[0], first, last)
+    assert waited
+    assert busy[0] == pytest.approx(last - first - waited, abs=10)
     page.locator("#whole").click()
     assert opened.js("store.isWhole")
 
@@ -402,6 +715,29 @@ def test_the_keyboard_does_what_the_pointer_does(report: MakeReport) -> None:
     assert not page.locator("#helpbox").is_visible()
 
 
+def test_the_focus_goes_with_the_view(report: MakeReport) -> None:
+    """A key that changes the view takes the focus there; so does a button that leads to another view."""
+    opened = report("bottleneck").open()
+    page = opened.page
+    focused = "document.activeElement.closest('[role=tabpanel]')?.id"
+    page.locator("[data-finding] button").first.focus()
+    for number, view in enumerate(VIEWS, 1):
+        page.keyboard.press(str(number))
+        assert page.evaluate(focused) == f"view-{view}"
+    page.keyboard.press("1")
+    page.locator("[data-finding] button").first.focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate(focused) == "view-timeline"
+    page.locator(".details .close").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate(focused) == "view-timeline"
+    page.locator("#tab-timeline").focus()
+    page.keyboard.press("End")
+    assert page.evaluate("document.activeElement.id") == "tab-spans"
+    page.keyboard.press("Home")
+    assert page.evaluate("document.activeElement.id") == "tab-findings"
+
+
 def test_what_is_selected_is_read_out(report: MakeReport) -> None:
     """Tabs, tables and controls have names and roles; a selection is told to a screen reader."""
     opened = report("worker_tree").open(view="timeline")
@@ -442,11 +778,13 @@ def test_it_is_dark_or_light_as_the_system_or_as_asked(report: MakeReport) -> No
 def test_text_can_be_read(report: MakeReport, scheme: str) -> None:
     """Text has the contrast of 4.5 that WCAG asks for, on all grounds that it stands on, in bars too."""
     opened = report("worker_tree", scheme=scheme).open()
+    assert opened.js("store.flags.some((flags, row) => store.failed(row) && flags & 64)")
     assert opened.page.evaluate(CONTRASTS) == []
 
 
 CONTRASTS = """() => {
-    const { colours } = window.insight.app;
+    const { app, store } = window.insight;
+    const { colours } = app;
     const style = getComputedStyle(document.documentElement);
     const value = name => style.getPropertyValue(name).trim();
     const light = colour => {
@@ -461,8 +799,21 @@ CONTRASTS = """() => {
     const ask = (ground, ink) => contrast(ground, ink) < 4.5 && bad.push([ground, ink, contrast(ground, ink)]);
     for (const ground of grounds) for (const ink of inks) ask(ground, ink);
     const functions = window.insight.store.names.map((_, index) => colours.ofNameIndex(index));
-    const bars = [...functions, colours.failed, colours.submission, colours.path];
+    const hex = colour => "#" + colour.match(/\\d+/g).map(part => Number(part).toString(16).padStart(2, "0")).join("");
+    const kinds = [...document.querySelectorAll(".splitlist .key")]
+        .map(key => hex(getComputedStyle(key).backgroundColor));
+    const bars = [...functions, ...kinds, colours.failed, colours.submission, colours.path];
     for (const bar of bars) ask(bar, colours.text(bar));
+    const grounded = "surface path,panel path,warn-soft warn,bad-soft bad,accent-soft ink,accent-soft soft";
+    for (const pair of grounded.split(",")) {
+        ask(...pair.split(" ").map(name => value("--" + name)));
+    }
+    // Bars of spans, which are pale where they wait or where others are selected, with what stands on them.
+    for (let row = 0; row < store.count; row++) {
+        const plain = colours.of(row);
+        ask(store.flags[row] & 64 ? colours.dimmed(plain) : plain, app.views.timeline.inkOn(plain, row, true));
+        ask(colours.dimmed(plain), app.views.timeline.inkOn(plain, row, false));
+    }
     return bad;
 }"""
 

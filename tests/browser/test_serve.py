@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from made_spans import CONSUMER, PRODUCER, process, span
 
 from ray_tracing_hooks._cli import main
-from ray_tracing_hooks._insight.exports.otlp import _attributes, _described
-from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
 
 MS = 1_000_000
 EPOCH = 1_795_300_404_477_229_122
@@ -113,6 +113,9 @@ def test_the_page_follows_what_is_recorded(address: str, page: Any, folder: Path
     frame = report(page, 1)
     assert frame.evaluate("window.insight.store.count") == 301
     assert frame.evaluate("[...window.insight.store.range].map(Math.round)") == [100 * MS, 200 * MS]
+    page.keyboard.press("7")
+    settle(page, frame, "app.view === 'spans'")
+    page.keyboard.press("2")
     told = page.locator("#told")
     told.filter(has_text="301 spans").wait_for()
     follow(page, folder)
@@ -168,6 +171,8 @@ def test_a_run_that_is_too_large_for_a_page_is_asked_for(address: str, page: Any
     # The driver, ten calls, and the submission that begins at the very end.
     assert len(js(counts)) == 1 + 6 * 10 + 1
 
+    held = "part.by.every(({ rows }) => rows.length && rows.every(row => row < store.count))"
+    assert js(f"store.meta.split.parts.length && store.meta.split.parts.every(part => {held})")
     js("document.querySelector('#tab-timeline').click()")
     name = "app.details.root.textContent.includes('m.f')"
     at = "(() => { let found = -1; for (let sub = 0; sub < store.begins.length - 1; sub++) store.eachBar(sub, "
@@ -196,7 +201,7 @@ def test_a_run_that_is_too_large_for_a_page_is_asked_for(address: str, page: Any
 
     for view, seen in {
         "findings": "document.querySelector('.facts')",
-        "flame": "app.views.flame.levels?.length === 3",
+        "flame": "app.views.flame.frames.levels.length === 3",
         "logical": "document.querySelector('.logical svg')",
         "physical": "document.querySelectorAll('button.place').length === 2",
         "stack": "document.querySelectorAll('.stack tbody tr').length >= 1",
@@ -205,7 +210,7 @@ def test_a_run_that_is_too_large_for_a_page_is_asked_for(address: str, page: Any
         js(f"app.show('{view}')")
         settle(page, frame, seen)
     js("store.select({ type: 'function', id: store.meta.graph.functions.findIndex(({ label }) => label === 'm.f') })")
-    settle(page, frame, "app.details.root.textContent.includes('Median span')")
+    settle(page, frame, "app.details.root.textContent.includes('Slowest spans')")
     assert js("app.details.root.textContent.includes('300 spans')")
     js("app.show('physical')")
     settle(page, frame, "document.querySelectorAll('button.place.chosen').length === 2")

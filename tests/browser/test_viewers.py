@@ -18,10 +18,11 @@ from click.testing import CliRunner
 from made_spans import CONSUMER, PRODUCER, process, span
 
 from ray_tracing_hooks._cli import main
-from ray_tracing_hooks._insight.exports.otlp import _attributes, _described
-from ray_tracing_hooks._insight.lanes import ends_of
-from ray_tracing_hooks._insight.model import Event, Span
-from ray_tracing_hooks._insight.table import Table, load
+from ray_tracing_hooks._insight.analysis.lanes import ends_of
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.model.span import Event, Span
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
 
 VIEWERS = Path(sys.prefix) / "viewers"
 EPOCH = 1_795_300_404_477_229_122

@@ -15,7 +15,7 @@ import atheris
 with atheris.instrument_imports(include=["ray_tracing_hooks"]):
     from targets import SEEDS, TARGETS, frame
 
-    import ray_tracing_hooks._ray.tracing
+    import ray_tracing_hooks._ray.propagation
     import ray_tracing_hooks._ship.transport.grpc
     import ray_tracing_hooks._ship.transport.http  # noqa: F401  what targets import when they run
     from ray_tracing_hooks._spool.layout import MAGIC

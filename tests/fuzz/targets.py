@@ -18,9 +18,10 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from ray_tracing_hooks import _settings
-from ray_tracing_hooks._formats import jaeger, jaeger_proto, otlp, otlp_json, otlp_json_read, span, wire
+from ray_tracing_hooks._formats import jaeger, jaeger_proto, otlp, otlp_json, otlp_json_read, protobuf
+from ray_tracing_hooks._formats.encoded_span import decode
 from ray_tracing_hooks._formats.signals import LOGS, TRACES
-from ray_tracing_hooks._insight import read as insight
+from ray_tracing_hooks._insight.ingest import read as insight
 from ray_tracing_hooks._record import carrier
 from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower
@@ -104,29 +105,29 @@ def message(data: bytes) -> None:
     for write in (otlp_json.span_json, otlp_json.log_record_json, otlp_json.resource_json, otlp_json.scope_json):
         try:
             text = write(data)
-        except wire.FormatError:
+        except protobuf.FormatError:
             continue
         json.loads(text)
         assert text.isascii()
         assert "\n" not in text
-    for decode in (span.decode_resource, span.decode_scope):
+    for decoder in (decode.decode_resource, decode.decode_scope):
         try:
-            decode(data)
-        except wire.FormatError:
+            decoder(data)
+        except protobuf.FormatError:
             continue
     try:
-        decoded = span.decode_span(data)
-    except wire.FormatError:
+        decoded = decode.decode_span(data)
+    except protobuf.FormatError:
         return
     with contextlib.suppress(ValueError, OverflowError, RecursionError, struct.error):  # as the sink does
-        jaeger_proto.API_V2.span(jaeger.jaeger_span(decoded, span.Scope("", "", {})))
+        jaeger_proto.API_V2.span(jaeger.jaeger_span(decoded, decode.Scope("", "", {})))
 
 
 def span_as_json(data: bytes) -> None:
     """A span that is written as JSON reads back as the same JSON, with the reader of ``replay``."""
     try:
         text = otlp_json.span_json(data)
-    except wire.FormatError:
+    except protobuf.FormatError:
         return
     groups, wrong = otlp_json_read.traces(TRACES.line("{}", "{}", [text]))
     assert otlp.count(groups) + len(wrong) == 1
@@ -141,7 +142,7 @@ def json_line(data: bytes) -> None:
     """A line of a file is refused, or its spans can be encoded; both readers live."""
     try:
         groups, _ = otlp_json_read.traces(data)
-    except wire.FormatError:
+    except protobuf.FormatError:
         pass
     else:
         otlp.encode(groups)
@@ -157,7 +158,7 @@ def packed_file(data: bytes) -> None:
 
 def carried(data: bytes) -> None:
     """A call's context is refused with ValueError, or taken on into the context of OpenTelemetry."""
-    from ray_tracing_hooks._ray.tracing import incoming
+    from ray_tracing_hooks._ray.propagation import incoming
 
     try:
         found = carrier.decode(data)
@@ -178,8 +179,8 @@ def settings(data: bytes) -> None:
 
 def answer(data: bytes) -> None:
     """What a server answers is understood or ignored."""
-    for decode in (otlp.decode_answer, otlp.decode_json_answer):
-        rejected, text = decode(data)
+    for decoder in (otlp.decode_answer, otlp.decode_json_answer):
+        rejected, text = decoder(data)
         assert rejected >= 0
         text.encode("utf-8", "replace")
     from ray_tracing_hooks._ship.transport import grpc, http
@@ -215,11 +216,11 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 
 def _text(tag: int, text: bytes) -> bytes:
-    return wire.field(tag, text)
+    return protobuf.field(tag, text)
 
 
 def _attribute(tag: int, key: bytes, value: bytes) -> bytes:
-    return wire.field(tag, _text(0x0A, key) + wire.field(0x12, value))
+    return protobuf.field(tag, _text(0x0A, key) + protobuf.field(0x12, value))
 
 
 _RESOURCE = _attribute(0x0A, b"service.name", _text(0x0A, b"fuzz"))
@@ -230,9 +231,9 @@ _VALUES = [
     b"\x10\x01",
     b"\x18" + b"\xff" * 9 + b"\x01",
     b"\x21" + struct.pack("<d", 0.5),
-    wire.field(0x2A, wire.field(0x0A, b"\x18\x05") + wire.field(0x0A, b"")),
-    wire.field(0x32, wire.field(0x0A, _text(0x0A, b"k") + wire.field(0x12, b"\x10\x00"))),
-    wire.field(0x3A, b"\x00\xff"),
+    protobuf.field(0x2A, protobuf.field(0x0A, b"\x18\x05") + protobuf.field(0x0A, b"")),
+    protobuf.field(0x32, protobuf.field(0x0A, _text(0x0A, b"k") + protobuf.field(0x12, b"\x10\x00"))),
+    protobuf.field(0x3A, b"\x00\xff"),
 ]
 _SPAN = (
     _IDS
@@ -241,34 +242,35 @@ _SPAN = (
     + bytes(range(2, 10))
     + _text(0x2A, b"name")
     + b"\x30\x05"
-    + wire.fixed64(0x39, 10**18)
-    + wire.fixed64(0x41, 10**18 + 1)
+    + protobuf.fixed64(0x39, 10**18)
+    + protobuf.fixed64(0x41, 10**18 + 1)
     + b"".join(_attribute(0x4A, b"key", value) for value in _VALUES)
     + b"\x50\x01"
-    + wire.field(0x5A, wire.fixed64(0x09, 5) + _text(0x12, b"event") + _attribute(0x1A, b"k", _VALUES[0]))
-    + wire.field(0x6A, _IDS + _attribute(0x22, b"k", _VALUES[1]) + b"\x35\x00\x01\x00\x00")
-    + wire.field(0x7A, _text(0x12, b"bad") + b"\x18\x02")
+    + protobuf.field(0x5A, protobuf.fixed64(0x09, 5) + _text(0x12, b"event") + _attribute(0x1A, b"k", _VALUES[0]))
+    + protobuf.field(0x6A, _IDS + _attribute(0x22, b"k", _VALUES[1]) + b"\x35\x00\x01\x00\x00")
+    + protobuf.field(0x7A, _text(0x12, b"bad") + b"\x18\x02")
     + b"\x85\x01\x00\x01\x00\x00"
 )
 _LOG_RECORD = (
-    wire.fixed64(0x09, 10**18)
+    protobuf.fixed64(0x09, 10**18)
     + b"\x10\x11"
     + _text(0x1A, b"ERROR")
-    + wire.field(0x2A, _VALUES[0])
+    + protobuf.field(0x2A, _VALUES[0])
     + b"".join(_attribute(0x32, b"key", value) for value in _VALUES)
     + b"\x38\x01\x45\x01\x00\x00\x00\x4a\x10"
     + bytes(range(1, 17))
     + b"\x52\x08"
     + bytes(range(1, 9))
-    + wire.fixed64(0x59, 10**18)
+    + protobuf.fixed64(0x59, 10**18)
 )
 _SEGMENT = (
     layout.MAGIC
     + frame(layout.RESOURCE, layout.U16.pack(0) + _RESOURCE)
     + frame(layout.SCOPE, layout.TWO_U16.pack(0, 0) + _SCOPE)
-    + frame(layout.START, layout.U16.pack(0) + _IDS + _text(0x2A, b"begun") + wire.fixed64(0x39, 5))
+    + frame(layout.START, layout.U16.pack(0) + _IDS + _text(0x2A, b"begun") + protobuf.fixed64(0x39, 5))
     + frame(layout.SPAN, layout.U16.pack(0) + _SPAN)
     + frame(layout.LOG, layout.U16.pack(0) + _LOG_RECORD)
+    + frame(layout.BLANK, bytes(50))
     + frame(layout.DROPPED, layout.U64.pack(3))
 )
 _LINE = TRACES.line(
@@ -289,14 +291,15 @@ _CARRIED = carrier.encode(
 )
 _ANSWERS = [
     b"",
-    wire.field(0x0A, b"\x08\x05" + _text(0x12, b"why")),
+    protobuf.field(0x0A, b"\x08\x05" + _text(0x12, b"why")),
     b'{"partialSuccess": {"rejectedSpans": "5", "errorMessage": "why"}}',
     b'{"error": {"message": "why", "code": 5}}',
     b"\x08\x0e"
     + _text(0x12, b"busy")
-    + wire.field(
+    + protobuf.field(
         0x1A,
-        _text(0x0A, b"type.googleapis.com/google.rpc.RetryInfo") + wire.field(0x12, wire.field(0x0A, b"\x08\x05")),
+        _text(0x0A, b"type.googleapis.com/google.rpc.RetryInfo")
+        + protobuf.field(0x12, protobuf.field(0x0A, b"\x08\x05")),
     ),
     b"Wed, 21 Oct 2099 07:28:00 GMT",
     b"7.5",

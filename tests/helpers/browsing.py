@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Dialog, Page
 
-from ray_tracing_hooks._insight.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
 
 
 class Report:

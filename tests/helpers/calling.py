@@ -9,15 +9,16 @@ from typing import Any
 from opentelemetry.trace import TraceState
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.encode import identity_of
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
+from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.sampling import from_environment
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.sinks import Batch
+from ray_tracing_hooks._ship.sink import Batch
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
 WHEREABOUTS = {
@@ -26,9 +27,9 @@ WHEREABOUTS = {
     names.RAY_NODE_ID: "a" * 56,
     names.RAY_WORKER_ID: "b" * 56,
 }
-TASK = wire.text_attribute_prefix(names.RAY_TASK_ID, 48) + b"c" * 48
-CALLER = wire.text_attribute_prefix(names.RAY_PARENT_TASK_ID, 48) + b"d" * 48
-ACTOR = wire.text_attribute_prefix(names.RAY_ACTOR_ID, 32) + b"e" * 32
+TASK = encode.text_attribute_prefix(names.RAY_TASK_ID, 48) + b"c" * 48
+CALLER = encode.text_attribute_prefix(names.RAY_PARENT_TASK_ID, 48) + b"d" * 48
+ACTOR = encode.text_attribute_prefix(names.RAY_ACTOR_ID, 32) + b"e" * 32
 TRACE = b"t" * 16
 MS = 10**6
 T0 = 1_700_000_000 * 10**9
@@ -45,8 +46,8 @@ class Process:
         assert sampler is not None
         self.recorder = Recorder(
             self._writer,
-            resource=wire.resource(resource or {"service.name": "job", "process.pid": 7}),
-            scope=wire.scope(scope, "1"),
+            resource=encode.resource(resource or {"service.name": "job", "process.pid": 7}),
+            scope=encode.scope(scope, "1"),
             sampler=sampler,
             limits=SpanLimits(),
         )
@@ -71,9 +72,9 @@ class Process:
         what = Template("f ray.remote_worker", 5, {**of(method), **WHEREABOUTS})
         first = TASK + CALLER + (ACTOR if method else b"")
         if submitted:
-            first += wire.attribute(names.RAY_SUBMIT_TIME, submitted)
+            first += encode.attribute(names.RAY_SUBMIT_TIME, submitted)
         if attempt:
-            first += wire.attribute(names.RAY_ATTEMPT, attempt)
+            first += encode.attribute(names.RAY_ATTEMPT, attempt)
         trace_state = TraceState.from_header([state]) if state else None
         parent = Parent(TRACE, span_id(number), 3, trace_state, remote=True)
         return self.recorder.start(what, TRACE, 3, parent, first, at)

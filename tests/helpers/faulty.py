@@ -50,8 +50,8 @@ class FaultyDisk:
     It is served by a process of its own: a process that waits for itself could not be ended.
 
     Attributes:
-        fail: By the name of an operation (``write``, ``read``, ``create``, ``list``, or ``change`` for all that change
-            something) the errno that it fails with.
+        fail: By the name of an operation (``write``, ``read``, ``create``, ``fifo``, ``list``, or ``change`` for all
+            that change something) the errno that it fails with.
         bad: The names of files whose reads fail with EIO.
         delay: Seconds that each write takes.
         room: Bytes that all files may take; a write past it takes what fits, and the next one ENOSPC.
@@ -153,6 +153,7 @@ class _Server(_State):
             ("read", {READ}),
             ("write", {WRITE}),
             ("create", {CREATE, MKNOD, MKDIR}),
+            ("fifo", {MKNOD}),
             ("list", {READDIR}),
             ("change", _CHANGES),
         ):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model import CONSUMER, INTERNAL, PRODUCER, Span, State
-from ray_tracing_hooks._insight.table import Table
+from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, Span, State
+from ray_tracing_hooks._insight.model.table import Table
 
 MS = 1_000_000
 START = 1_700_000_000_000_000_000
@@ -34,10 +36,16 @@ class HandMade:
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self._numbers = itertools.count(1)
+        self.parts = ""
+        """What the processes that come say of the parts of Ray that make spans in them; nothing by default."""
         self._resources: dict[tuple[str, str], dict[str, Any]] = {}
 
     def table(self, now: float | None = None) -> Table:
         return Table.of(self.spans, None if now is None else START + round(now * MS))
+
+    def as_json_lines(self) -> bytes:
+        """The spans as a file of OTLP-JSON has them, a line each."""
+        return b"".join(json.dumps(_traces_data(span)).encode() + b"\n" for span in self.spans)
 
     def actor(self) -> str:
         """The id of a new actor."""
@@ -71,6 +79,7 @@ class HandMade:
                 names.RESOURCE_NODE_ID: node,
                 names.RESOURCE_WORKER_ID: worker,
                 names.RESOURCE_PROCESS_TYPE: "driver" if worker == "driver" else "worker",
+                **({names.RESOURCE_PARTS: self.parts} if self.parts else {}),
             },
         )
         common = {names.RAY_NODE_ID: node, names.RAY_WORKER_ID: worker, names.RAY_JOB_ID: "01000000"}
@@ -152,6 +161,15 @@ class HandMade:
         self.run(call, start, end, **more)
         return call
 
+    def started(self, worker: str, created: float, ready: float, *, node: str = "n1", processors: int = 2) -> None:
+        """When the process of a worker, of which there are spans, was created, and when it could be given work."""
+        at = datetime.fromtimestamp((START + created * MS) / 1e9, timezone.utc)
+        self._resources[node, worker] |= {
+            names.RESOURCE_CREATION_TIME: at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            names.RESOURCE_WORKER_READY: START + round(ready * MS),
+            names.RESOURCE_PROCESSORS: processors,
+        }
+
     def get(self, parent: str, objects: Sequence[Call | str], start: float, end: float | None, **more: Any) -> str:
         """A ``ray.get``."""
         return self._wait("ray.get", parent, objects, start, end, {}, more)
@@ -164,10 +182,15 @@ class HandMade:
         end: float | None,
         *,
         ready: Sequence[Call | str],
+        num_returns: int | None = None,
         **more: Any,
     ) -> str:
-        """A ``ray.wait``."""
-        found = {names.RAY_NUM_RETURNS: len(ready), names.RAY_READY_OBJECT_IDS: _ids(ready)[:64]}
+        """A ``ray.wait``, which without ``num_returns`` had to find as many as were ready, or one."""
+        found = {
+            names.RAY_NUM_RETURNS: max(1, len(ready)) if num_returns is None else num_returns,
+            names.RAY_READY_OBJECT_IDS: _ids(ready)[:64],
+            names.RAY_READY_OBJECT_COUNT: len(ready),
+        }
         return self._wait("ray.wait", parent, objects, start, end, found, more)
 
     def put(self, parent: str, start: float, end: float, **more: Any) -> str:
@@ -189,6 +212,34 @@ class HandMade:
         ids = _ids(objects)
         attributes = {names.RAY_OBJECT_IDS: ids[:64], names.RAY_OBJECT_COUNT: len(ids)} | found
         return self.span(name, start, end, parent, attributes=attributes, **more)
+
+
+def _traces_data(span: Span) -> dict[str, Any]:
+    described = {
+        "traceId": span.trace_id,
+        "spanId": span.span_id,
+        "parentSpanId": span.parent_id,
+        "name": span.name,
+        "kind": span.kind,
+        "startTimeUnixNano": str(span.start_ns),
+        "endTimeUnixNano": str(span.end_ns),
+        "attributes": _attributes(span.attributes),
+        "status": {"code": span.status_code, "message": span.status_message},
+    }
+    spans = {"scope": {"name": span.scope}, "spans": [described]}
+    return {"resourceSpans": [{"resource": {"attributes": _attributes(span.resource)}, "scopeSpans": [spans]}]}
+
+
+def _attributes(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _any_value(value)} for key, value in attributes.items()]
+
+
+def _any_value(value: Any) -> dict[str, Any]:
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [_any_value(each) for each in value]}}
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": str(value)}
 
 
 def _ids(objects: Sequence[Call | str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.model.span import Span
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 INTERNAL, PRODUCER, CONSUMER = 1, 4, 5

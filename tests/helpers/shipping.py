@@ -54,7 +54,7 @@ for line in sys.stdin:
 """
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
     """Wait for a condition, and give what it gave."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

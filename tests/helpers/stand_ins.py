@@ -11,9 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from ray_tracing_hooks import _logs
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.process import DRIVER, WORKER, RayProcess
+from ray_tracing_hooks._ray.rates import RateLimits
+from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._record import sampling, wire
+from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -21,6 +25,9 @@ from ray_tracing_hooks._spool.writer import SpoolWriter
 JOB_ID = "01000000"
 TASK_ID = bytes(range(20)) + bytes.fromhex(JOB_ID)
 DRIVER_TASK_ID = b"\xff" * 20 + bytes.fromhex(JOB_ID)
+
+
+PARTS = ("task", "actor")
 
 
 class Id:
@@ -92,15 +99,22 @@ def recorder(folder: Path) -> Recorder:
     assert sampler is not None
     return Recorder(
         SpoolWriter(str(folder)),
-        resource=wire.resource({"service.name": "test"}),
-        scope=wire.scope("test"),
+        resource=encode.resource({"service.name": "test"}),
+        scope=encode.scope("test"),
         sampler=sampler,
         limits=SpanLimits(),
     )
 
 
-def tracing_of(folder: Path, mode: int = WORKER, **options: Any) -> Tracing:
-    """Tracing of a worker, or of a driver, that records into ``folder``."""
+def tracing_of(
+    folder: Path,
+    mode: int = WORKER,
+    *,
+    selection: Selection | None = None,
+    rate_limits: RateLimits | None = None,
+    cluster: Cluster | None = None,
+) -> Tracing:
+    """Tracing of a worker, or of a driver, that records into ``folder``: by default tasks and actors."""
     core_worker: Any = CoreWorker(DRIVER_TASK_ID if mode == DRIVER else TASK_ID)
     process = Process(
         mode=mode,
@@ -117,9 +131,23 @@ def tracing_of(folder: Path, mode: int = WORKER, **options: Any) -> Tracing:
         ray_version="2.60.0",
         worker=SimpleNamespace(core_worker=core_worker),
     )
-    return Tracing(recorder(folder), process, parts=("task", "actor"), **options)
+    selection = selection or Selection(PARTS)
+    return Tracing(recorder(folder), process, cluster or Cluster(), selection, rate_limits=rate_limits)
+
+
+def stand_in(**attributes: Any) -> None:
+    """Have all clusters of this process answer so, for programs that measure."""
+    for name, value in attributes.items():
+        setattr(Cluster, name, value)
+
+
+def worker_of_job(folder: Path) -> Tracing:
+    """Tracing of a worker that has been given its first task, and has asked the cluster for the trace of its job."""
+    made = tracing_of(folder)
+    made.job.learn(JOB_ID, task_is_there=True)
+    return made
 
 
 def joined(recorder: Recorder, root: Callable[[], Any] = lambda: None, folder: str = os.devnull) -> _logs.Process:
     """What log records are joined to: spans of ``recorder``, in a process that writes log records to ``folder``."""
-    return _logs.Process(recorder, SpoolWriter(folder), wire.resource({"service.name": "test"}), root)
+    return _logs.Process(recorder, SpoolWriter(folder), encode.resource({"service.name": "test"}), root)

@@ -27,12 +27,16 @@ NAMES = (
     "tree",
     "pipeline",
     "serving",  # with ray[serve]
+    "sweep",
+    "parameter_server",
 )
+DATA = "data_pipeline"
+"""Recorded as Ray Data is by default, and with its tasks and actors; with ray[data], in a folder of its own."""
 EXAMPLE = "worker_tree"
 """Recorded too: a program of the examples, with something of everything."""
 
 
-def record(name: str, parts: str, to: str) -> None:
+def record(name: str, parts: str, to: str, **variables: str) -> None:
     """Run one program with these parts of Ray traced, and pack its spans into one file."""
     with tempfile.TemporaryDirectory(prefix="rec-") as folder:
         settings = {
@@ -41,6 +45,7 @@ def record(name: str, parts: str, to: str) -> None:
             "RAY_TMPDIR": folder,
             "RAY_AUTH_MODE": "disabled",
             "PLANTED_FOLDER": folder,
+            **variables,
         }
         program = os.path.join(HERE, "programs", "planted.py")
         if name == EXAMPLE:
@@ -54,10 +59,16 @@ def record(name: str, parts: str, to: str) -> None:
 
 def main() -> None:
     os.makedirs(f"{HERE}/recorded", exist_ok=True)
-    for name in sys.argv[1:] or (*NAMES, EXAMPLE):
+    asked = sys.argv[1:]
+    for name in [name for name in asked if name != DATA] or (() if asked else (*NAMES, EXAMPLE)):
         record(name, "task,actor,get,wait,put", f"{HERE}/recorded/{name}.jsonl.gz")
         print(name, os.path.getsize(f"{HERE}/recorded/{name}.jsonl.gz"))
-    if not sys.argv[1:] or "bottleneck" in sys.argv[1:]:
+    if not asked or DATA in asked:
+        there = {"PYTHONPATH": os.path.join(sys.prefix, "data")}
+        record(DATA, "task,actor,job,serve", f"{HERE}/recorded/{DATA}.jsonl.gz", **there)
+        with_all = {**there, "RAY_TRACING_INTERNAL": "1"}
+        record(DATA, "task,actor,get,wait", f"{HERE}/recorded/{DATA}_internal.jsonl.gz", **with_all)
+    if not asked or "bottleneck" in asked:
         record("bottleneck", "task,actor", f"{HERE}/recorded/bottleneck_inferred.jsonl.gz")
 
 

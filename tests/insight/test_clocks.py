@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hand_made import MS, START, HandMade
 
-from ray_tracing_hooks._insight.clocks import correct
+from ray_tracing_hooks._insight.model.clocks import correct
 
 
 def run(second: float, third: float = 0.0, *, waits: bool = True) -> HandMade:

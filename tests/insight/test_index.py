@@ -14,15 +14,16 @@ from typing import Any, NamedTuple
 import pytest
 from made_spans import CONSUMER, PRODUCER, process, span
 
-from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.index.answers import Answers, UnknownError
-from ray_tracing_hooks._insight.index.bars import Bars, tile
-from ray_tracing_hooks._insight.index.build import build
-from ray_tracing_hooks._insight.index.filters import WrongError, matcher
-from ray_tracing_hooks._insight.index.mapped import open_table, save_table
-from ray_tracing_hooks._insight.lanes import ends_of, lanes
-from ray_tracing_hooks._insight.places import places
-from ray_tracing_hooks._insight.table import Table, load
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.lanes import ends_of, lanes
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.model.processes import places
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views.index.answers import Answers, UnknownError
+from ray_tracing_hooks._insight.views.index.bars import Bars, tile
+from ray_tracing_hooks._insight.views.index.build import build
+from ray_tracing_hooks._insight.views.index.filters import WrongError, matcher
+from ray_tracing_hooks._insight.views.index.mapped import open_table, save_table
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -212,6 +213,13 @@ def test_figures_of_a_range_are_those_of_the_spans_in_it(run: Indexed) -> None:
     assert sum(columns["summed"]) == sum(end - start for start, end in inside)
     assert all(map(int.__le__, columns["wall"], columns["summed"]))
     assert all(busy <= last - first for busy in columns["busy"])
+    # No moment of the range counts twice, and none is missing in which there was a span.
+    there, until = 0, begin + first
+    for start, end in inside:
+        there += max(0, end - max(start, until))
+        until = max(until, end)
+    assert sum(columns["share"]) == pytest.approx(there, rel=0.01)
+    assert sum(columns["own"]) >= sum(columns["share"]) * 0.99
 
 
 def test_figures_of_very_many_spans_are_estimated(run: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:

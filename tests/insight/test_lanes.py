@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_spans import process, span
 
-from ray_tracing_hooks._insight.lanes import Lanes, ends_of, lanes
-from ray_tracing_hooks._insight.model import Span
-from ray_tracing_hooks._insight.places import places
-from ray_tracing_hooks._insight.table import Table
+from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
+from ray_tracing_hooks._insight.model.processes import places
+from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.table import Table
 
 
 def laid(*spans: Span) -> tuple[Table, Lanes]:
@@ -24,6 +24,14 @@ def shown(*spans: Span) -> dict[str, tuple[int, int]]:
     """The lane and the depth of each span, by its name."""
     table, found = laid(*spans)
     return {table.names[table.name[row]]: (found.of[row], found.depth[row]) for row in range(len(table))}
+
+
+def test_a_span_that_was_never_ended_is_shown_where_it_began() -> None:
+    """Its end is that of its process: to draw it so long would say that it ran, and make the run longer."""
+    open_span = span(2, 4, 500, 1, name="open", attributes={"ray.never_ended": True})
+    table = Table.of([span(1, 0, 10, name="a"), open_span])
+    assert [end - begin for begin, end in zip(table.start, ends_of(table), strict=True)] == [10, 0]
+    assert shown(span(1, 0, 10, name="a"), open_span) == {"a": (0, 0), "open": (0, 1)}
 
 
 def test_calls_after_each_other_share_a_lane_and_what_is_in_them_nests() -> None:

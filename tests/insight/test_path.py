@@ -5,20 +5,22 @@ from __future__ import annotations
 import pytest
 from hand_made import MS, START, HandMade
 
-from ray_tracing_hooks._insight.calls import Calls
-from ray_tracing_hooks._insight.path import (
+from ray_tracing_hooks._insight.analysis.critical_path import (
     ACTOR_QUEUE,
     GET_TIME,
     RETRYING,
     RUN,
     SCHEDULING,
+    STARTING,
     SUBMIT,
     UNEXPLAINED,
+    WAITING,
     WORKER_QUEUE,
     Path,
     critical_path,
     time_split,
 )
+from ray_tracing_hooks._insight.model.calls import PARTLY, Calls
 
 
 def steps(path: Path, calls: Calls) -> list[tuple[str, str, float, float]]:
@@ -107,8 +109,8 @@ def test_waiting_for_some() -> None:
     assert kinds(path) == {SCHEDULING: 5, RUN: 15 + 19, GET_TIME: 1}
 
 
-def test_a_wait_that_gave_up_waited_for_nothing() -> None:
-    """After a timeout no task is the reason why it went on."""
+def test_a_wait_that_gave_up_waited_in_vain() -> None:
+    """After a timeout no task is the reason why it went on: it waited, and fetched nothing."""
     run = HandMade()
     driver = run.driver(0, 40)
     task = run.task(driver, "t", 0, 5, 90)
@@ -117,11 +119,109 @@ def test_a_wait_that_gave_up_waited_for_nothing() -> None:
     path, calls = critical(run)
     assert steps(path, calls) == [
         (RUN, "job.py", 0, 1),
-        (UNEXPLAINED, "ray.get", 1, 21),
+        (WAITING, "ray.get", 1, 21),
         (RUN, "job.py", 21, 22),
-        (UNEXPLAINED, "ray.wait", 22, 32),
+        (WAITING, "ray.wait", 22, 32),
         (RUN, "job.py", 32, 40),
     ]
+
+
+def polling(own: float, timeout: float) -> HandMade:
+    """A task of 80 ms, for which a driver looks again and again, with work of its own in between."""
+    run = HandMade()
+    driver = run.driver(0, 120)
+    task = run.task(driver, "t", 0, 5, 85)
+    at = 1.0
+    while at + timeout < 85:
+        run.wait(driver, [task], at, at + timeout, ready=[])
+        at += timeout + own
+    run.wait(driver, [task], max(at, 85.5), max(at, 85.5) + 0.5, ready=[task])
+    return run
+
+
+def test_who_polls_waits_for_what_it_polls() -> None:
+    """Timeouts that are longer than what the driver does between them: the path is in the task until it ended."""
+    path, _ = critical(polling(own=2, timeout=10))
+    assert functions(path) == {"t": 80, "job.py": 35 - kinds(path)[GET_TIME]}
+    assert kinds(path)[SCHEDULING] == 5
+    assert path.is_exact
+
+
+def test_who_looks_in_passing_does_not_wait() -> None:
+    """A look at what is there, between work that takes longer than it: the path is in that work."""
+    path, _ = critical(polling(own=10, timeout=0.5))
+    assert "t" not in functions(path)
+    assert functions(path)["job.py"] > 100
+    assert kinds(path)[WAITING] == pytest.approx(0.5 * 9, abs=0.6)
+
+
+def test_a_wait_for_more_than_there_were() -> None:
+    """What was ready in time is what it has waited for, and the rest of the time until the timeout is said."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    tasks = [run.task(driver, f"t{end}", 0, 5, end, worker=f"w{end}") for end in (20, 90)]
+    run.wait(driver, tasks, 1, 41, ready=tasks[:1], num_returns=2)
+    path, calls = critical(run)
+    assert steps(path, calls) == [
+        (SCHEDULING, "t20", 0, 5),
+        (RUN, "t20", 5, 20),
+        (WAITING, "ray.wait", 20, 41),
+        (RUN, "job.py", 41, 60),
+    ]
+
+
+def test_what_a_wait_was_for_may_make_no_span() -> None:
+    """Objects of tasks that were not recorded: no span says what it was, and it is not taken for fetching."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
+    run.wait(driver, [unseen], 1, 41, ready=[unseen])
+    path, _ = critical(run)
+    assert kinds(path) == {RUN: 20, UNEXPLAINED: 40}
+
+
+def test_a_driver_without_spans_is_not_explained() -> None:
+    """Where waiting was not recorded, a long time without any span of the driver's may be anything."""
+    run = HandMade()
+    driver = run.driver(0, 1000)
+    run.task(driver, "t", 20, 25, 85)
+    run.span("mine", 300, 500, driver)
+    run.span("elsewhere", 600, 700, driver, worker="w1")
+    path, calls = critical(run)
+    assert steps(path, calls) == [
+        (RUN, "job.py", 0, 20),
+        (SCHEDULING, "t", 20, 25),
+        (RUN, "t", 25, 85),
+        (UNEXPLAINED, "job.py", 85, 300),
+        (RUN, "job.py", 300, 500),
+        (UNEXPLAINED, "job.py", 500, 1000),
+    ]
+    assert path.coverage == pytest.approx(0.285)
+    assert not path.is_exact
+
+
+def test_a_driver_of_which_waiting_was_recorded_ran() -> None:
+    """Its Resource says that waiting makes spans: without any it has not waited, and its code ran."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    run.driver(0, 1000)
+    path, _ = critical(run)
+    assert (kinds(path), path.is_exact) == ({RUN: 1000}, True)
+
+
+def test_waiting_that_was_recorded_in_one_process_only() -> None:
+    """The driver's is known, and that of a task in whose worker it was switched off is assumed."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 100)
+    run.parts = "actor,task"
+    outer = run.submit(driver, "outer", 0)
+    frame = run.run(outer, 5, 90)
+    run.run(run.submit(frame, "inner", 25, worker="w1"), 30, 70, worker="w2")
+    run.get(driver, [outer], 1, 91)
+    path, calls = critical(run)
+    assert functions(path) == {"outer": 20 + 20, "inner": 40, "job.py": 9}
+    assert (path.is_exact, calls.waiting) == (False, PARTLY)
 
 
 def queue() -> HandMade:
@@ -408,3 +508,57 @@ def test_a_long_chain_takes_no_recursion() -> None:
     path, _ = critical(run)
     assert path.coverage == 1.0
     assert path.kinds[GET_TIME] == count * MS
+
+
+def test_the_start_of_a_worker_is_told_from_what_is_before_and_after() -> None:
+    """Resources or a lease, then the process, then what the worker does before it begins the call."""
+    run = HandMade()
+    driver = run.driver(0, 1000)
+    late = run.task(driver, "late", 0, 700, 800, worker="w1")
+    run.get(driver, [late], 1, 801)
+    run.started("w1", 200, 600)
+    path, calls = critical(run)
+    assert steps(path, calls)[:4] == [
+        (SCHEDULING, "late", 0, 200),
+        (STARTING, "late", 200, 600),
+        (SCHEDULING, "late", 600, 700),
+        (RUN, "late", 700, 800),
+    ]
+    assert path.first_scheduling == {"late": 700 * MS}
+
+
+def test_a_worker_that_was_starting_already_and_one_that_was_there() -> None:
+    """Only what of the start a call waited for is its wait."""
+    run = HandMade()
+    driver = run.driver(0, 1000)
+    first = run.task(driver, "first", 300, 700, 800, worker="w1")
+    run.get(driver, [first], 301, 801)
+    second = run.task(driver, "second", 850, 900, 950, worker="w2")
+    run.get(driver, [second], 851, 951)
+    run.started("w1", 200, 600)
+    run.started("w2", 200, 600)
+    path, calls = critical(run)
+    assert kinds(path) == {RUN: 300 + 100 + 49 + 50 + 49, STARTING: 300, SCHEDULING: 100 + 50, GET_TIME: 1 + 1}
+    assert (STARTING, "first", 300, 600) in steps(path, calls)
+
+
+def test_a_process_that_has_to_wait_for_the_start_of_others() -> None:
+    """Ray starts only so many at once: the time until it is created is for the start of those before it as well."""
+    run = HandMade()
+    driver = run.driver(0, 1000)
+    calls = [
+        run.task(driver, f"t{number}", 0, 210 + 200 * number, 220 + 200 * number, worker=f"w{number}")
+        for number in range(2)
+    ]
+    run.get(driver, calls, 1, 421)
+    run.started("w0", 10, 205)
+    run.started("w1", 210, 405)
+    path, calls_of = critical(run)
+    assert [step for step in steps(path, calls_of) if step[1] == "t1"] == [
+        (SCHEDULING, "t1", 0, 10),
+        (STARTING, "t1", 10, 205),
+        (SCHEDULING, "t1", 205, 210),
+        (STARTING, "t1", 210, 405),
+        (SCHEDULING, "t1", 405, 410),
+        (RUN, "t1", 410, 420),
+    ]

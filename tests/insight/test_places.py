@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from made_spans import CONSUMER, PRODUCER, process, span
 
-from ray_tracing_hooks._insight.model import Span
-from ray_tracing_hooks._insight.places import Places, places
-from ray_tracing_hooks._insight.table import Table
+from ray_tracing_hooks._insight.model.processes import Places, places
+from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.table import Table
 
 DRIVER = process(pid=1, **{"ray.worker.process_type": "driver"})
 

@@ -14,12 +14,12 @@ from hand_made import MS, START
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import About, Attempt
-from ray_tracing_hooks._insight.analysis import Analysis
-from ray_tracing_hooks._insight.calls import Calls
-from ray_tracing_hooks._insight.page.content import content
-from ray_tracing_hooks._insight.queues import Queued, beside, waited
-from ray_tracing_hooks._insight.redaction import Redaction
-from ray_tracing_hooks._insight.table import load
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.queues import Queued, beside, waited
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.model.calls import Calls
+from ray_tracing_hooks._insight.views.page.content import content
+from ray_tracing_hooks._insight.views.redaction import Redaction
 
 RECORDED = Path(__file__).parent / "recorded" / "bottleneck.jsonl.gz"
 TASK = "ab" * 24

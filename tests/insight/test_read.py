@@ -18,8 +18,10 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
-from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.model import Node, Span, traces, walk
+from ray_tracing_hooks._insight.ingest import read as reading
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.model.span import Node, Span, traces, walk
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -49,8 +51,8 @@ def line(*spans: dict[str, Any], **resource: str) -> str:
     return json.dumps({"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": scope_spans}]}) + "\n"
 
 
-def read(*paths: Path) -> tuple[list[Span], reading.Quality]:
-    return reading.read(reading.files(map(str, paths)))
+def read(*paths: Path) -> tuple[list[Span], Quality]:
+    return reading.read(span_files(map(str, paths)))
 
 
 def test_everything_that_a_span_has_is_read(tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_a_bad_span_costs_itself_and_not_its_line(tmp_path: Path) -> None:
 
 def test_an_endless_line_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line over the limit is never held in memory; what follows it is read."""
-    monkeypatch.setattr(reading, "MAX_LINE", 1024)
+    monkeypatch.setattr(sys.modules[span_files.__module__], "MAX_LINE", 1024)
     (tmp_path / "a.jsonl").write_text("x" * 5000 + "\n" + line(described(1)))
     spans, quality = read(tmp_path)
     assert [span.name for span in spans] == ["span 1"]
@@ -225,7 +227,7 @@ def test_a_span_whose_end_is_estimated_is_lost(tmp_path: Path) -> None:
 def test_a_path_that_does_not_exist_is_an_error() -> None:
     """The caller named it, so he should know."""
     with pytest.raises(FileNotFoundError):
-        reading.files(["/no/such/folder"])
+        span_files(["/no/such/folder"])
 
 
 # --- the spool ------------------------------------------------------------------------------------------------------
@@ -291,7 +293,7 @@ def test_a_damaged_spool_gives_what_is_left(tmp_path: Path) -> None:
 def test_reading_needs_neither_ray_nor_opentelemetry() -> None:
     """Spans can be looked at where neither is installed."""
     program = (
-        "import sys; import ray_tracing_hooks._insight.read, ray_tracing_hooks._cli; "
+        "import sys; import ray_tracing_hooks._insight.ingest.read, ray_tracing_hooks._cli; "
         "print([name for name in ('ray', 'opentelemetry', 'google', 'rich') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -348,6 +350,6 @@ def test_a_folder_of_folders_stands_for_what_they_hold(tmp_path: Path) -> None:
     (tmp_path / "node" / "a.spool").touch()
     (tmp_path / "node" / "plan.json").touch()
     (tmp_path / "node" / "deeper" / "b.spool").touch()
-    assert reading.files([str(tmp_path)]) == [str(tmp_path / "node" / "a.spool")]
+    assert span_files([str(tmp_path)]) == [str(tmp_path / "node" / "a.spool")]
     (tmp_path / "own.jsonl").touch()
-    assert reading.files([str(tmp_path)]) == [str(tmp_path / "own.jsonl")]
+    assert span_files([str(tmp_path)]) == [str(tmp_path / "own.jsonl")]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from made_spans import span
 
-from ray_tracing_hooks._insight.lanes import ends_of
-from ray_tracing_hooks._insight.model import STATUS_ERROR
-from ray_tracing_hooks._insight.page import sample
-from ray_tracing_hooks._insight.table import Table
+from ray_tracing_hooks._insight.analysis.lanes import ends_of
+from ray_tracing_hooks._insight.model.span import STATUS_ERROR
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views.page import sample
 
 SPANS = 20_000
 START = 10**18

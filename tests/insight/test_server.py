@@ -20,11 +20,11 @@ import pytest
 from made_spans import process, span
 
 from ray_tracing_hooks._cli.serving import Asked, Maker, make
-from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight import server
-from ray_tracing_hooks._insight.exports.otlp import _attributes, _described
-from ray_tracing_hooks._insight.model import Span
-from ray_tracing_hooks._insight.table import load
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.views import server
+from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
 
 
 def lines(*spans: Span) -> str:
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 def names_of(folder: Path, into: str, _tell: Callable[[str], None]) -> server.Made:
     """Stands in for the page: the names of all spans."""
-    table = load(reading.files([str(folder)]))
+    table = load(span_files([str(folder)]))
     text = " ".join(table.name_of(row) for row in range(len(table)))
     (Path(into) / server.PAGE).write_text(text)
     return server.Made(len(table))
@@ -73,7 +73,7 @@ def started(folder: Path, make: server.Make, monkeypatch: pytest.MonkeyPatch) ->
     (folder.parent / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder.parent / "temporary"))
     monkeypatch.setattr(server, "_LEAST_PAUSE", 0.05)
-    find = partial(reading.files, [str(folder)])
+    find = partial(span_files, [str(folder)])
     reports = server.Reports(find, make)
     with server.Server(reports) as started:
         thread = threading.Thread(target=started.serve_forever, args=(0.02,))

@@ -15,9 +15,11 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
-from ray_tracing_hooks._insight import parts
-from ray_tracing_hooks._insight import read as reading
-from ray_tracing_hooks._insight.table import LOST, RUNNING, Table, load
+from ray_tracing_hooks._insight.ingest import parallel as parts
+from ray_tracing_hooks._insight.ingest import read as reading
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -52,7 +54,7 @@ def line(*spans: dict[str, Any], pid: int = 1) -> str:
 
 
 def table(path: Path) -> Table:
-    return load(reading.files([str(path)]))
+    return load(span_files([str(path)]))
 
 
 def names(found: Table) -> list[str]:
@@ -61,7 +63,7 @@ def names(found: Table) -> list[str]:
 
 def assert_same_as_read(found: Table, path: Path) -> None:
     """What a table says of each span is what reading the same files span by span says."""
-    spans, quality = reading.read(reading.files([str(path)]))
+    spans, quality = reading.read(span_files([str(path)]))
     by_id = {(span.trace_id, span.span_id): span for span in spans}
     assert len(found) == len(spans)
     assert list(found.start) == sorted(found.start)
@@ -128,7 +130,7 @@ def test_what_was_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(text)
     (tmp_path / "b.jsonl").write_text(line(described(2)))
     told: list[int] = []
-    load(reading.files([str(tmp_path)]), told.append)
+    load(span_files([str(tmp_path)]), told.append)
     assert sum(told) == sum(os.path.getsize(path) for path in tmp_path.iterdir())
 
 
@@ -298,7 +300,7 @@ def test_segments_may_be_read_by_several_processes(
         found = table(tmp_path)
         assert_same_as_read(found, tmp_path)
         assert [found.span(row).state for row in range(4)] == ["ended", "running", "ended", "lost"]
-        assert found.quality.problems == reading.read(reading.files([str(tmp_path)]))[1].problems
+        assert found.quality.problems == reading.read(span_files([str(tmp_path)]))[1].problems
     finally:
         for writer in writers[:3]:
             writer.close()

@@ -207,11 +207,13 @@ def test_errors_show_type_and_message(folder: Folder) -> None:
     folder.span("c", root, start=2, error="one")
     folder.span("c", root, start=3, error="two")
     folder.span("d", root, start=4, error="ray::f() (pid=1)\n  File x\nValueError: deep\n")
+    folder.span("e", root, start=5, error="\x1b[36mray::g()\x1b[39m (pid=1)\n  File x\nKeyError: 'deeper'\n")
     printed = "\n".join(lines(folder.path))
     assert "✗ app.RowError: bad row\n" in printed
     assert "✗ RowError: bad row\n" in printed
     assert "✗ one (and 1 other message)\n" in printed
     assert "✗ ValueError: deep" in printed
+    assert "✗ KeyError: 'deeper'" in printed
 
 
 def test_a_span_of_a_dead_process_is_marked(folder: Folder) -> None:
@@ -220,7 +222,20 @@ def test_a_span_of_a_dead_process_is_marked(folder: Folder) -> None:
     first, second = lines(folder.path)
     assert first.startswith("f [lost]  ")
     assert second == "   ✗ worker died"
-    assert run(folder.path).stderr == "note: 1 span cut off by the death of their process\n"
+    assert run(folder.path).stderr == "note: 1 span cut off by the death of its process\n"
+
+
+def test_a_span_that_was_never_ended_is_no_error_and_took_no_time(folder: Folder) -> None:
+    """How long it took is not known, so it is no sibling of those that have ended either."""
+    root = folder.span("root")
+    for number in range(3):
+        folder.span("s", root, start=number, attributes={"ray.never_ended": True} if number else {})
+    _, ended, never = lines(folder.path)
+    assert ended.split()[1] == "s"
+    assert ended.split()[2][0].isdigit()
+    assert "s x2 [never ended]" in never
+    assert not re.search(r"\] +\d", never)
+    assert run(folder.path).stderr == ""
 
 
 def test_where_tells_nodes_and_actors_apart(folder: Folder) -> None:
@@ -356,7 +371,7 @@ def test_what_is_wrong_with_the_data_is_one_note(folder: Folder) -> None:
         file.write("{\n")
     note = run(folder.path).stderr
     assert note.startswith(f"note: 1 bad line skipped (the first: {folder.path}/spans.jsonl:3: not JSON: ")
-    assert note.endswith("; 1 span without the parent they name\n")
+    assert note.endswith("; 1 span without the parent it names\n")
     assert run(folder.path, "--json").stderr == note
 
 
@@ -410,6 +425,21 @@ def test_lines_fit_a_terminal(folder: Folder, width: int) -> None:
     assert max(map(len, rows)) <= width
     assert any(line.startswith("├─ another") and "… x3" not in line and " x3 " in line for line in rows)
     assert any("…" in line for line in rows)
+
+
+def test_a_narrow_terminal_keeps_what_calls_waited(folder: Folder) -> None:
+    """The least and greatest time go first, then SUBMIT; WHERE is cut before it goes, and QUEUED goes last."""
+    root = folder.span("driver.py ray.driver", where=DRIVER)
+    for took in (MS, 2 * MS):
+        folder.call("a_module.and_a_function_of_it", root, took=took)
+    titles = {width: in_terminal(width, folder.path)[0].split("  ") for width in (120, 80, 66, 44)}
+    shown = {width: [each.strip() for each in titles[width] if each] for width in titles}
+    assert shown == {
+        120: ["TIME", "MIN .. MAX", "QUEUED", "SUBMIT", "WHERE"],
+        80: ["TIME", "QUEUED", "SUBMIT", "WHERE"],
+        66: ["TIME", "QUEUED", "WHERE"],
+        44: ["TIME", "QUEUED"],
+    }
 
 
 def in_terminal(width: int, *arguments: object) -> list[str]:
@@ -476,3 +506,46 @@ def test_what_a_rate_limit_has_left_out_is_told(folder: Folder) -> None:
         "main.py ray.driver +1,200 left out",
         "└─ mod.f x2 +12 left out",
     ]
+
+
+def test_calls_with_few_names_have_a_line_for_each_and_those_with_many_one(folder: Folder) -> None:
+    """What `.options(name=...)` gave is shown: of a single call, of calls with few names; else how many names."""
+    root = folder.span("job.py ray.driver", took=SECOND)
+
+    def call(function: str, name: str, number: int) -> None:
+        given = {"ray.name": name} if name else {}
+        above = folder.span(f"{function} ray.remote", root, start=number * MS, kind=PRODUCER, attributes=given)
+        folder.span(f"{function} ray.remote_worker", above, start=(number + 1) * MS, kind=CONSUMER)
+
+    for number in range(12):
+        call("step", ["load", "save", ""][number % 3], number)
+        call("trial", f"trial-{number}", number)
+        call("work", "work", number)
+    call("check", "\x1b[31mlast", 20)
+    call("once", "named", 21)
+    call("once", "", 22)
+    text = run(folder.path).stdout
+    assert re.search(r'step "load" x4 ', text)
+    assert re.search(r'step "save" x4 ', text)
+    assert re.search(r"step x4 ", text)
+    assert re.search(r"trial \(12 names\) x12 ", text)
+    assert re.search(r"work x12 ", text), "a name that is the function's own says nothing"
+    assert 'check "\\x1b[31mlast" ' in text
+    assert re.search(r"once \(1 name\) x2 ", text), "the other call has none"
+    assert 'trial "trial-7" ' in run(folder.path, "--no-collapse").stdout
+
+
+def test_attributes_are_shown_on_request(folder: Folder) -> None:
+    """Below their span, all or those whose keys fit; of a group its values. What is in them stays text."""
+    root = folder.span("root", took=SECOND, attributes={"plain": "a\x1b[31m\nb", "http.route": "/x", "size": 3})
+    for number in range(5):
+        folder.span("part", root, start=number * MS, attributes={"number": number, "same": "yes"})
+    shown = run(folder.path, "--attributes").stdout
+    assert "plain: a\\x1b[31m\\nb\n" in shown
+    assert "number: 0, 1, 2 and 2 other values" in shown
+    assert "same: yes\n" in shown
+    chosen = run(folder.path, "--attribute", "http.*", "--attribute", "size").stdout
+    assert "http.route: /x" in chosen
+    assert "size: 3" in chosen
+    assert "plain" not in chosen
+    assert "plain" not in run(folder.path).stdout

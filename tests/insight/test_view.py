@@ -7,6 +7,8 @@ import gzip
 import json
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_tracing_hooks._cli import main
-from ray_tracing_hooks._insight.page import pack
+from ray_tracing_hooks._insight.views.page import pack
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -40,7 +42,7 @@ def test_the_page_is_one_file_that_only_its_owner_can_read(tmp_path: Path) -> No
     page = tmp_path / "report.html"
     page.write_text("older")
     page.chmod(0o644)
-    result = view(RECORDED / "worker_tree.jsonl.gz", "--output", page)
+    result = view(RECORDED / "worker_tree.jsonl.gz", "--output", page, "--force")
     assert result.exit_code == 0, result.output
     assert "141 spans" in result.stdout
     assert "attributes" in result.stderr
@@ -55,6 +57,46 @@ def test_the_page_is_one_file_that_only_its_owner_can_read(tmp_path: Path) -> No
     assert "default-src &#x27;none&#x27;" in text
 
 
+def test_it_writes_over_reports_of_its_own_alone(tmp_path: Path) -> None:
+    """The same call can be made again; any other file stays as it is without --force, as with `export`."""
+    page, spans = tmp_path / "report.html", RECORDED / "worker_tree.jsonl.gz"
+    assert view(spans, "--output", page).exit_code == 0
+    assert view(spans, "--output", page, "--no-attributes").exit_code == 0
+    page.write_text("<!doctype html>\nmy own work")
+    refused = view(spans, "--output", page)
+    assert refused.exit_code == 2
+    assert "exists: --force writes over it" in refused.stderr.replace("\n", " ")
+    assert page.read_text() == "<!doctype html>\nmy own work"
+    page.unlink()
+    page.symlink_to(tmp_path / "elsewhere")
+    assert view(spans, "--output", page).exit_code == 2
+    assert view(spans, "--output", page, "--force").exit_code == 0
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_it_opens_the_page(tmp_path: Path, works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the program that BROWSER names; where there is none, that is said."""
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f"#!/bin/sh\necho $1 > {opened}.part && mv {opened}.part {opened}\n")
+    browser.chmod(0o700)
+    for variable in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(variable, raising=False)
+    if works:
+        monkeypatch.setenv("BROWSER", f"{browser} %s")
+    page = tmp_path / "a report.html"
+    spans = str(RECORDED / "worker_tree.jsonl.gz")
+    command = [sys.executable, "-m", "ray_tracing_hooks", "view", spans, "--open", "--output", str(page)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    if works:
+        assert opened.read_text() == f"{page.as_uri()}\n"
+        assert "Open it" not in done.stdout
+    else:
+        assert "there is no browser here" in done.stderr
+        assert "Open it in a browser." in done.stdout
+
+
 def test_it_says_what_the_summary_says(tmp_path: Path) -> None:
     """Findings, the split of the time and the critical path are the same in text and in the page."""
     spans = RECORDED / "bottleneck.jsonl.gz"
@@ -67,6 +109,20 @@ def test_it_says_what_the_summary_says(tmp_path: Path) -> None:
     assert {each["label"]: each["ns"] for each in shown["path"]["by"] if each["function"] >= 0} == {
         each["function"]: each["ns"] for each in said["critical_path"]["functions"] if each["ns"]
     }
+
+
+@pytest.mark.parametrize("run", ["bottleneck", "worker_tree", "slow_node", "bottleneck_inferred"])
+def test_the_parts_of_the_time_consist_of_all_of_it(tmp_path: Path, run: str) -> None:
+    """What each part consists of adds up to the part, and names spans of the page."""
+    assert view(RECORDED / f"{run}.jsonl.gz", "--output", tmp_path / "report.html").exit_code == 0
+    shown = meta(tmp_path / "report.html")
+    parts = shown["split"]["parts"]
+    assert parts
+    for part in parts:
+        assert sum(each["ns"] for each in part["by"]) + part["others"] == part["ns"], part["kind"]
+        assert all(0 <= row < shown["spans"] for each in part["by"] for row in each["rows"])
+        if part["kind"] in ("actor queue", "worker queue"):
+            assert all(each["place"] >= 0 for each in part["by"])
 
 
 SECRET = "hunter2-the-secret"
@@ -126,6 +182,33 @@ def test_what_is_not_to_be_passed_on_is_not_in_the_file(
     held = b"".join(part for parts in blocks(page).values() for part in parts) + page.read_bytes()
     assert (SECRET.encode() in held) == is_there
     assert (b'"seen"' in held) == others
+
+
+@pytest.mark.parametrize(
+    ("options", "is_there"), [([], True), (["--no-attributes"], False), (["--redact", "ray.name"], False)]
+)
+def test_names_of_calls_are_attributes_that_are_hidden_as_others(
+    tmp_path: Path, options: list[str], is_there: bool
+) -> None:
+    """Calls are told apart by what `.options(name=...)` gave them, where that may be shown."""
+    lines = []
+    for number in range(1, 5):
+        span = {
+            "traceId": f"{1:032x}",
+            "spanId": f"{number:016x}",
+            "name": "work ray.remote_worker",
+            "kind": 5,
+            "startTimeUnixNano": str(10**18 + number),
+            "endTimeUnixNano": str(10**18 + 1000),
+            "attributes": [{"key": "ray.name", "value": {"stringValue": SECRET}}],
+        }
+        lines.append(json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": [span]}]}]}) + "\n")
+    (tmp_path / "made.jsonl").write_text("".join(lines))
+    page = tmp_path / "report.html"
+    assert view(tmp_path / "made.jsonl", "--output", page, *options).exit_code == 0
+    held = b"".join(part for parts in blocks(page).values() for part in parts) + page.read_bytes()
+    assert (SECRET.encode() in held) == is_there
+    assert (f'work "{SECRET}"' in [each["label"] for each in meta(page)["top"]]) == is_there
 
 
 def test_it_is_the_newest_run_unless_another_is_asked_for(folder: Path, tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +15,7 @@ import psutil
 import pytest
 import support
 from ports import free_port
-from support import ANY_PORTS, HOOK, Run, environment, of_driver, run_program, spans_in
+from support import ANY_PORTS, HOOK, RAY, Run, environment, of_driver, run_program, spans_in
 
 
 @dataclass
@@ -35,7 +33,7 @@ class Cluster:
             self._runs[name,] = self.run(name)
         return self._runs[name,]
 
-    def run(self, name: str, *arguments: str, timeout: float = 90, **variables: str) -> Run:
+    def run(self, name: str, *arguments: str, timeout: float = 300, **variables: str) -> Run:
         """Run a program on this cluster; the run's ``spans`` are those of its trace."""
         run = run_program(
             name,
@@ -54,12 +52,14 @@ class Cluster:
 def start_head(folder: Path, *options: str, **variables: str) -> tuple[subprocess.Popen[bytes], str]:
     """``ray start --head`` in the foreground, so that its end ends the node's processes; and the node's address.
 
+    It has no more processes than it needs: see ``lean.py``.
+
     It takes its port some seconds after that was found to be free. If another has it by then, it is started again.
     """
     for _ in range(3):
         port = free_port()
         head = _begin_head(folder, port, *options, **variables)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while head.poll() is None and time.monotonic() < deadline:
             if b"Ray runtime started" in (folder / "head.log").read_bytes():
                 return head, f"127.0.0.1:{port}"
@@ -69,17 +69,15 @@ def start_head(folder: Path, *options: str, **variables: str) -> tuple[subproces
 
 
 def _begin_head(folder: Path, port: int, *options: str, **variables: str) -> subprocess.Popen[bytes]:
-    ray = os.path.join(os.path.dirname(sys.executable), "ray")
     with open(folder / "head.log", "wb") as log:
         return subprocess.Popen(
             [
-                *(ray, "start", "--head", "--block", "--num-cpus=4", "--include-dashboard=false"),
+                *(*RAY, "start", "--head", "--block", "--num-cpus=4", "--include-dashboard=false"),
                 *("--disable-usage-stats", f"--port={port}", f"--temp-dir={folder / 'ray'}"),
-                # The autoscaler, which no test needs, and which takes a second to start.
-                "--no-monitor",
                 *("--object-store-memory=100000000", *ANY_PORTS, *options),
             ],
-            env=environment(**variables),
+            # Ray would wait for half a minute where actors are left.
+            env=environment(**{"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0", **variables}),
             stdout=log,
             stderr=subprocess.STDOUT,
         )
@@ -150,8 +148,17 @@ def only_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def cluster(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     """A head node started with the local hook."""
     folder = short_tmp()
-    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", RAY_TRACING_LOCAL_DIR=str(folder / "spans"))
+    variables = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans"), "RTH_LOG_MONITOR": "1"}
+    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables)
     yield Cluster(address, folder / "spans")
+    stop_head(head)
+
+
+@pytest.fixture(scope="session")
+def untraced(short_tmp: Callable[[], Path]) -> Iterator[str]:
+    """The address of a cluster without hook."""
+    head, address = start_head(short_tmp(), RTH_LOG_MONITOR="1")
+    yield address
     stop_head(head)
 
 

@@ -15,7 +15,7 @@ import psutil
 from support import PROGRAMS, by_name, check_links, environment
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.model.span import Span
 
 ENDED = 20
 CALLS = 50
@@ -47,7 +47,7 @@ class Ended(NamedTuple):
 
 def no_process_is_left(folder: Path) -> None:
     """Everything that runs for the session in this folder ends, the shipper too."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while left := [
         process.info["cmdline"]
         for process in psutil.process_iter(["cmdline"])
@@ -80,6 +80,14 @@ def check(ended: Ended, how: str, way: Way, label: str) -> None:
     assert way.cut_off in {bool(around.attributes.get(names.RAY_END_ESTIMATED)), None}
     if way.cut_off:
         assert (opened.status_code, opened.status_message) == (2, around.status_message)
+    (forgotten,) = by_name(ended.spans, f"forgotten {label}")
+    assert forgotten.parent_id == around.span_id
+    # Whatever ended its process cut it off too, unless nothing did: then it is its program that has not ended it.
+    if way.cut_off or way.error in {names.WORKER_DIED, names.DRIVER_DIED}:
+        assert (forgotten.status_code, forgotten.never_ended) == (2, False)
+        assert forgotten.attributes[names.ERROR_TYPE] == way.error
+    elif way.cut_off is not None:
+        assert (forgotten.status_code, forgotten.state, forgotten.never_ended) == (0, "ended", True)
 
 
 def check_once(spans: Sequence[Span], restarted: str = "") -> None:
@@ -111,7 +119,7 @@ def of_trace(spans: Sequence[Span], label: str) -> list[Span]:
 
 def heard(folder: Path, name: str) -> int:
     """The number in a file that a program writes, as soon as it is there."""
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 200
     while not (folder / name).exists():
         assert time.monotonic() < deadline, sorted(path.name for path in folder.iterdir())
         time.sleep(0.05)

@@ -13,13 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ray_tracing_hooks._insight.model import Span
-from ray_tracing_hooks._insight.read import files, read
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.read import read
+from ray_tracing_hooks._insight.model.span import Span
 
 PROGRAMS = Path(__file__).parent / "programs"
 HELPERS = Path(__file__).parents[1] / "helpers"
 PRODUCER, CONSUMER = 4, 5
 HOOK = "ray_tracing_hooks.local:setup"
+
+RAY = (sys.executable, str(PROGRAMS / "lean.py"))
+"""The command ``ray``, that starts nodes with fewer processes."""
 
 ray_folder = "/tmp/ray"
 """Where Ray keeps its session; the tests set a folder of their own, which goes with them."""
@@ -51,10 +55,18 @@ def environment(**variables: str) -> dict[str, str]:
         "PYTHONWARNINGS": "default",
         # A busy machine may need more than the default of five.
         "RAY_TRACING_FLUSH_TIMEOUT": "30",
+        # No workers but those that a call asks for: each takes a second of processor time to start.
+        "RAY_prestart_worker_first_driver": "0",
+        "RAY_enable_worker_prestart": "0",
         # Milliseconds after which a call of an actor that does not answer fails as unavailable, not yet known as dead.
         "RAY_timeout_ms_task_wait_for_death_info": "5000",
         **variables,
     }
+
+
+def with_lean_clusters(path: str) -> str:
+    """This ``PYTHONPATH`` for programs as users write them: the clusters that they start have few processes too."""
+    return os.pathsep.join([str(PROGRAMS.parent / "inside" / "on_path"), path])
 
 
 def with_extras() -> dict[str, Any]:
@@ -93,12 +105,16 @@ def serve_route(prefix: str, pattern: str) -> str:
 
 
 def run_program(
-    name: str, *arguments: str, timeout: float = 90, check: bool = True, command: Sequence[str] = (), **variables: str
+    name: str, *arguments: str, timeout: float = 300, check: bool = True, command: Sequence[str] = (), **variables: str
 ) -> Run:
-    """Run a program of the ``programs`` folder to its end; ``command`` is what runs it, if not Python alone."""
+    """Run a program of the ``programs`` folder to its end; ``command`` is what runs it, if not Python alone.
+
+    Of the ``variables``, ``RTH_FOLDER`` is the folder that it runs in.
+    """
     done = subprocess.run(
         [*command, sys.executable, str(PROGRAMS / f"{name}.py"), *arguments],
         env=environment(**variables),
+        cwd=variables.get("RTH_FOLDER"),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -114,10 +130,10 @@ def run_program(
 
 def run_client(name: str, *arguments: str, check: bool = True, **variables: str) -> Run:
     """As ``run_program``, of a program that is a client of a cluster: ``RTH_ADDRESS`` begins with ``ray://``."""
-    run = run_program(name, *arguments, check=False, timeout=180, **variables)
+    run = run_program(name, *arguments, check=False, timeout=300, **variables)
     if "Initialization failure from server" in run.stderr:
         # The server of a client takes the first free port from 23000 on, and ends if another cluster was faster.
-        run = run_program(name, *arguments, check=False, timeout=180, **variables)
+        run = run_program(name, *arguments, check=False, timeout=300, **variables)
     assert not check or run.returncode == 0, run.stderr
     return run
 
@@ -135,10 +151,10 @@ def logs_in_json() -> bool:
 
 def spans_in(folder: Path) -> list[Span]:
     """Every span in the files of a folder."""
-    return read(files([str(folder)]))[0] if folder.exists() else []
+    return read(span_files([str(folder)]))[0] if folder.exists() else []
 
 
-def await_spans(folder: Path, enough: Callable[[list[Span]], bool], timeout: float = 20) -> list[Span]:
+def await_spans(folder: Path, enough: Callable[[list[Span]], bool], timeout: float = 60) -> list[Span]:
     """The spans of a folder as soon as they are ``enough``, or as they are at the deadline."""
     deadline = time.monotonic() + timeout
     while True:
@@ -192,12 +208,12 @@ def by_name(spans: Sequence[Span], name: str) -> list[Span]:
     return [span for span in spans if span.name == name]
 
 
-def check_links(spans: Sequence[Span]) -> None:
-    """What holds for every trace: parents are there, and an execution is below its submission."""
+def check_links(spans: Sequence[Span], outside: str = "") -> None:
+    """What holds for every trace: parents are there but for ``outside``, and an execution is below its submission."""
     by_id = {span.span_id: span for span in spans}
     assert len(by_id) == len(spans), "span ids are unique"
     for span in spans:
-        if span.parent_id:
+        if span.parent_id and span.parent_id != outside:
             assert span.parent_id in by_id, f"the parent of {span.name} is missing"
             assert by_id[span.parent_id].trace_id == span.trace_id
         if span.name.endswith(" ray.remote_worker"):

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import run as run_command
 
 import pytest
-from support import HOOK, Run, run_program
+from support import HOOK, Run, run_program, spans_in
 
 RESULT = [2, 3]
 
 
 def told(run: Run) -> list[str]:
-    """What our package told the user, but for the line that says what is on."""
+    """What our package told the user, but for the lines that say what is on, and what there is at the end."""
     lines = [line for line in run.stderr.splitlines() if "ray_tracing_hooks:" in line]
-    return [line.partition("ray_tracing_hooks: ")[2] for line in lines if "tracing is on" not in line]
+    usual = ("tracing is on", "next: ray-tracing-hooks summary")
+    return [line.partition("ray_tracing_hooks: ")[2] for line in lines if not any(each in line for each in usual)]
 
 
 def problems(run: Run) -> list[str]:
@@ -26,20 +28,24 @@ def problems(run: Run) -> list[str]:
 
 
 def run_small(hook: str = HOOK, **variables: str) -> Run:
-    run = run_program("small", timeout=90, check=True, RTH_HOOK=hook, **variables)
+    run = run_program("small", timeout=300, check=True, RTH_HOOK=hook, **variables)
     assert run.result == RESULT
     return run
 
 
-def test_a_good_program_is_told_once_what_is_on(tmp_path: Path) -> None:
-    """One line in the driver says that tracing is on and where spans go, and none in the workers."""
-    run = run_small(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
+def test_a_good_program_is_told_what_is_on_and_what_is_next(tmp_path: Path) -> None:
+    """The driver says at the beginning where spans go, at the end how many came there; the workers say nothing."""
+    folder = tmp_path / "my spans"
+    run = run_small(RAY_TRACING_LOCAL_DIR=str(folder))
     assert problems(run) == []
-    said = [line for line in run.stderr.splitlines() if "ray_tracing_hooks" in line]
-    assert len(said) == 1
-    assert "INFO" in said[0]
-    assert str(tmp_path / "spans") in said[0]
-    assert [path.suffix for path in (tmp_path / "spans").iterdir()] == [".jsonl"]
+    first, last = (line for line in run.stderr.splitlines() if "ray_tracing_hooks" in line)
+    assert "INFO" in first
+    assert first.endswith(f"ray_tracing_hooks: tracing is on, spans go to {folder}")
+    assert "INFO" in last
+    (number,) = re.findall(r"ray_tracing_hooks: (\d+) spans written to", last)
+    assert int(number) == len(spans_in(folder))
+    assert last.endswith(f" written to {folder}; next: ray-tracing-hooks summary '{folder}'")
+    assert {path.suffix for path in folder.iterdir()} - {".ndjson"} == {".jsonl"}, "spans, and the states of tasks"
 
 
 def test_an_unknown_exporter_is_said_once(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
+import pytest
 from conftest import Cluster
 from support import CONSUMER, HOOK, PRODUCER, by_name, check_links, run_program, spans_in, tree
 
@@ -65,6 +67,43 @@ library.in_library ray.remote
 """
 
 
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (
+            "task",
+            """
+            __main__.double ray.remote x2
+              __main__.double ray.remote_worker
+            ray.get
+            """,
+        ),
+        (
+            "actor",
+            """
+            Actor.__init__ ray.remote
+              Actor.__init__ ray.remote_worker
+            Actor.one ray.remote
+              Actor.one ray.remote_worker
+            ray.get
+            """,
+        ),
+        (
+            "put",
+            """
+            ray.get
+            ray.put
+            """,
+        ),
+    ],
+)
+def test_the_call_that_connects_a_driver_is_traced_like_others(first: str, expected: str, cluster: Cluster) -> None:
+    """Where a program never calls ``ray.init()``, Ray connects within its first call."""
+    run = cluster.run("connecting_late", first, RAY_ADDRESS=cluster.address, RAY_TRACING_RAY="task,actor,get,put")
+    assert tree(run.spans) == dedent(expected).strip()
+    check_links(run.spans)
+
+
 def test_the_span_of_a_task_is_a_full_span_for_the_code_inside(cluster: Cluster) -> None:
     """Attributes, events, links, status and a new name that user code gives to the current span are on it."""
     spans = cluster.once("tasks").spans
@@ -114,7 +153,8 @@ def test_both_spans_of_a_call_have_the_attributes_of_rays_own_tracing(cluster: C
     by_id = {span.span_id: span for span in spans}
     for span in by_name(spans, "__main__.add ray.remote_worker"):
         made = by_id[span.parent_id]
-        carried = made.attributes[names.RAY_PARENT_TASK_ID] != driver.attributes[names.RAY_TASK_ID]
+        is_drivers = made.attributes[names.RAY_PARENT_TASK_ID] == driver.attributes[names.RAY_TASK_ID]
+        carried = not is_drivers or names.RAY_NAME in made.attributes
         assert span.attributes.get(names.RAY_SUBMIT_TIME) == (made.start_ns if carried else None)
 
 
@@ -408,7 +448,9 @@ __main__.terminated ray.remote
 
 
 PLACED_KEYS = {
+    names.RAY_NAME,
     names.RAY_ACTOR_NAME,
+    names.RAY_ASYNCIO,
     names.RAY_MAX_CONCURRENCY,
     names.RAY_CONCURRENCY_GROUP,
     names.RAY_ASSIGNED_RESOURCES,
@@ -421,7 +463,7 @@ PLACED_KEYS = {
 
 def test_executions_say_what_they_hold_and_submissions_what_they_are_given(tmp_path: Path) -> None:
     """Of actors and of tasks alike: resources, accelerators, placement group; of actors their name and concurrency; of
-    submissions the objects among the arguments. Each as far as there is any.
+    submissions the objects among the arguments; of both the name that the call was given. Each as far as there is any.
     """
     run = run_program("placed", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path))
     results, group, first, second = run.result
@@ -434,15 +476,26 @@ def test_executions_say_what_they_hold_and_submissions_what_they_are_given(tmp_p
         )
     of_actor = {
         names.RAY_ACTOR_NAME: "the placed one",
+        names.RAY_ASYNCIO: True,
         names.RAY_MAX_CONCURRENCY: 3,
         names.RAY_ASSIGNED_RESOURCES: '{"CPU": 0.5, "GPU": 0.5}',
         names.RAY_PLACEMENT_GROUP_ID: group,
     }
-    for method, more in (("__init__", {}), ("work", {}), ("read", {names.RAY_CONCURRENCY_GROUP: "io"})):
+    from ray import _raylet
+
+    # Old Rays do not tell a worker the name of its task.
+    is_known = hasattr(vars(_raylet)["CoreWorker"], "get_current_task_name")
+    named_read, named_one = ({names.RAY_NAME: name} if is_known else {} for name in ("a read", "the one"))
+    of_read = {names.RAY_CONCURRENCY_GROUP: "io", **named_read}
+    for method, more in (("__init__", {}), ("work", {}), ("read", of_read)):
         (placed,) = said[f"Placed.{method} ray.remote_worker"]
         (accelerator,) = placed.pop(names.RAY_ACCELERATOR_IDS)
         assert accelerator in {"GPU:0", "GPU:1"}
         assert placed == {**of_actor, **more}
+    named = {names.RAY_NAME: "the placed one", names.RAY_ACTOR_NAME: "the placed one"}
+    assert said["Placed.__init__ ray.remote"] == [named]
+    assert said["Placed.read ray.remote"] == [{names.RAY_NAME: "a read"}]
+    assert said["Placed.work ray.remote"] == [{}]
     for method in ("__init__", "work"):
         assert said[f"Plain.{method} ray.remote_worker"] == [{}]
     # The two run at once, in any order.
@@ -453,7 +506,8 @@ def test_executions_say_what_they_hold_and_submissions_what_they_are_given(tmp_p
     quarter = {names.RAY_ASSIGNED_RESOURCES: '{"CPU": 0.25}'}
     # By drivers, which carry nothing, and by tasks, which do.
     assert said["__main__.one ray.remote_worker"].count(quarter) == 3
-    assert {**quarter, names.RAY_PLACEMENT_GROUP_ID: group} in said["__main__.one ray.remote_worker"]
+    assert {names.RAY_NAME: "the one"} in said["__main__.one ray.remote"]
+    assert {**quarter, names.RAY_PLACEMENT_GROUP_ID: group, **named_one} in said["__main__.one ray.remote_worker"]
     assert said["__main__.add ray.remote_worker"] == [{}, {}]
     assert said["__main__.add ray.remote"] == [
         {names.RAY_ARGUMENT_IDS: [first, second], names.RAY_ARGUMENT_COUNT: 2},

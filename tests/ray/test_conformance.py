@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from conftest import Cluster, start_head, stop_head
+from conftest import Cluster
 from support import PROGRAMS, Run, run_program
 
 EVERYTHING = {"RAY_TRACING_RAY": "task,actor,get,wait,put", "RAY_TRACING_LOGS": "ids,events,otlp"}
 NAMES = sorted(path.stem for path in PROGRAMS.glob("conform_*.py"))
-
-
-@pytest.fixture(scope="module")
-def untraced(short_tmp: Callable[[], Any]) -> Iterator[str]:
-    """The address of a cluster without hook."""
-    head, address = start_head(short_tmp())
-    yield address
-    stop_head(head)
 
 
 @pytest.mark.timeout(900)  # programs do a lot, each of it with a time limit of its own
@@ -29,8 +20,8 @@ def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, untrac
 
     def both(**variables: Any) -> tuple[Run, Run]:
         with ThreadPoolExecutor(1) as other:  # most of the time they wait
-            plain = other.submit(run_program, program, RTH_ADDRESS=untraced, timeout=270, **variables)
-            return cluster.run(program, timeout=270, **EVERYTHING, **variables), plain.result()
+            plain = other.submit(run_program, program, RTH_ADDRESS=untraced, timeout=420, **variables)
+            return cluster.run(program, timeout=420, **EVERYTHING, **variables), plain.result()
 
     traced, plain = both()
     assert traced.spans, "the traced run was traced"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from pathlib import Path
 
+import pytest
 from conftest import Cluster
-from support import HOOK, Run, run_program, spans_in, tree
+from support import HOOK, Run, by_name, check_links, of_driver, run_program, spans_in, tree
 
 BAGGAGE = {"user": "zoë=1"}
 
@@ -57,6 +60,24 @@ def test_a_driver_that_is_started_within_a_trace_continues_it(tmp_path: Path) ->
     assert len([span for span in spans if span.name.endswith("ray.remote_worker")]) == 2
 
 
+def test_each_driver_of_a_process_has_a_trace_of_its_own(cluster: Cluster) -> None:
+    """However the one before it has ended, and whatever has gone wrong before; but for a span of the program's that is
+    open around several.
+    """
+    assert cluster.run("drivers_in_a_row").result == "kept"
+    spans = spans_in(cluster.spans)
+    drivers = sorted(by_name(spans, "drivers_in_a_row.py ray.driver"), key=lambda span: span.start_ns)
+    by_id = {span.span_id: span.name for span in spans}
+    above = [by_id.get(span.parent_id, span.parent_id) for span in drivers]
+    assert above == ["", "", "", "around", "around", "", "", "across"]
+    assert len({span.trace_id for span in drivers}) == 6
+    assert {span.status_code for span in drivers} == {0}, "none has failed"
+    own = {span.name: by_id.get(span.parent_id, span.parent_id) for span in spans if span.scope == "in a row"}
+    assert [own[name] for name in ("after shutdown", "around", "within around")] == ["", "", "around"]
+    calls = Counter(span.parent_id for span in by_name(spans, "__main__.work ray.remote"))
+    assert [calls[driver.span_id] for driver in drivers] == [1] * 7 + [2]
+
+
 def test_a_driver_without_a_root_span_continues_it_with_each_call(cluster: Cluster) -> None:
     trace = f"{31:032x}"
     run = started_within(f"00-{trace}-{SPAN}-01", **on(cluster), RAY_TRACING_ROOT_SPAN="0")
@@ -89,7 +110,7 @@ def on(cluster: Cluster) -> dict[str, str]:
 
 def started_within(traceparent: str, **variables: str) -> Run:
     around = {"TRACEPARENT": traceparent, "TRACESTATE": "vendor=value", "BAGGAGE": "user=zo%C3%AB%3D1"}
-    return run_program("started_within", timeout=90, check=True, **around, **variables)
+    return run_program("started_within", timeout=300, check=True, **around, **variables)
 
 
 def test_calls_can_be_left_out_by_name_and_what_they_call_stays_in_the_trace(tmp_path: Path) -> None:
@@ -126,21 +147,40 @@ def test_a_disabled_sdk_records_nothing(tmp_path: Path) -> None:
     assert spans_in(tmp_path / "spans") == []
 
 
-def test_the_resource_says_what_the_user_says(tmp_path: Path) -> None:
-    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are on the spans of the driver and of the workers."""
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a program whose workers run in another one, and whose settings name relative paths."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / "code").mkdir()
+    (folder / "code" / "module.py").touch()
+    (folder / "settings.yaml").write_text("local_dir: out/spans")
     run_program(
         "tasks",
+        RTH_FOLDER=str(folder),
         RTH_HOOK=HOOK,
-        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        RTH_WORKING_DIR=str(folder / "code"),
+        RAY_TRACING_CONFIG="settings.yaml",
+        RAY_TRACING_SPOOL_DIR="spool",
         OTEL_SERVICE_NAME="my job",
         OTEL_RESOURCE_ATTRIBUTES="team=a%20b,service.name=other,bad",
     )
-    spans = spans_in(tmp_path / "spans")
+    return folder
+
+
+def test_the_resource_says_what_the_user_says(elsewhere: Path) -> None:
+    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are on the spans of the driver and of the workers."""
+    spans = spans_in(elsewhere / "out" / "spans")
     assert {(span.resource["service.name"], span.resource["team"]) for span in spans} == {("my job", "a b")}
     assert {span.resource["ray.worker.process_type"] for span in spans} == {"driver", "worker"}
     assert len({span.resource["service.instance.id"] for span in spans}) == len(
         {span.resource["process.pid"] for span in spans}
     )
+
+
+def test_relative_paths_in_settings_are_relative_to_where_ray_was_started(elsewhere: Path) -> None:
+    """Of the workers too, which have another working directory: their spans are beside those of the driver."""
+    check_links(of_driver(spans_in(elsewhere / "out" / "spans"), "tasks"))
+    assert {*os.listdir(elsewhere)} == {"code", "out", "settings.yaml", "spool"}
 
 
 def test_a_ratio_keeps_whole_traces_and_about_so_many(tmp_path: Path) -> None:

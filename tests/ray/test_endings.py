@@ -80,13 +80,12 @@ def node(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
 def workers(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """Workers that have ended in all ways: one program, all at once."""
     folder = tmp_path_factory.mktemp("workers")
-    run = node.run("endings_workers", str(folder), *WORKERS, timeout=240)
-    wanted = {f"open {how}" for how in WORKERS}
+    run = node.run("endings_workers", str(folder), *WORKERS, timeout=300)
+    wanted = {f"{which} {how}" for which in ("open", "forgotten") for how in WORKERS}
     spans = await_spans(node.spans, lambda spans: closed(spans, wanted))
     return Ended(of_driver(spans, "endings_workers"), run.result, folder)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", WORKERS)
 def test_every_span_of_a_worker_is_delivered(how: str, workers: Ended) -> None:
     """What has ended is there, what was open is closed, and the execution says how its worker ended."""
@@ -137,13 +136,14 @@ def drivers(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("drivers")
     variables = {"RTH_ADDRESS": node.address, "RAY_TRACING_LOCAL_DIR": str(node.spans)}
     begun = {how: begin(how, folder, **variables) for how in DRIVERS}
-    outcomes: dict[str, str | int] = {how: driver.wait(timeout=200) for how, driver in begun.items()}
-    wanted = {f"open {who} {how}" for who in ("driver", "busy") for how in DRIVERS}
+    outcomes: dict[str, str | int] = {how: driver.wait(timeout=300) for how, driver in begun.items()}
+    wanted = {
+        f"{which} {who} {how}" for which in ("open", "forgotten") for who in ("driver", "busy") for how in DRIVERS
+    }
     spans = await_spans(node.spans, lambda spans: closed(spans, wanted))
     return Ended(spans, outcomes, folder)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", DRIVERS)
 def test_every_span_of_a_driver_is_delivered(how: str, drivers: Ended) -> None:
     """Of a driver that has joined a cluster: the root span says how the driver ended."""
@@ -159,11 +159,13 @@ def test_every_span_is_delivered_where_the_cluster_ends_with_its_driver(
     monkeypatch.setattr(support, "ray_folder", str(session))
     spans = tmp_path / "spans"
     with begin(how, tmp_path, RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(spans)) as driver:
-        outcome = driver.wait(timeout=100)
+        outcome = driver.wait(timeout=300)
     # Where the driver could wait for delivery, everything is there when it has ended.
     waits = not DRIVERS[how].cut_off
     wanted = {f"open driver {how}", f"open busy {how}"}
-    found = await_spans(spans, lambda found: closed(found, wanted), timeout=0 if waits else 30)
+    await_spans(spans, lambda found: closed(found, wanted), timeout=0 if waits else 30)
+    wanted |= {f"forgotten driver {how}", f"forgotten busy {how}"}
+    found = await_spans(spans, lambda found: closed(found, wanted), timeout=30)
     check_driver(Ended(found, {how: outcome}, tmp_path), how)
     assert spans_in(spans) == found
     no_process_is_left(session)

@@ -16,11 +16,9 @@ import psutil
 import pytest
 from conftest import start_head, stop_head
 from endings import CALLS, Ended, Way, begin, check, check_once, closed, heard, no_process_is_left, of_trace
-from support import ANY_PORTS, HOOK, PROGRAMS, await_spans, by_name, environment
+from support import ANY_PORTS, HOOK, PROGRAMS, RAY, await_spans, by_name, environment
 
 from ray_tracing_hooks import names
-
-pytestmark = pytest.mark.timeout(240)  # some start and end two nodes
 
 WORKER = names.WORKER_DIED
 DRIVER = Way(signal.SIGTERM, names.DRIVER_DIED, "driver died: SIGTERM")
@@ -49,10 +47,9 @@ def executables(folder: Path, name: str) -> set[int]:
 def second_node(address: str, folder: Path) -> Iterator[int]:
     """Another node of the cluster on this machine; gives the process id of its raylet."""
     before = executables(folder, "/raylet")
-    ray = os.path.join(os.path.dirname(sys.executable), "ray")
     with open(folder / "second.log", "wb") as log:
         node = subprocess.Popen(
-            [ray, "start", "--block", f"--address={address}", "--num-cpus=1", '--resources={"second": 1}', *ANY_PORTS],
+            [*RAY, "start", "--block", f"--address={address}", "--num-cpus=1", '--resources={"second": 1}', *ANY_PORTS],
             env=environment(RAY_TRACING_LOCAL_DIR=str(folder / "spans")),
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -68,7 +65,7 @@ def second_node(address: str, folder: Path) -> Iterator[int]:
 
 def check_node(tmp_path: Path, spans: Path, outcome: int, way: Way) -> None:
     """Everything of the driver and of its busy worker is delivered once, and says how it ended."""
-    wanted = {"open driver wait", "open busy wait"}
+    wanted = {f"{which} {who} wait" for which in ("open", "forgotten") for who in ("driver", "busy")}
     found = await_spans(spans, lambda found: closed(found, wanted), timeout=60)
     ended = Ended(of_trace(found, "driver wait"), {"wait": outcome}, tmp_path, (tmp_path / "wait.log").read_text())
     check(ended, "wait", DRIVER, "driver wait")
@@ -85,7 +82,12 @@ def test_every_span_of_a_node_is_delivered(how: str, tmp_path: Path, short_tmp: 
     """Its raylet, its GCS or the head's own process is killed, or a second node, while a driver runs."""
     folder = short_tmp()
     spans = folder / "spans"
-    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", RAY_TRACING_LOCAL_DIR=str(spans))
+    head, address = start_head(
+        folder,
+        f"--tracing-startup-hook={HOOK}",
+        RAY_TRACING_LOCAL_DIR=str(spans),
+        RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="30",  # as Ray has it
+    )
     variables = {"RTH_ADDRESS": address, "RAY_TRACING_LOCAL_DIR": str(spans)}
 
     def drive(kill: Callable[[], None], **more: str) -> int:
@@ -129,7 +131,7 @@ def test_every_span_is_delivered_after_ray_stop(
             env=environment(RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), RAY_TMPDIR=str(folder)),
             stdout=log,
             stderr=subprocess.STDOUT,
-            timeout=220,
+            timeout=300,
             check=False,
         )
     output = (tmp_path / "wait.log").read_text()

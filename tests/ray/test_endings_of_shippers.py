@@ -17,7 +17,7 @@ from conftest import Cluster
 from endings import heard
 from support import PROGRAMS, await_spans, check_links, environment, of_driver
 
-from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.model.span import Span
 
 ROUNDS = 3
 DRIVER = "shipping.py ray.driver"

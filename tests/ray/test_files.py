@@ -13,7 +13,7 @@ from conftest import Cluster
 from google.protobuf import json_format
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from protobuf_json import with_protobuf_ids
-from support import environment, logs_in_json, with_extras
+from support import environment, logs_in_json, with_extras, with_lean_clusters
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
@@ -50,8 +50,9 @@ def test_an_example_runs_as_it_stands_and_its_trace_can_be_shown(example: Path, 
         pytest.skip("this Ray does not write its logs as JSON")
     extras = with_extras() if "from ray import serve" in example.read_text() else {}
     env = environment(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), **extras)
+    env["PYTHONPATH"] = with_lean_clusters(env["PYTHONPATH"])
     done = subprocess.run(
-        [sys.executable, str(example)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, str(example)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     shown = subprocess.run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -13,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Cluster, start_head, stop_head
-from support import ANY_PORTS, HOOK, PROGRAMS, Run, await_spans, environment, run_program, spans_in, tree
+from support import ANY_PORTS, HOOK, PROGRAMS, RAY, Run, await_spans, environment, run_program, spans_in, tree
 
-from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.model.span import Span
 
 SETTINGS = {
     "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
@@ -34,8 +33,7 @@ def nodes(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     settings = {**SETTINGS, "RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
     options = [f"--tracing-startup-hook={HOOK}", '--resources={"first":1}']
     head, address = start_head(folder, *options, **settings)
-    ray = os.path.join(os.path.dirname(sys.executable), "ray")
-    command = [ray, "start", f"--address={address}", "--block", "--num-cpus=1", '--resources={"second":1}']
+    command = [*RAY, "start", f"--address={address}", "--block", "--num-cpus=1", '--resources={"second":1}']
     with open(folder / "node.log", "wb") as log:
         node = subprocess.Popen(
             [*command, *ANY_PORTS, "--object-store-memory=100000000"],
@@ -89,7 +87,7 @@ def test_errors_and_slow_calls_are_kept_and_nothing_else(nodes: Cluster, tmp_pat
         for process in killed:
             process.kill()
         (tmp_path / "go").touch()
-        output, _ = program.communicate(timeout=90)
+        output, _ = program.communicate(timeout=300)
     error = "RayTaskError(ValueError)"
     ended = {"good": 0, "fail": error, "slow": 0, "caught": 0, "late": error, "die": "RayTaskError(WorkerCrashedError)"}
     assert f"RESULT {ended}".replace("'", '"') in output
@@ -141,7 +139,7 @@ ray.get(task.options(num_cpus=0, resources={"first": 0.01}).remote())
         env=environment(**variables(cluster)),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=300,
         check=False,
     )
     return Run(None, done.stdout, done.stderr, done.returncode)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from support import (
     ANY_PORTS,
     CLIENT_SERVER,
     HOOK,
+    RAY,
     await_spans,
     by_name,
     check_links,
@@ -23,9 +22,7 @@ from support import (
     run_client,
 )
 
-from ray_tracing_hooks._insight.model import Span
-
-pytestmark = pytest.mark.timeout(300)  # it may have to wait for other tests with clients
+from ray_tracing_hooks._insight.model.span import Span
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +32,20 @@ def client_port(only_clients: None) -> int:
 
 @pytest.fixture(scope="module")
 def two_nodes(short_tmp: Callable[[], Path], client_port: int) -> Iterator[Cluster]:
-    """A head with the hook, and a node whose ``ray start`` names none."""
+    """A head with the hook, and a node whose ``ray start`` names none, and that kills what its workers leave."""
     folder = short_tmp()
     spans = str(folder / "spans")
     options = [f"--tracing-startup-hook={HOOK}", f"--ray-client-server-port={client_port}", '--resources={"first":1}']
     head, address = start_head(folder, *options, **CLIENT_SERVER, RAY_TRACING_LOCAL_DIR=spans)
-    ray = os.path.join(os.path.dirname(sys.executable), "ray")
-    command = [ray, "start", f"--address={address}", "--block", "--num-cpus=1", '--resources={"second":1}']
+    command = [*RAY, "start", f"--address={address}", "--block", "--num-cpus=1", '--resources={"second":1}']
     with open(folder / "node.log", "wb") as log:
         node = subprocess.Popen(
             [*command, *ANY_PORTS, "--object-store-memory=100000000"],
-            env=environment(RAY_TRACING_LOCAL_DIR=spans),
+            env=environment(
+                RAY_TRACING_LOCAL_DIR=spans,
+                RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper="true",
+                RAY_process_group_cleanup_enabled="false",  # which would take its place
+            ),
             stdout=log,
             stderr=subprocess.STDOUT,
         )

@@ -23,9 +23,7 @@ from support import (
     with_extras,
 )
 
-from ray_tracing_hooks._insight.model import Span
-
-pytestmark = pytest.mark.timeout(290)
+from ray_tracing_hooks._insight.model.span import Span
 
 SERVER, PRODUCER, CONSUMER = 2, 4, 5
 CLIENT = "00000000000000ff"
@@ -64,7 +62,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(serving: Cluster) -> Served:
-    run = serving.run("serve_app", timeout=240)
+    run = serving.run("serve_app", timeout=300)
     return Served(run.result, spans_in(serving.spans))
 
 
@@ -381,7 +379,7 @@ def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(
     run = run_program(
         "serve_own_tracing",
         json.dumps([*TOLD.values()]),
-        timeout=150,
+        timeout=300,
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         **with_extras(),
@@ -416,7 +414,7 @@ def test_patterns_are_on_the_deployment_that_takes_a_request(tmp_path: Path) -> 
     run = run_program(
         "serve_own_tracing",
         json.dumps([{"traceparent": f"00-{1:032x}-{CLIENT}-01"}]),
-        timeout=150,
+        timeout=300,
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         RAY_TRACING_EXCLUDE="Outer.*",
@@ -437,7 +435,7 @@ def test_serve_alone_can_be_traced_by_its_own_option(tmp_path: Path) -> None:
     folder = tmp_path / "spans"
     run = run_program(
         "serve_own_tracing",
-        timeout=150,
+        timeout=300,
         RAY_TRACING_LOCAL_DIR=str(folder),
         **with_extras(),
         RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH="ray_tracing_hooks.serve:span_processors",
@@ -459,7 +457,7 @@ def test_what_is_replaced_of_serve_is_what_we_say_once_and_goes(tmp_path: Path) 
     """
     run = run_program(
         "../inside/serve_undone",
-        timeout=250,
+        timeout=300,
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         PYTHONPATH=os.pathsep.join([str(PROGRAMS.parent / "inside"), with_extras()["PYTHONPATH"]]),
     )

@@ -18,8 +18,6 @@ from test_serve_protocols import CLIENT, Served
 
 pytestmark = [
     pytest.mark.skipif("def _direct_ingress_asgi" not in text_of_serve("_private/replica"), reason="this Ray has none"),
-    # A cluster of its own, with HAProxy and four replicas.
-    pytest.mark.timeout(300),
 ]
 
 
@@ -50,7 +48,7 @@ def served(short_tmp: Callable[[], Path]) -> Iterator[Served]:
     spans = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
     head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **spans)
     try:
-        run = Cluster(address, folder / "spans", variables).run("serve_direct", timeout=240)
+        run = Cluster(address, folder / "spans", variables).run("serve_direct", timeout=300)
         yield Served(run.result, spans_in(folder / "spans"))
     finally:
         stop_head(head)

@@ -11,9 +11,7 @@ import pytest
 from conftest import Cluster
 from support import by_name, spans_in, tree
 
-from ray_tracing_hooks._insight.model import Span
-
-pytestmark = pytest.mark.timeout(290)
+from ray_tracing_hooks._insight.model.span import Span
 
 REQUESTS = int(os.environ.get("SERVE_REQUESTS", "500"))
 """Half of them by HTTP, the others by a handle. All are sent at once."""
@@ -52,7 +50,7 @@ class Loaded:
 
 @pytest.fixture(scope="module")
 def loaded(serving: Cluster) -> Loaded:
-    run = serving.run("serve_load", str(REQUESTS), str(AROUND_DEATH), timeout=240)
+    run = serving.run("serve_load", str(REQUESTS), str(AROUND_DEATH), timeout=300)
     return Loaded(run.result, spans_in(serving.spans))
 
 

@@ -9,9 +9,7 @@ import pytest
 from conftest import Cluster
 from support import by_name, serve_route, spans_in, text_of_serve, tree
 
-from ray_tracing_hooks._insight.model import Span
-
-pytestmark = pytest.mark.timeout(290)
+from ray_tracing_hooks._insight.model.span import Span
 
 SERVER = 2
 CLIENT = "00000000000000ff"
@@ -45,7 +43,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(serving: Cluster) -> Served:
-    run = serving.run("serve_protocols", timeout=240)
+    run = serving.run("serve_protocols", timeout=300)
     return Served(run.result, spans_in(serving.spans))
 
 

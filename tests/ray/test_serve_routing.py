@@ -10,10 +10,9 @@ import pytest
 from conftest import Cluster
 from support import by_name, spans_in, text_of_serve, tree
 
-from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.model.span import Span
 
 pytestmark = [
-    pytest.mark.timeout(180),
     pytest.mark.skipif(
         "request_router_kwargs" not in text_of_serve("config"), reason="this Ray's Serve takes no router of the user's"
     ),
@@ -34,7 +33,7 @@ class Served:
 def served(serving: Cluster) -> Served:
     run = serving.run(
         "serve_routing",
-        timeout=150,
+        timeout=300,
         # What is known of a replica stays known.
         RAY_SERVE_QUEUE_LENGTH_CACHE_TIMEOUT_S="600",
     )

@@ -11,9 +11,7 @@ import pytest
 from conftest import Cluster
 from support import by_name, serve_route, spans_in, text_of_serve, tree
 
-from ray_tracing_hooks._insight.model import Span
-
-pytestmark = pytest.mark.timeout(240)
+from ray_tracing_hooks._insight.model.span import Span
 
 
 class Served:
@@ -61,7 +59,7 @@ def without_fastapi(spans: Sequence[Span]) -> str:
 
 @pytest.fixture(scope="module")
 def served(serving: Cluster) -> Served:
-    run = serving.run("serve_scenarios", timeout=220)
+    run = serving.run("serve_scenarios", timeout=300)
     return Served(run.result, spans_in(serving.spans))
 
 

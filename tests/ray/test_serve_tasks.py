@@ -9,11 +9,10 @@ import pytest
 from conftest import Cluster
 from support import by_name, spans_in, text_of_serve, tree
 
-from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.model.span import Span
 
 pytestmark = [
     pytest.mark.skipif("CeleryTaskProcessorAdapter" not in text_of_serve("task_processor"), reason="this Ray has none"),
-    pytest.mark.timeout(240),
 ]
 
 PRODUCER, CONSUMER = 4, 5
@@ -51,7 +50,7 @@ class Handled:
 @pytest.fixture(scope="module")
 def handled(serving: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Handled:
     folder: Path = tmp_path_factory.mktemp("queue")
-    run = serving.run("serve_tasks", str(folder), timeout=200)
+    run = serving.run("serve_tasks", str(folder), timeout=300)
     return Handled(run.result, spans_in(serving.spans))
 
 

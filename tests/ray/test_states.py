@@ -10,7 +10,7 @@ from typing import Any
 
 from conftest import Cluster
 from ports import free_port
-from support import environment
+from support import HOOK, environment, run_program
 
 WAITED = {"for_argument": "arguments", "for_resources": "scheduling", "Actor.for_actor": "actor_queue"}
 
@@ -21,7 +21,7 @@ def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=300,
         check=False,
     )
 
@@ -58,6 +58,46 @@ def test_each_call_says_what_it_waited_for(cluster: Cluster) -> None:
     assert refused.returncode != 0
     assert "is left as it is: it is of version 2" in refused.stderr
     assert file.read_text() == later, "of a later version of this package"
+
+
+def test_the_end_of_a_driver_with_a_cluster_of_its_own_keeps_them(tmp_path: Path) -> None:
+    """Nobody has to ask while it runs."""
+    spans = tmp_path / "spans"
+    run_program("queues", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(spans))
+    (file,) = spans.glob("task-states-*.ndjson")
+    assert file.stat().st_mode & 0o777 == 0o600
+    shown = json.loads(command("summary", str(spans), "--json").stdout)
+    functions = {each["function"].removeprefix("__main__."): each for each in shown["queues"]["functions"]}
+    for function, phase in WAITED.items():
+        assert functions[function][f"{phase}_ns"] > 900_000_000, (function, functions[function])
+
+
+UNANSWERED = """
+import socket, sys, time
+import grpc
+import ray
+from ray.core.generated import gcs_service_pb2_grpc
+from ray_tracing_hooks._ray.states import keep_at_the_end
+
+with socket.create_server(("127.0.0.1", 0)) as server:
+    begun = time.monotonic()
+    keep_at_the_end(f"127.0.0.1:{server.getsockname()[1]}", sys.argv[1], 1.0)
+    print(time.monotonic() - begun)
+"""
+
+
+def test_a_head_that_does_not_answer_holds_up_the_end_for_no_longer_than_said(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNANSWERED, str(tmp_path)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert float(done.stdout) < 2, "the second that it has, and what a busy machine takes to go on"
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_cluster_it_says_so(tmp_path: Path) -> None:

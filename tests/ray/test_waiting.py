@@ -7,12 +7,12 @@ from pathlib import Path
 from support import HOOK, by_name, check_links, run_program, spans_in
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model import Span
+from ray_tracing_hooks._insight.model.span import Span
 
 ERRORS = ["RayTaskError(KeyError)", "GetTimeoutError"]
 UNSEEN = ["Future exception was never retrieved"]
 AWAITED = [4, 3, "RayTaskError(KeyError)", "TimeoutError", 6, 7, [0, 1, 2], UNSEEN]
-RESULT = [0, [0, 1, 2], *ERRORS, [1, 1], 1_000_000, 2, "ValueError", "TypeError", True, AWAITED, 17]
+RESULT = [0, [0, 1, 2], *ERRORS, [1, 1], [0, 1], [1, 0], 1_000_000, 2, "ValueError", "TypeError", True, AWAITED, 17]
 
 
 def test_what_is_waited_for_and_stored_is_told(tmp_path: Path) -> None:
@@ -45,9 +45,15 @@ def test_what_is_waited_for_and_stored_is_told(tmp_path: Path) -> None:
     (inside,) = [span for span in gets if span not in of_driver]
     (waits,) = by_name(spans, "__main__.waits ray.remote_worker")
     assert inside.parent_id == waits.span_id
-    ready, refused = by_name(spans, "ray.wait")
+    ready, empty, of_generator, refused = by_name(spans, "ray.wait")
     assert ready.attributes[names.RAY_READY_OBJECT_IDS] == ready.attributes[names.RAY_OBJECT_IDS][:1]
-    assert ready.attributes[names.RAY_NUM_RETURNS] == 1
+    assert ready.attributes[names.RAY_NUM_RETURNS] == ready.attributes[names.RAY_READY_OBJECT_COUNT] == 1
+    assert empty.attributes[names.RAY_READY_OBJECT_COUNT] == 0
+    assert not empty.attributes.get(names.RAY_READY_OBJECT_IDS)
+    (counting, *_) = by_name(spans, "__main__.count ray.remote")
+    (awaited,) = of_generator.attributes[names.RAY_READY_OBJECT_IDS]
+    assert awaited.startswith(counting.attributes[names.RAY_TASK_ID])
+    assert {span.resource[names.RESOURCE_PARTS] for span in spans} == {"actor,get,put,task,wait"}
     assert refused.attributes[names.ERROR_TYPE] == "TypeError"
     put, of_bytes = by_name(spans, "ray.put")
     assert len(put.attributes[names.RAY_OBJECT_IDS]) == 1

@@ -3,17 +3,18 @@
 The ``.thrift`` files are those of jaegertracing/jaeger-idl, as the package ``aiojaeger`` carries them. They are read by
 thriftpy2, which shares no code with Apache Thrift. The protobuf messages come from the descriptors in
 ``opentelemetry-exporter-jaeger-proto-grpc``, whose code is too old to run with the protobuf of today. Both packages are
-in the environment of the peers, without what they depend on.
+in the folder ``definitions`` of the tests' environment, without what they depend on.
 """
 
 from __future__ import annotations
 
 import ast
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import peers
+DEFINITIONS = Path(sys.prefix) / "definitions"
 
 _THRIFT = "aiojaeger/jaeger-idl/thrift"
 _PROTO = "opentelemetry/exporter/jaeger/proto/grpc/gen"
@@ -21,9 +22,9 @@ _PROTO = "opentelemetry/exporter/jaeger/proto/grpc/gen"
 
 def folder(name: str) -> Path:
     """A folder of one of the packages. Raises RuntimeError where it is not installed."""
-    found = next((peers.ENVIRONMENT / "lib").glob(f"python3.*/site-packages/{name}"), None)
-    if found is None:
-        raise RuntimeError(f"{name} is not in {peers.ENVIRONMENT}; `make test` installs it")
+    found = DEFINITIONS / name
+    if not found.is_dir():
+        raise RuntimeError(f"{name} is not in {DEFINITIONS}; `make test` installs it")
     return found
 
 

@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._insight.model import Span
-from ray_tracing_hooks._insight.read import files, read
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.read import read
+from ray_tracing_hooks._insight.model.span import Span
 
 PRELUDE = """
 import faulthandler, gc, json, os, random, signal, subprocess, sys, threading, time
@@ -25,9 +26,11 @@ faulthandler.dump_traceback_later(90, exit=True)
 from opentelemetry import trace
 from ray_tracing_hooks import _guard, names
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._record import ids, sampling, wire
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._record import ids, sampling
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
+from ray_tracing_hooks._formats.encoded_span.encode import identity_of
+from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._sdk import bridge, resource
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -38,7 +41,7 @@ writer = SpoolWriter(
     sys.argv[1], segment_bytes=int(sys.argv[2]), on_problem=_guard.report, of_child=resource.of_child(known)
 )
 recorder = Recorder(
-    writer, resource=wire.resource(known), scope=wire.scope("recorder"),
+    writer, resource=encode.resource(known), scope=encode.scope("recorder"),
     sampler=sampling.from_environment({}), limits=SpanLimits(),
 )
 bridge.install(recorder, writer, known, Patches())
@@ -85,7 +88,7 @@ def run(program: str, folder: Path, segment_bytes: int = 1 << 24) -> Any:
 def record(program: str, folder: Path, segment_bytes: int = 1 << 24) -> Recorded:
     """The same, and the spans that it left. Its spool must be sound, and hold no span twice."""
     told = run(program, folder, segment_bytes)
-    spans, quality = read(files([str(folder)]))
+    spans, quality = read(span_files([str(folder)]))
     assert (quality.bad_lines, quality.duplicates, quality.dropped) == (0, 0, 0), quality
     assert len({span.span_id for span in spans}) == len(spans)
     return Recorded(told, spans)

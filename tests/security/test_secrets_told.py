@@ -20,7 +20,8 @@ from ray_tracing_hooks._ship.log import _SafeFormatter
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.secrets import MASK, Secrets
-from ray_tracing_hooks._ship.sinks import Surroundings, jaeger_settings, otlp_settings
+from ray_tracing_hooks._ship.sink import Surroundings
+from ray_tracing_hooks._ship.sinks import jaeger_settings, otlp_settings
 from ray_tracing_hooks._standard import check
 
 CANARY = "cnrySecretQx7"

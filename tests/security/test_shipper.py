@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from ray_tracing_hooks._insight.read import files, read
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.read import read
 from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import ensure_running
@@ -72,7 +73,7 @@ class Node:
         return None
 
     def delivered(self) -> list[int]:
-        found = read(files([str(self.out)]))[0] if self.out.exists() else []
+        found = read(span_files([str(self.out)]))[0] if self.out.exists() else []
         return sorted(int(each.span_id, 16) for each in found)
 
 

@@ -37,10 +37,10 @@ def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """Mounts a small file system in memory, with the options given, over a folder that may be named."""
     mounted: list[Path] = []
 
-    def make(options: str, folder: Path | None = None) -> Path:
+    def make(options: str, folder: Path | None = None, kind: str = "tmpfs") -> Path:
         folder = folder or tmp_path / "mounted"
         folder.mkdir(exist_ok=True)
-        command = ["mount", "-t", "tmpfs", "-o", f"mode=700,{options}", "tmpfs", str(folder)]
+        command = ["mount", "-t", kind, "-o", f"mode=700,{options}", kind, str(folder)]
         if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
             pytest.skip("needs the right to mount a file system")
         mounted.append(folder)

@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PRELUDE = """
 import json, sys
 from opentelemetry import trace
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._record import sampling, wire
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder
 from ray_tracing_hooks._sdk import bridge
@@ -20,7 +23,7 @@ from ray_tracing_hooks._spool.writer import SpoolWriter
 
 writer = SpoolWriter(sys.argv[1])
 recorder = Recorder(
-    writer, resource=wire.resource({"service.name": "x"}), scope=wire.scope("x"),
+    writer, resource=encode.resource({"service.name": "x"}), scope=encode.scope("x"),
     sampler=sampling.from_environment({}), limits=SpanLimits(),
 )
 patches = Patches()
@@ -32,8 +35,9 @@ def sdk_imported():
     return "opentelemetry.sdk.trace" in sys.modules
 
 def spans():
-    from ray_tracing_hooks._insight.read import files, read
-    found = read(files([sys.argv[1]]))[0]
+    from ray_tracing_hooks._insight.ingest.files import span_files
+    from ray_tracing_hooks._insight.ingest.read import read
+    found = read(span_files([sys.argv[1]]))[0]
     return [[s.name, s.resource.get("service.name"), s.scope, s.parent_id and "child"] for s in found]
 """
 
@@ -128,25 +132,68 @@ print(json.dumps([trace.get_tracer_provider() is provider, spans(), len(exporter
     assert found == [True, [["span", "theirs", "lib", ""]], 1]
 
 
-def test_a_provider_that_is_set_later_takes_the_place_of_ours(tmp_path: Path) -> None:
-    """Without us it would have been accepted, so it is; a second one is refused as ever."""
+def test_what_is_open_at_the_end_is_known_though_other_spans_began_before(tmp_path: Path) -> None:
+    """A span of the program around all that is traced ends here too."""
     found = in_a_process(
         """
-import logging
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-install()
-trace.get_tracer("lib").start_span("early").end()
-provider = TracerProvider(resource=Resource({"service.name": "theirs"}))
-trace.set_tracer_provider(provider)
-trace.get_tracer("lib").start_span("late").end()
-logging.disable(logging.WARNING)
 trace.set_tracer_provider(TracerProvider())
-print(json.dumps([trace.get_tracer_provider() is provider, spans()]))
+tracer = trace.get_tracer("lib")
+around = tracer.start_span("around")
+install()
+left = tracer.start_span("left open")
+tracer.start_span("other").end()
+around.end()
+told = [bridge.has_open_spans()]
+left.end()
+print(json.dumps([*told, bridge.has_open_spans()]))
 """,
         tmp_path,
     )
-    assert found == [True, [["early", "mine", "lib", ""], ["late", "theirs", "lib", ""]]]
+    assert found == [True, False]
+
+
+@pytest.mark.parametrize("name", ["trace.set_tracer_provider", "set_tracer_provider"])
+def test_a_provider_that_is_set_later_takes_the_place_of_ours(name: str, tmp_path: Path) -> None:
+    """Without us it would have been accepted, so it is; a second one is refused as ever. By whichever name: the
+    program may have imported the functions before.
+    """
+    found = in_a_process(
+        f"""
+import logging
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import get_tracer, get_tracer_provider, set_tracer_provider
+install()
+get_tracer("lib").start_span("early").end()
+provider = TracerProvider(resource=Resource({{"service.name": "theirs"}}))
+{name}(provider)
+get_tracer("lib").start_span("late").end()
+logging.disable(logging.WARNING)
+{name}(TracerProvider())
+same = trace.set_tracer_provider is set_tracer_provider
+print(json.dumps([get_tracer_provider() is provider, same, spans()]))
+""",
+        tmp_path,
+    )
+    assert found == [True, True, [["early", "mine", "lib", ""], ["late", "theirs", "lib", ""]]]
+
+
+def test_a_provider_that_is_set_after_tracing_has_been_undone_is_the_first_one(tmp_path: Path) -> None:
+    found = in_a_process(
+        """
+from opentelemetry.sdk.trace import TracerProvider
+install()
+trace.get_tracer("lib").start_span("ours").end()
+patches.undo()
+bridge.uninstall()
+provider = TracerProvider()
+trace.set_tracer_provider(provider)
+print(json.dumps([trace.get_tracer_provider() is provider, len(spans())]))
+""",
+        tmp_path,
+    )
+    assert found == [True, 1]
 
 
 def test_processors_of_others_see_rays_spans(tmp_path: Path) -> None:
@@ -155,7 +202,8 @@ def test_processors_of_others_see_rays_spans(tmp_path: Path) -> None:
         """
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from ray_tracing_hooks._record.recorder import Template, identity_of
+from ray_tracing_hooks._formats.encoded_span.encode import identity_of
+from ray_tracing_hooks._record.recorder import Template
 install()
 recorder.record(Template("unseen", 4, {}), identity_of(bytes(range(16)), bytes(range(8)), None), 1, 2, b"")
 exporter = InMemorySpanExporter()
@@ -239,7 +287,7 @@ trace.set_tracer_provider(own())
 install()
 decisions.append(recorder.sampler is usual)
 for sampler in (ParentBased(ALWAYS_OFF), Broken()):
-    bridge._join(own(sampler=sampler))
+    bridge._bridge._join(own(sampler=sampler))
     decisions.append([recorder.decide(None)[1] & 1, recorder.sampler.child(True, bytes(range(16)))])
 print(json.dumps(decisions))
 """,
@@ -256,7 +304,8 @@ def test_spans_do_not_arrive_twice_where_the_program_sends_to_the_same_collector
         + """
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as Grpc
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as Http
-from ray_tracing_hooks._record.recorder import Template, identity_of
+from ray_tracing_hooks._formats.encoded_span.encode import identity_of
+from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._ship.destinations import otlp_targets
 from ray_tracing_hooks._ship.plan import ShipPlan
 import os
@@ -404,8 +453,9 @@ def within(flags):
     return set_span_in_context(NonRecordingSpan(SpanContext(flags + 1, 7, True, TraceFlags(flags))))
 
 def undecided_spans():
-    from ray_tracing_hooks._insight.read import files, read
-    return [[s.name, s.state] for s in read(files([sys.argv[1] + "/undecided"]))[0]]
+    from ray_tracing_hooks._insight.ingest.files import span_files
+    from ray_tracing_hooks._insight.ingest.read import read
+    return [[s.name, s.state] for s in read(span_files([sys.argv[1] + "/undecided"]))[0]]
 """
 
 
@@ -460,3 +510,24 @@ print(json.dumps([spans(), undecided_spans() if KEEPING else []]))
     assert keeping == [[], [["ended", "ended"], ["open", "running"]]]
     (tmp_path / "other").mkdir()
     assert in_a_process(UNDECIDED + "KEEPING = False" + program, tmp_path / "other") == [[], []]
+
+
+def test_open_spans_are_known_where_spans_end_that_began_before(tmp_path: Path) -> None:
+    """The end of a span that a program began before ``ray.init()`` does not stand for that of another one."""
+    found = in_a_process(
+        """
+from opentelemetry.sdk.trace import TracerProvider
+trace.set_tracer_provider(TracerProvider())
+tracer = trace.get_tracer("lib")
+before = tracer.start_span("before")
+install()
+before.end()
+told = [bridge.has_open_spans()]
+left_open = tracer.start_span("left open")
+told.append(bridge.has_open_spans())
+left_open.end()
+print(json.dumps([*told, bridge.has_open_spans()]))
+""",
+        tmp_path,
+    )
+    assert found == [False, True, False]

@@ -67,6 +67,19 @@ def test_what_is_wrong_is_told() -> None:
     ]
 
 
+def test_an_exporter_that_there_is_not_is_told() -> None:
+    """As a job would tell it: with what there is, and what is used instead."""
+    os.environ["RAY_TRACING_EXPORTERS"] = "jagger,otlp"
+    result = CliRunner().invoke(config)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        "error: unknown exporter 'jagger' (RAY_TRACING_EXPORTERS, or OTEL_TRACES_EXPORTER); expected some of local, "
+    )
+    assert result.stderr.endswith("; using otlp\n")
+    os.environ["RAY_TRACING_EXPORTERS"] = "none"
+    assert CliRunner().invoke(config).exit_code == 0
+
+
 def test_it_speaks_json() -> None:
     """Values as JSON has them, and the problems in the same object."""
     os.environ["RAY_TRACING_RAY"] = "actor"

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -17,9 +18,10 @@ from pathlib import Path
 
 import pytest
 from faulty import FaultyDisk
-from shipping import Node, until
+from shipping import Node, ended, until
 
 from ray_tracing_hooks._ship.flush import FlushResult
+from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.layout import U16, U64
 from ray_tracing_hooks._spool.reader import SegmentReader, count_spans, is_locked, iterate
@@ -200,6 +202,65 @@ def test_a_process_without_free_descriptors_goes_on(tmp_path: Path) -> None:
     assert found[b"in one segment"] == 100
 
 
+CLOSED = """
+import fcntl, json, os, resource, sys
+limit = int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+from ray_tracing_hooks._spool.layout import U16
+from ray_tracing_hooks._spool.writer import SpoolWriter
+said = []
+writer = SpoolWriter(sys.argv[1], on_problem=said.append, segment_bytes=1 << 20)
+prefix = U16.pack(writer.scope(b"", b""))
+writer.span(prefix, b"before")
+os.closerange(3, 2048)
+mine = [open(f"{sys.argv[2]}{number}", "wb", buffering=0) for number in range(50)]
+for _ in range(100):
+    writer.span(prefix, b"after")
+# Somebody gets the very number.
+taken = writer._descriptor
+os.dup2(mine[0].fileno(), taken)
+writer._look_around(0.0)
+writer.span(prefix, b"elsewhere")
+if os.fork() == 0:
+    os.fstat(taken)
+    os._exit(0)
+assert os.wait()[1] == 0, "a child has it too"
+os.dup2(mine[0].fileno(), writer._descriptor)
+writer.close()
+os.write(taken, b"mine")
+for number, file in enumerate(mine):
+    file.write(b"%d" % number)
+print(json.dumps([said, os.fstat(taken).st_ino == os.fstat(mine[0].fileno()).st_ino]))
+"""
+
+
+@pytest.mark.parametrize("limit", [256, 1024])
+def test_what_closes_descriptors_that_it_does_not_know_costs_no_span_and_no_file(limit: int, tmp_path: Path) -> None:
+    """As libraries do that make daemons: the files that the program opens next are its own alone."""
+    spool = tmp_path / "spool"
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED, str(spool), str(tmp_path / "mine"), str(limit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[], True]
+    assert [(tmp_path / f"mine{number}").read_bytes() for number in range(50)] == [
+        b"mine0",
+        *(b"%d" % number for number in range(1, 50)),
+    ]
+    found = Counter(
+        payload[2:]
+        for _, paths, _ in iterate(str(spool))
+        for path in paths
+        for kind, payload, _ in SegmentReader(path).read(final=True)
+        if kind == layout.SPAN
+    )
+    assert found == {b"before": 1, b"after": 100, b"elsewhere": 1}
+
+
 def test_each_time_is_said_and_not_more_than_once_a_minute(faulty: Faulty) -> None:
     """However many spans are dropped, and however often it begins and ends."""
     disk = faulty()
@@ -358,6 +419,19 @@ def test_the_cap_can_be_kept_with_whole_segments() -> None:
     assert segment_bytes(1) == 64 << 10
 
 
+def test_the_more_processes_write_the_smaller_are_their_segments(tmp_path: Path) -> None:
+    """A segment that is written to cannot be removed: those of a thousand processes together are no gigabytes."""
+    for process in range(99):
+        for sequence in range(2):
+            (tmp_path / layout.segment_name(f"1-1-{process}", sequence)).touch()
+    recording = Recording(tmp_path, segment_bytes=1 << 20)
+    recording.write(300, b"x" * 1000)
+    sizes = [path.stat().st_size for path in tmp_path.glob(f"{os.getpid()}-*")]
+    assert len(sizes) == 2
+    assert 16 * (1 << 20) // 100 < max(sizes) < 16 * (1 << 20) // 100 + 2000
+    recording.writer.close()
+
+
 def test_counting_survives_a_failing_disk(faulty: Faulty) -> None:
     """The shipper counts what waits; a page that cannot be read must not end it."""
     disk = faulty()
@@ -484,6 +558,35 @@ def test_a_spool_that_cannot_be_looked_at_is_tried_again(node: Node, faulty: Fau
     assert node.flush().done
     assert node.shippers() == [shipper]
     assert node.numbers() == list(range(1, 21))
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP], ids=errno.errorcode.get)
+def test_a_volume_without_fifos_delivers_and_flushes(
+    node: Node, faulty: Faulty, raylet: socket.socket, number: int
+) -> None:
+    """As SMB shares, FAT and mounted object stores are. Nothing but the folder stays behind."""
+    disk = faulty(node.spool)
+    disk.fail = {"fifo": number}
+    assert not node.flush(0.1).running
+    ensure_running(str(node.spool), node.plan)
+    assert node.flush() == FlushResult(done=True)
+    (shipper,) = node.shippers()
+    writer = node.writer()
+    writer.do("span 1 10")
+    assert node.flush() == FlushResult(done=True)
+    assert node.numbers() == list(range(1, 11))
+    shipper.suspend()
+    assert "does not answer" in node.flush(0.2).problems[0]
+    shipper.resume()
+    writer.do("span 11")
+    writer.do("start 12")
+    writer.kill()
+    raylet.close()
+    assert node.flush(until_writers_end=True).done
+    ended(shipper)
+    assert node.numbers() == list(range(1, 13))
+    assert not node.flush(0.1).running
+    assert not os.listdir(node.spool)
 
 
 # Where the local sink writes.

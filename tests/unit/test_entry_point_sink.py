@@ -12,31 +12,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from collector import collector
 
 from ray_tracing_hooks._errors import SettingError
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._formats import protobuf
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Sink, Surroundings, entry_point, make_sink
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
+from ray_tracing_hooks._ship.sinks import entry_point
+from ray_tracing_hooks._ship.sinks.registry import make_sink, usable
 
-SCOPE = wire.scope("lib", "1.2")
+SCOPE = encode.scope("lib", "1.2")
 
 
 def resource(service: str) -> bytes:
-    return wire.resource({"service.name": service, "host.name": "h"})
+    return encode.resource({"service.name": service, "host.name": "h"})
 
 
 def span(number: int, parent: int = 0, /, *, name: str = "", **attributes: Any) -> bytes:
     """An encoded CONSUMER span that has the number as its ids and name."""
     return b"".join(
         [
-            wire.field(0x0A, (99).to_bytes(16, "big")),
-            wire.field(0x12, number.to_bytes(8, "big")),
-            wire.field(0x22, parent.to_bytes(8, "big")) if parent else b"",
-            wire.name_and_kind(name or str(number), 5),
-            wire.fixed64(0x39, 1_700_000_000_000_000_000),
-            wire.fixed64(0x41, 1_700_000_000_250_000_000),
-            wire.attributes(attributes),
-            wire.FLAGS_LOCAL_PARENT,
+            protobuf.field(0x0A, (99).to_bytes(16, "big")),
+            protobuf.field(0x12, number.to_bytes(8, "big")),
+            protobuf.field(0x22, parent.to_bytes(8, "big")) if parent else b"",
+            encode.name_and_kind(name or str(number), 5),
+            protobuf.fixed64(0x39, 1_700_000_000_000_000_000),
+            protobuf.fixed64(0x41, 1_700_000_000_250_000_000),
+            encode.attributes(attributes),
+            encode.FLAGS_LOCAL_PARENT,
         ]
     )
 
@@ -168,6 +172,23 @@ def test_an_exporter_that_is_not_installed_is_an_error_that_says_what_is(
 ) -> None:
     with pytest.raises(SettingError, match=rf"no exporter '{name}' is installed; installed are .*console.*{hint}"):
         make(name)
+
+
+@pytest.mark.parametrize("name", ["otlp_proto_http", "otlp_proto_grpc"])
+def test_the_otlp_exporters_of_opentelemetry_are_installed_with_this_package(name: str, make: Made) -> None:
+    """So the names that programs with the SDK know work here too."""
+    assert usable([name]) == ((name,), [])
+    make(name).close()
+
+
+def test_spans_go_out_by_the_otlp_exporter_of_opentelemetry(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads its variables from the environment of the process."""
+    with collector() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
+        sink = make("otlp_proto_http")
+        sink.deliver([batch(1, 2)])
+        sink.close()
+    assert sorted(span.name for span in received.spans) == ["1", "2"]
 
 
 def test_zipkin_without_its_package_is_an_error_with_the_command_to_type(
@@ -319,7 +340,7 @@ def test_a_bad_span_that_waits_is_told_from_a_bad_server_by_those_that_come_late
     sink, batches = make("ours"), [batch(1)]
     with pytest.raises(DeliveryError):
         sink.deliver(batches)
-    assert getattr(sink, "needs_company", False)
+    assert getattr(sink, "wants_more", False)
     batches.append(batch(2, 3))
     deliver(sink, batches)
     assert sorted(ours.taken) == [2, 3]

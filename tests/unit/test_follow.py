@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from ray_tracing_hooks._formats import protobuf
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.decode import decode_span
+from ray_tracing_hooks._ship import follow
 from ray_tracing_hooks._ship.folder import Folder, Look
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.problems import Problems
@@ -65,3 +75,198 @@ def test_what_has_gone_for_a_while_is_not_read_again_when_it_is_back(tmp_path: P
     (tmp_path / "away").rename(segment)
     spool.write(1)
     assert spool.follow(spool.look()) == [21]
+
+
+OURS, THEIRS = encode.scope("ray_tracing_hooks", "1"), encode.scope("app", "1")
+WORKER = encode.resource({"ray.worker.process_type": "worker", "ray.worker.id": "0a"})
+DRIVER = encode.resource({"ray.worker.process_type": "driver", "ray.worker.id": "0b"})
+
+
+class Process:
+    """A process that begins and ends spans, which are known by their numbers, and ends."""
+
+    def __init__(self, folder: Path, resource: bytes, segment_bytes: int = 1 << 24) -> None:
+        self.writer = SpoolWriter(str(folder), segment_bytes=segment_bytes)
+        # Nobody runs by this pid: when the lock has gone, it has ended.
+        self.writer._process = f"{1 << 30}-1-{len(list(folder.iterdir()))}"
+        self._prefixes = {scope: U16.pack(self.writer.scope(resource, scope)) for scope in (OURS, THEIRS)}
+        self._begun: dict[int, tuple[bytes, bytes]] = {}
+
+    def begin(self, number: int, parent: int = 0, *, ours: bool = False) -> None:
+        encoded = b"\x0a\x10" + bytes(15) + b"\x01\x12\x08" + number.to_bytes(8, "big")
+        encoded += b"\x22\x08" + parent.to_bytes(8, "big") if parent else b""
+        encoded += protobuf.fixed64(0x39, 1000 + number)
+        self._begun[number] = self._prefixes[OURS if ours else THEIRS], encoded
+        self.writer.start(*self._begun[number])
+
+    def end(self, number: int, **attributes: str) -> None:
+        prefix, encoded = self._begun[number]
+        self.writer.span(prefix, encoded + protobuf.fixed64(0x41, 5000) + encode.attributes(attributes))
+
+
+def left_by(folder: Path, stored: dict[str, Any] | None = None) -> dict[int, tuple[int, bool, str]]:
+    """What a shipper makes of spans that have no end: the status, whether they were never ended, and the error."""
+    follower = Follower(stored or {}, Problems(), reports=True)
+    spans = [
+        decode_span(span)
+        for batches in follower.follow(Folder(str(folder)).look(follower.open_processes()))
+        for batch in batches
+        for span in batch.spans
+    ]
+    return {
+        int.from_bytes(span.span_id, "big"): (
+            span.status_code,
+            bool(span.attributes.get("ray.never_ended")),
+            str(span.attributes.get("error.type", "")),
+        )
+        for span in spans
+        if span.end_ns != 5000
+    }
+
+
+CUT_OFF, NEVER_ENDED = (2, False, "worker_died"), (0, True, "")
+
+
+def test_what_a_workers_program_has_not_ended_is_no_error(tmp_path: Path) -> None:
+    """Ray ends a worker without a word. What was begun in a task that has ended was not cut off by that."""
+    process = Process(tmp_path, WORKER)
+    process.begin(1)
+    process.begin(2, ours=True)
+    process.begin(3, 2)
+    process.end(2)
+    process.begin(4)
+    process.writer.close()
+    assert left_by(tmp_path) == {1: NEVER_ENDED, 3: NEVER_ENDED, 4: NEVER_ENDED}
+
+
+def test_what_is_below_a_task_that_is_cut_off_is_cut_off_too(tmp_path: Path) -> None:
+    """However far below, also where what is between them has ended; but nothing of the tasks before."""
+    process = Process(tmp_path, WORKER)
+    process.begin(1)
+    process.begin(2, ours=True)
+    process.begin(3, 2)
+    process.begin(10, ours=True)
+    process.begin(11, 10)
+    process.begin(12, 11)
+    process.end(2)
+    process.end(11)
+    process.begin(13)
+    process.writer.close()
+    assert left_by(tmp_path) == {1: NEVER_ENDED, 3: NEVER_ENDED, 10: CUT_OFF, 12: CUT_OFF, 13: CUT_OFF}
+
+
+def test_what_is_below_a_task_that_was_told_to_die_is_cut_off_too(tmp_path: Path) -> None:
+    """Ray sends SIGTERM to a worker: its task still ends, with that error."""
+    process = Process(tmp_path, WORKER)
+    process.begin(1, ours=True)
+    process.begin(2, 1)
+    process.end(1, **{"error.type": "worker_died"})
+    process.writer.close()
+    assert left_by(tmp_path) == {2: CUT_OFF}
+
+
+def test_a_later_shipper_knows_which_tasks_were_told_to_die(tmp_path: Path) -> None:
+    process = Process(tmp_path, WORKER)
+    process.begin(1, ours=True)
+    process.begin(2, 1)
+    process.end(1, **{"error.type": "worker_died"})
+    follower = Follower({}, Problems(), reports=True)
+    list(follower.follow(Folder(str(tmp_path)).look(set())))
+    stored = json.loads(json.dumps(follower.positions()))
+    process.writer.close()
+    assert left_by(tmp_path, stored) == {2: CUT_OFF}
+
+
+def test_what_is_cut_off_stays_so_where_a_sink_fails_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delivery goes on with the rest of them later, or another shipper does."""
+    monkeypatch.setattr(follow, "_PORTION_BYTES", 1024)
+    process = Process(tmp_path, WORKER)
+    process.begin(1, ours=True)
+    for number in range(2, 100):
+        process.begin(number, 1)
+    process.writer.close()
+    follower = Follower({}, Problems(), reports=True)
+    folder = Folder(str(tmp_path))
+    for _ in follower.follow(folder.look(set())):
+        break
+    rest = left_by(tmp_path, json.loads(json.dumps(follower.positions())))
+    assert 0 < len(rest) < 99
+    assert set(rest.values()) == {CUT_OFF}
+
+
+def test_what_a_full_disk_did_not_take_is_counted_once(tmp_path: Path) -> None:
+    """A later shipper reads the segment again, for what it defines."""
+    process = Process(tmp_path, WORKER)
+    process.begin(1)
+    process.writer._drop(7, "the disk is full")
+    process.end(1)
+    problems = Problems()
+    follower = Follower({}, problems, reports=True)
+    list(follower.follow(Folder(str(tmp_path)).look(set())))
+    assert problems.tell() == ["7 spans could not be written to the spool by their processes and are lost"]
+    later = Problems()
+    list(Follower(follower.positions(), later, reports=True).follow(Folder(str(tmp_path)).look(set())))
+    assert later.tell() == []
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_driver_says_that_it_ends_in_order(tmp_path: Path, in_order: bool) -> None:
+    """What has not ended in one that does not say so was cut off. A later shipper knows what an earlier one read."""
+    process = Process(tmp_path, DRIVER, segment_bytes=400)
+    process.begin(1, ours=True)
+    process.begin(2, 1)
+    process.end(1)
+    if in_order:
+        process.writer.exit()
+    process.begin(3)
+    process.end(3)
+    follower = Follower({}, Problems(), reports=True)
+    list(follower.follow(Folder(str(tmp_path)).look(set())))
+    stored = json.loads(json.dumps(follower.positions()))
+    process.writer.close()
+    assert left_by(tmp_path, stored) == {2: NEVER_ENDED if in_order else (2, False, "driver_died")}
+
+
+def test_spans_that_never_end_cost_a_bounded_amount(tmp_path: Path) -> None:
+    """Memory and progress stay small, what is not followed any more is counted, and tasks are followed before others.
+
+    Those of the API are the first to go, and of these the oldest. Other processes keep theirs.
+    """
+    other = Process(tmp_path, WORKER)
+    other.begin(1, ours=True)
+    other.begin(2, 1)
+    process = Process(tmp_path, WORKER, segment_bytes=1 << 20)
+    count = 100_000
+    process.begin(5, ours=True)
+    for number in range(10, 10 + count):
+        process.begin(number, 5)
+    problems = Problems()
+    tracemalloc.start()
+    follower = Follower({}, problems, reports=True)
+    folder = Folder(str(tmp_path))
+    for _ in follower.follow(folder.look(set())):
+        pass
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 24 << 20
+    stored = json.dumps(follower.positions())
+    assert len(stored) < 4 << 20
+    other.writer.close()
+    process.writer.close()
+    left = left_by(tmp_path, json.loads(stored))
+    (told,) = problems.tell()
+    assert int(told.split()[0]) + len(left) == count + 3
+    assert "not followed any more" in told
+    assert {1, 2, 5, 9 + count} < left.keys()
+    assert 10 not in left
+    assert set(left.values()) == {CUT_OFF}
+
+
+def test_open_spans_of_an_older_release_are_understood(tmp_path: Path) -> None:
+    """Its shipper stored them one by one."""
+    span = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + bytes(7) + b"\x09" + protobuf.fixed64(0x39, 7)
+    opening = [base64.b64encode(part).decode() for part in (WORKER, OURS, span)]
+    stored = {f"{1 << 30}-1-0": {"sequence": 1, "offset": 0, "openings": [opening]}}
+    assert left_by(tmp_path, stored) == {9: CUT_OFF}

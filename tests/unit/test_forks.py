@@ -32,7 +32,8 @@ def test_each_process_of_a_family_is_told_apart(tmp_path: Path) -> None:
     resources = {span.resource["process.pid"]: span.resource for span in spans}
     assert len(resources) == 7
     assert len({resource["service.instance.id"] for resource in resources.values()}) == 7
-    own = {"process.pid", "service.instance.id"}
+    assert all(resource["process.creation.time"] for resource in resources.values())
+    own = {"process.pid", "service.instance.id", "process.creation.time"}
     others = [{key: value for key, value in each.items() if key not in own} for each in resources.values()]
     assert others == [others[0]] * 7, "nothing else is different"
     for file in tmp_path.iterdir():

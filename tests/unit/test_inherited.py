@@ -5,22 +5,24 @@ task's.
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import stand_ins
 from opentelemetry.sdk.trace.sampling import Decision, SamplingResult
-from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, tracing_of
+from stand_ins import DRIVER_TASK_ID, JOB_ID, PARTS, TASK_ID, tracing_of, worker_of_job
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import actors, cluster, execution, submission, tracing
-from ray_tracing_hooks._ray.cluster import JobTrace
+from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
-from ray_tracing_hooks._record import ids
+from ray_tracing_hooks._ray.templates import Selection
+from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
-from ray_tracing_hooks._sdk.sampling import of_sdk
+from ray_tracing_hooks._sdk.foreign_samplers import of_sdk
 
 
 class Raises:
@@ -33,17 +35,17 @@ JOB = JobTrace(os.urandom(16), os.urandom(8), 0x03, DRIVER_TASK_ID)
 
 @pytest.fixture
 def in_traced_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "all_traced", True)
+    monkeypatch.setattr(Cluster, "all_traced", True)
 
 
 def test_ids_of_tasks_spans() -> None:
-    """The same on both sides, others for another task or in another trace, and never all zero."""
-    mask = ids.mask_of_trace(b"a" * 16)
-    first, second = (ids.span_id_of_task(TASK_ID, ids.mask_of_trace(trace_id)) for trace_id in (b"a" * 16, b"b" * 16))
+    """The same on both sides, others for another task or another driver in the same trace, and never all zero."""
+    mask = ids.mask_of_driver(b"a" * 8)
+    first, second = (ids.span_id_of_task(TASK_ID, ids.mask_of_driver(root_id)) for root_id in (b"a" * 8, b"b" * 8))
     assert first == ids.span_id_of_task(TASK_ID, mask)
     assert len({first, second, ids.span_id_of_task(TASK_ID[::-1], mask)}) == 3
     assert len(first) == 8
-    assert any(ids.span_id_of_task(bytes(24), ids.mask_of_trace(bytes(16))))
+    assert any(ids.span_id_of_task(bytes(24), ids.mask_of_driver(bytes(8))))
 
 
 @pytest.mark.usefixtures("in_traced_cluster")
@@ -51,16 +53,16 @@ def test_submission_and_execution_meet_without_anything_carried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[str, JobTrace] = {}
-    monkeypatch.setattr(cluster, "publish", lambda job_id, trace: told.setdefault(job_id, trace) is trace)
-    monkeypatch.setattr(cluster, "published", told.get)
+    monkeypatch.setattr(Cluster, "publish", lambda _self, job_id, trace: told.setdefault(job_id, trace) is trace)
+    monkeypatch.setattr(Cluster, "published", lambda _self, job_id: told.get(job_id))
     driver = tracing_of(tmp_path / "driver", DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
-    driver.publish_job_trace()
-    call = submission.begin(driver, actors._describe, stand_ins.Method(), (), {})
+    driver.calls.publish_job_trace()
+    call = submission.begin(driver.calls, actors._describe, stand_ins.Method(), (), {})
     assert call is not None
     assert call.carried is None
     call.submitted(stand_ins.Id(TASK_ID), submission.task_of, (), {})
-    monkeypatch.setattr(tracing, "active", tracing_of(tmp_path / "worker"))
+    monkeypatch.setattr(tracing, "active", worker_of_job(tmp_path / "worker"))
     begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None
     span = begun[1]
@@ -81,11 +83,11 @@ def test_submission_and_execution_meet_without_anything_carried(
 def test_a_call_whose_task_may_not_be_known_carries_its_context(
     rest: tuple[str, ...], options: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "publish", lambda _job_id, _trace: True)
+    monkeypatch.setattr(Cluster, "publish", lambda _self, _job_id, _trace: True)
     driver = tracing_of(tmp_path, DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
-    driver.publish_job_trace()
-    call = submission.begin(driver, actors._describe, stand_ins.Method(), rest, options)
+    driver.calls.publish_job_trace()
+    call = submission.begin(driver.calls, actors._describe, stand_ins.Method(), rest, options)
     assert call is not None
     assert call.carried is not None
 
@@ -93,13 +95,13 @@ def test_a_call_whose_task_may_not_be_known_carries_its_context(
 @pytest.mark.usefixtures("in_traced_cluster")
 def test_what_is_not_sampled_carries_and_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unsampled = JOB._replace(flags=0x02)
-    monkeypatch.setattr(cluster, "publish", lambda _job_id, _trace: True)
-    monkeypatch.setattr(cluster, "published", lambda _job_id: unsampled)
+    monkeypatch.setattr(Cluster, "publish", lambda _self, _job_id, _trace: True)
+    monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: unsampled)
     driver = tracing_of(tmp_path / "driver", DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, 0x02, None, remote=False)
-    driver.publish_job_trace()
-    assert submission.begin(driver, actors._describe, stand_ins.Method(), (), {}) is None
-    monkeypatch.setattr(tracing, "active", tracing_of(tmp_path / "worker"))
+    driver.calls.publish_job_trace()
+    assert submission.begin(driver.calls, actors._describe, stand_ins.Method(), (), {}) is None
+    monkeypatch.setattr(tracing, "active", worker_of_job(tmp_path / "worker"))
     begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None
     assert begun[1] is None, "and what the task does is known to be in a trace that is not sampled"
@@ -112,57 +114,140 @@ def test_calls_of_a_task_carry_who_made_them_where_that_is_recorded(
     flags: int, carries: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a trace that is not sampled a call within a task carries and records nothing either."""
-    monkeypatch.setattr(cluster, "published", lambda _job_id: JOB._replace(flags=flags))
-    worker = tracing_of(tmp_path)
+    monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: JOB._replace(flags=flags))
+    worker = worker_of_job(tmp_path)
     monkeypatch.setattr(tracing, "active", worker)
     begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None
     token = attach(begun[0])
     try:
-        call = submission.begin(worker, actors._describe, stand_ins.Method(), (), {})
+        call = submission.begin(worker.calls, actors._describe, stand_ins.Method(), (), {})
     finally:
         detach(token)
     assert (call and call.carried is not None) is carries
 
 
 @pytest.mark.usefixtures("in_traced_cluster")
-def test_a_cluster_that_does_not_answer_is_asked_again_later(
+def test_a_cluster_that_does_not_answer_is_asked_again_beside_the_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reports: list[str]
 ) -> None:
-    """The task runs untraced meanwhile, and it is said once."""
-    asked: list[str] = []
+    """Tasks run untraced meanwhile, none waits for an answer, and it is said once."""
+    asked: list[threading.Thread] = []
+    answers, has_answered = threading.Event(), threading.Event()
 
-    def published(job_id: str) -> JobTrace | None:
-        asked.append(job_id)
-        if len(asked) == 1:
+    def published(_self: Cluster, _job_id: str) -> JobTrace | None:
+        asked.append(threading.current_thread())
+        if not answers.is_set():
             raise RuntimeError("no answer")
+        has_answered.set()
         return JOB
 
-    monkeypatch.setattr(cluster, "published", published)
+    monkeypatch.setattr(Cluster, "published", published)
+    monkeypatch.setattr(cluster, "_RETRY_SECONDS", 0.01)
     active = tracing_of(tmp_path)
     monkeypatch.setattr(tracing, "active", active)
-    assert execution.Beginning("Actor", "method").begin(None) is None
-    assert execution.Beginning("Actor", "method").begin(None) is None
-    assert asked == [JOB_ID]
-    (report,) = reports
-    assert "no answer" in report
-    monkeypatch.setattr(tracing, "_ASK_SECONDS", 0.0)
-    active._ask_again_at = 0.0
+    active.job.learn(JOB_ID, task_is_there=True)
+    for _ in range(3):
+        assert execution.Beginning("Actor", "method").begin(None) is None
+    answers.set()
+    assert has_answered.wait(20)
+    asked[-1].join(20)
     begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None
     assert begun[1] is not None
     begun[1].end()
-    assert len(asked) == 2
+    assert asked.count(threading.current_thread()) == 1, "only where Ray loaded the function"
+    (report,) = reports
+    assert "no answer" in report
+
+
+def test_a_worker_that_was_started_ahead_asks_again_when_a_task_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray starts workers for a job before its driver has told its trace."""
+    answers: list[JobTrace | None] = [JOB, None]
+    monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: answers.pop())
+    active = tracing_of(tmp_path)
+    active.job.learn(JOB_ID, task_is_there=False)
+    assert active.job.inherited is None
+    for _ in range(2):
+        active.job.learn(JOB_ID, task_is_there=True)
+    assert active.job.inherited == JOB
+
+
+def test_a_hook_that_could_not_be_asked_for_at_the_start_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reports: list[str]
+) -> None:
+    """Otherwise one failed look-up would cost all calls of the worker, for as long as it lives, their short form."""
+
+    def ask(*_keys: bytes) -> dict[bytes, bytes]:
+        if not reports:
+            raise RuntimeError("no answer")
+        return {cluster.HOOK: b"ray_tracing_hooks.local:setup"}
+
+    monkeypatch.setattr(cluster, "_ask", ask)
+    monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: JOB)
+    asked = Cluster()
+    asked.look(hook_runs=True)
+    assert not asked.all_traced
+    active = tracing_of(tmp_path, cluster=asked)
+    active.job.learn(JOB_ID, task_is_there=True)
+    assert asked.all_traced
+    assert active.job.inherited == JOB
+    assert len(reports) == 1
+
+
+@pytest.mark.usefixtures("in_traced_cluster")
+@pytest.mark.parametrize(
+    ("of_this_job", "job", "expected"),
+    [
+        (True, JOB, JOB.root_span_id),
+        (True, None, None),
+        (False, JOB, carrier.NO_TRACE),
+        (False, None, carrier.NO_TRACE),
+    ],
+    ids=["job with a trace", "job without a trace", "actor of another job", "both"],
+)
+def test_a_call_without_a_span_or_context_is_not_taken_for_the_drivers(
+    of_this_job: bool,
+    job: JobTrace | None,
+    expected: bytes | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its task is below the root span of the job, where that is known, or in no trace: below no span that nobody
+    records.
+    """
+    monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: job)
+    caller = tracing_of(tmp_path / "caller", selection=Selection(PARTS, exclude=["Actor.*"]))
+    caller.job.learn(JOB_ID, task_is_there=True)
+    method = stand_ins.Method()
+    if not of_this_job:
+        method._actor._ray_actor_id = stand_ins.Id(TASK_ID[8:-4] + b"\x09\x00\x00\x00")
+    call = submission.begin(caller.calls, actors._describe, method, (), {})
+    carried = None if call is None else call.carried
+    monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: JOB if not of_this_job else job)
+    monkeypatch.setattr(tracing, "active", worker_of_job(tmp_path / "callee"))
+    begun = execution.Beginning("Actor", "method").begin(carried)
+    if expected in {None, carrier.NO_TRACE}:
+        assert carried == expected
+        assert begun is None
+    else:
+        assert begun is not None
+        span = begun[1]
+        assert isinstance(span, RecordedSpan)
+        assert span.parent is not None
+        assert span.parent.span_id.to_bytes(8, "big") == expected
+        span.end()
 
 
 def test_where_not_every_worker_has_the_hook_nothing_is_left_out(tmp_path: Path) -> None:
     driver = tracing_of(tmp_path, DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
-    driver.publish_job_trace()
-    call = submission.begin(driver, actors._describe, stand_ins.Method(), (), {})
+    driver.calls.publish_job_trace()
+    call = submission.begin(driver.calls, actors._describe, stand_ins.Method(), (), {})
     assert call is not None
     assert call.carried is not None
-    assert tracing_of(tmp_path / "worker").inherited_trace() is None
 
 
 @pytest.mark.usefixtures("in_traced_cluster")
@@ -176,15 +261,15 @@ def test_a_sampler_that_may_change_its_mind_is_asked_each_time(tmp_path: Path, m
             self.left -= 1
             return SamplingResult(Decision.RECORD_AND_SAMPLE if self.left >= 0 else Decision.DROP)
 
-    monkeypatch.setattr(cluster, "publish", lambda _job_id, _trace: True)
-    monkeypatch.setattr(cluster, "published", lambda _job_id: JOB)
+    monkeypatch.setattr(Cluster, "publish", lambda _self, _job_id, _trace: True)
+    monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: JOB)
     driver = tracing_of(tmp_path / "driver", DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
-    driver.publish_job_trace()
+    driver.calls.publish_job_trace()
     driver.recorder.sampler = of_sdk(Limiter())
-    calls = [submission.begin(driver, actors._describe, stand_ins.Method(), (), {}) for _ in range(5)]
+    calls = [submission.begin(driver.calls, actors._describe, stand_ins.Method(), (), {}) for _ in range(5)]
     assert [call is not None and call.carried is None for call in calls] == [True] * 3 + [False] * 2
-    worker = tracing_of(tmp_path / "worker")
+    worker = worker_of_job(tmp_path / "worker")
     worker.recorder.sampler = of_sdk(Limiter())
     monkeypatch.setattr(tracing, "active", worker)
     beginning = execution.Beginning("Actor", "method")

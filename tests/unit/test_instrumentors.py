@@ -184,9 +184,11 @@ import json, logging, sys
 logging.basicConfig(level=logging.DEBUG, filename=sys.argv[1] + ".log")
 import requests
 from opentelemetry import trace
-from ray_tracing_hooks._insight.read import files, read
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.read import read
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._record import sampling, wire
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder
 from ray_tracing_hooks._sdk import bridge, instrumentors
@@ -194,7 +196,7 @@ from ray_tracing_hooks._spool.writer import SpoolWriter
 
 writer = SpoolWriter(sys.argv[1])
 recorder = Recorder(
-    writer, resource=wire.resource({}), scope=wire.scope("x"), sampler=sampling.from_environment({}),
+    writer, resource=encode.resource({}), scope=encode.scope("x"), sampler=sampling.from_environment({}),
     limits=SpanLimits(),
 )
 bridge.install(recorder, writer, {"service.name": "mine"}, Patches())
@@ -204,7 +206,7 @@ with trace.get_tracer("mine").start_as_current_span("outer"):
     requests.get(sys.argv[2])
 instrumentors.uninstrument(print)
 requests.get(sys.argv[2])
-spans = [[s.name, s.kind, s.trace_id, s.span_id, s.parent_id] for s in read(files([sys.argv[1]]))[0]]
+spans = [[s.name, s.kind, s.trace_id, s.span_id, s.parent_id] for s in read(span_files([sys.argv[1]]))[0]]
 print(json.dumps([new, before, spans]))
 """
 

@@ -11,7 +11,7 @@ import pytest
 
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sinks.jaeger_settings import PORTS, JaegerSettings, read
-from ray_tracing_hooks._ship.transport import Tls
+from ray_tracing_hooks._ship.transport.contract import Tls
 
 J = "OTEL_EXPORTER_JAEGER_"
 THRIFT = "?format=jaeger.thrift"

@@ -22,9 +22,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from ray_tracing_hooks._errors import SettingError
-from ray_tracing_hooks._formats.wire import field
+from ray_tracing_hooks._formats.protobuf import field
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Sink, Surroundings, make_sink
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
+from ray_tracing_hooks._ship.sinks.registry import make_sink
 
 START = 1_700_000_000_123_456_789
 OWN = ["thrift-udp", "thrift-http", "grpc"]
@@ -502,7 +503,8 @@ WITHOUT_THRIFT = """
 import sys
 sys.modules["thrift"] = None  # what Python keeps of a package that is not there
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sinks import Surroundings, make_sink
+from ray_tracing_hooks._ship.sink import Surroundings
+from ray_tracing_hooks._ship.sinks.registry import make_sink
 protocol = sys.argv[1]
 plan = ShipPlan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
 try:
@@ -540,7 +542,7 @@ def test_thrift_without_its_extension_writes_the_same(make: Made, accelerated: b
         "import sys\n"
         f"if not {accelerated}: sys.modules['thrift.protocol.fastbinary'] = None\n"
         "from ray_tracing_hooks._formats import jaeger, jaeger_thrift\n"
-        "from ray_tracing_hooks._formats.span import Scope, decode_span\n"
+        "from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_span\n"
         f"found = jaeger.jaeger_span(decode_span({rich()!r}), Scope('lib', '1', {{}}))\n"
         "for encoder in (jaeger_thrift.BINARY, jaeger_thrift.COMPACT):\n"
         "    process = encoder.process(jaeger.process({'service.name': 'ä', 'n': 1}))\n"

@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from targets import SEEDS, TARGETS
 
-from ray_tracing_hooks._formats import otlp_json, span
+from ray_tracing_hooks._formats import otlp_json
+from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.otlp_json_read import traces
-from ray_tracing_hooks._formats.wire import FormatError, field, varint
-from ray_tracing_hooks._insight import read as insight
+from ray_tracing_hooks._formats.protobuf import FormatError, field, varint
+from ray_tracing_hooks._insight.ingest import read as insight
 from ray_tracing_hooks._settings import load
 
 IDS = b"\x0a\x10" + bytes(range(1, 17)) + b"\x12\x08" + bytes(range(1, 9))
@@ -54,7 +55,7 @@ def attribute(value: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("tag", [b"\x2a", b"\x32"], ids=["arrays", "maps"])
-@pytest.mark.parametrize("read", [otlp_json.span_json, span.decode_span])
+@pytest.mark.parametrize("read", [otlp_json.span_json, decode_span])
 def test_values_that_nest_100_000_deep_are_refused(tag: bytes, read: Callable[[bytes], object]) -> None:
     """With an error that who reads expects, before they are read. One of the readers used to run out of stack."""
     encoded = IDS + attribute(nested(tag, DEEP))
@@ -97,7 +98,7 @@ def test_json_that_nests_100_000_deep_is_refused(tmp_path: Path, opening: str, c
     ],
     ids=["parts of an array", "parts of a value", "parts of a status", "attributes", "events"],
 )
-@pytest.mark.parametrize("read", [otlp_json.span_json, span.decode_span])
+@pytest.mark.parametrize("read", [otlp_json.span_json, decode_span])
 def test_a_message_in_many_parts_takes_time_by_its_size(
     read: Callable[[bytes], object], repeated: Callable[[int], bytes]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import re
@@ -15,8 +17,9 @@ from typing import Any
 import pytest
 
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings, usable
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
 from ray_tracing_hooks._ship.sinks.local import LINE_BYTES, LINE_SPANS, LocalSink, check_folder
+from ray_tracing_hooks._ship.sinks.registry import usable
 
 MIB = 1024 * 1024
 RESOURCE = b"\x0a\x0e\x0a\x04name\x12\x06\x0a\x04test"
@@ -153,8 +156,31 @@ def test_the_oldest_files_are_removed_at_the_cap(make: Made) -> None:
     assert removed >= 10
 
 
+@pytest.fixture
+def nfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exclusive locks need a descriptor that is open for writing there: flock(2), "NFS details"."""
+    flock = fcntl.flock
+
+    def strict(descriptor: int, operation: int) -> None:
+        mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        if (operation & fcntl.LOCK_EX and mode == os.O_RDONLY) or (operation & fcntl.LOCK_SH and mode == os.O_WRONLY):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", strict)
+
+
+@pytest.mark.usefixtures("nfs")
+def test_the_cap_is_kept_on_nfs(make: Made) -> None:
+    sink = make(file_max_bytes=1000, max_bytes=10_000)
+    for number in range(1, 201):
+        sink.deliver(batch(number, number))
+    assert sum(path.stat().st_size for path in make.files()) <= 10_000
+
+
+@pytest.mark.usefixtures("nfs")
 def test_the_cap_spares_what_another_shipper_writes(make: Made) -> None:
-    """Several nodes on one machine may share the folder."""
+    """Several nodes on one machine, or of one network, may share the folder."""
     other = make(label="other")
     other.deliver(batch(1, 1))
     os.utime(make.folder / "other-0001.jsonl", (1, 1))

@@ -35,11 +35,13 @@ from shipping import Node, ended, until
 
 from ray_tracing_hooks import _logs
 from ray_tracing_hooks._formats.signals import LOGS
-from ray_tracing_hooks._insight.read import files, read
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.read import read
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sinks import Batch, Surroundings, otlp
+from ray_tracing_hooks._ship.sink import Batch, Surroundings
+from ray_tracing_hooks._ship.sinks import otlp
 from ray_tracing_hooks._spool import layout, reader
 
 PROTOCOLS = ["grpc", "http/protobuf", "http/json"]
@@ -156,7 +158,7 @@ def test_any_number_of_loggers(recording: Recording) -> None:
 SAYING = """
 import logging
 from ray_tracing_hooks import _logs
-_logs.begin(frozenset({"otlp"}), _logs.Process(recorder, writer, wire.resource(known)))
+_logs.begin(frozenset({"otlp"}), _logs.Process(recorder, writer, encode.resource(known)))
 logger = logging.Logger("saying")
 with trace.use_span(begin("work"), end_on_exit=True):
     for number in range(100):
@@ -190,7 +192,7 @@ def test_what_a_killed_process_has_logged_is_delivered_beside_its_spans(node: No
         [sys.executable, "-c", PRELUDE + SAYING, str(node.spool), str(1 << 24)], timeout=60, check=False
     )
     assert program.returncode == -signal.SIGKILL
-    _, quality = read(files([str(node.spool)]))
+    _, quality = read(span_files([str(node.spool)]))
     assert quality.bad_lines == 0
     assert node.flush(until_writers_end=True).done
     found = delivered(node)
@@ -207,7 +209,7 @@ def test_what_a_killed_process_has_logged_is_delivered_beside_its_spans(node: No
     assert {record.span_id.hex() for _, _, record in found if record.span_id} == {span["spanId"]}
     assert {scope_logs.scope.name for _, scope_logs, _ in found} == {"saying"}
     assert (node.out / "logs").stat().st_mode & 0o777 == 0o700
-    assert [span.name for span in read(files([str(node.out)]))[0]] == ["work"]
+    assert [span.name for span in read(span_files([str(node.out)]))[0]] == ["work"]
     until(lambda: not node.segments(), "the segments of the ended processes are removed")
     assert not [line for line in node.log().splitlines() if "no sense" in line or "damaged" in line]
 

@@ -12,15 +12,15 @@ from calling import MS, T0, TASK, TRACE, WHEREABOUTS, Process
 from opentelemetry import trace
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._formats.span import decode_resource
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.decode import decode_resource
 from ray_tracing_hooks._record.recorder import Template
-from ray_tracing_hooks._ship import reasons
 from ray_tracing_hooks._ship.metrics import calls as calls_module
 from ray_tracing_hooks._ship.metrics import totals as totals_module
 from ray_tracing_hooks._ship.metrics.calls import Calls
 from ray_tracing_hooks._ship.metrics.totals import Count, Totals
-from ray_tracing_hooks._ship.sinks import Batch
+from ray_tracing_hooks._ship.sink import Batch
+from ray_tracing_hooks._ship.tail_sampling import policy
 
 
 @pytest.fixture
@@ -93,13 +93,13 @@ def test_a_submission_by_a_clock_that_is_ahead_makes_no_negative_time(process: P
     assert counted(process.batches())[WAITED, "module.work", ""] == (2, 0)
 
 
-@pytest.mark.parametrize("reason", [reasons.ERROR, reasons.SLOW])
+@pytest.mark.parametrize("reason", [policy.ERROR, policy.SLOW])
 def test_what_is_kept_of_traces_that_are_not_sampled_is_not_counted(process: Process, reason: str) -> None:
     """The calls that were dropped are missing: by what is left every call would seem to fail, or to be slow."""
     process.submit(1, at=T0)
     process.execute(1, at=T0 + MS)
     kept = [
-        Batch(batch.resource, batch.scope, [span + reasons.attribute(reason) for span in batch.spans])
+        Batch(batch.resource, batch.scope, [span + policy.attribute(reason) for span in batch.spans])
         for batch in process.batches()
     ]
     assert kept
@@ -131,7 +131,7 @@ def test_a_failure_that_does_not_say_how_is_another_one(process: Process) -> Non
 
 
 def test_a_call_that_ray_refused_never_waits(process: Process) -> None:
-    error = wire.attribute(names.ERROR_TYPE, "TypeError") + wire.status(wire.STATUS_ERROR, "no")
+    error = encode.attribute(names.ERROR_TYPE, "TypeError") + encode.status(encode.STATUS_ERROR, "no")
     process.submit(1, at=T0, additions=error)
     assert counted(process.batches()) == {(SUBMITTED, "module.work", "TypeError"): (1, 1)}
 
@@ -226,6 +226,7 @@ def test_the_resource_is_that_of_the_node(tmp_path: Path) -> None:
             "service.instance.id": str(number),
             "process.pid": number,
             names.RESOURCE_WORKER_ID: f"w{number}",
+            names.RESOURCE_WORKER_READY: number,
             names.RESOURCE_PROCESS_TYPE: "worker",
         }
         process = Process(tmp_path / str(number), {**common, "service.name": service, **of_process})

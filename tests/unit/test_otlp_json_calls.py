@@ -13,12 +13,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from protobuf_json import by_protobuf
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats import protobuf
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.encode import identity_of
 from ray_tracing_hooks._formats.otlp_json import _SPAN, FormatError, _call, _object, _template, span_json
-from ray_tracing_hooks._formats.wire import fields, fixed64
-from ray_tracing_hooks._ray.tracing import ACTOR_ID, PARENT_TASK_ID, TASK_ID
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._formats.protobuf import fields, fixed64
+from ray_tracing_hooks._ray.propagation import ACTOR_ID, PARENT_TASK_ID, TASK_ID
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder, Template, identity_of
+from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.sampling import Sampler
 from ray_tracing_hooks._record.span import Parent
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -30,9 +32,9 @@ ACTOR = TASK[16:]
 TEMPLATE = Template(
     "jobs.train ray.remote_worker", 5, {"ray.function": "jobs.train", "ray.pid": "7", "ray.node_id": "ab" * 28}
 )
-HEAD = b"\x0a\x10" + TRACE_ID + b"\x12\x08" + SPAN_ID + wire.FLAGS_LOCAL_PARENT
+HEAD = b"\x0a\x10" + TRACE_ID + b"\x12\x08" + SPAN_ID + encode.FLAGS_LOCAL_PARENT
 START, END = fixed64(0x39, 1_700_000_000_000_000_001), fixed64(0x41, 1_700_000_000_000_000_002)
-SUBMIT_TIME = wire.attribute(names.RAY_SUBMIT_TIME, 1_700_000_000_000_000_000)
+SUBMIT_TIME = encode.attribute(names.RAY_SUBMIT_TIME, 1_700_000_000_000_000_000)
 
 
 class NoSpool:
@@ -89,7 +91,7 @@ def both_ways(span: bytes) -> tuple[Any, Any]:
         PARENT_TASK_ID + OTHER_TASK + ACTOR_ID + ACTOR + TASK_ID + TASK,
         TASK_ID + TASK + PARENT_TASK_ID + OTHER_TASK + ACTOR_ID + ACTOR,
         TASK_ID + TASK + PARENT_TASK_ID + OTHER_TASK + ACTOR_ID + ACTOR + SUBMIT_TIME,
-        TASK_ID + TASK + SUBMIT_TIME + wire.attribute(names.RAY_ATTEMPT, 1),
+        TASK_ID + TASK + SUBMIT_TIME + encode.attribute(names.RAY_ATTEMPT, 1),
     ],
 )
 def test_what_the_recorder_makes_of_a_call_takes_the_short_way(parent: Parent | None, own: bytes) -> None:
@@ -131,20 +133,20 @@ def test_an_unset_count_after_a_call_is_left_out() -> None:
                 b"\x0a\x10" + bytes(16),
                 b"\x12\x08" + bytes(8),
                 b"\x22\x08" + bytes(8),
-                wire.field(0x2A, b"renamed"),
+                protobuf.field(0x2A, b"renamed"),
                 b"\x30\x04",
                 fixed64(0x39, 1),
-                wire.FLAGS_REMOTE_PARENT,
+                encode.FLAGS_REMOTE_PARENT,
             )
         ),
-        HEAD + START + END + TEMPLATE.body + wire.status(2, "x") + TASK_ID + TASK,
+        HEAD + START + END + TEMPLATE.body + encode.status(2, "x") + TASK_ID + TASK,
         HEAD + START + END + TEMPLATE.body + TASK_ID + TASK.upper(),
         HEAD + START + END + TEMPLATE.body + TASK_ID + TASK[:32] + END + b"\x60\x01\x60\x01\x52\x01x",
         HEAD + START + END + TEMPLATE.body + TASK_ID + TASK + END[:-1],
         HEAD + START + END + TEMPLATE.body[:-1] + TASK_ID + TASK,
         # What looks like an attribute of the call is in the middle of a text.
-        HEAD + START + END + wire.field(0x2A, b"n" + TASK_ID + TASK) + b"\x30\x05",
-        HEAD + START + END + wire.attribute("k", (TASK_ID + TASK).decode()) + TASK_ID + TASK,
+        HEAD + START + END + protobuf.field(0x2A, b"n" + TASK_ID + TASK) + b"\x30\x05",
+        HEAD + START + END + encode.attribute("k", (TASK_ID + TASK).decode()) + TASK_ID + TASK,
     ],
 )
 def test_anything_else_takes_the_long_way(span: bytes) -> None:
@@ -217,7 +219,9 @@ def calls(draw: st.DrawFn) -> bytes:
 def pieces(span: bytes) -> list[bytes]:
     """The encoded fields of a span."""
     return [
-        wire.varint(tag) + (wire.varint(value) if tag & 7 == 0 else value) if tag & 7 != 2 else wire.field(tag, value)
+        protobuf.varint(tag) + (protobuf.varint(value) if tag & 7 == 0 else value)
+        if tag & 7 != 2
+        else protobuf.field(tag, value)
         for tag, value in fields(span)
     ]
 

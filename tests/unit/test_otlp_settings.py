@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ray_tracing_hooks._ship.sinks.otlp_settings import OtlpSettings, read
-from ray_tracing_hooks._ship.transport import Tls
+from ray_tracing_hooks._ship.transport.contract import Tls
 
 PREFIX = "OTEL_EXPORTER_OTLP_"
 BASIC = "Basic " + base64.b64encode(b"me:p@ss").decode()

@@ -38,7 +38,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
 from ray_tracing_hooks._ship.sinks.otlp import OtlpSink, make
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 from ray_tracing_hooks._patching import Patches
 
@@ -19,3 +23,71 @@ def test_a_replaced_function_is_pickled_as_the_one_that_it_replaces() -> None:
     finally:
         patches.undo()
     assert pickle.loads(plain) is original
+
+
+def decorated(function: Callable[..., Any], begin: Callable[[], None] = lambda: None) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        begin()
+        return function(*args)
+
+    return wrapper
+
+
+def doubled(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: 2 * original(*args)
+
+
+def test_a_decorated_function_stays_the_one_that_it_is() -> None:
+    """What has been taken by name before does what the replacement does, once; afterwards it is as it was."""
+    owner, patches = SimpleNamespace(double=decorated(lambda: 1)), Patches()
+    held, wrapped = owner.double, owner.double.__wrapped__
+    assert patches.wrap_within(owner, "double", doubled)
+    assert patches.wrap_within(owner, "double", doubled)
+    assert (held(), owner.double is held, held.__wrapped__ is wrapped) == (2, True, True)
+    patches.undo()
+    assert held() == 1
+    assert patches.wrap_within(owner, "double", doubled)
+    assert held() == 2
+
+
+def test_what_a_decorator_does_first_may_replace_what_it_calls() -> None:
+    """As the call that connects to Ray: it is traced itself."""
+    patches = Patches()
+
+    def connect() -> None:
+        assert patches.wrap_within(owner, "call", doubled)
+
+    owner = SimpleNamespace(call=decorated(lambda: 1, connect))
+    assert owner.call() == 2
+
+
+def test_nothing_is_asked_of_what_a_decorator_keeps_besides() -> None:
+    """Ray's keeps a stub of its client, which raises until it is connected."""
+
+    class Stub:
+        def __getattr__(self, name: str) -> None:
+            raise RuntimeError(name)
+
+    def decorator(function: Callable[[], int]) -> Callable[[], Any]:
+        a_stub = Stub()  # cells are in the order of their names
+
+        @functools.wraps(function)
+        def wrapper() -> tuple[int, Stub]:
+            return function(), a_stub
+
+        return wrapper
+
+    owner, patches = SimpleNamespace(call=decorator(lambda: 1)), Patches()
+    assert patches.wrap_within(owner, "call", doubled)
+    assert patches.wrap_within(owner, "call", doubled)
+    assert owner.call()[0] == 2
+
+
+def test_a_function_without_decorator_is_replaced() -> None:
+    owner, patches = SimpleNamespace(call=lambda: 1), Patches()
+    assert patches.wrap_within(owner, "call", doubled)
+    assert owner.call() == 2
+    assert not patches.wrap_within(owner, "missing", doubled)
+    patches.undo()
+    assert owner.call() == 1

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import stand_ins
-from stand_ins import DRIVER_TASK_ID, TASK_ID, recorder, tracing_of
+from opentelemetry import trace
+from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, recorder, tracing_of
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._formats.span import decode_span
-from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import actors, rates, submission
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.decode import decode_span
+from ray_tracing_hooks._ray import actors, execution, rates, submission, tracing
+from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.execution import Beginning
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._ray.rates import LEFT_OUT, RateLimits
 from ray_tracing_hooks._record import carrier, ids
+from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import Parent
 
@@ -108,7 +112,7 @@ def test_no_count_is_lost_among_threads() -> None:
 
 
 def call(active: Any) -> submission.Submission:
-    made = submission.begin(active, actors._describe, stand_ins.Method(), (), {})
+    made = submission.begin(active.calls, actors._describe, stand_ins.Method(), (), {})
     assert made is not None
     return made
 
@@ -133,6 +137,21 @@ def test_a_call_above_the_limit_tells_its_worker(
     assert [span.attributes.get(names.RAY_LEFT_OUT) for span in spans] == [None, 2]
 
 
+def test_the_limit_holds_where_no_span_is_around_a_call(
+    tmp_path: Path, clock: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a thread of a task: what is left out belongs to its job's trace, and its execution makes no span either."""
+    job = JobTrace(ids.new_trace_id(), ids.new_span_id(), 0x03, DRIVER_TASK_ID)
+    monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: job)
+    worker = tracing_of(tmp_path, rate_limits=RateLimits([("*", 1)]))
+    worker.job.learn(JOB_ID, task_is_there=True)
+    monkeypatch.setattr(tracing, "active", worker)
+    begun = [Beginning("Actor", "method").begin(call(worker).carried) for _ in range(2)]
+    assert [each is not None and each[1] is not None for each in begun] == [True, False]
+    assert begun[1] is not None
+    assert trace.get_current_span(begun[1][0]).get_span_context().trace_id == int.from_bytes(job.trace_id, "big")
+
+
 def test_calls_that_are_not_sampled_take_nothing_of_the_limit(tmp_path: Path, clock: list[int]) -> None:
     limits = RateLimits([("*", 1)])
     driver = tracing_of(tmp_path, DRIVER, rate_limits=limits)
@@ -154,11 +173,42 @@ def test_what_is_added_at_the_end_is_asked_for_then(tmp_path: Path, monkeypatch:
     assert decode_span(written[0]).attributes[names.RAY_LEFT_OUT] == 1
 
 
-def test_what_a_task_shows_at_its_beginning_is_passed_on() -> None:
-    """Arguments are shown there where ``RAY_TRACING_ARGUMENTS`` asks for them."""
-    patches = Patches()
-    rates.patch(patches, RateLimits([("*", 1)]))
+def test_a_task_says_at_its_end_how_many_of_its_calls_were_left_out(
+    tmp_path: Path, clock: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it shows its arguments at its beginning, as ``RAY_TRACING_ARGUMENTS`` asks."""
+    limits = RateLimits([("*", 1)])
+    monkeypatch.setattr(tracing, "active", worker := tracing_of(tmp_path, rate_limits=limits))
+    context = carrier.encode(ids.new_trace_id(), ids.new_span_id(), 0x03, SECOND, DRIVER_TASK_ID, None)
+    begin = rates.telling(execution.Beginning("Actor", "method").begin, limits)
+    begun = begin(context, lambda: encode.attribute(names.RAY_ARGUMENTS, "shown"))
+    assert begun is not None
+    span = begun[1]
+    assert span is not None
+    token = attach(begun[0])
     try:
-        assert Beginning("", "module.function").begin(None, bytes) is None
+        assert [carrier.decode(call(worker).carried or b"").without_span for _ in range(4)] == [False, *[True] * 3]
     finally:
-        patches.undo()
+        detach(token)
+    written: list[bytes] = []
+    monkeypatch.setattr(worker.recorder, "ended", written.append)
+    span.end()
+    attributes = decode_span(written[0]).attributes
+    assert (attributes[names.RAY_LEFT_OUT], attributes[names.RAY_ARGUMENTS]) == (3, "shown")
+
+
+def test_executors_are_made_to_say_so_only_where_calls_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[RateLimits] = []
+
+    def telling(begin: execution.Begin, limits: RateLimits) -> execution.Begin:
+        made.append(limits)
+        return begin
+
+    monkeypatch.setattr(rates, "telling", telling)
+    descriptor = SimpleNamespace(class_name="Actor", function_name="method", module_name="__main__")
+    for limits in (None, RateLimits([("*", 1)])):
+        monkeypatch.setattr(tracing, "active", tracing_of(tmp_path, rate_limits=limits))
+        execution._executor(lambda: None, descriptor)
+    assert len(made) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import runpy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,25 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Decision
+from support import PROGRAMS
 
-from ray_tracing_hooks._record import sampling, wire
+from ray_tracing_hooks._exceptions import hide_frame, traceback_of
+from ray_tracing_hooks._formats import readable
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._ray.errors import fail, failure
+from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
-from ray_tracing_hooks._sdk import encode, readable
+from ray_tracing_hooks._sdk import sdk_spans
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
 from ray_tracing_hooks._spool.writer import SpoolWriter
+
+ODD = runpy.run_path(str(PROGRAMS / "odd_errors.py"))
+KINDS: dict[str, Any] = {**ODD["KINDS"], **ODD["FATAL_KINDS"]}
+"""Makers of errors whose classes say of themselves what they like."""
 
 PARENT = Parent(bytes(range(1, 17)), bytes(range(1, 9)), 3, None, remote=True)
 
@@ -34,8 +45,8 @@ def recorder(folder: Path, limits: SpanLimits | None = None, environ: Mapping[st
     assert sampler is not None
     return Recorder(
         SpoolWriter(str(folder)),
-        resource=wire.resource({"service.name": "test"}),
-        scope=wire.scope("scope", "1"),
+        resource=encode.resource({"service.name": "test"}),
+        scope=encode.scope("scope", "1"),
         sampler=sampler,
         limits=limits or SpanLimits(),
     )
@@ -60,7 +71,7 @@ def attributes(span: ProtoSpan) -> dict[str, Any]:
 
 def begin(of: Recorder, parent: Parent | None = PARENT) -> RecordedSpan:
     trace_id, flags = of.decide(parent)
-    return of.start(Template("work", 5, {"constant": "c"}), trace_id, flags, parent, wire.attribute("first", 1))
+    return of.start(Template("work", 5, {"constant": "c"}), trace_id, flags, parent, encode.attribute("first", 1))
 
 
 def test_a_span_is_written_when_it_starts_and_when_it_ends(tmp_path: Path) -> None:
@@ -212,11 +223,11 @@ def test_sdk_spans_are_encoded_as_protobuf_reads_them(given_attributes: dict[str
     with tracer.start_as_current_span("outer"), tracer.start_as_current_span("inner", attributes=given_attributes) as s:
         s.add_event("event", given_attributes)
     span = exporter.get_finished_spans()[0]
-    encoded = encode.span(span)
+    encoded = sdk_spans.ended(span)
     proto = ProtoSpan.FromString(encoded)
     assert proto.name == "inner"
-    assert int.from_bytes(encoded[layout.SPAN_ID], "big") == span.context.span_id
-    assert int.from_bytes(encoded[layout.TRACE_ID], "big") == span.context.trace_id
+    assert int.from_bytes(encoded[encode.SPAN_ID], "big") == span.context.span_id
+    assert int.from_bytes(encoded[encode.TRACE_ID], "big") == span.context.trace_id
     assert span.instrumentation_scope is not None
     again = readable.decode(encoded, span.resource, span.instrumentation_scope)
     assert again.to_json().replace('"trace_flags"', "") == span.to_json().replace('"trace_flags"', "")
@@ -251,3 +262,60 @@ def test_sampling_decides_as_the_sdk_does(
 
 def test_a_sampler_that_is_not_built_in_is_left_to_the_sdk() -> None:
     assert sampling.from_environment({"OTEL_TRACES_SAMPLER": "my_sampler"}) is None
+
+
+def caught(make: Any) -> BaseException:
+    """The error as what has called the function that raises it sees it."""
+
+    def raises() -> None:
+        raise make()
+
+    try:
+        raises()
+    except BaseException as error:  # noqa: BLE001  some are no Exceptions
+        return error
+    raise AssertionError
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_an_error_of_any_kind_is_recorded(kind: str, tmp_path: Path) -> None:
+    """With its type, and with where it was raised."""
+    made, error = recorder(tmp_path), caught(KINDS[kind])
+    fail(made.start(Template("task", 1, {}), bytes(15) + b"1", 1, None), error)
+    (span,) = records(tmp_path)
+    (event,) = span.events
+    assert span.status.code == 2
+    told = {item.key: item.value.string_value for item in event.attributes}
+    assert attributes(span)["error.type"] == told["exception.type"]
+    assert told["exception.type"].rpartition(".")[2] == type.__dict__["__name__"].__get__(type(error))
+    assert "in raises" in told["exception.stacktrace"]
+    assert ProtoSpan.FromString(failure(error, 1)).status == span.status
+    assert describe(error)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_frame_is_taken_out_of_an_error_of_any_kind(kind: str) -> None:
+    error = caught(KINDS[kind])
+    before = traceback_of(error)
+    assert before is not None
+    hide_frame(error)
+    assert traceback_of(error) is before.tb_next
+
+
+@pytest.mark.parametrize("status", [["a list"], "text", 3, 1.0, ODD["OddExit"]])
+def test_an_exit_with_a_bad_status_is_a_failure_whatever_the_status_is(status: Any, tmp_path: Path) -> None:
+    """And one whose class hides the status is what Python takes it for: it exits well."""
+    error = status() if isinstance(status, type) else SystemExit(status)
+    fail(recorder(tmp_path).start(Template("task", 1, {}), bytes(15) + b"1", 1, None), error)
+    (span,) = records(tmp_path)
+    assert span.status.code == (0 if isinstance(status, type) else 2)
+
+
+def test_an_error_that_says_that_it_is_its_own_cause_is_recorded(tmp_path: Path) -> None:
+    from ray.exceptions import RayTaskError
+
+    error = RayTaskError("function", "a traceback", ValueError("inner"))
+    error.cause = error
+    fail(recorder(tmp_path).start(Template("task", 1, {}), bytes(15) + b"1", 1, None), error)
+    (span,) = records(tmp_path)
+    assert attributes(span)["error.type"] == "ray.exceptions.RayTaskError"

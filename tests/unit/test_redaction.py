@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ray_tracing_hooks._ray.shown import _parameters
-from ray_tracing_hooks._record.redaction import MASK, MOST_CHARACTERS, Redactor
+from ray_tracing_hooks._record.argument_text import MASK, MOST_CHARACTERS, Redactor
 
 
 def show(value: Any, name: str = "value", *patterns: str) -> str:

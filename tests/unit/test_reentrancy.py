@@ -236,7 +236,7 @@ def test_a_logging_handler_that_records_spans_and_shows_our_problems(tmp_path: P
 CROWD = """
 THREADS, SPANS = 32, 20_000
 template = Template("of the crowd", 4, {"constant": "value"})
-numbers = wire.text_attribute_prefix("number", 8)
+numbers = encode.text_attribute_prefix("number", 8)
 start = threading.Barrier(THREADS)
 
 def work(thread):

@@ -34,8 +34,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span_json
 from ray_tracing_hooks._formats.otlp_json_read import traces
+from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
-from ray_tracing_hooks._formats.wire import FormatError
 from ray_tracing_hooks._ship.files import take_lock, write_atomically
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._spool.reader import count_spans
@@ -436,7 +436,7 @@ def test_a_server_that_asks_for_more_time_than_there_is_ends_it_at_once(tmp_path
     (tmp_path / "a.jsonl").write_bytes(line([1]))
     from ray_tracing_hooks._ship.problems import Problems
     from ray_tracing_hooks._ship.replay import Replay, make_plan
-    from ray_tracing_hooks._ship.sinks import DeliveryError
+    from ray_tracing_hooks._ship.sink import DeliveryError
 
     plan = make_plan("local", {}, local_dir=str(tmp_path / "out"), local_file_max_bytes=1000, local_max_bytes=1000)
     replayed = Replay(str(tmp_path), [str(tmp_path / "a.jsonl")], plan, {}, Problems(), timeout=5)
@@ -670,7 +670,7 @@ def test_a_folder_that_cannot_be_written_to_has_its_progress_elsewhere(
             raise PermissionError(13, "Permission denied", path)
         write_atomically(path, text)
 
-    monkeypatch.setattr("ray_tracing_hooks._ship.replay.write_atomically", refuse)
+    monkeypatch.setattr("ray_tracing_hooks._ship.replay_progress.write_atomically", refuse)
     assert replay(source).exit_code == 0
     assert replay(source).stdout.startswith("nothing new")
     assert sorted(source.iterdir()) == [source / "a.jsonl"]

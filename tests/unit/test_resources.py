@@ -14,10 +14,10 @@ from ray._private.worker import WORKER_MODE
 from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import resources, tracing
+from ray_tracing_hooks._ray import resources
 from ray_tracing_hooks._ray.process import RayProcess
-from ray_tracing_hooks._record import wire
 
 OVERRIDE = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -29,6 +29,7 @@ class CoreWorker:
     def __init__(self) -> None:
         self.held: dict[str, list[tuple[int, float]]] = {}
         self.asked = 0
+        self.told = resources.HeldResources()
 
     def resource_ids(self) -> dict[str, list[tuple[int, float]]]:
         self.asked += 1
@@ -51,17 +52,14 @@ def core_worker(
     monkeypatch.setattr(worker.global_worker, "mode", WORKER_MODE)
     monkeypatch.setattr(worker.global_worker, "original_visible_accelerator_ids", {}, raising=False)
     monkeypatch.setattr(worker.global_worker, "_is_connected", True)  # else Ray starts a cluster
-    monkeypatch.setattr(resources, "held", b"")
     for variable in (VISIBLE, OVERRIDE):
         monkeypatch.delenv(variable, raising=False)
     original = utils.set_visible_accelerator_ids
     patches = Patches()
-    active = tracing_of(tmp_path)
-    active.process = RayProcess(**{**active.process._asdict(), "worker": worker.global_worker})
-    monkeypatch.setattr(tracing, "active", active)
+    process = RayProcess(**{**tracing_of(tmp_path).process._asdict(), "worker": worker.global_worker})
     if request.param:
-        assert resources.patch(patches)
-        assert resources.patch(patches)
+        assert resources.patch(patches, process, found.told)
+        assert resources.patch(patches, process, found.told)
         assert len(patches.targets()) == 1, "not a second time"
     yield found
     patches.undo()
@@ -98,22 +96,22 @@ def set_and_seen() -> tuple[dict[str, Any], str | None]:
 
 @pytest.mark.parametrize("core_worker", [True], indirect=True)
 def test_what_a_task_holds_is_asked_once_a_task_and_told_as_it_is(core_worker: CoreWorker) -> None:
-    told = wire.attributes({names.RAY_ASSIGNED_RESOURCES: '{"CPU": 0.5}'})
+    told = encode.attributes({names.RAY_ASSIGNED_RESOURCES: '{"CPU": 0.5}'})
     core_worker.held = {"CPU": [(0, 0.5)]}
     utils.set_visible_accelerator_ids()
     core_worker.asked = 0
     for _ in range(10):
         utils.set_visible_accelerator_ids()
     assert core_worker.asked == 10
-    assert resources.held == told
+    assert core_worker.told.encoded == told
     core_worker.held = {"GPU": [(1, 1.0)]}
     utils.reset_visible_accelerator_env_vars(utils.set_visible_accelerator_ids())
-    assert resources.held == wire.attributes(
+    assert core_worker.told.encoded == encode.attributes(
         {names.RAY_ASSIGNED_RESOURCES: '{"GPU": 1.0}', names.RAY_ACCELERATOR_IDS: ["GPU:1"]}
     )
     core_worker.held = {}
     utils.set_visible_accelerator_ids()
-    assert resources.held == b""
+    assert core_worker.told.encoded == b""
 
 
 @pytest.mark.parametrize("core_worker", [True], indirect=True)

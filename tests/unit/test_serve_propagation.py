@@ -15,9 +15,10 @@ from opentelemetry.util._importlib_metadata import entry_points
 from stand_ins import tracing_of
 
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.serve import replica, router
+from ray_tracing_hooks._ray.serve import in_replica, replica, router
 from ray_tracing_hooks._ray.serve.server import Descriptions, arrive, grpc_headers, http_headers
-from ray_tracing_hooks._ray.tracing import SERVE, Tracing
+from ray_tracing_hooks._ray.templates import SERVE
+from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
 
 CLIENT = trace.SpanContext(0x1234, 0xFF, is_remote=False, trace_flags=trace.TraceFlags(1))
@@ -37,7 +38,7 @@ def active(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     before = propagate.get_global_textmap()
     propagate.set_global_textmap(propagators(*request.param.split(",")))
     made = tracing_of(tmp_path)
-    made.parts = frozenset({SERVE})
+    made.selection.parts = frozenset({SERVE})
     monkeypatch.setattr(tracing, "active", made)
     yield made
     propagate.set_global_textmap(before)
@@ -72,7 +73,7 @@ def found_by_application(context: Context, headers: list[tuple[bytes, bytes]]) -
     """The parent that the instrumentation of an application finds in the headers of its request."""
     token = attach(context)
     try:
-        told = replica.with_context(headers)
+        told = in_replica.with_context(headers)
     finally:
         detach(token)
     assert len(dict(told)) == len(told)

@@ -15,8 +15,9 @@ from stand_ins import tracing_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray.serve import direct
 from ray_tracing_hooks._ray.serve.server import Descriptions
-from ray_tracing_hooks._ray.tracing import SERVE, Tracing
-from ray_tracing_hooks._record.redaction import Redactor
+from ray_tracing_hooks._ray.templates import SERVE, Selection, Whereabouts
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record.argument_text import Redactor
 
 REPLICA = SimpleNamespace(
     _deployment_id=SimpleNamespace(name="Model", app_name="app"), _replica_id=SimpleNamespace(unique_id="abc")
@@ -32,7 +33,8 @@ def connection(first: Tracing, number: int) -> Tracing:
     """Another one than the first, in a worker of its own."""
     tracing = copy.copy(first)
     tracing.process = tracing.process._replace(worker_id=f"{number:056x}")
-    tracing.parts = frozenset({SERVE})
+    tracing.whereabouts = Whereabouts(tracing.process)
+    tracing.selection = Selection({SERVE})
     return tracing
 
 
@@ -74,7 +76,7 @@ def test_the_query_is_told_with_the_arguments_and_without_secrets(tmp_path: Path
 def test_which_methods_are_traced_is_as_the_connection_has_it(tmp_path: Path) -> None:
     first = tracing_of(tmp_path)
     traced, left_out = connection(first, 1), connection(first, 2)
-    left_out.parts = frozenset()
+    left_out.selection = Selection(())
     for active, is_traced in ((traced, True), (left_out, False), (traced, True)):
         described = direct._methods.of(active, REPLICA, "say").of_grpc(active, CALL)
         assert (described is not None) is is_traced

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._settings import SETTINGS, Settings, load, load_with_sources, markdown_table
 from ray_tracing_hooks._values import SECONDS, SIZE
 
@@ -313,6 +315,47 @@ def test_a_relative_path_in_a_folder_that_is_gone_is_reported(tmp_path: Path, mo
     gone.rmdir()
     (problem,) = problems_of({"RAY_TRACING_LOCAL_DIR": "spans"})
     assert problem.endswith("expected a path, such as /var/tmp/traces; using /tmp/spans.")
+
+
+def test_relative_paths_are_relative_to_where_ray_was_started(tmp_path: Path) -> None:
+    """That of the file itself, and those in it. Where that is cannot be told: the working directory, and it is said."""
+    (tmp_path / "settings.yaml").write_text("local_dir: spans\nspool_dir: /spool")
+    environ = {"RAY_TRACING_CONFIG": "settings.yaml"}
+    settings = load(environ, pytest.fail, lambda: str(tmp_path))
+    assert settings == Settings(
+        config=str(tmp_path / "settings.yaml"), local_dir=str(tmp_path / "spans"), spool_dir="/spool"
+    )
+
+    def gone() -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    problems: list[str] = []
+    settings = load({"RAY_TRACING_LOCAL_DIR": "spans", "RAY_TRACING_SPOOL_DIR": "~/x"}, problems.append, gone)
+    assert settings == Settings(local_dir=os.path.abspath("spans"), spool_dir=os.path.expanduser("~/x"))
+    (problem,) = problems
+    assert problem == (
+        "RAY_TRACING_LOCAL_DIR='spans' is relative to the folder in which Ray was started, which cannot be found "
+        "(Permission denied): the working directory of this process is used; give an absolute path."
+    )
+
+
+def test_where_ray_was_started_is_not_asked_of_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In another container the number of the raylet is that of somebody else, if of anybody."""
+    process = RayProcess(1, "", "", "", "", "", "", "", "", "", owns_cluster=False, ray_version="", worker=None)
+    program = "import sys; open('/proc/self/comm', 'w').write(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    for name in ("other", "raylet"):
+        with subprocess.Popen(
+            [sys.executable, "-c", program, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path
+        ) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            monkeypatch.setenv("RAY_RAYLET_PID", str(other.pid))
+            if name == "raylet":
+                assert process.start_directory() == str(tmp_path)
+            else:
+                with pytest.raises(ProcessLookupError):
+                    process.start_directory()
+            other.communicate()
 
 
 @given(st.dictionaries(st.sampled_from([setting.variable for setting in SETTINGS]), st.text(max_size=20)))

@@ -15,18 +15,19 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
 import pytest
 from shipping import MIB, Node, ended, until
 
-from ray_tracing_hooks._insight import read as reading
+from ray_tracing_hooks._insight.ingest import read as reading
+from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._ship.files import LOCK, take_lock
 from ray_tracing_hooks._ship.flush import FlushResult
-from ray_tracing_hooks._ship.loop import _is_deserted
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.raylet import is_deserted
 from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.reader import segments
 
@@ -114,7 +115,7 @@ def test_a_process_that_lets_go_of_the_spool_is_not_taken_for_dead(node: Node) -
     assert "status" not in node.spans()[0]
 
 
-def test_openings_outlive_their_segment_and_a_shipper(node: Node) -> None:
+def test_open_spans_outlive_their_segment_and_a_shipper(node: Node) -> None:
     """A span that began in a segment long gone is closed, or recognised when it ends, by the next shipper too."""
     shipper = node.start()
     writer = node.writer(segment_bytes=500)
@@ -146,7 +147,7 @@ def test_what_runs_for_an_hour_shows_until_it_ends(node: Node) -> None:
 
     command = [sys.executable, "-m", "ray_tracing_hooks", "tree", str(node.spool), str(node.out)]
     assert "s [running]   1h 0" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    spans, quality = reading.read(reading.files([str(node.spool), str(node.out)]))
+    spans, quality = reading.read(span_files([str(node.spool), str(node.out)]))
     (running,) = [span for span in spans if span.state == "running"]
     assert (running.span_id, running.end_ns) == (f"{1:016x}", 0)
     assert (len(spans), quality.running, quality.bad_lines) == (500, 1, 0)
@@ -155,12 +156,12 @@ def test_what_runs_for_an_hour_shows_until_it_ends(node: Node) -> None:
     writer.do("span 1")
     assert node.flush().done
     assert node.numbers() == list(range(1, 501))
-    spans, quality = reading.read(reading.files([str(node.spool), str(node.out)]))
+    spans, quality = reading.read(span_files([str(node.spool), str(node.out)]))
     assert (len(spans), quality.running, quality.lost) == (500, 0, 0)
     writer.end()
 
 
-def test_openings_in_the_current_segment_outlive_a_shipper(node: Node) -> None:
+def test_open_spans_in_the_current_segment_outlive_a_shipper(node: Node) -> None:
     """The next shipper reads them again, and delivers nothing else of that segment twice."""
     shipper = node.start()
     writer = node.writer()
@@ -275,12 +276,94 @@ def test_the_shipper_is_nobodys_child(node: Node) -> None:
     pid, children = started.stdout.splitlines()
     assert children == "[]"
     assert node.flush().done
-    shipper = node.shipper()
-    assert shipper is not None
+    (shipper,) = node.shippers()
     assert shipper.ppid() != int(pid)
     assert os.getsid(shipper.pid) != os.getsid(0)
     assert shipper.cwd() == "/"
     assert shipper.nice() == min(19, 10 + psutil.Process().nice())
+
+
+# What Ray does where RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper is set, without the waiting: a
+# raylet and its workers adopt what their descendants leave. A worker that exits kills its children; the raylet, when it
+# is told to, those that it does not know.
+RAYLET = """
+import ctypes, os, signal, subprocess, sys
+
+def children():
+    with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as file:
+        return [int(pid) for pid in file.read().split()]
+
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+if sys.argv[1] == "worker":
+    from ray_tracing_hooks._ship.plan import ShipPlan
+    from ray_tracing_hooks._ship.start import ensure_running
+    ensure_running(sys.argv[2], ShipPlan.load(sys.argv[2]))
+    print("started", flush=True)
+    sys.stdin.readline()
+    for pid in children():
+        os.kill(pid, signal.SIGKILL)
+    os._exit(0)
+with open("/proc/self/comm", "w") as name:
+    name.write("raylet")
+worker = subprocess.Popen([sys.executable, "-c", os.environ["RAYLET"], "worker", sys.argv[2]], stdin=subprocess.PIPE)
+for line in sys.stdin:
+    if line == "exit\\n":
+        worker.communicate(b"exit\\n")
+    for pid in children() if line == "kill\\n" else ():
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    print(line, end="", flush=True)
+"""
+
+
+def test_process_1_of_a_container_may_be_the_raylet() -> None:
+    """Then it is the parent of all that others leave, whatever Ray was told."""
+    child = "import os; from ray_tracing_hooks._ship import stand_by; print(stand_by._is_below_raylet(os.getppid()))"
+    init = "import subprocess, sys; open('/proc/self/comm', 'w').write(sys.argv[1]); subprocess.run(sys.argv[2:])"
+    apart = ["unshare", "--pid", "--fork", "--mount-proc"]
+    apart += [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    try:
+        subprocess.run([*apart, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs unshare, of util-linux")
+    for name in ("raylet", "other"):
+        command = [*apart, sys.executable, "-c", init, name, sys.executable, "-c", child]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert said == f"{name == 'raylet'}\n"
+
+
+def test_where_ray_kills_shippers_there_is_always_one(node: Node, raylet: socket.socket) -> None:
+    """Another one stands by, out of reach. Nothing is lost however often that happens, and none stays behind."""
+    node.plan.store(str(node.spool))
+    writer = node.writer()
+    writer.do("span 0")
+    with subprocess.Popen(
+        [sys.executable, "-c", RAYLET, "raylet", str(node.spool)],
+        env={**os.environ, "RAYLET": RAYLET},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as ray:
+        assert ray.stdin is not None
+        assert ray.stdout is not None
+        assert ray.stdout.readline() == "started\n"
+        for number, what in enumerate(("exit", "kill", "kill"), 1):
+            before = until(lambda: len(found := node.shippers()) == 2 and found, "one ships and one stands by")
+            ray.stdin.write(f"{what}\n")
+            ray.stdin.flush()
+            assert ray.stdout.readline() == f"{what}\n"
+            writer.do(f"span {number}")
+            # The first one to hear of it may be the one that is just being killed.
+            until(lambda: node.flush().done, "all is delivered")
+            assert len(set(before) & set(node.shippers())) == 1, "the one that stood by goes on"
+    last = node.shippers()
+    raylet.close()
+    writer.end()
+    for process in last:
+        ended(process)
+    assert node.numbers() == [0, 1, 2, 3]
+    assert not node.shippers()
+    assert not node.spool.exists()
 
 
 def test_the_shipper_inherits_only_its_lock(node: Node) -> None:
@@ -340,6 +423,22 @@ def test_a_flush_waits_for_a_shipper_that_is_being_started(node: Node) -> None:
     """Between the start and the first look of a shipper no flush is turned away."""
     ensure_running(str(node.spool), node.plan)
     assert node.flush() == FlushResult(done=True)
+
+
+def test_a_process_with_thousands_of_descriptors_can_flush(node: Node) -> None:
+    """``select`` takes none above 1023."""
+    node.start()
+    node.writer().do("span 1")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    try:
+        with contextlib.ExitStack() as stack:
+            for _ in range(1100):
+                stack.enter_context(open(os.devnull))
+            assert node.flush() == FlushResult(done=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert node.numbers() == [1]
 
 
 def test_a_flush_gives_up_in_time(node: Node) -> None:
@@ -432,16 +531,16 @@ def test_a_raylet_is_not_troubled() -> None:
     """It logs every connection. Where the kernel's list shows that it listens, none is made."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as raylet:
         path = os.path.join(folder, "raylet")
-        assert _is_deserted(path)
+        assert is_deserted(path)
         raylet.bind(path)
-        assert _is_deserted(path)
+        assert is_deserted(path)
         raylet.listen()
         raylet.setblocking(False)
-        assert not _is_deserted(path)
+        assert not is_deserted(path)
         with pytest.raises(BlockingIOError):
             raylet.accept()
         raylet.close()
-        assert _is_deserted(path)
+        assert is_deserted(path)
 
 
 def test_a_raylet_with_a_long_path_is_found(node: Node, tmp_path: Path) -> None:
@@ -578,6 +677,55 @@ def test_past_its_cap_the_spool_loses_the_oldest_spans_and_counts_them(node: Nod
     node.out.unlink()
     assert node.flush().done
     assert node.numbers() == list(range(lost + 1, 5001))
+
+
+@pytest.mark.parametrize("file_system", ["tmpfs", "ramfs"])
+def test_what_is_delivered_never_costs_what_is_not(node: Node, mount: Callable[..., Path], file_system: str) -> None:
+    """Processes that run on keep their segments, delivered as they are, and together these may be more than the cap.
+
+    Where the file system makes holes they take next to no room (a ramfs makes none).
+    """
+    from ray_tracing_hooks._spool.writer import SpoolWriter
+
+    mount("", node.spool, kind=file_system)
+    node.plan = node.make_plan(spool_max_bytes=MIB)
+    writers = [SpoolWriter(str(node.spool), segment_bytes=64 * 1024) for _ in range(40)]
+    for index, each in enumerate(writers):
+        prefix = each.scope(b"", b"\x0a\x01t").to_bytes(2, "little")
+        for number in range(index * 100 + 1, index * 100 + 101):
+            ids = number.to_bytes(16, "big") + b"\x12\x08" + number.to_bytes(8, "big")
+            each.span(prefix, b"\x0a\x10" + ids + b"\x2a\xf4\x03" + b"n" * 500)
+    node.start()
+    assert node.flush().done
+    assert size_of(node.segments()) > 2 * MIB
+    if file_system == "tmpfs":
+        until(lambda: sum(path.stat().st_blocks for path in node.segments()) * 512 < MIB // 2, "there are holes")
+    for first in range(10_001, 12_001, 400):
+        writer = node.writer()
+        writer.do(f"span {first} {first + 399}")
+        writer.end()
+    result = node.flush()
+    assert (result.done, result.problems) == (True, [])
+    assert node.numbers() == [*range(1, 4001), *range(10_001, 12_001)]
+    for each in writers:
+        each.close()
+
+
+def test_what_is_lost_is_counted_to_the_span(node: Node) -> None:
+    """Also while it is being delivered: what was told to be lost has not arrived, and all else has."""
+    node.plan = node.make_plan(spool_max_bytes=10_000)
+    shipper = node.start()
+    writer = node.writer(segment_bytes=5000)
+    for first in range(1, 20_001, 2000):
+        shipper.suspend()  # what it finds then is more than the cap
+        writer.do(f"span {first} {first + 1999}")
+        shipper.resume()
+        writer.do(f"span {20_000 + first} {20_000 + first + 1999}")
+    result = node.flush()
+    lost = sum(int(problem.split()[0]) for problem in result.problems if "are lost" in problem)
+    assert result.done
+    assert lost > 0
+    assert len(set(node.numbers())) == len(node.numbers()) == 40_000 - lost
 
 
 def test_rubbish_in_the_spool_stops_nothing(node: Node) -> None:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from inspect import Parameter
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import arguments, signatures
+from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.signatures import Shape
 
 NAMES = "abcdefg"
@@ -98,3 +99,29 @@ def test_parameters_of_another_kind_are_left_to_ray(reports: list[str]) -> None:
     check(["no parameter"], (1,), {})
     assert heard == [(["no parameter"], (1,), {})]
     assert len(reports) == 1
+
+
+@pytest.mark.parametrize(("args", "is_replaced"), [(None, True), ((), True), ([], True), ((0,), False)])
+def test_calls_without_arguments_get_a_place_for_what_they_carry(
+    args: Any, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "all_traced", True)
+    given = arguments.place_in(Cluster())(args)
+    assert (given is not args) is is_replaced
+    assert list(given) == list(args or ())
+
+
+class OneZero:
+    """As an array of one zero is: false, and not empty."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((0,))
+
+
+def test_arguments_that_are_false_and_not_empty_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``_remote(args=...)`` takes whatever can be iterated."""
+    monkeypatch.setattr(Cluster, "all_traced", True)
+    assert list(arguments.place_in(Cluster())(OneZero())) == [0]

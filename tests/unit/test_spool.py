@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,28 @@ def test_segments_roll_over_and_each_can_be_read_alone(tmp_path: Path) -> None:
         assert kinds[:2] == [layout.RESOURCE, layout.SCOPE]
     assert [is_locked(path) for _, path in pairs] == [False] * (len(pairs) - 1) + [True]
     assert spans(tmp_path) == [b"span %d" % index for index in range(100)]
+    writer.close()
+
+
+def test_who_writes_much_in_a_large_folder_does_not_list_it_at_each_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+    listdir = os.listdir
+
+    def counting(path: str) -> list[str]:
+        listed.append(path)
+        return listdir(path)
+
+    for number in range(100):
+        (tmp_path / f"{number}-1-0.000000.spool").touch()
+    with monkeypatch.context() as context:
+        context.setattr(os, "listdir", counting)
+        begin = time.monotonic()
+        writer = write(tmp_path, 1000, segment_bytes=500)
+        seconds = time.monotonic() - begin
+    assert writer._sequence > 10
+    assert len(listed) <= 1 + seconds
     writer.close()
 
 
@@ -279,6 +302,34 @@ def test_a_thread_that_is_about_to_write_when_the_segment_is_closed(tmp_path: Pa
     writer.close()
     assert (tmp_path / "file of the program").read_bytes() == b""
     assert spans(tmp_path) == [b"span 0", b"about to be written"]
+
+
+def test_a_thread_that_is_about_to_write_when_another_one_begins_the_next_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its write fails since the segment was closed; when it looks why, the next one is open."""
+    writer = write(tmp_path, 1)
+    written = writer._written
+    failing, opening = threading.Event(), threading.Event()
+    is_closed = writer._is_closed
+
+    def after_the_other_one() -> bool:
+        failing.set()
+        assert opening.wait(60)
+        return is_closed()
+
+    writer.close()
+    writer._written = written
+    monkeypatch.setattr(writer, "_is_closed", after_the_other_one)
+    thread = threading.Thread(target=writer.span, args=(U16.pack(0), b"of the late one"))
+    thread.start()
+    assert failing.wait(60)
+    writer._written = 1 << 62
+    writer.span(U16.pack(0), b"of the other one")
+    opening.set()
+    thread.join(60)
+    writer.close()
+    assert spans(tmp_path) == [b"span 0", b"of the other one", b"of the late one"]
 
 
 def test_a_segment_without_successor_goes_on(tmp_path: Path) -> None:

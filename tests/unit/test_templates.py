@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from stand_ins import tracing_of
+from stand_ins import PARTS, tracing_of
 
 from ray_tracing_hooks._ray.process import DRIVER
-from ray_tracing_hooks._ray.tracing import PRODUCER, Tracing
+from ray_tracing_hooks._ray.templates import PRODUCER, Selection
+from ray_tracing_hooks._ray.tracing import Tracing
 
 TASKS = {
     "__main__.load": False,
@@ -29,8 +30,8 @@ METHODS = {
 
 
 def selected(tracing: Tracing) -> dict[str, bool]:
-    made = {name: tracing.template(PRODUCER, "", name) for name in TASKS}
-    made |= {f"{owner}.{name}": tracing.template(PRODUCER, owner, name, module) for module, owner, name in METHODS}
+    made = {name: tracing.templates.of(PRODUCER, "", name) for name in TASKS}
+    made |= {f"{owner}.{name}": tracing.templates.of(PRODUCER, owner, name, module) for module, owner, name in METHODS}
     return {name: template is not None for name, template in made.items()}
 
 
@@ -39,12 +40,14 @@ IS_RAYS = {**TASKS, **{f"{owner}.{name}": is_rays for (_, owner, name), is_rays 
 
 @pytest.mark.parametrize("internal", [False, True], ids=["the user's", "all"])
 def test_what_is_rays_own_makes_spans_on_request(internal: bool, tmp_path: Path) -> None:
-    tracing = tracing_of(tmp_path, DRIVER, internal=internal)
+    tracing = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS, internal=internal))
     assert selected(tracing) == {name: internal or not is_rays for name, is_rays in IS_RAYS.items()}
 
 
 def test_what_is_included_by_name_makes_spans_whosever_it_is(tmp_path: Path) -> None:
-    tracing = tracing_of(tmp_path, DRIVER, include=["ray.data._internal.*", "ServeController.*"])
+    tracing = tracing_of(
+        tmp_path, DRIVER, selection=Selection(PARTS, include=["ray.data._internal.*", "ServeController.*"])
+    )
     chosen = {name for name, is_selected in selected(tracing).items() if is_selected}
     assert chosen == {
         "ray.data._internal.execution.operators.map_operator._map_task",

@@ -26,11 +26,11 @@ import trustme
 from ports import free_port
 
 from ray_tracing_hooks import __version__
-from ray_tracing_hooks._formats.wire import field, varint
-from ray_tracing_hooks._ship.sinks import DeliveryError
-from ray_tracing_hooks._ship.transport import Refused, Tls, Transport
+from ray_tracing_hooks._formats.protobuf import field, varint
+from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
-from ray_tracing_hooks._ship.transport.http import HttpTransport
+from ray_tracing_hooks._ship.transport.http import HttpTransport, _default_authorities
 
 METHOD = "/test.Service/Export"
 BODY = b"spans " * 2000
@@ -320,6 +320,66 @@ def relay(port: int) -> Iterator[tuple[int, list[int]]]:
         thread.start()
         yield listener.getsockname()[1], sizes
         thread.join()
+
+
+class SilencingRelay:
+    """A port whose connections are handed on to another port, until one is ``lost``: then nothing of it arrives.
+
+    Neither end hears about that, as where a load balancer or a NAT has forgotten a connection.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.connections = 0
+        self.lost: set[int] = set()
+        self.closed = threading.Event()
+        self._to = port
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._run(self._accept)
+
+    def _run(self, target: Callable[..., None], *args: Any) -> None:
+        self._threads.append(threading.Thread(target=target, args=args))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # the end
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._to))
+                self._sockets += [client, server]
+                number = self.connections
+                self.connections += 1  # before anything can arrive by it
+                self._run(self._pump, client, server, number)
+                self._run(self._pump, server, client, number)
+
+    def _pump(self, source: socket.socket, to: socket.socket, number: int) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if number not in self.lost:
+                    to.sendall(data)
+        self.closed.set()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for each in [self._listener, *self._sockets]:
+            each.close()
+
+
+@contextmanager
+def silencing_relay(port: int) -> Iterator[SilencingRelay]:
+    relay = SilencingRelay(port)
+    try:
+        yield relay
+    finally:
+        relay.close()
 
 
 # Answers that are no success.
@@ -619,6 +679,111 @@ def test_a_grpc_server_that_comes_back_is_used_again_within_two_seconds(stack: E
     assert len(server.received) == 1
 
 
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_connection_that_dies_without_a_word_is_replaced_after_one_timeout(stack: ExitStack, protocol: str) -> None:
+    server: HttpServer | GrpcServer
+    make: Callable[..., Transport]
+    if protocol == "http":
+        server, make = stack.enter_context(http_server()), http
+    else:
+        server, make = stack.enter_context(grpc_server()), by_grpc
+    relay = stack.enter_context(silencing_relay(server.server_port))
+    transport = make(stack, relay.port, timeout=1)
+    transport.send(BODY)
+    relay.lost.add(0)
+    with pytest.raises(DeliveryError, match="no answer within 1 s"):
+        transport.send(BODY)
+    transport.send(BODY)
+    assert (len(server.received), relay.connections) == (2, 2)
+
+
+def test_transports_to_one_grpc_server_have_connections_of_their_own(stack: ExitStack) -> None:
+    """So that a dead one is not handed on from one to the other."""
+    server = stack.enter_context(grpc_server())
+    relay = stack.enter_context(silencing_relay(server.server_port))
+    transports = [by_grpc(stack, relay.port) for _ in range(2)]
+    for transport in transports:
+        transport.send(BODY)
+    assert relay.connections == 2
+
+
+def test_a_grpc_connection_that_is_idle_is_closed_and_made_again(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray_tracing_hooks._ship.transport.grpc._IDLE_SECONDS", 1.0)
+    server = stack.enter_context(grpc_server())
+    relay = stack.enter_context(silencing_relay(server.server_port))
+    transport = by_grpc(stack, relay.port)
+    transport.send(BODY)
+    assert relay.closed.wait(20)
+    transport.send(BODY)
+    assert (len(server.received), relay.connections) == (2, 2)
+
+
+BLACK_HOLE = """
+import subprocess, sys
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
+
+
+def ip(arguments):
+    subprocess.run(["ip", *arguments.split()], check=True)
+
+
+def export(body, context):
+    peers.append(context.peer())
+    return b""
+
+
+peers = []
+ip("link set lo up")
+service = grpc.method_handlers_generic_handler(
+    "test.Service", {"Export": grpc.unary_unary_rpc_method_handler(export)}
+)
+server = grpc.server(ThreadPoolExecutor(2), handlers=[service])
+port = server.add_insecure_port("127.0.0.1:0")
+server.start()
+transport = GrpcTransport(
+    f"127.0.0.1:{port}", "/test.Service/Export", address="it", headers={}, timeout=1, gzip=False, tls=None
+)
+transport.send(b"")
+# The kernel drops each packet of that connection, in both directions, and lets new connections through.
+lost = peers[0].rpartition(":")[2]
+ip(f"rule add pref 10 ipproto tcp sport {lost} blackhole")
+ip(f"rule add pref 10 ipproto tcp dport {lost} blackhole")
+ip("rule add pref 20 lookup local")
+ip("rule del pref 0")
+for _ in range(3):
+    try:
+        transport.send(b"")
+        print("taken")
+    except DeliveryError as error:
+        print(error)
+transport.close()
+server.stop(None).wait()
+"""
+
+
+def test_a_connection_whose_packets_are_lost_is_replaced_after_one_timeout() -> None:
+    """In a network of its own, where it may drop packets."""
+    apart = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--user", "--map-root-user"]
+    probe = "ip link set lo up && ip rule add pref 10 ipproto tcp sport 1 blackhole"
+    try:
+        found = subprocess.run([*apart, "sh", "-c", probe], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("needs unshare, of util-linux")
+    if found.returncode:
+        pytest.skip(f"needs ip, of iproute2, and the right to make a network namespace: {found.stderr}")
+    done = subprocess.run(
+        [*apart, sys.executable, "-c", BLACK_HOLE], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.splitlines() == ["cannot reach it: no answer within 1 s", "taken", "taken"], done.stderr
+
+
 def test_grpc_where_http_is_spoken(stack: ExitStack) -> None:
     server = stack.enter_context(http_server())
     text = trouble(by_grpc(stack, server.server_port))
@@ -705,6 +870,28 @@ class Secured:
 @pytest.fixture(params=["http", "grpc"])
 def secured(request: pytest.FixtureRequest, stack: ExitStack, certificates: Certificates) -> Secured:
     return Secured(request.param, stack, certificates)
+
+
+def test_the_default_authorities_are_trusted_when_their_package_is_gone(
+    stack: ExitStack, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray removes the environments of workers that have ended, and a shipper that one of them started goes on."""
+    bundle = tmp_path / "cacert.pem"
+    certificates.authority.cert_pem.write_to_path(str(bundle))
+    monkeypatch.setattr("requests.adapters.DEFAULT_CA_BUNDLE_PATH", str(bundle))
+    _default_authorities.cache_clear()
+    stack.callback(_default_authorities.cache_clear)
+    server = stack.enter_context(http_server(certificates.http(certificates.server)))
+    transport = http(stack, server.server_port, scheme="https")
+    transport.send(BODY)
+    bundle.unlink()
+    transport.close()  # the connection
+    transport.send(BODY)
+    assert len(server.received) == server.connections == 2
+    # The variable of the environment still counts, and before it what the exporter's own names.
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certificates.path("other"))
+    assert "its certificate is not trusted" in trouble(http(stack, server.server_port, scheme="https"))
+    http(stack, server.server_port, scheme="https", tls=certificates.trusting).send(BODY)
 
 
 def test_a_private_authority_is_trusted(
@@ -814,8 +1001,8 @@ def test_grpc_writes_nothing_to_stderr(stack: ExitStack, certificates: Certifica
     """It is the log of somebody else; what went wrong is in the error. Seen in a process where nobody has loaded it."""
     port = stack.enter_context(grpc_server(certificates.grpc(certificates.misnamed))).server_port
     program = f"""
-from ray_tracing_hooks._ship.sinks import DeliveryError
-from ray_tracing_hooks._ship.transport import Tls
+from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.transport.contract import Tls
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
 for authority in ({certificates.path("authority")!r}, {certificates.path("other")!r}):
     transport = GrpcTransport(

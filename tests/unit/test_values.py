@@ -19,13 +19,15 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from ray_tracing_hooks._formats import protobuf
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.shorten import shorten
-from ray_tracing_hooks._record import sampling, wire
+from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._sdk.limits import limits_for_sdk
 from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
+from ray_tracing_hooks._sdk.provider_parts import limits_for_sdk
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.reader import SegmentReader, segments
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -409,13 +411,13 @@ def test_a_span_that_no_record_can_hold_loses_what_is_largest(kind: str, tmp_pat
 def test_a_shortened_span_fits_and_counts(parts: list[tuple[int, int]], name: int, most: int) -> None:
     """Whatever it holds: what is there and what is counted is what there was."""
     full = [0, 0, 0]
-    encoded = b"\x0a\x10" + bytes(range(16)) + b"\x12\x08" + bytes(range(8)) + wire.name_and_kind("é" * name, 3)
-    encoded += wire.fixed64(0x39, 1) + b"\x50\x05" + wire.FLAGS_LOCAL_PARENT
+    encoded = b"\x0a\x10" + bytes(range(16)) + b"\x12\x08" + bytes(range(8)) + encode.name_and_kind("é" * name, 3)
+    encoded += protobuf.fixed64(0x39, 1) + b"\x50\x05" + encode.FLAGS_LOCAL_PARENT
     for kind, size in parts:
         full[kind] += 1
         text = {"key": "x" * size}
-        link = wire.link(bytes(range(16)), bytes(range(8)), "", text, 0x100)
-        encoded += (wire.attributes(text), wire.event("e", 1, text), link)[kind]
+        link = encode.link(bytes(range(16)), bytes(range(8)), "", text, remote=False)
+        encoded += (encode.attributes(text), encode.event("e", 1, text), link)[kind]
     shortened = shorten(encoded, most)
     assert len(shortened) <= max(most, 1024 + 100)
     span = ProtoSpan.FromString(shortened)

@@ -16,12 +16,15 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import generators, tracing
+from ray_tracing_hooks._ray.propagation import unrecorded_span
 from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
-from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing, unrecorded_span
-from ray_tracing_hooks._record import ids, wire
+from ray_tracing_hooks._ray.templates import INTERNAL
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED, Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
@@ -97,9 +100,9 @@ def _begin(
             known = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
             return Context({**around, SPAN_KEY: unrecorded_span(known)}), None
         longest = (now - min(since for _, since in requests)) / 1e9
-        size = wire.attribute(names.RAY_SERVE_BATCH_SIZE, len(waited))
+        size = encode.attribute(names.RAY_SERVE_BATCH_SIZE, len(waited))
         span = recording.start(
-            template, trace_id, flags, parent, size + wire.attribute(names.RAY_SERVE_BATCH_WAIT, longest), now
+            template, trace_id, flags, parent, size + encode.attribute(names.RAY_SERVE_BATCH_WAIT, longest), now
         )
         if not is_one:
             _link(span, requests, len(waited), now)

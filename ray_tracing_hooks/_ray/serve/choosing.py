@@ -24,14 +24,16 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.errors import hide_frame
+from ray_tracing_hooks._ray.calls import around_of
+from ray_tracing_hooks._ray.propagation import incoming, unrecorded_span
 from ray_tracing_hooks._ray.serve.router import CARRIED, CHOICE, Call, count_attempt
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request, traced
-from ray_tracing_hooks._ray.submission import around_of
-from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing, incoming, unrecorded_span
+from ray_tracing_hooks._ray.templates import INTERNAL
+from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.carrier import decode
 from ray_tracing_hooks._record.current import SPAN_KEY
@@ -207,7 +209,7 @@ def _choose_replica(original: Callable[..., AbstractAsyncContextManager[Any]]) -
 
 def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
     try:
-        around, called = around_of(active), router.deployment_id
+        around, called = around_of(active.calls), router.deployment_id
         template = _choices.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
         parent, flags, now = around.parent, around.flags, time.time_ns()
         span_id = ids.new_span_id()

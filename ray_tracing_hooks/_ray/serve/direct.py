@@ -19,12 +19,14 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame, is_a
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.execution import fail
-from ray_tracing_hooks._ray.serve.replica import InReplica, of_user, with_context
+from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.propagation import TASK_KEY
+from ray_tracing_hooks._ray.serve.in_replica import InReplica, of_user, with_context
 from ray_tracing_hooks._ray.serve.server import (
     ENDED_EARLY,
     REFUSED,
@@ -39,8 +41,8 @@ from ray_tracing_hooks._ray.serve.server import (
     outcome_of_websocket,
 )
 from ray_tracing_hooks._ray.serve.spans import of_request
-from ray_tracing_hooks._ray.tracing import SERVE, TASK_KEY, Tracing
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._ray.templates import SERVE
+from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
@@ -84,7 +86,7 @@ class _Request:
 
     def first_chunk(self, start: int) -> bytes:
         """How long after ``start`` the first of several parts went, encoded."""
-        return wire.attribute(names.RAY_SERVE_FIRST_CHUNK, (self.first - start) / 1e9) if self._parts > 1 else b""
+        return encode.attribute(names.RAY_SERVE_FIRST_CHUNK, (self.first - start) / 1e9) if self._parts > 1 else b""
 
 
 class _HttpRequest(_Request):
@@ -171,7 +173,7 @@ class _Methods:
             names.RAY_SERVE_METHOD: method,
             names.RAY_SERVE_REPLICA_ID: replica._replica_id.unique_id,  # noqa: SLF001  as above
         }
-        selected = active.selects(f"{deployment.name}.{method}", SERVE)
+        selected = active.selection.selects(f"{deployment.name}.{method}", SERVE)
         return Descriptions({key: value for key, value in told.items() if value}, selected=selected)
 
 
@@ -245,7 +247,7 @@ def _grpc_stream(original: Callable[..., AsyncGenerator[Any, None]]) -> Callable
                 yield message
         except BaseException as error:
             hide_frame(error)
-            if isinstance(error, GeneratorExit):
+            if is_a(error, GeneratorExit):
                 await body.aclose()
             raise
 
@@ -313,7 +315,7 @@ class _Direct(InReplica):
             told_by_serve = str(self._status or "")
             if told_by_serve in _EARLY and request.scope["type"] == "http":
                 request.early = told_by_serve
-            if request.was_refused and isinstance(error, asyncio.CancelledError):
+            if request.was_refused and is_a(error, asyncio.CancelledError):
                 error = None
             # Where the client has gone, or did not wait, it gets no response.
             request.status = request.status or told_by_serve
@@ -329,7 +331,7 @@ def _end(span: RecordedSpan, request: _HttpRequest | _GrpcCall, told: bytes, err
         span.set_status(trace.StatusCode.ERROR)
         if error is None or kind in _EARLY:
             span.set_attribute(names.ERROR_TYPE, kind)
-    if error is None or kind in _EARLY or isinstance(error, GeneratorExit):
+    if error is None or kind in _EARLY or is_a(error, GeneratorExit):
         span.end()
     else:
         fail(span, of_user(error))

@@ -16,8 +16,8 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.propagation import unrecorded_span
 from ray_tracing_hooks._ray.serve.spans import traced
-from ray_tracing_hooks._ray.tracing import unrecorded_span
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 from ray_tracing_hooks._record.span import Parent
@@ -43,7 +43,7 @@ def patch(patches: Patches) -> bool:
 def _asked(original: Callable[..., Any]) -> Callable[..., Any]:
     def asked(*args: Any, **kwargs: Any) -> Any:
         active = tracing.active
-        if active is None or active.shows_internal:
+        if active is None or active.selection.shows_internal:
             return original(*args, **kwargs)
         nobody = Parent(ids.new_trace_id(), ids.new_span_id(), _NOT_SAMPLED, None, remote=False)
         context = Context({SPAN_KEY: unrecorded_span(nobody)})

@@ -14,13 +14,14 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
-from ray_tracing_hooks._ray.tracing import INTERNAL, Tracing
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._ray.templates import INTERNAL
+from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
@@ -86,7 +87,7 @@ def _begin(
         if recording is None or template is None:
             return None
         limit = recorder.limits.value_length
-        first = wire.attribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID, model_id[:limit])
+        first = encode.attribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID, model_id[:limit])
         span = recording.start(template, trace_id, flags, parent, first, since)
         return Context({**context, SPAN_KEY: span}), span
     except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours

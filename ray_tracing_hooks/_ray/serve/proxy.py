@@ -6,6 +6,7 @@ What monitors ask a proxy (its health, its routes) makes no span.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextvars import ContextVar
@@ -15,11 +16,12 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame, is_a
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.execution import fail
+from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.serve.server import (
     REFUSED,
     Descriptions,
@@ -33,25 +35,18 @@ from ray_tracing_hooks._ray.serve.server import (
     outcome_of_websocket,
 )
 from ray_tracing_hooks._ray.serve.spans import of_request_id, of_status
-from ray_tracing_hooks._ray.tracing import SERVE, Tracing
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._ray.templates import SERVE
+from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current, reset
-from ray_tracing_hooks._record.recorder import Template
-from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._record.span import NameAndKind, RecordedSpan
 
 MODULE = "ray.serve._private.proxy"
-
-_context: Any = None
-"""``ray.serve.context``, which a proxy has imported."""
 
 
 def patch(patches: Patches) -> bool:
     """Wrap the proxy; False if this Ray has no such place."""
-    global _context  # noqa: PLW0603  a process has one
-    from ray.serve import context  # noqa: PLC0415
     from ray.serve._private import proxy  # noqa: PLC0415
 
-    _context = context
     # Older versions of Ray have no function for that.
     patches.wrap(proxy, "get_http_response_status", _get_http_response_status)
     return patches.wrap(proxy.GenericProxy, "proxy_request", _proxy_request)
@@ -122,15 +117,15 @@ def _begin(active: Tracing, proxy: Any, request: Any) -> tuple[Context, Recorded
 
 def _is_selected(active: Tracing, proxy: Any, request: Any) -> bool:
     """Whether the method of the deployment that takes this request makes spans."""
-    if not active.has_patterns:
+    if not active.selection.has_patterns:
         return True
     router, path = proxy.proxy_router, request.route_path
     by_grpc = request.request_type == "grpc"
     found = router.get_handle_for_endpoint(path) if by_grpc else router.match_route(path)
     if found is None:
-        return active.selects("", SERVE)
+        return active.selection.selects("", SERVE)
     method = request.service_method.rpartition("/")[2] if by_grpc else "__call__"
-    return active.selects(f"{found[1].deployment_id.name}.{method}", SERVE)
+    return active.selection.selects(f"{found[1].deployment_id.name}.{method}", SERVE)
 
 
 _LEAST_ERROR, _UNKNOWN = 400, 1000
@@ -180,7 +175,7 @@ async def _traced(
             token = attach(context)
     except BaseException as error:
         hide_frame(error)
-        if isinstance(error, GeneratorExit):
+        if is_a(error, GeneratorExit):
             await body.aclose()
             _left(span, request, code)
         elif span is not None:
@@ -230,7 +225,7 @@ def _has_failed(span: RecordedSpan | None) -> bool:
     return span is not None and span.status.status_code is trace.StatusCode.ERROR
 
 
-_told: dict[tuple[Template, str, str, Any], bytes] = {}
+_told: dict[tuple[NameAndKind, str, str, Any], bytes] = {}
 """What is known at the end of a request, and the same for many: by the route, the application, and the status of HTTP
 where no more is to be told.
 """
@@ -239,7 +234,7 @@ _MOST_TOLD = 1000
 
 
 def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any, refused: str) -> None:
-    known = _context._serve_request_context.get()  # noqa: SLF001  as Serve's proxy
+    known = _serve_context()._serve_request_context.get()  # noqa: SLF001  as Serve's proxy
     route, application = getattr(known, "route", ""), getattr(known, "app_name", "")
     code = status if type(status) is int else None
     if code is None and request.request_type == "websocket" and route:
@@ -247,7 +242,7 @@ def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any, refused
     key = span.template, route, application, code
     told = _told.get(key)
     if told is None:
-        told = wire.attribute(names.RAY_SERVE_APPLICATION, application) if application else b""
+        told = encode.attribute(names.RAY_SERVE_APPLICATION, application) if application else b""
         if route and request.request_type != "grpc":
             told += of_route(span.template, route)
         if code is not None:
@@ -261,6 +256,14 @@ def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any, refused
         if error:
             _failed(span, error, status.message)
     span.add_encoded(told)
+
+
+@functools.cache
+def _serve_context() -> Any:
+    """``ray.serve.context``, which a proxy has imported."""
+    from ray.serve import context  # noqa: PLC0415
+
+    return context
 
 
 def _websocket_route(proxy: Any, request: Any, route: str) -> str:

@@ -15,15 +15,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame, is_a
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.execution import cause
+from ray_tracing_hooks._ray.calls import around_of
+from ray_tracing_hooks._ray.errors import cause, failure
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
-from ray_tracing_hooks._ray.submission import around_of, failure
-from ray_tracing_hooks._ray.tracing import PRODUCER, Tracing
-from ray_tracing_hooks._record import carrier, ids, wire
+from ray_tracing_hooks._ray.templates import PRODUCER
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.recorder import Recorder, Template
 
 MODULE = "ray.serve._private.router"
@@ -37,7 +39,7 @@ _ATTEMPTS = "_ray_tracing_hooks_attempts"
 CHOICE = "_ray_tracing_hooks_choice"
 """The attribute of ``RequestMetadata``, in the calling process, that says how many seconds replicas were chosen."""
 
-_choice_time = wire.double_attribute(names.RAY_SERVE_CHOICE_TIME)
+_choice_time = encode.double_attribute(names.RAY_SERVE_CHOICE_TIME)
 
 _templates = Templates(PRODUCER, names.SERVE_CALL)
 
@@ -120,12 +122,12 @@ class Call:
             now, additions = time.time_ns(), self._attributes
             attempts = getattr(self._metadata, _ATTEMPTS, 0)
             if attempts:
-                additions += wire.attribute(names.RAY_SERVE_ATTEMPTS, attempts)
+                additions += encode.attribute(names.RAY_SERVE_ATTEMPTS, attempts)
             chosen = vars(self._metadata).pop(CHOICE, None)
             if chosen is not None:
                 additions += _choice_time(chosen)
-            if error is not None and not isinstance(error, GeneratorExit):
-                kind = names.TASK_CANCELLED if isinstance(error, asyncio.CancelledError) else None
+            if error is not None and not is_a(error, GeneratorExit):
+                kind = names.TASK_CANCELLED if is_a(error, asyncio.CancelledError) else None
                 additions += failure(cause(error), now, kind)
             self._recorder.record(self._template, self._identity, self._start, now, additions)
         except Exception as fault:  # noqa: BLE001  the request is the user's, the fault would be ours
@@ -134,7 +136,7 @@ class Call:
 
 def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
     try:
-        around = around_of(active)
+        around = around_of(active.calls)
         parent, flags = around.parent, around.flags
         called = router.deployment_id
         template = _templates.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)

@@ -14,12 +14,15 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray.propagation import unrecorded_span
 from ray_tracing_hooks._ray.serve.spans import TextAttribute, of_status
-from ray_tracing_hooks._ray.tracing import SERVER, Tracing, unrecorded_span
-from ray_tracing_hooks._record import ids, wire
+from ray_tracing_hooks._ray.templates import SERVER
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import Template
-from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._record.span import NameAndKind, Parent, RecordedSpan
 
 _METHODS = frozenset(
     {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"},
@@ -91,30 +94,36 @@ def arrive(
 
 _STANDARD = frozenset({b"traceparent", b"tracestate", b"baggage"})
 
-_read: tuple[Any, frozenset[bytes]] = (None, frozenset())
-"""The global propagators, and the names of the headers that they read; empty where nobody knows."""
+
+class _Propagators:
+    """The global propagators, which the application may set at any time."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Any, frozenset[bytes]] = (None, frozenset())
+
+    def fields(self) -> frozenset[bytes]:
+        """The names of the headers that they read; empty unless they are those of the W3C."""
+        textmap = propagate.get_global_textmap()
+        known, fields = self._known
+        if known is not textmap:
+            # Those that they write. Other propagators read more: each of B3's forms the other one too.
+            fields = frozenset(field.lower().encode() for field in textmap.fields)
+            fields = fields if fields <= _STANDARD else frozenset()
+            self._known = (textmap, fields)
+        return fields
 
 
-def _fields_read() -> frozenset[bytes]:
-    global _read  # noqa: PLW0603  made when first needed, and again when the propagators are others
-    textmap = propagate.get_global_textmap()
-    known, fields = _read
-    if known is not textmap:
-        # Those that they write. Propagators that are not of the W3C read more: each of B3's forms the other one too.
-        fields = frozenset(field.lower().encode() for field in textmap.fields)
-        fields = fields if fields <= _STANDARD else frozenset()
-        _read = (textmap, fields)
-    return fields
+_propagators = _Propagators()
 
 
 def only_standard_headers() -> bool:
     """Whether the propagators, which the application may have set, are those of the W3C."""
-    return bool(_fields_read())
+    return bool(_propagators.fields())
 
 
 def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """The headers of a request, if there is one among them that may tell of a context."""
-    fields = _fields_read()
+    fields = _propagators.fields()
     if fields and fields.isdisjoint(dict(given)):
         return {}
     return _joined((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in given)
@@ -164,7 +173,7 @@ class Descriptions:
         first = _path(scope.get("path", "")[: active.recorder.limits.value_length])
         query = scope.get("query_string")
         if query and active.redactor is not None:
-            first += wire.attribute(names.URL_QUERY, active.redactor.query(query.decode("latin-1")))
+            first += encode.attribute(names.URL_QUERY, active.redactor.query(query.decode("latin-1")))
         client = scope.get("client")
         return template, first + _client_address(client[0]) if client else first
 
@@ -191,16 +200,16 @@ class Descriptions:
         return self._templates
 
     def _made(self, active: Tracing, key: tuple[str, str, str], name: str, told: Mapping[str, Any]) -> Template:
-        template = Template(name, SERVER, {**told, **self._attributes, **active.whereabouts()})
+        template = Template(name, SERVER, {**told, **self._attributes, **active.whereabouts.attributes()})
         if len(self._templates) < _MOST_TEMPLATES:
             self._templates[key] = template
         return template
 
 
-def of_route(template: Template, route: str) -> bytes:
+def of_route(template: NameAndKind, route: str) -> bytes:
     """The route of a request by HTTP, encoded, and the name that its span has then."""
     # The last value of a singular field wins, in every protobuf reader.
-    return wire.attribute(names.HTTP_ROUTE, route) + wire.field(0x2A, wire.utf8(f"{template.name} {route}"))
+    return encode.attribute(names.HTTP_ROUTE, route) + encode.name(f"{template.name} {route}")
 
 
 def outcome_of_http(number: str) -> tuple[str, bytes]:
@@ -217,13 +226,13 @@ def outcome_of_websocket(number: str) -> tuple[str, bytes]:
     if len(number) != 4 or not number.isdigit():
         return outcome_of_http(number)
     error = number if number in _ERRORS_OF_WEBSOCKET else ""
-    return error, wire.attribute(names.RAY_SERVE_CLOSE_CODE, int(number))
+    return error, encode.attribute(names.RAY_SERVE_CLOSE_CODE, int(number))
 
 
 def outcome_of_grpc(code: str) -> tuple[str, bytes]:
     """The same for the name of a code of gRPC."""
     number = _CODES_OF_GRPC.index(code) if code in _CODES_OF_GRPC else -1
-    return code if code in _ERRORS_OF_GRPC else "", wire.attribute(
+    return code if code in _ERRORS_OF_GRPC else "", encode.attribute(
         names.RPC_GRPC_STATUS, number
     ) if number >= 0 else b""
 

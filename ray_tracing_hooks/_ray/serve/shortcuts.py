@@ -18,8 +18,8 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray.errors import hide_frame
 from ray_tracing_hooks._ray.shortcuts import names_in
 
 MODULE = "ray.serve._private.utils"

@@ -8,10 +8,11 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.execution import fail
-from ray_tracing_hooks._ray.tracing import SERVE, Tracing
-from ray_tracing_hooks._record import wire
+from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.templates import SERVE
+from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import RecordedSpan
@@ -45,11 +46,11 @@ class TextAttribute:
         if not value:
             return b""
         if not value.isascii() or len(value) >= _SHORT:
-            return wire.attribute(self._key, value)
+            return encode.attribute(self._key, value)
         text = value.encode()
         prefix = self._prefixes[len(text)]
         if prefix is None:
-            prefix = self._prefixes[len(text)] = wire.text_attribute_prefix(self._key, len(text))
+            prefix = self._prefixes[len(text)] = encode.text_attribute_prefix(self._key, len(text))
         return prefix + text
 
 
@@ -78,14 +79,14 @@ class Templates:
         self, active: Tracing, deployment: str, application: str, method: str, replica_id: str
     ) -> Template | None:
         called = f"{deployment}.{method}"
-        if not active.selects(called, SERVE):
+        if not active.selection.selects(called, SERVE):
             return None
         attributes: dict[str, Any] = {
             names.RAY_SERVE_DEPLOYMENT: deployment,
             **({names.RAY_SERVE_APPLICATION: application} if application else {}),
             names.RAY_SERVE_METHOD: method,
             **({names.RAY_SERVE_REPLICA_ID: replica_id} if replica_id else {}),
-            **active.whereabouts(),
+            **active.whereabouts.attributes(),
         }
         return Template(f"{called} {self._suffix}", self._kind, attributes)
 
@@ -115,7 +116,7 @@ def of_status(status: int) -> bytes:
     try:
         return _statuses[status]
     except KeyError:
-        encoded = wire.attribute(names.HTTP_STATUS, status)
+        encoded = encode.attribute(names.HTTP_STATUS, status)
         if len(_statuses) < 1000:
             _statuses[status] = encoded
         return encoded

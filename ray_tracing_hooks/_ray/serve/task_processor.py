@@ -14,6 +14,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -21,15 +22,18 @@ from opentelemetry import propagate
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame, is_a
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.errors import hide_frame
-from ray_tracing_hooks._ray.execution import fail
+from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.propagation import unrecorded_span
 from ray_tracing_hooks._ray.serve.server import Described, arrive
 from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica
-from ray_tracing_hooks._ray.tracing import CONSUMER, PRODUCER, SERVE, Tracing, unrecorded_span
-from ray_tracing_hooks._record import ids, wire
+from ray_tracing_hooks._ray.templates import CONSUMER, PRODUCER, SERVE
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
@@ -41,10 +45,10 @@ _ADAPTERS = "ray.serve.task_processor"
 
 _tasks = Templates(CONSUMER, names.SERVE_TASK)
 
-_sent_by = wire.attribute(names.MESSAGING_OPERATION_NAME, "send_task") + wire.attribute(
+_sent_by = encode.attribute(names.MESSAGING_OPERATION_NAME, "send_task") + encode.attribute(
     names.MESSAGING_OPERATION_TYPE, "send"
 )
-_run_by = wire.attribute(names.MESSAGING_OPERATION_NAME, "run") + wire.attribute(
+_run_by = encode.attribute(names.MESSAGING_OPERATION_NAME, "run") + encode.attribute(
     names.MESSAGING_OPERATION_TYPE, "process"
 )
 
@@ -55,7 +59,7 @@ def patch(patches: Patches) -> bool:
 
     if not hasattr(schema, "TaskProcessorAdapter"):
         return True  # older versions of Ray have no tasks
-    return _wrap_adapter(patches) and patches.wrap(schema.TaskProcessorAdapter, "__init__", _init)
+    return _wrap_adapter(patches) and patches.wrap(schema.TaskProcessorAdapter, "__init__", partial(_init, patches))
 
 
 def _wrap_adapter(patches: Patches) -> bool:
@@ -72,13 +76,12 @@ def _wrap_adapter(patches: Patches) -> bool:
     )
 
 
-def _init(original: Callable[..., None]) -> Callable[..., None]:
+def _init(patches: Patches, original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  its name
-        active = tracing.active
-        if active is not None and active.patches is not None:
+        if tracing.active is not None:
             try:
-                _wrap_adapter(active.patches)
+                _wrap_adapter(patches)
             except Exception as error:  # noqa: BLE001  the program is the user's, the fault would be ours
                 failed("joining Serve's tasks", error)
         original(self, *args, **kwargs)
@@ -122,9 +125,9 @@ def _send(
         trace_id, flags = recorder.decide(parent)
         recording = recorder.of(flags)
         span = None
-        if recording is not None and active.selects(task_name, SERVE):
+        if recording is not None and active.selection.selects(task_name, SERVE):
             name = f"{task_name} {names.SERVE_ENQUEUE}"
-            template = Template(name, PRODUCER, active.whereabouts())
+            template = Template(name, PRODUCER, active.whereabouts.attributes())
             span = recording.start(template, trace_id, flags, parent, _of_task(adapter, task_name) + _sent_by)
         around = unrecorded_span(parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False))
         context = Context({**context, SPAN_KEY: span or around})
@@ -141,9 +144,9 @@ def _send(
 def _of_task(adapter: Any, task_name: str) -> bytes:
     """What both sides say of a task, encoded."""
     return (
-        wire.attribute(names.MESSAGING_SYSTEM, "celery")
-        + wire.attribute(names.MESSAGING_DESTINATION, adapter._config.queue_name)  # noqa: SLF001  nothing else tells it
-        + wire.attribute(names.RAY_SERVE_TASK_NAME, task_name)
+        encode.attribute(names.MESSAGING_SYSTEM, "celery")
+        + encode.attribute(names.MESSAGING_DESTINATION, adapter._config.queue_name)  # noqa: SLF001  nothing else tells it
+        + encode.attribute(names.RAY_SERVE_TASK_NAME, task_name)
     )
 
 
@@ -216,14 +219,14 @@ def _begin(
 
 
 def _of_message(request: Any) -> bytes:
-    encoded = wire.attribute(names.MESSAGING_MESSAGE_ID, str(request.id))
-    return encoded + wire.attribute(names.RAY_ATTEMPT, request.retries) if request.retries else encoded
+    encoded = encode.attribute(names.MESSAGING_MESSAGE_ID, str(request.id))
+    return encoded + encode.attribute(names.RAY_ATTEMPT, request.retries) if request.retries else encoded
 
 
 def _end(span: RecordedSpan, error: BaseException) -> None:
     from celery.exceptions import TaskPredicate  # noqa: PLC0415  as above
 
-    if isinstance(error, TaskPredicate):
+    if is_a(error, TaskPredicate):
         span.end()  # the task asks to be retried, ignored or rejected
     else:
         fail(span, error)

@@ -1,5 +1,5 @@
-"""Metrics of calls, made of their spans on the way: one more sink that reads the spool, and sends what it has counted.
+"""Metrics of calls, made of their spans: a stage that reads the spool beside the deliveries of the spans.
 
-``calls`` takes from a span what is measured, ``totals`` adds it up in ``histograms``, ``message`` writes that as OTLP,
-and ``outbox`` sends it. ``sink`` puts them together.
+``calls`` takes from a span what is measured, and ``totals`` adds it up in ``histograms``. ``message`` writes that as
+OTLP, ``outbox`` sends it, and ``export`` says when. ``stage`` puts them together.
 """

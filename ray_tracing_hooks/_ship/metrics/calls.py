@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._formats import wire
-from ray_tracing_hooks._formats.span import ERROR, Span, decode_attribute, decode_scope, decode_span
-from ray_tracing_hooks._formats.wire import FormatError, fields
-from ray_tracing_hooks._ship import reasons
+from ray_tracing_hooks._formats.encoded_span.decode import CONSUMER, ERROR, PRODUCER, Span, decode_scope, decode_span
+from ray_tracing_hooks._formats.encoded_span.encode import IDS, SPAN_ID
+from ray_tracing_hooks._formats.encoded_span.read import call, key_of_attribute, own_part
+from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._ship.metrics.totals import AnyHistogram, Attributes, Count, Totals
-from ray_tracing_hooks._ship.sinks import Batch
-
-_PRODUCER, _CONSUMER = 4, 5
+from ray_tracing_hooks._ship.sink import Batch
+from ray_tracing_hooks._ship.tail_sampling import policy
 
 _MOST_SUBMISSIONS, _MOST_EXECUTIONS = 65_536, 8_192
 """How many are remembered at least, until the other span of the call comes. Executions wait for submissions that are
@@ -26,36 +24,11 @@ _LONGEST_TEXT = 255
 
 T = TypeVar("T")
 
+_ERROR_TYPE = key_of_attribute(names.ERROR_TYPE)
+_OF_INTEREST = (key_of_attribute(names.RAY_SUBMIT_TIME), key_of_attribute(names.RAY_ATTEMPT), _ERROR_TYPE)
 
-def _key(key: str) -> bytes:
-    """How an encoded attribute begins that has this key, behind its tag and length."""
-    return wire.field(0x0A, key.encode()) + b"\x12"
-
-
-def _text_attribute(key: str, size: int) -> tuple[bytes, int]:
-    """What stands before the text of an attribute that has always ``size`` bytes, and its size with that."""
-    whole = wire.field(0x4A, wire.field(0x0A, key.encode()) + wire.field(0x12, wire.field(0x0A, bytes(size))))
-    return whole[:-size], len(whole)
-
-
-# A span of ours, see _record, has its ids and flags, the start, and the end if that was known then; the name, the kind
-# and what is the same for all calls of a function; from _PID on what is the same for its process; and from the task's
-# id on what is of this call alone. That begins with some of these attributes, in this order and each of one size, and
-# most have nothing else behind them but the end.
-_PID = _key(names.RAY_PID)
-_TASK_ID, _TASK_ID_SIZE = _text_attribute(names.RAY_TASK_ID, 48)
-_PARENT_TASK_ID, _PARENT_TASK_ID_SIZE = _text_attribute(names.RAY_PARENT_TASK_ID, 48)
-_ACTOR_ID, _ACTOR_ID_SIZE = _text_attribute(names.RAY_ACTOR_ID, 32)
-_END_SIZE = 9
-
-_ERROR_TYPE = _key(names.ERROR_TYPE)
-_OF_INTEREST = (_key(names.RAY_SUBMIT_TIME), _key(names.RAY_ATTEMPT), _ERROR_TYPE)
-_NOTHING: Mapping[str, Any] = {}
-
-_KEPT = (reasons.attribute(reasons.ERROR), reasons.attribute(reasons.SLOW))
+_KEPT = (policy.attribute(policy.ERROR), policy.attribute(policy.SLOW))
 """What spans end in of which the others are not there: they say nothing of how many calls there were."""
-
-_time = struct.Struct("<Q").unpack_from
 
 
 class Calls:
@@ -92,30 +65,26 @@ class Calls:
         return bad
 
     def _span(self, resource: int, sites: dict[bytes, _Site | None], span: bytes) -> None:
-        start_at = 44 if span[28] == 0x22 else 34  # with a parent's id, or without; then there are six bytes of flags
-        site_end = span.find(_PID, start_at) - 2
-        if span[start_at] != 0x39 or span[start_at - 6] != 0x85 or site_end < 0:
+        found = call(span)
+        if found is None:
             self._decoded(resource, span)
             return
-        (start,) = _time(span, start_at + 1)
-        has_end = span[start_at + 9] == 0x41
-        encoded = span[start_at + 18 if has_end else start_at + 9 : site_end]
+        parent_id, start, end, shared, shared_end = found
         try:
-            site = sites[encoded]
+            site = sites[shared]
         except KeyError:
-            site = sites[encoded] = self._site(resource, decode_span(encoded))
+            site = sites[shared] = self._site(resource, decode_span(shared))
         if site is None:
             return
-        if site.kind == _CONSUMER:
-            at = span.find(_TASK_ID, site_end)
-            if at < 0 or start_at == 34 or has_end:
+        if site.kind == CONSUMER:
+            own = own_part(span, shared_end, _OF_INTEREST) if parent_id and end < 0 else None
+            if own is None:
                 self._decoded(resource, span)
                 return
-            end, told, failed = _rest(span, at + _TASK_ID_SIZE)
-            self._executed(site, span[30:38], start, end, told, span[:28], failed=failed)
-        elif has_end and _ERROR_TYPE not in span:
-            (end,) = _time(span, start_at + 10)
-            self._submitted(site, span[20:28], start, end, None, span[:28])
+            end, told, failed = own
+            self._executed(site, parent_id, start, end, told, span[IDS], failed=failed)
+        elif end >= 0 and _ERROR_TYPE not in span:
+            self._submitted(site, span[SPAN_ID], start, end, None, span[IDS])
         else:
             self._decoded(resource, span)
 
@@ -126,10 +95,10 @@ class Calls:
         if site is None:
             return
         start, end, told, failed = found.start_ns, found.end_ns, found.attributes, found.status_code == ERROR
-        if site.kind == _PRODUCER:
-            self._submitted(site, found.span_id, start, end, _error(told, failed=failed), span[:28])
+        if site.kind == PRODUCER:
+            self._submitted(site, found.span_id, start, end, _error(told, failed=failed), span[IDS])
         else:
-            self._executed(site, found.parent_span_id, start, end, told, span[:28], failed=failed)
+            self._executed(site, found.parent_span_id, start, end, told, span[IDS], failed=failed)
 
     def _submitted(self, site: _Site, span_id: bytes, start: int, end: int, error: str | None, identity: bytes) -> None:
         site.duration(error).record(end - start if end > start else 0, end, identity if self._exemplars else None)
@@ -176,36 +145,11 @@ class Calls:
     def _site(self, resource: int, span: Span) -> _Site | None:
         """``span`` may be the part of one that is the same for all calls of a function."""
         attributes = span.attributes
-        if span.kind not in {_PRODUCER, _CONSUMER} or names.RAY_FUNCTION not in attributes:
+        if span.kind not in {PRODUCER, CONSUMER} or names.RAY_FUNCTION not in attributes:
             return None
         keys = (names.RAY_FUNCTION, names.RAY_ACTOR_CLASS, names.RAY_ACTOR_METHOD)
         called = tuple((key, _text(attributes[key])) for key in keys if key in attributes)
         return _Site(self._totals, resource, span.kind, called)
-
-
-def _rest(span: bytes, at: int) -> tuple[int, Mapping[str, Any], bool]:
-    """The end of an execution, its attributes that are of interest here, and whether its status is ERROR.
-
-    ``at`` is the place behind its first attributes.
-    """
-    if span.startswith(_PARENT_TASK_ID, at):
-        at += _PARENT_TASK_ID_SIZE
-    if span.startswith(_ACTOR_ID, at):
-        at += _ACTOR_ID_SIZE
-    if len(span) == at + _END_SIZE and span[at] == 0x41:
-        return _time(span, at + 1)[0], _NOTHING, False
-    told: dict[str, Any] = {}
-    end, failed = 0, False
-    for tag, value in fields(span[at:]):
-        if tag == 0x4A:
-            if value.startswith(_OF_INTEREST):
-                key, item = decode_attribute(value)
-                told.setdefault(key, item)
-        elif tag == 0x41:
-            (end,) = _time(value)
-        elif tag == 0x7A:
-            failed = (0x18, ERROR) in fields(value)
-    return end, told, failed
 
 
 class _Site:
@@ -218,7 +162,7 @@ class _Site:
         self._totals = totals
         self._resource = resource
         self._called = called
-        self._metric = names.EXECUTION_DURATION if kind == _CONSUMER else names.SUBMISSION_DURATION
+        self._metric = names.EXECUTION_DURATION if kind == CONSUMER else names.SUBMISSION_DURATION
         self._durations: dict[str | None, AnyHistogram] = {}
         self._queue_time: AnyHistogram | None = None
 

@@ -29,7 +29,7 @@ _MOST_EXEMPLARS = 20
 _NONE_YET = 1 << 63
 
 Exemplar = tuple[int, int, bytes]
-"""A value, the end of the span that it is of, and the first 28 bytes of that span, which are its encoded ids."""
+"""A value, the end of the span that it is of, and the encoded ids of that span."""
 
 
 class Histogram:

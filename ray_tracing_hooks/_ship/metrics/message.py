@@ -13,9 +13,11 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyVa
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from ray_tracing_hooks import __version__, names
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, TRACE_ID
 from ray_tracing_hooks._ship.metrics.histograms import BOUNDS, ExplicitHistogram, Histogram
 from ray_tracing_hooks._ship.metrics.totals import Attributes, Count, Instrument, Key, Totals
+from ray_tracing_hooks._version import __version__
 
 _MOST_POINTS = 100
 """Of one message: a point of a histogram with exemplars takes up to 1.5 KB, and 6 KB in JSON. The Collector's receiver
@@ -128,8 +130,8 @@ def _point(
 
 def _exemplars(histogram: Histogram) -> list[pb.Exemplar]:
     return [
-        pb.Exemplar(as_double=value / 1e9, time_unix_nano=time_ns, trace_id=identity[2:18], span_id=identity[20:28])
-        for _, (value, time_ns, identity) in sorted(histogram.exemplars.items())
+        pb.Exemplar(as_double=value / 1e9, time_unix_nano=time_ns, trace_id=ids[TRACE_ID], span_id=ids[SPAN_ID])
+        for _, (value, time_ns, ids) in sorted(histogram.exemplars.items())
     ]
 
 

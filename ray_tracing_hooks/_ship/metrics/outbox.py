@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._guard import describe
-from ray_tracing_hooks._ship.sinks import DeliveryError
-from ray_tracing_hooks._ship.transport import Refused, Transport
+from ray_tracing_hooks._ship.retry import Backoff, reason, retry_after
+from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0
-"""Seconds to wait at most before the next attempt: twice as long after each failure, drawn from the upper half."""
+"""Seconds to wait at most before the next attempt."""
 
 
 class Outbox:
@@ -72,7 +69,8 @@ class Outbox:
         transport: Transport | None = None
         requests: deque[bytes] = deque()
         number = 0
-        retry, rest = 0.0, None
+        backoff = Backoff(_FIRST_RETRY, _LAST_RETRY)
+        rest: float | None = None
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._given is not None or self._ending, rest)
@@ -85,15 +83,13 @@ class Outbox:
                 if transport is None:
                     transport = self._connect()
                 self._send(transport, requests)
-            except Exception as error:  # noqa: BLE001  whatever fails, the next attempt goes on
-                retry = min(max(_FIRST_RETRY, 2 * retry), _LAST_RETRY)
-                rest = retry * random.uniform(0.5, 1.0)  # noqa: S311  no secret
-                if isinstance(error, DeliveryError) and error.retry_after:
-                    left_alone = error.retry_after
-                self._trouble(str(error) if isinstance(error, TracingError) else describe(error))
-                self._failing = True  # from here on nobody waits, and whoever did is told why
+            except Exception as error:  # noqa: BLE001  whatever fails, the next attempt may work
+                rest, left_alone = backoff.next(), retry_after(error)
+                self._trouble(reason(error))
+                self._failing = True  # from here on nobody waits, and whoever did hears why
             else:
-                retry, rest = 0.0, None
+                backoff.reset()
+                rest = None
                 self._failing = False
                 self._sent_number = number
                 self._trouble(None)

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._formats import wire
-from ray_tracing_hooks._formats.span import decode_resource
-from ray_tracing_hooks._formats.wire import FormatError, fields
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.decode import decode_attribute
+from ray_tracing_hooks._formats.encoded_span.tags import ResourceTag
+from ray_tracing_hooks._formats.protobuf import FormatError, field, fields
 from ray_tracing_hooks._ship.metrics.histograms import ExplicitHistogram, ExponentialHistogram
 
 MOST_SERIES = 2000
@@ -21,7 +22,12 @@ MOST_SERIES = 2000
 _MOST_RESOURCES = 64
 _MOST_CACHED = 10_000
 
-_OF_ONE_PROCESS = ("service.instance.id", names.RESOURCE_WORKER_ID, names.RESOURCE_PROCESS_TYPE)
+_OF_ONE_PROCESS = (
+    "service.instance.id",
+    names.RESOURCE_WORKER_ID,
+    names.RESOURCE_WORKER_READY,
+    names.RESOURCE_PROCESS_TYPE,
+)
 """Attributes that the resource of a node is without, as it is without all of ``process.*``."""
 
 Attributes = tuple[tuple[str, str | bool], ...]
@@ -174,17 +180,19 @@ class Totals:
 
     def _of_node(self, encoded: bytes) -> bytes:
         try:
-            kept = [value for tag, value in fields(encoded) if tag == 0x0A and not _is_of_one_process(value)]
+            kept = [
+                value
+                for tag, value in fields(encoded)
+                if tag == ResourceTag.ATTRIBUTES and not _is_of_one_process(value)
+            ]
         except FormatError:
             kept = []
-        instance = wire.field(0x0A, b"service.instance.id") + wire.field(
-            0x12, wire.field(0x0A, self._instance.encode())
-        )
-        return b"".join(wire.field(0x0A, attribute) for attribute in (instance, *kept))
+        instance = encode.resource({"service.instance.id": self._instance})
+        return b"".join((instance, *(field(ResourceTag.ATTRIBUTES, attribute) for attribute in kept)))
 
 
 def _is_of_one_process(attribute: bytes) -> bool:
-    (key,) = decode_resource(wire.field(0x0A, attribute))
+    key, _ = decode_attribute(attribute)
     return key in _OF_ONE_PROCESS or key.startswith("process.")
 
 

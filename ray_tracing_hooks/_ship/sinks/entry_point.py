@@ -20,11 +20,11 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from ray_tracing_hooks import _standard
 from ray_tracing_hooks._errors import SettingError
-from ray_tracing_hooks._formats.wire import FormatError
+from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._private import open_file
 from ray_tracing_hooks._ship.secrets import Secrets
-from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Sink, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -144,7 +144,7 @@ class EntryPointSink:
         self._batches: Sequence[Batch] | None = None
         self._left: deque[ReadableSpan] = deque()
         self._known = 0
-        self.needs_company = False
+        self.wants_more = False
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         if batches is not self._batches:
@@ -152,7 +152,7 @@ class EntryPointSink:
         if len(batches) > self._known:
             self._left.extend(self._decoded(batches[self._known :]))
             self._known = len(batches)
-        self.needs_company = False
+        self.wants_more = False
         suspects: dict[int, int] = {}  # by id, how often they failed alone since others got through without them
         failed: list[ReadableSpan] = []  # what the attempt before was about, if it failed
         while self._left:
@@ -183,7 +183,7 @@ class EntryPointSink:
                 self._at_once = max(1, len(spans) // 2)
                 if failed or len(self._left) == 1:
                     # Others may tell whether it is the spans or the server.
-                    self.needs_company = len(self._left) < self._most
+                    self.wants_more = len(self._left) < self._most
                     raise DeliveryError(f"the exporter {self._name!r} takes no spans at present: {problem}")
                 failed = spans
                 if len(spans) == 1:
@@ -230,7 +230,7 @@ class EntryPointSink:
         return "it reported a failure" if result is SpanExportResult.FAILURE else None
 
     def _decoded(self, batches: Sequence[Batch]) -> Iterator[ReadableSpan]:
-        from ray_tracing_hooks._sdk.readable import decode  # noqa: PLC0415  imports the SDK
+        from ray_tracing_hooks._formats.readable import decode  # noqa: PLC0415  imports the SDK
 
         bad = 0
         for batch in batches:
@@ -252,14 +252,14 @@ class EntryPointSink:
 
 @lru_cache(maxsize=1024)
 def _resource(encoded: bytes) -> Resource:
-    from ray_tracing_hooks._sdk import readable  # noqa: PLC0415  as in EntryPointSink._decoded
+    from ray_tracing_hooks._formats import readable  # noqa: PLC0415  as in EntryPointSink._decoded
 
     return readable.resource(encoded)
 
 
 @lru_cache(maxsize=1024)
 def _scope(encoded: bytes) -> InstrumentationScope:
-    from ray_tracing_hooks._sdk import readable  # noqa: PLC0415  as above
+    from ray_tracing_hooks._formats import readable  # noqa: PLC0415  as above
 
     return readable.scope(encoded)
 

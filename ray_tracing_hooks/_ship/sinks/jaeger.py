@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._formats import otlp
+from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_resource, decode_scope, decode_span
 from ray_tracing_hooks._formats.jaeger import Encoder, Process, jaeger_span, process
 from ray_tracing_hooks._formats.otlp import Group
-from ray_tracing_hooks._formats.span import Scope, decode_resource, decode_scope, decode_span
-from ray_tracing_hooks._formats.wire import FormatError
-from ray_tracing_hooks._ship.sinks import DeliveryError, Sink, Surroundings, jaeger_settings
+from ray_tracing_hooks._formats.protobuf import FormatError
+from ray_tracing_hooks._ship.sink import DeliveryError, Sink, Surroundings
+from ray_tracing_hooks._ship.sinks import jaeger_settings
 from ray_tracing_hooks._ship.sinks.jaeger_settings import JaegerSettings
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
-from ray_tracing_hooks._ship.transport import Refused, Tls, Transport
+from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport
 
 _POST_SPANS = "/jaeger.api_v2.CollectorService/PostSpans"
 

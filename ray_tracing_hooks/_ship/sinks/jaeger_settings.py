@@ -11,7 +11,7 @@ from urllib.parse import SplitResult
 
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sinks import otlp_settings
-from ray_tracing_hooks._ship.transport import Tls
+from ray_tracing_hooks._ship.transport.contract import Tls
 from ray_tracing_hooks._standard import JAEGER, read_with_source
 from ray_tracing_hooks._standard import read as read_variable
 from ray_tracing_hooks._values import URL, shown, without_credentials

@@ -19,7 +19,7 @@ from typing import Any
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._private import NO_OTHER_WRITER, open_file, open_folder
-from ray_tracing_hooks._ship.sinks import Batch, DeliveryError, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
 
 LINE_SPANS = 512
 LINE_BYTES = 512 * 1024
@@ -63,11 +63,12 @@ def _open_folder(path: str, what: str = "spans") -> int:
 class LocalSink:
     """Writes ``<label>-<number>.jsonl`` in the plan's ``local_dir``, or in its folder ``logs`` or ``metrics``.
 
-    The state of a checkpoint is the ``file`` that is written to and its ``size`` then, and the files that were ``made``
-    since, which hold nothing that was delivered.
+    The state of a checkpoint is the ``file`` that is written to and its ``size`` then, the files that were ``made``
+    since, which hold nothing that was delivered, and how many ``items`` were delivered in all.
     """
 
     delay = 0.0
+    wants_more = False
 
     def __init__(self, surroundings: Surroundings) -> None:
         plan = surroundings.plan
@@ -87,6 +88,7 @@ class LocalSink:
         self._name: str | None = None
         self._delivered: tuple[str | None, int] = (None, 0)
         self._made: list[str] = []
+        self._items = self._uncounted = 0
         self._failed = False
         try:
             self._go_on_from(surroundings.state)
@@ -95,7 +97,9 @@ class LocalSink:
             raise DeliveryError(f"cannot write {self._signal.items} to {self._path!r}: {error.strerror}") from error
 
     def deliver(self, batches: Sequence[Batch]) -> None:
+        self._uncounted = 0
         self.append(line for batch in batches for line in self._lines(batch))
+        self._items += self._uncounted
 
     def append(self, lines: Iterable[bytes]) -> None:
         """Write all of these lines, each with its end, or none of them. Raises DeliveryError."""
@@ -124,7 +128,7 @@ class LocalSink:
 
     def checkpoint(self) -> Mapping[str, Any]:
         name, size = self._delivered
-        return {"file": name, "size": size, "made": list(self._made)}
+        return {"file": name, "size": size, "made": list(self._made), "items": self._items}
 
     def close(self) -> None:
         if self._file >= 0:
@@ -135,6 +139,7 @@ class LocalSink:
     def _lines(self, batch: Batch) -> Iterator[bytes]:
         resource, scope = self._text(_resource, batch.resource), self._text(_scope, batch.scope)
         for spans in _lines(self._texts(batch.spans), len(resource) + len(scope) + _FRAME_BYTES):
+            self._uncounted += len(spans)
             yield self._signal.line(resource, scope, spans).encode()
 
     def _text(self, write: Callable[[bytes], str], message: bytes) -> str:
@@ -221,6 +226,8 @@ class LocalSink:
 
     def _go_on_from(self, state: Mapping[str, Any]) -> None:
         name, size, made = state.get("file"), state.get("size"), state.get("made", [])
+        if isinstance(items := state.get("items"), int):
+            self._items = items
         self._made = [other for other in made if isinstance(other, str) and _OURS.fullmatch(other)]
         if isinstance(name, str) and _OURS.fullmatch(name) and isinstance(size, int):
             self._delivered = (name, size)
@@ -239,6 +246,7 @@ class LocalSink:
         if moved or (self._file >= 0 and not os.fstat(self._file).st_nlink):
             self._use(-1, None, 0)
             self._delivered = (None, 0)
+            self._items = 0
 
     def _ours(self) -> list[str]:
         return [name for name in os.listdir(self._folder) if _OURS.fullmatch(name)]
@@ -268,7 +276,8 @@ class LocalSink:
     def _remove(self, name: str) -> bool:
         """Remove a file that no shipper is writing to."""
         try:
-            file = open_file(name, os.O_RDONLY, folder=self._folder)
+            # To write, though nothing is written: NFS gives nobody else an exclusive lock.
+            file = open_file(name, os.O_WRONLY, folder=self._folder)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(name, dir_fd=self._folder)

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.signals import LOGS, METRICS, TRACES, Signal
-from ray_tracing_hooks._ship.sinks import Surroundings, otlp_settings
+from ray_tracing_hooks._ship.sink import Surroundings
+from ray_tracing_hooks._ship.sinks import otlp_settings
 from ray_tracing_hooks._ship.sinks.otlp_settings import OtlpSettings
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
-from ray_tracing_hooks._ship.transport import Tls, Transport, one_line
+from ray_tracing_hooks._ship.transport.contract import Tls, Transport, one_line
 
 _METHODS = {
     TRACES: "/opentelemetry.proto.collector.trace.v1.TraceService/Export",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ray_tracing_hooks._formats.signals import METRICS, TRACES, Signal
-from ray_tracing_hooks._ship.transport import Tls
+from ray_tracing_hooks._ship.transport.contract import Tls
 from ray_tracing_hooks._standard import OTLP, read_with_source
 from ray_tracing_hooks._standard import read as read_variable
 

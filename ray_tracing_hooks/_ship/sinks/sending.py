@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ray_tracing_hooks._formats.otlp import Group, count, halves
-from ray_tracing_hooks._ship.sinks import Batch, Surroundings
-from ray_tracing_hooks._ship.transport import Refused, Transport
+from ray_tracing_hooks._ship.sink import Batch, Surroundings
+from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 
 REQUEST_BYTES = 900_000
 """The most in one request, before compression: gRPC servers take 4 MiB, some vendors one megabyte."""
@@ -22,6 +22,8 @@ _MOST_TEXTS = 20
 
 class SendingSink(ABC):
     """Sends each portion as some requests. Those that were taken are not sent again if a later one fails."""
+
+    wants_more = False
 
     def __init__(self, surroundings: Surroundings, transport: Transport, delay: float) -> None:
         self.delay = delay

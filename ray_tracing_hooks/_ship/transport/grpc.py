@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from ray_tracing_hooks import __version__
-from ray_tracing_hooks._formats.wire import FormatError, fields
-from ray_tracing_hooks._ship.sinks import DeliveryError
-from ray_tracing_hooks._ship.transport import LONGEST_ANSWER, Refused, Tls, bounded_wait, one_line
+from ray_tracing_hooks._formats.protobuf import FormatError, fields
+from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, Tls, bounded_wait, one_line
 from ray_tracing_hooks._ship.transport.tls import check
+from ray_tracing_hooks._version import __version__
 
 # gRPC reads this when it is loaded. What it would write to stderr is in the errors that it raises.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -42,13 +43,21 @@ _OUR_LIMIT = f"vs. {LONGEST_ANSWER})"
 _UNREADABLE = re.compile(r"unmarshal|deseriali[sz]|decod|pars(e|ing)|UTF-8", re.IGNORECASE)
 """How servers say, with INTERNAL, that they cannot read a request."""
 
+_IDLE_SECONDS = 120.0
+"""After so long without a call a connection is closed, before what is on the way forgets it: the load balancers of
+clouds do after four minutes and more. (gRPC closes at up to twice this time.)"""
+
 _NOT_CONNECTED = ("failed to connect", "errors resolving", "DNS resolution failed", "all backends failing")
 _CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "GOAWAY", "End of TCP stream", "Stream removed")
 """What gRPC itself says, in place of the server."""
 
 
 class GrpcTransport:
-    """Calls one unary method of one server. ``timeout`` is in seconds, for a whole call. Without ``tls`` plaintext."""
+    """Calls one unary method of one server. ``timeout`` is in seconds, for a whole call. Without ``tls`` plaintext.
+
+    After a call without an answer the next one uses a new connection. A connection can die without a word, when a load
+    balancer, a NAT or a node forgets about it, and gRPC goes on using it for as long as the kernel sends again.
+    """
 
     def __init__(
         self,
@@ -65,13 +74,18 @@ class GrpcTransport:
         self._timeout = timeout
         self._tls = tls is not None
         self._metadata = tuple(headers.items())
-        options = _options(timeout)
+        self._method = method
         compression = grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression
+        self._make_channel: Callable[[], grpc.Channel]
         if tls is None:
-            self._channel = grpc.insecure_channel(target, options=options, compression=compression)
+            self._make_channel = partial(grpc.insecure_channel, target, _options(timeout), compression)
         else:
-            self._channel = grpc.secure_channel(target, _credentials(tls), options=options, compression=compression)
-        self._call: Any = self._channel.unary_unary(method, request_serializer=None, response_deserializer=None)
+            self._make_channel = partial(grpc.secure_channel, target, _credentials(tls), _options(timeout), compression)
+        self._open()
+
+    def _open(self) -> None:
+        self._channel = self._make_channel()
+        self._call: Any = self._channel.unary_unary(self._method, request_serializer=None, response_deserializer=None)
 
     def send(self, body: bytes) -> bytes:
         try:
@@ -79,6 +93,10 @@ class GrpcTransport:
         except grpc.RpcError as error:
             if _OUR_LIMIT in (error.details() or ""):
                 return b""  # sending it again would double its spans
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                # Keep-alive pings would tell too, but servers that allow none, as Go's do by default, hang up on them.
+                self._channel.close()
+                self._open()
             raise self._sorted(error) from None
         return answer
 
@@ -148,6 +166,9 @@ def _options(timeout: float) -> list[tuple[str, Any]]:
         ("grpc.min_reconnect_backoff_ms", int(timeout * 1000)),
         ("grpc.primary_user_agent", f"ray-tracing-hooks/{__version__}"),
         ("grpc.enable_retries", 0),
+        # Otherwise channels to the same server share connections: a new one would get the dead one.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.client_idle_timeout_ms", int(_IDLE_SECONDS * 1000)),
     ]
 
 

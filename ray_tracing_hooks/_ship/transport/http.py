@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
+import os
 import socket
 import time
 import zlib
@@ -15,13 +17,14 @@ from typing import Any
 
 import requests
 import urllib3
+from requests import adapters
 from requests.adapters import HTTPAdapter
 
-from ray_tracing_hooks import __version__
-from ray_tracing_hooks._formats.wire import FormatError, fields
-from ray_tracing_hooks._ship.sinks import DeliveryError
-from ray_tracing_hooks._ship.transport import LONGEST_ANSWER, Refused, Tls, bounded_wait, one_line
+from ray_tracing_hooks._formats.protobuf import FormatError, fields
+from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, Tls, bounded_wait, one_line
 from ray_tracing_hooks._ship.transport.tls import check
+from ray_tracing_hooks._version import __version__
 
 _RETRYABLE = frozenset({429, 502, 503, 504})
 """Of the OTLP specification, https://opentelemetry.io/docs/specs/otlp/#retryable-response-codes."""
@@ -34,8 +37,13 @@ _ANY_WBITS = 47
 """The ``wbits`` of zlib that make it read what it writes itself as well as gzip."""
 
 
+# Time-outs of urllib3, its ``total`` too, are those of a socket: each byte that arrives begins them anew, so a server
+# that sends one every now and then would hold a request for ever. Neither urllib3 nor requests bounds an answer as a
+# whole, so its stream does; the hook of http.client for that serves the answers of proxies to CONNECT too.
+
+
 class _InTime(io.RawIOBase):
-    """A connection's stream that ends when the time-out of the connection has passed, however much still comes."""
+    """The stream of a connection, which fails when the time-out of the connection has passed, however much arrives."""
 
     def __init__(self, stream: io.BufferedReader, connection: socket.socket) -> None:
         super().__init__()
@@ -58,28 +66,20 @@ class _InTime(io.RawIOBase):
         super().close()
 
 
-class _Response(HTTPResponse):
-    """Has to be there within the time-out as a whole: a socket's own begins anew with each byte."""
-
-    def __init__(self, connection: socket.socket, *args: Any, **kwargs: Any) -> None:
-        super().__init__(connection, *args, **kwargs)
-        self.fp = io.BufferedReader(_InTime(self.fp, connection))
-
-
-class _HttpConnection(urllib3.connection.HTTPConnection):
-    response_class = _Response
+def _response(connection: socket.socket, *args: Any, **kwargs: Any) -> HTTPResponse:
+    """An answer that has to arrive as a whole within the time-out of the connection."""
+    response = HTTPResponse(connection, *args, **kwargs)
+    response.fp = io.BufferedReader(_InTime(response.fp, connection))
+    return response
 
 
-class _HttpsConnection(urllib3.connection.HTTPSConnection):
-    response_class = _Response
+def _in_time(pool: type[urllib3.HTTPConnectionPool]) -> type[urllib3.HTTPConnectionPool]:
+    """The same pool, but with answers in time."""
+    connection = type(pool.ConnectionCls.__name__, (pool.ConnectionCls,), {"response_class": staticmethod(_response)})
+    return type(pool.__name__, (pool,), {"ConnectionCls": connection})
 
 
-class _HttpPool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _HttpConnection
-
-
-class _HttpsPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _HttpsConnection
+_POOLS = {"http": _in_time(urllib3.HTTPConnectionPool), "https": _in_time(urllib3.HTTPSConnectionPool)}
 
 
 class _Adapter(HTTPAdapter):
@@ -87,9 +87,6 @@ class _Adapter(HTTPAdapter):
 
     def __init__(self) -> None:
         super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = _POOLS
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
@@ -98,14 +95,29 @@ class _Adapter(HTTPAdapter):
         return manager
 
 
-_POOLS = {"http": _HttpPool, "https": _HttpsPool}
-
-
 class _NoNetrc(requests.auth.AuthBase):
     """Says that the headers are as they shall be: otherwise ``requests`` adds credentials of the user's netrc file."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         return request
+
+
+@functools.cache
+def _default_authorities() -> str:
+    """A path of the certificates that ``requests`` trusts by default, as long as this process lives.
+
+    They are in an installed package, and the environment of a Ray worker can be removed while its shipper runs.
+    """
+    path: str = adapters.DEFAULT_CA_BUNDLE_PATH
+    try:
+        with open(path, "rb") as file:
+            contents = file.read()
+        copy = os.memfd_create("certificates")
+        with open(copy, "wb", closefd=False) as file:
+            file.write(contents)
+    except OSError:
+        return path
+    return f"/proc/self/fd/{copy}"
 
 
 class HttpTransport:
@@ -142,7 +154,10 @@ class HttpTransport:
         )
         if gzip:
             self._session.headers["Content-Encoding"] = "gzip"
-        self._verify: str | bool = tls.certificate or True
+        self._verify = tls.certificate
+        if self._verify is None and url.lower().startswith("https:"):
+            # What counts where no variable of the environment names another one.
+            self._session.verify = _default_authorities()
         self._cert: tuple[str, str] | None = None
         if tls.client_certificate is not None:
             self._cert = (tls.client_certificate, tls.client_key or tls.client_certificate)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ssl
 
-from ray_tracing_hooks._ship.sinks import DeliveryError
-from ray_tracing_hooks._ship.transport import Tls
+from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.transport.contract import Tls
 
 
 def check(tls: Tls) -> None:

@@ -7,8 +7,8 @@ import os
 import socket
 import time
 
-from ray_tracing_hooks._ship.sinks import DeliveryError
-from ray_tracing_hooks._ship.transport import Refused
+from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.transport.contract import Refused
 
 DATAGRAM_BYTES = 65_000
 """The longest datagram that a Jaeger agent takes, and that Jaeger's clients send."""

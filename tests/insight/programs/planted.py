@@ -248,6 +248,79 @@ def serving():
     return total
 
 
+@ray.remote(num_cpus=1)
+def trial(rate, layers):
+    # One of the configurations does not converge, and trains until it runs out of steps.
+    spend(2000 if (rate, layers) == (0.1, 5) else 80 + 10 * layers)
+    return rate / layers
+
+
+def sweep():
+    """Forty configurations are tried, each as a task with a name of its own; one of them takes far longer."""
+    grid = [(rate, layers) for rate in (0.001, 0.003, 0.01, 0.03, 0.1) for layers in range(1, 9)]
+    trials = [trial.options(name=f"trial-{rate}-{layers}").remote(rate, layers) for rate, layers in grid]
+    return max(ray.get(trials))
+
+
+@ray.remote(num_cpus=0)
+class ParameterServer:
+    """Its methods are coroutines, so that it could answer all at once; but one of them blocks the event loop."""
+
+    def __init__(self):
+        self.version = 0
+
+    async def push(self, gradient):
+        spend(40)  # where it should have awaited
+        self.version += 1
+        return self.version
+
+    async def pull(self):
+        return self.version
+
+
+@ray.remote(num_cpus=1)
+class Learner:
+    def train(self, server, steps):
+        for _ in range(steps):
+            ray.get(server.pull.remote())
+            spend(20)
+            ray.get(server.push.remote([0.5] * 16))
+        return steps
+
+
+def parameter_server():
+    """Four learners that train with one server, which makes them wait for each other."""
+    server = ParameterServer.remote()
+    learners = [Learner.remote() for _ in range(4)]
+    return ray.get([learner.train.remote(server, 25) for learner in learners])
+
+
+class Embedder:
+    """A model that is loaded once, in an actor, and embeds a batch at a time."""
+
+    def __init__(self):
+        spend(50)
+
+    def __call__(self, batch):
+        spend(400)
+        return {"embedding": batch["text"]}
+
+
+def clean(row):
+    spend(1)
+    return {"text": row["id"] * 2}
+
+
+def data_pipeline():
+    """A dataset is cleaned by tasks, embedded by a single actor, which is what all wait for, and counted."""
+    import ray.data
+
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    read = ray.data.range(400, override_num_blocks=20).map(clean)
+    embedded = read.map_batches(Embedder, batch_size=20, concurrency=1, num_cpus=0)
+    return sum(len(batch["embedding"]) for batch in embedded.iter_batches(batch_size=None))
+
+
 HOOK = "ray_tracing_hooks.local:setup"
 
 
@@ -263,7 +336,8 @@ def main():
         start_all([start_up.options(resources={kind: 1}) for kind in ("usual", "usual", "slow", "slow")])
     else:
         ray.init("local", num_cpus=4, num_gpus=1, include_dashboard=False, _tracing_startup_hook=HOOK)
-        start_all([start_up] * 4)
+        # Ray Data has three actors of its own.
+        start_all([start_up.options(num_cpus=0.5)] * 8 if name == "data_pipeline" else [start_up] * 4)
     print(name, globals()[name]())
     ray.shutdown()
 

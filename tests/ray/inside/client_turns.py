@@ -2,6 +2,7 @@
 
 import os
 
+import lean
 import ray
 
 from ray_tracing_hooks import local
@@ -23,7 +24,7 @@ def main():
         if turn == "client":
             ray.init(os.environ["RTH_ADDRESS"], log_to_driver=False)
         else:
-            ray.init("local", num_cpus=1, include_dashboard=False, _tracing_startup_hook=HOOKS[turn])
+            lean.start("local", num_cpus=1, _tracing_startup_hook=HOOKS[turn])
         assert ray.get(named(turn).remote()) == turn
         ray.shutdown()
     ray.init(os.environ["RTH_ADDRESS"], log_to_driver=False)

@@ -1,6 +1,6 @@
 """A hook that notes all that is Ray's, the API's and the process's before it calls ours.
 
-Where a thing is an attribute, it is noted by its identity.
+Where a thing is an attribute, or what a decorated function calls, it is noted by its identity.
 """
 
 import atexit
@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from types import CellType, FunctionType
 
 from opentelemetry import context
 
@@ -43,7 +44,9 @@ def setup():
 
 
 def things():
-    """Every attribute of the modules of Ray and of the API, and of each class in them, by its name."""
+    """Every attribute of the modules of Ray and of the API, and of each class in them, by its name, and what is within
+    those that are decorated.
+    """
     found = {}
     for name, module in list(sys.modules.items()):
         if module is not None and f"{name}.".startswith(("ray.", "opentelemetry.")):
@@ -51,16 +54,27 @@ def things():
                 found[f"{name} {key}"] = value
                 if isinstance(value, type) and value.__module__ == name:
                     found |= {f"{name}.{key} {attribute}": item for attribute, item in list(vars(value).items())}
-    return found
+    return found | {f"{name} within": thing for name, value in found.items() for thing in within(value)}
+
+
+def within(function):
+    """What a function calls that Ray has decorated to connect or to ask a Ray Client first, if this is one."""
+    if not isinstance(function, FunctionType) or function.__code__.co_name not in {"auto_init_wrapper", "wrapper"}:
+        return []
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return [cells[name].cell_contents for name in ("fn", "func") if name in cells]
 
 
 def patched():
     """What the package says that it has replaced, as such names."""
-    targets = [*_startup._patches.targets(), *_startup._connection_patches.targets()]
-    return sorted(
-        f"{owner.__module__}.{owner.__qualname__} {name}" if isinstance(owner, type) else f"{owner.__name__} {name}"
-        for owner, name in targets
-    )
+    return sorted(named(owner, name) for owner, name in _startup.patched())
+
+
+def named(owner, name):
+    if isinstance(owner, CellType):
+        function = owner.cell_contents
+        return " ".join(f"{function.__module__}.{function.__qualname__}".rsplit(".", 1)) + " within"
+    return f"{owner.__module__}.{owner.__qualname__} {name}" if isinstance(owner, type) else f"{owner.__name__} {name}"
 
 
 def process():

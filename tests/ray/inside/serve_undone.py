@@ -8,6 +8,7 @@ import inspect
 import json
 import sys
 
+import lean
 import looking
 import ray
 from opentelemetry import trace
@@ -18,11 +19,11 @@ from serve_app import deployment
 
 from ray_tracing_hooks import _startup, local
 from ray_tracing_hooks._patching import _MARK
-from ray_tracing_hooks._ray.serve import places
+from ray_tracing_hooks._ray.serve import joining
 
 tracer = trace.get_tracer("serve_undone")
 
-MODULES = [importlib.import_module(f"{places.__package__}.{place}").MODULE for place, _ in places._PLACES]
+MODULES = [importlib.import_module(f"{joining.__package__}.{name}").MODULE for name, _ in joining.WRAPPED]
 
 for module in [*MODULES, "ray.serve.task_processor"]:
     # Older versions of Ray have not all of them, and the last one needs Celery.
@@ -71,7 +72,7 @@ class Model:
 
 
 def traced(name):
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _tracing_startup_hook=HOOK)
+    lean.start(num_cpus=2, log_to_driver=False, _tracing_startup_hook=HOOK)
     # The first time Serve has not yet changed anything of its own.
     found = {"patched": of_serve(looking.patched()), "changed": of_serve(looking.changed())}
     serve.start(http_options={"port": free_port()})

@@ -4,13 +4,14 @@ import os
 
 from ray_tracing_hooks._patching import Patches
 
-wrap = Patches.wrap
+
+def where_it_is(wrap):
+    def wrap_what_is_there(self, owner, name, make):
+        if f"{owner.__name__}.{name}" == os.environ.get("RTH_MISSING"):
+            return False
+        return wrap(self, owner, name, make)
+
+    return wrap_what_is_there
 
 
-def wrap_what_is_there(self, owner, name, make):
-    if f"{owner.__name__}.{name}" == os.environ.get("RTH_MISSING"):
-        return False
-    return wrap(self, owner, name, make)
-
-
-Patches.wrap = wrap_what_is_there
+Patches.wrap, Patches.wrap_within = where_it_is(Patches.wrap), where_it_is(Patches.wrap_within)

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -266,18 +267,25 @@ def cancelled_while_running():
     folder = tempfile.mkdtemp()
 
     def tell(name, text=""):
-        with open(os.path.join(folder, name), "a") as file:
+        path = os.path.join(folder, name)
+        with open(f"{path}.part", "w") as file:
             file.write(text)
+        os.rename(f"{path}.part", path)
 
     def told(name):
         eventually(lambda: os.path.exists(os.path.join(folder, name)))
         with open(os.path.join(folder, name)) as file:
             return file.read()
 
+    def tell_from(frame, line, name):
+        """From a thread, once the task has got past the line: its error must come from the same one each time."""
+        threading.Thread(target=lambda: eventually(lambda: frame.f_lineno > line) and tell(f"{name} begins")).start()
+
     @ray.remote(max_retries=0)
     def hangs(name):
+        frame = sys._getframe()
         try:
-            tell(f"{name} begins")
+            tell_from(frame, frame.f_lineno, name)
             while True:
                 time.sleep(0.01)
         except BaseException as error:
@@ -290,8 +298,9 @@ def cancelled_while_running():
 
     @ray.remote(max_retries=0)
     def swallows(name):
+        frame = sys._getframe()
         try:
-            tell(f"{name} begins")
+            tell_from(frame, frame.f_lineno, name)
             while True:
                 time.sleep(0.01)
         except KeyboardInterrupt:

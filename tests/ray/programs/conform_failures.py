@@ -14,6 +14,7 @@ import warnings
 
 import harness
 import numpy as np
+import odd_errors
 import ray
 import scenarios
 from ray.exceptions import RayTaskError, TaskCancelledError
@@ -150,6 +151,114 @@ def errors_of_every_kind():
         ]
         for name in of_workers
     }
+
+
+class RaisesWhenPickled:
+    def __init__(self, name):
+        self.name = name
+
+    def __reduce__(self):
+        raise odd_errors.make(self.name)
+
+
+@ray.remote(max_retries=0)
+def odd(name):
+    raise odd_errors.make(name)
+
+
+@ray.remote(max_retries=0)
+def odd_items(name):
+    yield 1
+    raise odd_errors.make(name)
+
+
+@ray.remote(max_retries=0)
+def odd_result(name):
+    return RaisesWhenPickled(name)
+
+
+@ray.remote(max_retries=0)
+def odd_of_another(name):
+    return ray.get(odd.remote(name))
+
+
+@ray.remote(num_cpus=0)
+class OddSync:
+    def odd(self, name):
+        raise odd_errors.make(name)
+
+    def odd_items(self, name):
+        yield 1
+        raise odd_errors.make(name)
+
+
+@ray.remote(num_cpus=0)
+class OddAsync:
+    async def odd(self, name):
+        raise odd_errors.make(name)
+
+    async def odd_items(self, name):
+        yield 1
+        raise odd_errors.make(name)
+
+
+def shown(call):
+    """What can be said of a result, or of an error without asking the error itself."""
+    try:
+        return ["result", repr(call())]
+    except BaseException as error:
+        kind = type(error)
+        try:
+            text = scenarios.same_in_each_run("".join(str(error)))
+        except BaseException as unprintable:
+            text = f"no text because of {type(unprintable).__name__}"
+        frames = traceback.extract_tb(BaseException.__traceback__.__get__(error))
+        return [
+            [type.__dict__["__name__"].__get__(base) for base in type.__dict__["__mro__"].__get__(kind)],
+            text,
+            # Before Python 3.11 no wrapper of a call can hide.
+            [frame.name for frame in frames] if sys.version_info >= (3, 11) else None,
+        ]
+
+
+@scenario
+def errors_of_odd_kinds():
+    """What a class of errors says of itself, or refuses to say, is its own affair."""
+    sync, asynchronous = OddSync.remote(), OddAsync.remote()
+
+    def items(generator):
+        return [ray.get(ref, timeout=60) for ref in generator]
+
+    ways = {
+        "task": lambda name: ray.get(odd.remote(name), timeout=60),
+        "generator task": lambda name: items(odd_items.remote(name)),
+        "method": lambda name: ray.get(sync.odd.remote(name), timeout=60),
+        "generator method": lambda name: items(sync.odd_items.remote(name)),
+        "async method": lambda name: ray.get(asynchronous.odd.remote(name), timeout=60),
+        "async generator": lambda name: items(asynchronous.odd_items.remote(name)),
+        "of another task": lambda name: ray.get(odd_of_another.remote(name), timeout=60),
+        "result": lambda name: ray.get(odd_result.remote(name), timeout=60),
+    }
+    where_it_is_called = {
+        "argument": lambda name: ray.get(odd.remote(RaisesWhenPickled(name)), timeout=60),
+        "put": lambda name: ray.put(RaisesWhenPickled(name)),
+    }
+    every_kind = [*odd_errors.KINDS, *odd_errors.FATAL_KINDS]
+    return [
+        {way: {name: shown(lambda: call(name)) for name in odd_errors.KINDS} for way, call in ways.items()},
+        {way: {name: shown(lambda: call(name)) for name in every_kind} for way, call in where_it_is_called.items()},
+    ]
+
+
+@scenario
+def exits_of_odd_kinds():
+    """A worker that ends by ``SystemExit`` ends, whatever the status is."""
+
+    @ray.remote(max_retries=0)
+    def leaves(how):
+        raise odd_errors.OddExit if how == "odd" else SystemExit([how])
+
+    return [shown(lambda how=how: ray.get(leaves.remote(how), timeout=60))[0] for how in ("odd", "list")]
 
 
 @scenario

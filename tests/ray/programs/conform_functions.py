@@ -3,6 +3,7 @@
 import collections
 import functools
 import gc
+import hashlib
 import inspect
 import logging
 import os
@@ -16,6 +17,10 @@ import warnings
 import ray
 import scenarios
 import shared
+from ray import cloudpickle
+from ray import get as early_get
+from ray import put as early_put
+from ray import wait as early_wait
 from scenarios import attempt, scenario
 
 
@@ -53,6 +58,60 @@ class Callable:
     @staticmethod
     def static(value):
         return value
+
+
+def looks_of(function):
+    """What a program sees of a function that is Ray's, and what it comes to where that is pickled."""
+    pickled = attempt(lambda: hashlib.sha256(cloudpickle.dumps(function)).hexdigest())
+    return [
+        *(function.__module__, function.__qualname__, str(inspect.signature(function))),
+        *(scenarios.same_in_each_run(repr(function)), inspect.unwrap(function) is function, pickled),
+    ]
+
+
+@scenario
+def functions_of_rays_own():
+    """Taken by name before the program is connected and after it, and used by what Ray pickles."""
+    from ray import get as late_get
+    from ray import put as late_put
+    from ray import wait as late_wait
+
+    worker = ray._private.worker
+    functions = [early_get, early_put, early_wait, late_get, late_put, late_wait, worker.get, worker.put, worker.wait]
+
+    @ray.remote
+    def early():
+        ready, _ = early_wait([early_put(1)])
+        return early_get(ready)
+
+    @ray.remote
+    def late():
+        ready, _ = late_wait([late_put(2)])
+        return late_get(ready)
+
+    @ray.remote
+    class Late:
+        def call(self, get):
+            return [get(late_put(3)), late_get(worker.put(4)), get is late_get, get is ray.get]
+
+        async def unused(self):
+            pass
+
+    @ray.remote
+    def given(functions):
+        return [looks_of(function) for function in functions]
+
+    methods = [type(early)._remote, type(Late)._remote, type(Late.remote().call)._remote]
+    actor = Late.remote()
+    return [
+        [looks_of(function) for function in [*functions, *methods]],
+        [early_get is ray.get, late_get is ray.get, ray.get is worker.get, ray.get.__wrapped__ is worker.get],
+        early_get([early.remote(), late.remote()]),
+        ray.get(actor.call.remote(early_get)),
+        ray.get(given.remote([*functions, *methods])),
+        # Not how long it is: the name of the cluster's session is in it, and in that the number of a process.
+        [attempt(lambda each=each: len(cloudpickle.dumps(each)) > 0) for each in (early._remote, actor.call)],
+    ]
 
 
 @scenario

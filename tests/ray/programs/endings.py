@@ -6,6 +6,7 @@ import signal
 import sys
 
 import harness
+import lean
 import ray
 from recording import heard, recording, tracer
 
@@ -48,7 +49,7 @@ def main(how, folder):
         ray.init(address=address, log_to_driver=False)
     else:
         hook = os.environ["RTH_HOOK"]
-        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, _tracing_startup_hook=hook)
+        lean.start(num_cpus=1, log_to_driver=False, _tracing_startup_hook=hook)
     actor = Actor.options(resources={os.environ["RTH_RESOURCE"]: 1} if "RTH_RESOURCE" in os.environ else {}).remote()
     results = ray.get([actor.call.remote(number) for number in range(CALLS)])
     _busy = actor.busy.remote(f"busy {how}", folder)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import lean
 import ray
 
 MARK = "RESULT "
@@ -27,8 +28,10 @@ def until_killed() -> NoReturn:
 
 def run(main: Callable[[], Any], **options: Any) -> None:
     """``RTH_ADDRESS`` names the cluster; without it the program starts its own, with the hook that ``RTH_HOOK``
-    names.
+    names. ``RTH_WORKING_DIR`` is the ``working_dir`` of its workers.
     """
+    if working_dir := os.environ.get("RTH_WORKING_DIR"):
+        options["runtime_env"] = {"working_dir": working_dir}
     address = os.environ.get("RTH_ADDRESS")
     if address:
         ray.init(address=address, log_to_driver=False, **options)
@@ -36,7 +39,7 @@ def run(main: Callable[[], Any], **options: Any) -> None:
         hook = os.environ.get("RTH_HOOK")
         if hook:
             options["_tracing_startup_hook"] = hook
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, **options)
+        lean.start(num_cpus=2, log_to_driver=False, **options)
     result = main()
     print(MARK + json.dumps(result))
     sys.stdout.flush()

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 
+import lean
 import ray
 from opentelemetry import trace
 
@@ -28,8 +29,9 @@ def nothing():
 def main():
     results = []
     for address in sys.argv[1:]:
-        options = {"num_cpus": 2, "include_dashboard": False} if address == "local" else {}
-        ray.init(address=address, log_to_driver=False, _tracing_startup_hook=os.environ.get("RTH_HOOK"), **options)
+        options = {"num_cpus": 2} if address == "local" else {}
+        connect = lean.start if address == "local" else ray.init
+        connect(address=address, log_to_driver=False, _tracing_startup_hook=os.environ.get("RTH_HOOK"), **options)
         first, second = Actor.remote(), Actor.remote(a=2)
         calls = [first.nothing.remote(), first.one.remote(3), second.one.remote(a=4, k=5)]
         is_traced = trace.get_current_span().get_span_context().is_valid

@@ -46,9 +46,9 @@ def main():
         name="the placed one", num_cpus=0.5, num_gpus=0.5, max_concurrency=3, scheduling_strategy=within
     ).remote()
     plain = Plain.remote()
-    results = ray.get([plain.work.remote(), placed.work.remote(), placed.read.remote()])
+    results = ray.get([plain.work.remote(), placed.work.remote(), placed.read.options(name="a read").remote()])
     results += ray.get([held.remote(1), held.options(num_gpus=1).remote(2)])
-    results.append(ray.get(one.options(scheduling_strategy=within).remote()))
+    results.append(ray.get(one.options(name="the one", scheduling_strategy=within).remote()))
     first, second = one.remote(), ray.put(5)
     results.append(ray.get(add.remote(first, 10, last=second)))
     results.append(ray.get(add.remote(10, last=1)))

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+import lean
 import ray
 from opentelemetry import trace
 from recording_too import record
@@ -156,7 +157,7 @@ def outlive():
 
 def main():
     options = {"_tracing_startup_hook": os.environ["RTH_HOOK"]} if os.environ.get("RTH_HOOK") else {}
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, **options)
+    lean.start("local", num_cpus=2, log_to_driver=False, **options)
     result = {
         "forks": ray.get(forks.remote()),
         "pools": ray.get(pools.remote()),

@@ -10,6 +10,7 @@ from opentelemetry import context, propagate, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import set_tracer_provider
 
 KEY = "providers.mine"
 
@@ -40,7 +41,7 @@ class Mine(propagate.textmap.TextMapPropagator):
 def provide():
     provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(float(os.environ.get("RTH_RATIO", "1")))))
     provider.add_span_processor(SimpleSpanProcessor(Lines(os.environ["RTH_LINES"])))
-    trace.set_tracer_provider(provider)
+    set_tracer_provider(provider)
     propagate.set_global_textmap(Mine())
 
 

@@ -16,6 +16,8 @@ ENDED = 20
 def recording(how, folder, pace=0.002):
     """Inside, a thread records ``batch`` spans without end, ``ended`` ones are done and an ``open`` one is not.
 
+    Before that one begins that nobody will ever end, ``forgotten``.
+
     How many the thread has ended is in the file ``<folder>/<how>.count``, and the process id in ``<how>.pid``.
     """
     stop = threading.Event()
@@ -37,6 +39,7 @@ def recording(how, folder, pace=0.002):
     for _ in range(ENDED):
         with tracer.start_as_current_span(f"ended {how}"):
             pass
+    tracer.start_span(f"forgotten {how}")
     with tracer.start_as_current_span(f"open {how}"):
         enough.wait()
         say(folder, f"{how}.pid", os.getpid())

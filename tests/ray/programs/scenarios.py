@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import lean
 import ray
 
 MARK = "RESULT "
@@ -72,11 +73,11 @@ def run(**options: Any) -> None:
     if address:
         options["address"] = address
     else:
-        options.update({"num_cpus": 4, "include_dashboard": False, **options})
+        options.setdefault("num_cpus", 4)
         if hook:
             options["_tracing_startup_hook"] = hook
     options.setdefault("log_to_driver", False)
-    ray.init(**options)
+    (ray.init if address else lean.start)(**options)
     only, path = os.environ.get("RTH_ONLY"), os.environ.get("RTH_OUTCOMES")
     outcomes = {}
     for name in only.split(",") if only else _scenarios:

@@ -84,12 +84,15 @@ def main():
     refs = [number.remote(value) for value in range(3)]
     slow = Slow.remote()
     never = slow.never.remote()
+    items = count.remote(2)
     results = [
         ray.get(refs[0]),
         ray.get(refs, timeout=60),
         told(lambda: ray.get(fails.remote())),
         told(lambda: ray.get(never, timeout=0.1)),
         [len(side) for side in ray.wait([refs[0], never], num_returns=1, timeout=60)],
+        [len(side) for side in ray.wait([never], timeout=0.01)],
+        [len(side) for side in ray.wait([items], timeout=60)],
         len(ray.get(ray.put(bytearray(1_000_000)))),
         ray.get(waits.remote([refs[2]])),
         told(lambda: ray.get("nothing")),

@@ -1,0 +1,42 @@
+"""What the metadata of a release holds beside pyproject.toml: the project's address, and the README with whole links.
+
+A checkout does not know where the project lives. A release says it with ``PROJECT_URL``, such as
+https://example.org/owner/project, and names its tag with ``PROJECT_TAG``. The README's links to files of the repository
+then lead there, since a package index shows the README without those files. Without the two, links stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+_LINK = re.compile(r"(?P<picture>!?)(?P<text>\[[^\]]*\])\((?![a-z]+:|#)(?P<path>[^)\s]+)\)")
+
+
+class Metadata(MetadataHookInterface):
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        readme = Path(self.root, "README.md").read_text(encoding="utf-8")
+        url, tag = os.environ.get("PROJECT_URL", "").rstrip("/"), os.environ.get("PROJECT_TAG", "")
+        if url and tag:
+            readme = whole_links(readme, url, tag)
+            metadata["urls"] = {
+                "Source": url,
+                "Changelog": f"{url}/blob/{tag}/CHANGELOG.md",
+                "Issues": f"{url}/issues",
+            }
+        metadata["readme"] = {"content-type": "text/markdown", "text": readme}
+
+
+def whole_links(text: str, url: str, tag: str) -> str:
+    """The Markdown with its links to files of the repository at ``url`` as it is at ``tag``."""
+    return _LINK.sub(lambda link: f"{link['picture']}{link['text']}({url}/{_view(link)}/{tag}/{link['path']})", text)
+
+
+def _view(link: re.Match[str]) -> str:
+    return "raw" if link["picture"] else "blob"

@@ -1,0 +1,48 @@
+"""Spans that end after the connection in which they began: they are delivered when the process exits."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from ray_tracing_hooks._connection.recording import close, exit_in_order
+from ray_tracing_hooks._guard import guarded
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._connection.delivery import Delivery
+    from ray_tracing_hooks._spool.writer import SpoolWriter
+
+_deliveries: WeakKeyDictionary[SpoolWriter, Delivery] = WeakKeyDictionary()
+"""Of connections that have ended. What can still write lives as long as there is a span that does, or the next one."""
+
+_folders: set[str] = set()
+"""Those that a shipper leaves behind as long as this process may write into them."""
+
+
+def expect(writers: Iterable[SpoolWriter], delivery: Delivery) -> None:
+    """Have this delivered when the process exits, if something is still written."""
+    if not _folders:
+        atexit.register(_deliver)
+    for writer in writers:
+        _deliveries[writer] = delivery
+        _folders.add(writer.directory)
+
+
+def _deliver() -> None:
+    exit_in_order(list(_deliveries))
+    late: dict[Delivery, list[SpoolWriter]] = {}
+    for writer, delivery in list(_deliveries.items()):
+        if writer.is_open:
+            late.setdefault(delivery, []).append(writer)
+    for delivery, writers in late.items():
+        close(writers)
+        with guarded("delivering the last spans of this driver"):
+            delivery.flush([writer.directory for writer in writers], until_writers_end=False)
+    # A folder of undecided spans is in the one of its spool.
+    for folder in sorted(_folders, reverse=True):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)

@@ -1,0 +1,265 @@
+"""Finding in encoded spans what the shipper needs of them, without decoding the rest.
+
+What is found fast is found where the recorder writes it (see :mod:`~ray_tracing_hooks._formats.encoded_span.encode`).
+Spans with another order, such as those of the API, are walked through, or reported to the caller as other.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.decode import CONSUMER, ERROR, decode_attribute
+from ray_tracing_hooks._formats.encoded_span.tags import KeyValueTag, SpanTag, StatusTag
+from ray_tracing_hooks._formats.protobuf import FormatError, field, fields
+
+_PARENT, _FLAGS_TAG = SpanTag.PARENT_SPAN_ID, SpanTag.FLAGS
+_START, _END = SpanTag.START_TIME, SpanTag.END_TIME
+_PARENT_AT = encode.IDS.stop
+
+IDS_FORM = re.escape(encode.BEFORE_TRACE_ID) + b".{16}" + re.escape(encode.BEFORE_SPAN_ID)
+"""How each encoded span of this package begins, up to its own id, as a pattern of bytes (with DOTALL)."""
+
+_fixed64 = struct.Struct("<Q").unpack
+
+
+# --- one thing of any span --------------------------------------------------------------------------------------------
+
+
+def parent_id(span: bytes) -> bytes:
+    """The id of the span that ``span`` is below; empty if there is none, or this is no span."""
+    if span.startswith(encode.BEFORE_PARENT_ID, _PARENT_AT):
+        return span[_PARENT_AT + 2 : _PARENT_AT + 10]
+    return next((value for tag, value in _fields(span) if tag == _PARENT), b"")
+
+
+def start_time(span: bytes) -> int:
+    """When a span began, in nanoseconds since the epoch; 0 if that is unknown."""
+    return next((int.from_bytes(value, "little") for tag, value in _fields(span) if tag == _START), 0)
+
+
+def _fields(span: bytes) -> list[tuple[int, Any]]:
+    try:
+        return fields(span)
+    except FormatError:
+        return []
+
+
+_ERROR_CODE = bytes((StatusTag.CODE, ERROR))
+_CONSUMER_KIND = bytes((SpanTag.KIND, CONSUMER))
+_PARENT_TAG = bytes((_PARENT,))
+_AFTER_IDS = slice(_PARENT_AT, _PARENT_AT + 1)
+
+
+def may_have_failed(span: bytes) -> bool:
+    """False if the status of a span is certainly not ERROR: a fast answer, right for most."""
+    return _ERROR_CODE in span
+
+
+def may_be_call_or_root(span: bytes) -> bool:
+    """False if a span certainly has a parent and another kind than CONSUMER: a fast answer, right for most."""
+    return _CONSUMER_KIND in span or span[_AFTER_IDS] != _PARENT_TAG
+
+
+class Outline(NamedTuple):
+    """What is to be known of a span to judge how it ended. Times are in nanoseconds since the epoch."""
+
+    name: bytes
+    kind: int
+    start_ns: int
+    end_ns: int
+    is_root: bool
+    failed: bool
+
+
+def outline(span: bytes) -> Outline:
+    """The outline of a span. Raises FormatError if it is none."""
+    kind = start = end = 0
+    name = b""
+    is_root, failed = True, False
+    for tag, value in fields(span):
+        if tag == SpanTag.KIND:
+            kind = value
+        elif tag == _START:
+            (start,) = _fixed64(value)
+        elif tag == _END:
+            (end,) = _fixed64(value)
+        elif tag == SpanTag.NAME:
+            name = value
+        elif tag == _PARENT:
+            is_root = False
+        elif tag == SpanTag.STATUS:
+            failed = _is_error(value)
+    return Outline(name, kind, start, end, is_root, failed)
+
+
+def _is_error(status: bytes) -> bool:
+    return any(part == (StatusTag.CODE, ERROR) for part in fields(status))
+
+
+# --- attributes -------------------------------------------------------------------------------------------------------
+
+
+def key_of_attribute(key: str) -> bytes:
+    """How an encoded attribute begins that has this key, behind its own tag and length, which are two bytes."""
+    return field(KeyValueTag.KEY, key.encode()) + bytes((KeyValueTag.VALUE,))
+
+
+_PID = key_of_attribute(names.RAY_PID)
+
+# --- calls, for what is measured of them ------------------------------------------------------------------------------
+
+_TAG_AND_LENGTH = 2
+_END_SIZE = len(encode.end_time(0))
+
+# After the ids: the parent's id with its tag and length; two bytes and the four of the flags; the start time, and the
+# end time if it was known by then.
+_BELOW_PARENT = struct.Struct("<30x8sBx4xBQBQ")
+_ROOT = struct.Struct("<28xBx4xBQBQ")
+_AFTER_START_BELOW_PARENT, _AFTER_START = _BELOW_PARENT.size - _END_SIZE, _ROOT.size - _END_SIZE
+_unpack_below_parent, _unpack_root = _BELOW_PARENT.unpack_from, _ROOT.unpack_from
+
+Call = tuple[bytes, int, int, bytes, int]
+"""The id of the parent, empty if there is none; start and end in nanoseconds since the epoch, the end -1 if it stands
+elsewhere; name, kind and attributes that are the same for all calls of a function, encoded; and where these end."""
+
+
+def call(span: bytes) -> Call | None:
+    """What the span of a call says, if the recorder has made it; None for one that is put together otherwise.
+
+    Raises FormatError for bytes that are no span.
+    """
+    try:
+        if span[_PARENT_AT] == _PARENT:
+            parent, flags_tag, start_tag, start, end_tag, end = _unpack_below_parent(span)
+            position = _AFTER_START_BELOW_PARENT
+        else:
+            parent = b""
+            flags_tag, start_tag, start, end_tag, end = _unpack_root(span)
+            position = _AFTER_START
+    except struct.error:  # shorter than any of ours
+        return None
+    except IndexError:
+        raise FormatError("a span that has no more than its ids") from None
+    if end_tag == _END:
+        position += _END_SIZE
+    else:
+        end = -1
+    # From the pid on, attributes are those of the process.
+    shared_end = span.find(_PID, position) - _TAG_AND_LENGTH
+    if flags_tag != _FLAGS_TAG or start_tag != _START or shared_end < 0:
+        return None
+    return parent, start, end, span[position:shared_end], shared_end
+
+
+_TASK_ID = encode.BEFORE_TASK_ID
+_TASK_ID_SIZE = len(encode.BEFORE_TASK_ID) + encode.TASK_ID_SIZE
+_PARENT_TASK_ID = encode.BEFORE_PARENT_TASK_ID
+_PARENT_TASK_ID_SIZE = len(encode.BEFORE_PARENT_TASK_ID) + encode.TASK_ID_SIZE
+_ACTOR_ID = encode.BEFORE_ACTOR_ID
+_ACTOR_ID_SIZE = len(encode.BEFORE_ACTOR_ID) + encode.ACTOR_ID_SIZE
+_NOTHING: Mapping[str, Any] = {}
+_end_at = struct.Struct("<Q").unpack_from
+
+
+def own_part(span: bytes, shared_end: int, keys: tuple[bytes, ...]) -> tuple[int, Mapping[str, Any], bool] | None:
+    """What an execution says that is of this call alone: its end, some attributes, and whether its status is ERROR.
+
+    ``shared_end`` is the last of what :func:`call` gave, and ``keys`` are of the attributes, by
+    :func:`key_of_attribute`. None for a span that is put together otherwise. The attributes of a call's own begin with
+    some of one size each, in one order, and most calls have nothing behind these but the end.
+    """
+    at = span.find(_TASK_ID, shared_end)
+    if at < 0:
+        return None
+    at += _TASK_ID_SIZE
+    if span.startswith(_PARENT_TASK_ID, at):
+        at += _PARENT_TASK_ID_SIZE
+    if span.startswith(_ACTOR_ID, at):
+        at += _ACTOR_ID_SIZE
+    if len(span) == at + _END_SIZE and span[at] == _END:
+        return _end_at(span, at + 1)[0], _NOTHING, False
+    told: dict[str, Any] = {}
+    end, failed = 0, False
+    for tag, value in fields(span[at:]):
+        if tag == SpanTag.ATTRIBUTES:
+            if value.startswith(keys):
+                key, item = decode_attribute(value)
+                told.setdefault(key, item)
+        elif tag == _END:
+            (end,) = _fixed64(value)
+        elif tag == SpanTag.STATUS:
+            failed = _is_error(value)
+    return end, told, failed
+
+
+# --- calls, for writing them in another form --------------------------------------------------------------------------
+
+FLAGS = {encode.FLAGS_LOCAL_PARENT: encode.LOCAL_PARENT, encode.FLAGS_REMOTE_PARENT: encode.REMOTE_PARENT}
+"""What the encoded flags say that the recorder writes."""
+
+_END_FORM = rb"(?:%b(.{8}))?" % re.escape(encode.END_TAG)
+_HEAD = re.compile(
+    rb"%b(.{16})%b(.{8})(?:%b(.{8}))?(%b)%b(.{8})%b"
+    % (
+        *map(re.escape, (encode.BEFORE_TRACE_ID, encode.BEFORE_SPAN_ID, encode.BEFORE_PARENT_ID)),
+        b"|".join(map(re.escape, FLAGS)),
+        re.escape(encode.START_TAG),
+        _END_FORM,
+    ),
+    re.DOTALL,
+)
+"""How the recorder begins a span: its ids, its parent's, flags, and its times, as far as they are known by then."""
+
+KEYS_OF_IDS = {
+    _TASK_ID: names.RAY_TASK_ID,
+    _PARENT_TASK_ID: names.RAY_PARENT_TASK_ID,
+    _ACTOR_ID: names.RAY_ACTOR_ID,
+}
+"""The keys of the attributes with which those of one call begin, by what stands before their values."""
+
+# How long the text is stands just before it.
+_ID = rb"(%b)((?<=%b)[0-9a-f]{%d}|(?<=%b)[0-9a-f]{%d})" % (
+    b"|".join(map(re.escape, KEYS_OF_IDS)),
+    *(re.escape(_TASK_ID[-1:]), encode.TASK_ID_SIZE),
+    *(re.escape(_ACTOR_ID[-1:]), encode.ACTOR_ID_SIZE),
+)
+_SUBMITTED = rb"%b(%b[\x80-\xff]{8}[\x01-\x7f])" % (
+    re.escape(encode.BEFORE_SUBMIT_TIME[:-1]),
+    re.escape(encode.BEFORE_SUBMIT_TIME[-1:]),
+)
+_VARYING = re.compile(rb"%b(?:%b)?(?:%b)?(?:%b)?%b" % (_ID, _ID, _ID, _SUBMITTED, _END_FORM), re.DOTALL)
+"""The attributes by which the calls of one call site differ, and the end of a span that code ran inside of."""
+
+TEMPLATE_TAGS = frozenset({SpanTag.NAME, SpanTag.KIND, SpanTag.ATTRIBUTES})
+"""The fields of a template: what all calls of one call site share."""
+
+TAGS_BEFORE_OWN = frozenset(
+    {
+        *(SpanTag.TRACE_ID, SpanTag.SPAN_ID, SpanTag.PARENT_SPAN_ID, SpanTag.FLAGS, SpanTag.START_TIME),
+        *(SpanTag.NAME, SpanTag.KIND),
+    }
+)
+"""The plain fields that a call has before its own attributes."""
+
+Parts = tuple[tuple[Any, ...], bytes, tuple[Any, ...], bytes]
+"""What a span begins with: trace id, span id, parent's id or None, flags (one of :data:`FLAGS`), start, end or None.
+Then its template. Then what differs: three times what stands before an id (one of :data:`KEYS_OF_IDS`) and that id, of
+which all but the first may be None; the ``AnyValue`` of the submit time or None, and the end or None. Times are eight
+bytes each. Then what user code has added, or how it failed."""
+
+
+def parts(span: bytes) -> Parts | None:
+    """The parts of the span of a call, if the recorder has made it; None for one that is put together otherwise.
+
+    What looks as attributes of this call may be in the middle of something else, unless the template is whole fields.
+    """
+    head = _HEAD.match(span)
+    varying = head and _VARYING.search(span, head.end())
+    if not head or not varying:
+        return None
+    return head.groups(), span[head.end() : varying.start()], varying.groups(), span[varying.end() :]

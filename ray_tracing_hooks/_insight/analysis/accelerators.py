@@ -1,0 +1,102 @@
+"""GPUs and the like in a run: how long each was held, and how long something ran on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
+
+
+@dataclass
+class Accelerator:
+    """One accelerator of a node. Times are nanoseconds."""
+
+    node: str
+    """Ray's id of its node."""
+    name: str
+    """As Ray names it: ``GPU:0``."""
+    holders: list[str] = field(default_factory=list)
+    """The classes of actors, and the functions, that held it, by their first execution."""
+    executions: list[int] = field(default_factory=list)
+    """Rows, by start."""
+    held: int = 0
+    """How long somebody held it: an actor at least from its creation to the end of its last method."""
+    busy: int = 0
+    """How long what held it ran, without ``ray.get`` and ``ray.wait`` where waiting is recorded."""
+    longest_gap: int = 0
+    """The longest time in which it was held and nothing ran."""
+
+    @property
+    def busy_share(self) -> float:
+        return self.busy / self.held if self.held else 0.0
+
+
+def accelerators(calls: Calls) -> list[Accelerator]:
+    """Every accelerator that an execution held, by node and name."""
+    found: dict[tuple[str, str], Accelerator] = {}
+    table = calls.table
+    # What a span holds is the same for all of its site, and most runs have none.
+    held_at = [site.get(names.RAY_ACCELERATOR_IDS) for site in table.sites]
+    if not any(held_at):
+        return []
+    for row, role in enumerate(calls.role):
+        held = held_at[table.site[row]]
+        if role != EXECUTION or not isinstance(held, list):
+            continue
+        place = calls.place(row)
+        for name in map(str, held):
+            accelerator = found.setdefault((place.node, name), Accelerator(place.node, name))
+            accelerator.executions.append(row)
+            holder = place.actor_class or calls.function_of(row)
+            if holder not in accelerator.holders:
+                accelerator.holders.append(holder)
+    waits = _waits(calls)
+    for accelerator in found.values():
+        _describe(accelerator, calls, waits)
+    return [found[key] for key in sorted(found)]
+
+
+def _waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
+    """By the row of an execution when it waited."""
+    table = calls.table
+    found: dict[int, list[tuple[int, int]]] = {}
+    for row, role in enumerate(calls.role):
+        if role in WAITS:
+            found.setdefault(calls.frame[row], []).append((table.start[row], table.end_or_now(row)))
+    return found
+
+
+def _describe(accelerator: Accelerator, calls: Calls, waits: dict[int, list[tuple[int, int]]]) -> None:
+    """Add up its times, by going through all beginnings and ends."""
+    table = calls.table
+    lives: dict[str, list[int]] = {}
+    # When the numbers of holders, and of executions that run, change.
+    changes: list[tuple[int, int, int]] = []
+    for row in accelerator.executions:
+        start, end = table.start[row], table.end_or_now(row)
+        changes += ((start, 0, 1), (end, 0, -1))
+        for begun, ended in waits.get(row, ()):
+            if (there := min(ended, end)) > (here := max(begun, start)):
+                changes += ((here, 0, -1), (there, 0, 1))
+        actor = calls.place(row).actor
+        if not actor:
+            changes += ((start, 1, 0), (end, -1, 0))
+        elif actor in lives:
+            lives[actor][1] = max(lives[actor][1], end)
+        else:
+            lives[actor] = [start, end]
+    for start, end in lives.values():
+        changes += ((start, 1, 0), (end, -1, 0))
+    holders = running = gap = last = 0
+    for at, held, ran in sorted(changes):
+        if holders > 0:
+            accelerator.held += at - last
+            if running > 0:
+                accelerator.busy += at - last
+            elif at > last:
+                gap += at - last
+                accelerator.longest_gap = max(accelerator.longest_gap, gap)
+        if at > last and (holders <= 0 or running > 0):
+            gap = 0
+        holders, running, last = holders + held, running + ran, at

@@ -1,0 +1,125 @@
+"""One run, looked at from all sides: what the summary says and the page shows comes from here, so they cannot disagree.
+
+Everything is computed when it is first asked for, from the table alone. Times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis import critical_path as paths
+from ray_tracing_hooks._insight.analysis.accelerators import Accelerator, accelerators
+from ray_tracing_hooks._insight.analysis.actors import Actor, actors
+from ray_tracing_hooks._insight.analysis.critical_path import Path
+from ray_tracing_hooks._insight.analysis.functions import Function, functions, self_times
+from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
+from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, States, by_function
+from ray_tracing_hooks._insight.model.calls import Calls
+from ray_tracing_hooks._insight.model.clocks import corrected
+from ray_tracing_hooks._insight.model.table import Table
+
+
+class Analysis:
+    """What there is to know of the spans of a table, which should be those of one run."""
+
+    def __init__(self, table: Table, states: States | None = None) -> None:
+        self.table = table
+        self.states = states or States()
+
+    @classmethod
+    def corrected(cls, table: Table, states: States | None = None) -> Analysis:
+        """What there is to know of a table when its clocks have been set right."""
+        right, calls = corrected(table)
+        analysis = cls(right, states)
+        if calls is not None:
+            analysis.calls = calls
+        return analysis
+
+    @cached_property
+    def name(self) -> str:
+        """The driver's program, or what else the run ends with."""
+        return self.calls.frame_name(self.path.root) if len(self.table) else ""
+
+    @cached_property
+    def session(self) -> str:
+        """The session of the cluster, empty where it is not recorded."""
+        found = (resource.get(names.RESOURCE_SESSION_NAME) for resource in self._resources())
+        return next((str(each) for each in found if each), "")
+
+    @cached_property
+    def job(self) -> str:
+        """Ray's id of the job, likewise."""
+        found = (site.get(names.RAY_JOB_ID) for site in self._sites())
+        return next((str(each) for each in found if each), "")
+
+    @cached_property
+    def unexecuted(self) -> int:
+        """Submissions that Ray took, and of which no execution is recorded."""
+        calls, table = self.calls, self.table
+        return sum(
+            execution < 0 and submission >= 0 and not table.failed(submission)
+            for submission, execution in zip(calls.submission, calls.execution, strict=True)
+        )
+
+    def _resources(self) -> Iterator[dict[str, Any]]:
+        return (self.table.resources[index] for index in dict.fromkeys(self.table.resource))
+
+    def _sites(self) -> Iterator[dict[str, Any]]:
+        return (self.table.sites[index] for index in dict.fromkeys(self.table.site))
+
+    @cached_property
+    def calls(self) -> Calls:
+        return Calls(self.table)
+
+    @cached_property
+    def path(self) -> Path:
+        """The critical path."""
+        return paths.critical_path(self.calls)
+
+    @cached_property
+    def split(self) -> Path:
+        """The wall time by what it was spent on, queues told apart."""
+        return paths.time_split(self.calls)
+
+    @cached_property
+    def self_time(self) -> array[int]:
+        """For each execution how long its own code ran: without waiting in ``ray.get`` and ``ray.wait``."""
+        return self_times(self.calls)
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """Functions and methods, those with most self time first."""
+        return functions(self.calls, self.self_time, self.path)
+
+    @cached_property
+    def actors(self) -> list[Actor]:
+        """Actors, those with most self time first."""
+        return actors(self.calls, self.self_time, self.path)
+
+    @cached_property
+    def accelerators(self) -> list[Accelerator]:
+        """GPUs and the like that were held, by node and name."""
+        return accelerators(self.calls)
+
+    @cached_property
+    def parallelism(self) -> Parallelism:
+        """How many calls ran at once, over the time of the run."""
+        return parallelism(self.calls, self.path)
+
+    @cached_property
+    def queues(self) -> list[FunctionQueue]:
+        """What the calls of functions waited for before they ran, the longest first; of those of which it is known."""
+        if not self.states.first:
+            return []  # as for most runs, of which the ids of all tasks need not be read
+        calls, table = self.calls, self.table
+        found = []
+        for call in range(len(calls)):
+            row = max(calls.submission[call], calls.execution[call])
+            task = table.attribute(row, names.RAY_TASK_ID)
+            if isinstance(task, str):
+                found.append((calls.function_of(row), task))
+        return by_function(found, self.states)

@@ -1,0 +1,118 @@
+"""A method of an async actor that keeps the event loop, so that no other call of the actor begins or goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import RUN
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.functions import covered, percentile
+from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._insight.model.calls import EXECUTION
+from ray_tracing_hooks._insight.model.event_loops import Loop, Stall, is_loop
+
+KIND = "blocked-event-loop"
+
+_CALLS = 3
+_COST = 0.05
+
+
+@dataclass
+class _Blocking:
+    """What one method has kept waiting."""
+
+    stalls: dict[Stall, None] = field(default_factory=dict)
+    waited: dict[int, int] = field(default_factory=dict)
+    """By call, as the row of its execution, how long it waited for the method."""
+    actors: set[str] = field(default_factory=set)
+
+
+def find(analysis: Analysis) -> list[Finding]:
+    """Methods during which calls of their async actor waited that had nothing else to wait for."""
+    wall = analysis.path.wall
+    found = []
+    for function, blocking in _blocking(analysis).items():
+        on_path = _on_path(analysis, blocking)
+        if len(blocking.waited) >= _CALLS and wall and on_path / wall >= _COST:
+            found.append(_finding(analysis, function, blocking, on_path))
+    return found
+
+
+def _blocking(analysis: Analysis) -> dict[str, _Blocking]:
+    calls = analysis.calls
+    found: dict[str, _Blocking] = {}
+    for rows, created in _loops(analysis):
+        loop = Loop(analysis.table, rows)
+        for row in rows:
+            call = calls.call_of[row]
+            submitted, begun = calls.submitted_ns(call), analysis.table.start[row]
+            # What waits for objects may wait for nothing else.
+            if not submitted or calls.attempts(call)[0] != row or calls.objects_of(calls.submission[call]):
+                continue
+            ready = max(submitted, created)
+            for stall in loop.waited(ready, begun):
+                each = found.setdefault(calls.function_of(stall.row), _Blocking())
+                each.stalls[stall] = None
+                each.waited[row] = each.waited.get(row, 0) + stall.end - max(stall.start, ready)
+                each.actors.add(calls.place(row).actor)
+    return found
+
+
+def _loops(analysis: Analysis) -> Iterator[tuple[list[int], int]]:
+    """The executions of each event loop, and when its actor had been created."""
+    calls, table = analysis.calls, analysis.table
+    loops: dict[tuple[str, str], list[int]] = {}
+    created: dict[str, int] = {}
+    for row, role in enumerate(calls.role):
+        if role != EXECUTION or not (place := calls.place(row)).actor:
+            continue
+        if calls.function_of(row).endswith(".__init__"):
+            created[place.actor] = table.end_or_now(row)
+        elif is_loop(place):
+            loops.setdefault((place.actor, place.group), []).append(row)
+    for (actor, _), rows in loops.items():
+        yield rows, created.get(actor, 0)
+
+
+def _on_path(analysis: Analysis, blocking: _Blocking) -> int:
+    """How long the run waited for methods of these actors while the loop stood still: whichever they were."""
+    calls = analysis.calls
+    stalls: dict[str, list[tuple[int, int]]] = {}
+    for stall in blocking.stalls:
+        stalls.setdefault(calls.place(stall.row).actor, []).append((stall.start, stall.end))
+    found = 0
+    for step in analysis.path.steps:
+        if step.kind == RUN and 0 <= step.row < len(analysis.table):
+            found += covered(stalls.get(calls.place(step.row).actor, ()), step.start, step.end)
+    return found
+
+
+def _finding(analysis: Analysis, function: str, blocking: _Blocking, on_path: int) -> Finding:
+    stalls = list(blocking.stalls)
+    stood_still = sum(stall.end - stall.start for stall in stalls)
+    longest = max(stall.end - stall.start for stall in stalls)
+    waited = percentile(sorted(blocking.waited.values()), 0.5)
+    where = "of its async actor" if len(blocking.actors) == 1 else f"of {count(len(blocking.actors), 'async actor')}"
+    text = (
+        f"{quoted(function)} seems to block the event loop {where}: {count(len(stalls), 'time')}, for up to "
+        f"{duration(longest)} and {duration(stood_still)} in all, nothing else began or ended while it ran, and "
+        f"{count(len(blocking.waited), 'call')} waited for that (median {duration(waited)})"
+    )
+    advice = (
+        "await what waits (asyncio.sleep, an async client), and run what blocks or computes in a thread, with "
+        "asyncio.to_thread; or let the methods be no coroutines, and max_concurrency give them threads"
+    )
+    figures: dict[str, float | int | str] = {
+        "function": function,
+        "actors": len(blocking.actors),
+        "stalls": len(stalls),
+        "longest_ns": longest,
+        "stood_still_ns": stood_still,
+        "waiting_calls": len(blocking.waited),
+        "median_wait_ns": waited,
+        "on_path_ns": on_path,
+    }
+    rows = dict.fromkeys(stall.row for stall in sorted(stalls, key=lambda stall: stall.start - stall.end))
+    return Finding(KIND, text, advice, min(1.0, on_path / analysis.path.wall), list(rows), figures, is_assumed=True)

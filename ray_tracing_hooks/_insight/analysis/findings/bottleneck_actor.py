@@ -1,0 +1,69 @@
+"""An actor that many calls wait for while it is busy."""
+
+from __future__ import annotations
+
+from ray_tracing_hooks._insight.analysis.actors import Actor
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
+
+KIND = "bottleneck-actor"
+
+_CALLS = 8
+_BUSY = 0.7
+_DEPTH = 1.0
+_SATURATED = 0.7
+"""A caller with back-pressure, such as Ray Data, has few calls wait at an actor, but one whenever another ends."""
+_COST = 0.1
+_HOTTER = 1.5
+
+
+def find(analysis: Analysis) -> list[Finding]:
+    """Actors that are busy nearly always, with calls waiting, and are on the critical path for it."""
+    found = []
+    for actor in analysis.actors:
+        cost = actor.on_path / analysis.path.wall if analysis.path.wall else 0.0
+        if (
+            len(actor.executions) >= _CALLS
+            and actor.slots == 1
+            and actor.busy_share >= _BUSY
+            and (actor.mean_depth >= _DEPTH or actor.found_busy >= _SATURATED * len(actor.executions))
+            and cost >= _COST
+            and _is_hot(actor, analysis.actors)
+        ):
+            found.append(_finding(actor, analysis, cost))
+    return found
+
+
+def _is_hot(actor: Actor, actors: list[Actor]) -> bool:
+    """Whether it has clearly more to do than others of its class: where all of a pool are busy, none is the reason."""
+    others = [each.self_time for each in actors if each.actor_class == actor.actor_class and each is not actor]
+    return not others or actor.self_time >= _HOTTER * sum(others) / len(others)
+
+
+def _finding(actor: Actor, analysis: Analysis, cost: float) -> Finding:
+    waited = percentile(actor.queued, 0.5)
+    text = (
+        f"actor {quoted(actor.name)} was busy {percent(actor.busy_share)} of the {duration(actor.end - actor.begin)} "
+        f"it was in use, while up to {count(actor.deepest, 'call')} waited for it (median wait {duration(waited)}, "
+        f"{count(len(actor.executions), 'call')} of {count(actor.callers, 'caller')})"
+    )
+    advice = (
+        "calls of an actor run one at a time: split its work over several actors, make its methods shorter, or async "
+        "if they wait"
+    )
+    slowest = sorted(actor.executions, key=lambda row: -analysis.self_time[row])
+    figures: dict[str, float | int | str] = {
+        "actor": actor.name,
+        "actor_id": actor.actor_id,
+        "busy_share": actor.busy_share,
+        "deepest_queue": actor.deepest,
+        "mean_queue": actor.mean_depth,
+        "median_wait_ns": waited,
+        "calls": len(actor.executions),
+        "callers": actor.callers,
+        "self_time_ns": actor.self_time,
+        "on_path_ns": actor.on_path,
+    }
+    return Finding(KIND, text, advice, cost, slowest, figures)

@@ -1,0 +1,130 @@
+"""Calls that a loop makes and waits for one by one, so that never more than one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, Calls
+
+KIND = "get-in-loop"
+
+_ROUNDS = 5
+_COST = 0.05
+_PAUSE = 0.25
+"""Where waiting is not recorded: a loop that waits submits again soon after a call has ended, by so much of it."""
+
+
+def find(analysis: Analysis) -> list[Finding]:
+    """For each function the loops that submit one call of it, and wait for it before they submit the next one."""
+    calls, wall = analysis.calls, analysis.path.wall
+    loops: dict[int, list[tuple[int, int, int]]] = {}
+    assumed = set()
+    for frame in calls.frames_with_members():
+        for function, rounds in _loops(calls, frame):
+            loops.setdefault(function, []).extend(rounds)
+            if not calls.records_waits(frame):
+                assumed.add(function)
+    found = []
+    for function, rounds in loops.items():
+        waited = sum(end - start for _, start, end in rounds)
+        on_path = sum(analysis.path.executions[row] for row in {row for row, _, _ in rounds})
+        if wall and on_path / wall >= _COST:
+            found.append(
+                _finding(analysis, calls.functions[function], rounds, waited, on_path, is_assumed=function in assumed)
+            )
+    return found
+
+
+def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
+    """The loops of a frame: the function, and for each round the execution, and from when to when it was waited for."""
+    rounds: list[tuple[int, int, int]] = []
+    function = -1
+    for call, start, end in _rounds(calls, frame) if calls.records_waits(frame) else _likely_rounds(calls, frame):
+        if call < 0 or calls.function[call] != function:
+            if len(rounds) >= _ROUNDS:
+                yield function, rounds
+            rounds, function = [], calls.function[call] if call >= 0 else -1
+        if call >= 0:
+            rounds.append((calls.execution[call], start, end))
+    if len(rounds) >= _ROUNDS:
+        yield function, rounds
+
+
+def _rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
+    """The calls that a frame waits for right after their submission; a call of -1 ends a row of such."""
+    table = calls.table
+    submitted: list[int] = []
+    for row in calls.members(frame):
+        role = calls.role[row]
+        if role == SUBMISSION:
+            submitted.append(calls.call_of[row])
+            continue
+        if role not in (GET, WAIT):
+            continue
+        objects = calls.objects_of(row)
+        call = calls.producer(objects[0]) if len(objects) == 1 and not calls.is_cut(row) else -1
+        if role == GET and len(submitted) == 1 and call == submitted[0] and calls.execution[call] >= 0:
+            yield call, table.start[row], table.end_or_now(row)
+        elif objects:
+            yield -1, 0, 0
+        submitted.clear()
+
+
+def _likely_rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
+    """The same where waiting is not recorded: each call is submitted soon after the one before it has ended."""
+    table = calls.table
+    ended = 0
+    for row in calls.members(frame):
+        if calls.role[row] != SUBMISSION or (execution := calls.execution[calls.call_of[row]]) < 0:
+            continue
+        start, end = calls.submitted_ns(calls.call_of[row]), table.end_or_now(execution)
+        pause = table.start[row] - ended
+        if ended and not 0 <= pause <= _PAUSE * (end - start):
+            yield -1, 0, 0
+        yield calls.call_of[row], start, end
+        ended = end
+
+
+def _caller(calls: Calls, execution: int) -> int:
+    """The frame that has made a call; -1 if that is not known."""
+    submission = calls.submission[calls.call_of[execution]]
+    return calls.frame[submission] if submission >= 0 else -1
+
+
+def _finding(
+    analysis: Analysis,
+    function: str,
+    rounds: list[tuple[int, int, int]],
+    waited: int,
+    on_path: int,
+    *,
+    is_assumed: bool,
+) -> Finding:
+    calls = analysis.calls
+    frame = _caller(calls, rounds[0][0])
+    caller = calls.frame_name(frame) if frame >= 0 else "a caller"
+    each = round(median(end - start for _, start, end in rounds))
+    loops = len({_caller(calls, row) for row, _, _ in rounds})
+    of_loops = f" in {loops:,} such loops, which may run at once" if loops > 1 else " one after the other"
+    seems = "it seems that " if is_assumed else ""
+    text = (
+        f"{seems}{quoted(caller)} calls {quoted(function)} in a loop and waits for each call before it makes the next: "
+        f"{count(len(rounds), 'call')}{of_loops}, {duration(each)} each (median), {duration(waited)} in all"
+    )
+    advice = "if a call does not need the result of the one before it: submit all calls first, and wait once for all"
+    figures: dict[str, float | int | str] = {
+        "function": function,
+        "caller": caller,
+        "rounds": len(rounds),
+        "loops": loops,
+        "median_wait_ns": each,
+        "waited_ns": waited,
+        "on_path_ns": on_path,
+    }
+    share = min(1.0, on_path / analysis.path.wall)
+    rows = [row for row, _, _ in rounds]
+    return Finding(KIND, text, advice, share, rows, figures, is_assumed)

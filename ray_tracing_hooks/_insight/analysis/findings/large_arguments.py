@@ -1,0 +1,61 @@
+"""Calls that take long to submit: large values are packed anew for each of them, or a function drags much along."""
+
+from __future__ import annotations
+
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.functions import Function, percentile
+from ray_tracing_hooks._insight.analysis.wording import count, duration
+
+KIND = "large-arguments"
+CLOSURE = "large-closure"
+
+_CALLS = 5
+_LONG = 5_000_000
+_COST = 0.03
+_LONG_FIRST = 1_000_000_000
+_TIMES = 50
+
+
+def find(analysis: Analysis) -> list[Finding]:
+    """Functions of which each `.remote()` takes milliseconds, and those of which only the first takes seconds."""
+    calls, table, wall = analysis.calls, analysis.table, analysis.path.wall
+    found = []
+    for function in analysis.functions:
+        total, usual = sum(function.submitting), percentile(function.submitting, 0.5)
+        if not wall or len(function.submitting) < 2 or function.name.endswith(".__init__"):
+            continue
+        rows = [row for each in function.executions if (row := calls.submission[calls.call_of[each]]) >= 0]
+        rows = sorted(dict.fromkeys(rows), key=lambda row: -table.duration(row))
+        longest = function.submitting[-1]
+        if len(function.submitting) >= _CALLS and usual >= _LONG and total / wall >= _COST:
+            found.append(_arguments(function, usual, total, wall, rows))
+        elif longest >= max(_LONG_FIRST, _TIMES * usual) and longest / wall >= _COST:
+            found.append(_closure(function, usual, longest, wall, rows[:1]))
+    return found
+
+
+def _arguments(function: Function, usual: int, total: int, wall: int, rows: list[int]) -> Finding:
+    many = count(len(function.submitting), "call")
+    text = (
+        f"each {quoted(function.name)}.remote() takes {duration(usual)} (median of {many}, {duration(total)} in all), "
+        "which is what packing large arguments takes"
+    )
+    advice = "store a value that several calls get with ray.put once, and pass the reference"
+    figures: dict[str, float | int | str] = {
+        "function": function.name,
+        "calls": len(function.submitting),
+        "median_ns": usual,
+        "total_ns": total,
+    }
+    return Finding(KIND, text, advice, min(1.0, total / wall), rows, figures)
+
+
+def _closure(function: Function, usual: int, longest: int, wall: int, rows: list[int]) -> Finding:
+    text = (
+        f"one {quoted(function.name)}.remote() took {duration(longest)} and the others {duration(usual)} (median): "
+        f"with the first call of a function Ray packs the function, and all that it refers to"
+    )
+    advice = "if it was the first: pass large values as arguments, by ray.put, and not as variables of the function"
+    figures: dict[str, float | int | str] = {"function": function.name, "longest_ns": longest, "median_ns": usual}
+    return Finding(CLOSURE, text, advice, min(1.0, longest / wall), rows, figures)

@@ -1,0 +1,72 @@
+"""A driver that takes longer to make each call than the call takes to run, so that workers wait for work."""
+
+from __future__ import annotations
+
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.functions import Function, percentile
+from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS, Calls
+
+KIND = "serial-driver"
+
+_CALLS = 8
+_COST = 0.1
+
+
+def find(analysis: Analysis) -> list[Finding]:
+    """Functions whose calls a driver submits slower than one worker runs them, doing work of its own in between."""
+    found = []
+    by_name = {function.name: function for function in analysis.functions}
+    for driver in analysis.calls.drivers():
+        for name, (between, rows) in _between(analysis.calls, driver).items():
+            if len(between) < _CALLS or not analysis.path.wall:
+                continue
+            usual, runs = percentile(sorted(between), 0.5), percentile(by_name[name].self_times, 0.5)
+            # The path has that time too if it is what the run waits for.
+            own = min(sum(between), analysis.path.functions[analysis.calls.frame_name(driver)])
+            if usual > runs and own / analysis.path.wall >= _COST:
+                found.append(_finding(analysis, driver, by_name[name], usual, runs, own, rows))
+    return found
+
+
+def _between(calls: Calls, driver: int) -> dict[str, tuple[list[int], list[int]]]:
+    """How long the driver's own code ran before each submission that follows another one without a wait, by function.
+
+    Where waiting was not recorded, the time in which the call before ran is left out, since it may have waited for it.
+    """
+    table = calls.table
+    found: dict[str, tuple[list[int], list[int]]] = {}
+    before = 0
+    for row in calls.members(driver):
+        if calls.role[row] in WAITS:
+            before = 0
+        elif calls.role[row] == SUBMISSION:
+            if before:
+                between, rows = found.setdefault(calls.function_of(row), ([], []))
+                between.append(max(0, table.start[row] - before))
+                rows.append(row)
+            before = table.end_or_now(row)
+            if not calls.records_waits(driver) and (execution := calls.execution[calls.call_of[row]]) >= 0:
+                before = max(before, table.end_or_now(execution))
+    return found
+
+
+def _finding(
+    analysis: Analysis, driver: int, function: Function, usual: int, runs: int, own: int, rows: list[int]
+) -> Finding:
+    name = analysis.calls.frame_name(driver)
+    text = (
+        f"{quoted(name)} works {duration(usual)} by itself before each call of {quoted(function.name)}, which runs for "
+        f"{duration(runs)} (medians of {count(len(rows), 'call')}): workers wait for the driver, {duration(own)} in all"
+    )
+    advice = "move that work into the tasks, or into tasks of its own"
+    figures: dict[str, float | int | str] = {
+        "driver": name,
+        "function": function.name,
+        "calls": len(rows),
+        "median_between_ns": usual,
+        "median_run_ns": runs,
+        "driver_ns": own,
+    }
+    return Finding(KIND, text, advice, own / analysis.path.wall, rows, figures)

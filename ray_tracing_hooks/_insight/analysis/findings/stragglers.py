@@ -1,0 +1,114 @@
+"""Calls of a function that take far longer than the others of it, while the run waits for them."""
+
+from __future__ import annotations
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.functions import Function, percentile
+from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
+
+KIND = "straggler"
+
+_CALLS = 8
+_TIMES = 3.0
+_COST = 0.05
+_LONGEST_ARGUMENTS = 160
+_FEW = 0.2
+"""Stragglers are few. Where more calls are slow, the function simply takes different times."""
+
+
+def find(analysis: Analysis) -> list[Finding]:
+    """Functions with a few calls that took three times the median and more, on the critical path."""
+    wall = analysis.path.wall
+    found = []
+    on_path = analysis.path.executions
+    for function in analysis.functions:
+        if len(function.executions) < _CALLS or not wall:
+            continue
+        for rows in _alike(analysis, function):
+            usual = percentile(sorted(analysis.self_time[row] for row in rows), 0.5)
+            slow = [row for row in rows if analysis.self_time[row] > _TIMES * max(usual, 1)]
+            excess = sum(max(0, min(on_path[row], analysis.self_time[row]) - usual) for row in slow)
+            if slow and len(slow) <= max(1, _FEW * len(rows)) and excess / wall >= _COST:
+                found.append(_finding(analysis, function, usual, rows, slow, excess))
+    return found
+
+
+def _alike(analysis: Analysis, function: Function) -> list[list[int]]:
+    """Executions of a function that may be expected to take equally long.
+
+    Those of a task; those of a method in a gang of actors that are each called a few times; else those of each actor.
+    """
+    by_actor: dict[str, list[int]] = {}
+    for row in function.executions:
+        by_actor.setdefault(analysis.calls.place(row).actor, []).append(row)
+    if len(by_actor) >= _CALLS and max(map(len, by_actor.values())) < _CALLS:
+        return [function.executions]
+    return [rows for rows in by_actor.values() if len(rows) >= _CALLS]
+
+
+def _finding(
+    analysis: Analysis, function: Function, usual: int, rows: list[int], slow: list[int], excess: int
+) -> Finding:
+    slow = sorted(slow, key=lambda row: -analysis.self_time[row])
+    longest = analysis.self_time[slow[0]]
+    where = _in_common(analysis, rows, slow) or _itself(analysis, slow[0], among=rows)
+    up_to, them = ("up to ", "them") if len(slow) > 1 else ("", "it")
+    text = (
+        f"{count(len(slow), 'call')} of {quoted(function.name)} took {up_to}{duration(longest)}, "
+        f"{longest / max(usual, 1):.1f} times the median of {duration(usual)} "
+        f"({count(len(rows), 'call')}){where}; the run waited {duration(excess)} longer because of {them}"
+    )
+    given = _given(analysis, slow[0])
+    if given:
+        text += f"; the longest was given {given}"
+    advice = "cut large pieces smaller, begin with them, or take results as they come with ray.wait"
+    if not given:
+        advice = f"look at what these calls were given (RAY_TRACING_ARGUMENTS=1 records it): {advice}"
+    figures: dict[str, float | int | str] = {
+        "function": function.name,
+        "slow_calls": len(slow),
+        "calls": len(rows),
+        "longest_ns": longest,
+        "median_ns": usual,
+        "excess_ns": excess,
+        "name": analysis.calls.name_of(slow[0]),
+        "node": analysis.calls.place(slow[0]).node,
+        "worker": analysis.calls.place(slow[0]).worker,
+        "arguments": given,
+    }
+    quotes = {names.RAY_ARGUMENTS: given}
+    return Finding(KIND, text, advice, excess / analysis.path.wall, slow, figures, quotes=quotes)
+
+
+def _given(analysis: Analysis, row: int) -> str:
+    """The arguments of a call, where they are recorded."""
+    given = analysis.table.attribute(row, names.RAY_ARGUMENTS)
+    return shortened(str(given), _LONGEST_ARGUMENTS) if given else ""
+
+
+def _itself(analysis: Analysis, row: int, *, among: list[int]) -> str:
+    """What tells the longest call from the others: its name, and where it ran if not all ran there."""
+    calls = analysis.calls
+    name, place = calls.name_of(row), calls.place(row)
+    told = [f'named "{shortened(name)}"'] if name and not calls.function_of(row).endswith(f'"{name}"') else []
+    if place.node and any(calls.place(other).node != place.node for other in among):
+        told.append(f"on node {place.node[:8]}")
+    elif place.worker:
+        told.append(f"on worker {place.worker[:8]}")
+    return "".join(f", {each}" for each in told)
+
+
+def _in_common(analysis: Analysis, rows: list[int], slow: list[int]) -> str:
+    """What all of the slow calls share and not all calls do."""
+    if len(slow) < 2:
+        return ""
+    calls = analysis.calls
+    workers = {row: calls.place(row).worker for row in rows}
+    nodes = {row: calls.place(row).node for row in rows}
+    for what, place_of in (("worker", workers), ("node", nodes)):
+        here = {place_of[row] for row in slow}
+        if len(here) == 1 and "" not in here and len(set(place_of.values())) > 1:
+            return f", all of them on {what} {here.pop()[:8]}"
+    return ""

@@ -1,0 +1,79 @@
+"""Processes of workers that the run waits for to start."""
+
+from __future__ import annotations
+
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import STARTING
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._insight.model.worker_starts import Start, Workers
+
+KIND = "worker-start"
+
+_COST = 0.1
+_LEAST = 1_000_000_000
+
+
+def find(analysis: Analysis) -> list[Finding]:
+    """The start of workers, where the run waited a second and a tenth of its time for it; one finding for all."""
+    path = analysis.path
+    cost = path.kinds[STARTING]
+    if cost < _LEAST or cost / path.wall < _COST:
+        return []
+    found = Workers(analysis.table).of_resource
+    used = dict.fromkeys(analysis.table.resource)
+    started = [start for index in used if (start := found[index]) is not None and start.ready > path.start]
+    at_once, processors = max(_at_once(started, node) for node in {start.node for start in started})
+    each = percentile(sorted(start.ready - start.created for start in started), 0.5)
+    of = f" on a node with {count(processors, 'processor')}" if processors else ""
+    text = (
+        f"the run waited {duration(cost)} for the processes of workers to start{_behind(analysis, cost)}: "
+        f"{count(len(started), 'worker')} started while it ran, up to {at_once:,} at once{of}, and took "
+        f"{duration(each)} (median) until work could be given to them"
+    )
+    steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: step.start - step.end)
+    figures: dict[str, float | int | str] = {
+        "workers": len(started),
+        "at_once": at_once,
+        "processors": processors,
+        "median_start_ns": each,
+        "waited_ns": cost,
+        "waited_directly_ns": min(cost, analysis.split.kinds[STARTING]),
+    }
+    rows = list(dict.fromkeys(step.row for step in steps))
+    return [Finding(KIND, text, _advice(at_once, processors), cost / path.wall, rows, figures)]
+
+
+def _behind(analysis: Analysis, cost: int) -> str:
+    """How much of that the split of the time shows as something else: there, who waits in a queue waits for that."""
+    directly = min(cost, analysis.split.kinds[STARTING])
+    if directly == cost:
+        return ""
+    some = f"{duration(directly)} directly, the rest " if directly else ""
+    return f" ({some}while its calls queued for busy actors and workers)"
+
+
+def _advice(at_once: int, processors: int) -> str:
+    if processors and at_once > processors:
+        first = (
+            "the more start at once, the slower they start: use fewer actors that do more each, and let num_cpus say "
+            "what each needs"
+        )
+    else:
+        first = "reuse the workers and actors that there are instead of making new ones"
+    return (
+        f"{first}; create actors ahead of their work; a task with a runtime_env of its own, or with max_calls, needs a "
+        "new process"
+    )
+
+
+def _at_once(started: list[Start], node: str) -> tuple[int, int]:
+    """The most processes of a node that were starting at once, and its processors."""
+    here = [start for start in started if start.node == node]
+    changes = sorted([(start.created, 1) for start in here] + [(start.ready, -1) for start in here])
+    number = most = 0
+    for _, change in changes:
+        number += change
+        most = max(most, number)
+    return most, max(start.processors for start in here)

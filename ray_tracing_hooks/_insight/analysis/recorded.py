@@ -1,0 +1,101 @@
+"""How much of a run was recorded, and what is said of that: by the summary, the page and the server in the same words.
+
+Nothing here is inferred from what the spans look like where the process has said what it records
+(``ray.tracing.parts``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.critical_path import Path
+from ray_tracing_hooks._insight.analysis.parallelism import Parallelism
+from ray_tracing_hooks._insight.analysis.wording import percent
+from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, PARTLY, WAITS, Calls, is_put
+from ray_tracing_hooks._insight.model.event_loops import is_loop
+
+RECORD_WAITS = "RAY_TRACING_RAY=task,actor,job,serve,get,wait"
+RECORD_INTERNAL = "RAY_TRACING_INTERNAL=1"
+"""What to set so that it is recorded next time."""
+
+_LIBRARIES = {"data": "Ray Data", "train": "Ray Train", "tune": "Ray Tune", "rllib": "RLlib"}
+"""Whose own tasks and actors make no spans unless they are asked for. The requests of Ray Serve do."""
+
+_NEARLY_ALL = 0.95
+
+
+def waiting(calls: Calls) -> str:
+    """Whether it is known who waited for what, as a part of a sentence."""
+    if calls.waiting == EVERYWHERE:
+        return "waiting was recorded"
+    where = "waiting was recorded in some processes only" if calls.waiting == PARTLY else "waiting was not recorded"
+    return f"{where}, so it is assumed who waited for what ({RECORD_WAITS} records it)"
+
+
+def certainty(calls: Calls, path: Path) -> str:
+    """How far a path, or the split of the time, can be relied on, in one sentence or two."""
+    if path.is_exact:
+        said = f"Exact: {waiting(calls)}."
+    elif calls.waiting == EVERYWHERE:
+        said = "Inferred in part: waiting was recorded, but not in each case what it was for."
+    else:
+        said = f"Inferred: {waiting(calls)}."
+    return said + (" Estimated: it goes through spans that have not ended." if path.is_estimated else "")
+
+
+def at_once(parallel: Parallelism) -> str:
+    """How many calls ran at once, as a part of a sentence."""
+    waiting = f"; {parallel.waiting:.1f} more waited in ray.get" if parallel.waiting >= 0.05 else ""
+    return f"{parallel.average:.1f} on average, {parallel.peak:,} at most{waiting}"
+
+
+def own_time(calls: Calls) -> str:
+    """What else counts as self time, as the end of a sentence on that; empty where nothing does."""
+    if not any(map(is_loop, calls.places)):
+        return ""
+    return "; async methods with what else they await"
+
+
+def gaps(calls: Calls, path: Path) -> str:
+    """What no finding can be made of, in brackets after a claim that there is none; empty where all was recorded."""
+    found = []
+    if calls.waiting != EVERYWHERE:
+        found.append("waiting was not recorded" + (" everywhere" if calls.waiting == PARTLY else ""))
+    if path.wall and path.coverage < _NEARLY_ALL:
+        found.append(f"{percent(1 - path.coverage)} of the time is not explained")
+    return f" in what was recorded ({', and '.join(found)})" if found else ""
+
+
+def libraries(calls: Calls) -> list[str]:
+    """The libraries of Ray that a driver had imported and whose own tasks and actors were not to make spans."""
+    if calls.internal:
+        return []
+    table = calls.table
+    imported: set[str] = set()
+    for driver in calls.drivers():
+        told = table.attribute(driver, names.RAY_LIBRARIES) if driver < len(table) else None
+        imported.update(map(str, told) if isinstance(told, list) else ())
+    return [name for key, name in _LIBRARIES.items() if key in imported]
+
+
+def unseen_objects(calls: Calls) -> int:
+    """How many objects were waited for that calls without spans have made."""
+    found: set[str] = set()
+    for row, objects in calls.table.objects.items():
+        if calls.role[row] in WAITS:
+            found.update(each for each in objects if not is_put(each) and calls.producer(each) < 0)
+    return len(found)
+
+
+def strays(calls: Calls) -> Iterator[int]:
+    """The rows of spans of workers that are below no call of theirs: what ran them made no span."""
+    table = calls.table
+    is_worker = [resource.get(names.RESOURCE_PROCESS_TYPE) == "worker" for resource in table.resources]
+    for row, frame in enumerate(calls.frame):
+        if is_worker[table.resource[row]] and calls.role[row] != EXECUTION:
+            above = table.parent[row]
+            if calls.resource_of(frame) != table.resource[row] and (
+                above < 0 or table.resource[above] != table.resource[row]
+            ):
+                yield row

@@ -1,0 +1,46 @@
+"""Figures and names in sentences."""
+
+from __future__ import annotations
+
+_LONGEST = 80
+
+
+def duration(nanoseconds: float) -> str:
+    """A duration to three digits: ``812 us``, ``1.23 ms``, ``45.6 s``, ``2m 05s``, ``1h 02m``."""
+    if nanoseconds < 999.5e3:
+        return f"{_three_digits(nanoseconds / 1e3)} us"
+    if nanoseconds < 999.5e6:
+        return f"{_three_digits(nanoseconds / 1e6)} ms"
+    if nanoseconds < 59.95e9:
+        return f"{_three_digits(nanoseconds / 1e9)} s"
+    seconds = round(nanoseconds / 1e9)
+    if seconds < 3600:
+        return f"{seconds // 60}m {seconds % 60:02}s"
+    return f"{seconds // 3600}h {seconds // 60 % 60:02}m"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:.0f}"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """``1 error``, ``1,204 spans``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def percent(share: float) -> str:
+    """``34 %``; ``< 1 %`` for what is little, and not nothing."""
+    return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+
+
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """The text without its middle if it is longer: of names both ends tell most."""
+    if len(text) <= longest:
+        return text
+    tail = (longest - 1) // 2
+    return text[: longest - 1 - tail] + "…" + text[-tail:]
+
+
+def plain(name: str) -> str:
+    """A function's name without the module that scripts have; ``__main__.py``, the driver of ``python -m``, stays."""
+    return name if name == "__main__.py" else name.removeprefix("__main__.")

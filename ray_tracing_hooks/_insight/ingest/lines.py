@@ -1,0 +1,298 @@
+"""Reading a part of a file of OTLP-JSON lines into columns."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
+
+from msgspec import Raw
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.packed import unpacked
+from ray_tracing_hooks._insight.ingest.files import MAX_LINE, Part
+from ray_tracing_hooks._insight.ingest.otlp_json import (
+    MALFORMED,
+    SpanJson,
+    as_span,
+    attributes_in,
+    document_of,
+    explain,
+    groups_of,
+    id_text,
+    pairs_in,
+    plain_attributes,
+    plain_text,
+    scope_name,
+    span_ids,
+)
+from ray_tracing_hooks._insight.model.columns import (
+    CALL_KEYS,
+    ENDED,
+    LOST,
+    MOST_TIME,
+    Columns,
+    Row,
+    as_byte,
+    site_pairs,
+    time_of,
+)
+
+_BLOCK = 1 << 20
+
+_PAIR, _TASK = b'{"key":"', b'task_id","value":{"stringValue":"'
+"""Attributes of this package's calls begin with those that many calls share; the first of the others is this."""
+
+_NO_ID = "0" * 16
+
+
+def read_part(part: Part) -> Columns:
+    """The spans of lines that begin in a part of a file of OTLP-JSON. Raises as reading a file does."""
+    columns = Columns()
+    quality = columns.quality
+    adder = _Adder(columns)
+    with open(part.path, "rb") as raw:
+        for number, offset, line in _lines(part, raw):
+            quality.lines += 1
+            quality.last_line = number
+            if line is None:
+                quality.bad(part.path, number, f"the line is longer than {MAX_LINE >> 20} MiB")
+                continue
+            try:
+                document = document_of(line)
+            except (ValueError, RecursionError) as error:
+                if line.endswith(b"\n"):
+                    quality.bad(part.path, number, f"not JSON: {explain(error)}")
+                else:
+                    quality.lines -= 1  # still being written
+            else:
+                if problem := adder.add(document, offset):
+                    quality.bad(part.path, number, problem)
+    return columns
+
+
+class _Adder:
+    """Adds the spans of lines to columns.
+
+    Calls of one function in one place share most attributes, and with them most of their text. That is parsed when it
+    is seen first, and looked up after that.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._resources: dict[bytes | str, int] = {}
+        self._scopes: dict[bytes, int] = {}
+        self._shared: dict[bytes, _Shared] = {}
+        """By the text of attributes."""
+
+    def add(self, document: Any, offset: int) -> str:
+        """Add the spans of a line, which begins at ``offset``; gives what is wrong with one of them, else nothing."""
+        columns, first = self._columns, len(self._columns)
+        columns.origins.begin(offset, first)
+        rows: list[Row] = []
+        problem = ""
+        place = 0
+        try:
+            for group in groups_of(document):
+                scope = self._scope(group.scope)
+                resource = -1
+                heads = _heads(group.spans)
+                for number, found in enumerate(group.spans):
+                    place += 1
+                    if resource < 0:
+                        resource = self._resource(group.resource)
+                    try:
+                        span = as_span(found)
+                        head = heads[number] if heads else _head(span)
+                        rows.append(self._row(head, span.attributes, first + len(rows), resource, scope))
+                    except MALFORMED as error:
+                        problem = problem or f"a span that is not OTLP: {explain(error)}"
+                        columns.origins.begin(offset, first + len(rows), place)
+        except MALFORMED as error:
+            problem = f"not OTLP traces: {explain(error)}"
+        columns.add(rows)
+        return problem
+
+    def _row(self, head: _Head, attributes: Any, row: int, resource: int, scope: int) -> Row:
+        """The columns of a span. Raises one of ``MALFORMED`` where its attributes are none."""
+        columns = self._columns
+        trace_id, span_id, parent_id, start, end, name, kind, status = head
+        site, task, caller, submitted = self._values(attributes, row)
+        trace = columns.traces.setdefault(trace_id, len(columns.traces))
+        named = columns.names.setdefault(name, len(columns.names))
+        # In a file nobody will end a span that has no end, so it is lost as well.
+        state = LOST if not end or columns.sites[site].get(names.RAY_END_ESTIMATED) else ENDED
+        where = trace, named, resource, scope, site, task, caller
+        return start, end, span_id, parent_id, *where, submitted, kind, status, state
+
+    def _values(self, attributes: Any, row: int) -> tuple[int, int, int, int]:
+        """Site, task, caller and time of submission, as attributes say them."""
+        columns = self._columns
+        if not isinstance(attributes, Raw):
+            site, task, caller, submitted = columns.values_of(row, plain_attributes(attributes).items())
+            return columns.site_index(site), task, caller, submitted
+        text = bytes(attributes)
+        at = text.rfind(_PAIR, 0, text.find(_TASK) + 1)
+        if at > 0:
+            beginning = text[:at]
+            shared = self._shared.get(beginning)
+            if shared is None:
+                shared = self._shared[beginning] = _Shared(beginning)
+            if shared.site:
+                site, task, caller, submitted = columns.values_of(row, pairs_in(b"[" + text[at:]))
+                index = shared.sites.get(site)
+                if index is None:
+                    index = shared.sites[site] = columns.site_index(shared.site + site)
+                return index, task, caller, submitted
+        site, task, caller, submitted = columns.values_of(row, pairs_in(text))
+        return columns.site_index(site), task, caller, submitted
+
+    def _scope(self, scope: Any) -> int:
+        """The index of the name of a scope."""
+        columns = self._columns
+        if not isinstance(scope, Raw):
+            return columns.scopes.setdefault(scope_name(scope), len(columns.scopes))
+        text = bytes(scope)
+        known = self._scopes.get(text)
+        if known is None:
+            known = self._scopes[text] = columns.scopes.setdefault(scope_name(scope), len(columns.scopes))
+        return known
+
+    def _resource(self, resource: Any) -> int:
+        """The index of a resource."""
+        key: bytes | str = bytes(resource) if isinstance(resource, Raw) else json.dumps(resource)
+        known = self._resources.get(key)
+        if known is None:
+            attributes = plain_attributes(plain_text(resource).get("attributes"))
+            known = self._resources[key] = self._columns.resource_index(attributes)
+        return known
+
+
+class _Shared:
+    """The beginning of a list of attributes that many spans have in common."""
+
+    def __init__(self, text: bytes) -> None:
+        self.site: tuple[Any, ...] = ()
+        """Alternating keys and values of the site that it is the beginning of; empty where it must not be shared."""
+        self.sites: dict[tuple[Any, ...], int] = {}
+        """By the rest of a site, its index."""
+        try:
+            # What is a list by itself was cut between two attributes, and not within the value of one.
+            attributes = attributes_in(text.rstrip().removesuffix(b",") + b"]")
+        except MALFORMED:
+            return
+        if CALL_KEYS.isdisjoint(attributes):
+            self.site = site_pairs(attributes.items())
+
+
+_Head = tuple[str, int, int, int, int, str, int, int]
+"""Trace id, span id, parent, start, end, name, kind and status code of a span."""
+
+
+def _head(span: SpanJson) -> _Head:
+    """Raises one of ``MALFORMED`` where it is none."""
+    trace_id, _ = span_ids(span)
+    name = span.name or ""
+    if not isinstance(name, str):
+        raise TypeError(f"its name is {name!r:.100}")
+    return (
+        trace_id,
+        _number(span.span_id),
+        _number(span.parent_span_id or ""),
+        time_of(span.start_time_unix_nano),
+        time_of(span.end_time_unix_nano),
+        name,
+        as_byte(int(span.kind or 0)),
+        as_byte(int((span.status or {}).get("code") or 0)),
+    )
+
+
+def _heads(spans: Sequence[Any]) -> Sequence[_Head]:
+    """The same of many spans at once, which is quicker; none where one of them needs to be looked at by itself."""
+    try:
+        trace_ids = [span.trace_id for span in spans]
+        for trace_id in set(trace_ids):
+            if id_text(trace_id, 16) != trace_id:
+                return ()
+        ids = _numbers([span.span_id for span in spans])
+        parents = _numbers([span.parent_span_id or _NO_ID for span in spans])
+        starts = list(map(int, [span.start_time_unix_nano for span in spans]))
+        ends = list(map(int, [span.end_time_unix_nano for span in spans]))
+        named = [span.name for span in spans]
+        kinds = bytes([span.kind for span in spans])
+        statuses = bytes([int(span.status.get("code") or 0) if span.status else 0 for span in spans])
+    except (*MALFORMED, struct.error):
+        return ()
+    is_plain = min(ids) > 0 <= min(starts) and min(ends) >= 0 and max(*starts, *ends) <= MOST_TIME
+    if not is_plain or set(map(type, named)) != {str}:
+        return ()
+    return list(zip(trace_ids, ids, parents, starts, ends, named, kinds, statuses, strict=True))
+
+
+def _numbers(ids: list[str]) -> tuple[int, ...]:
+    """Raises one of ``MALFORMED`` or struct.error where one is no id."""
+    if set(map(len, ids)) != {16}:
+        raise ValueError("an id of another length")
+    return struct.unpack(f">{len(ids)}Q", bytes.fromhex("".join(ids)))
+
+
+def _number(text: str) -> int:
+    """An id of 8 bytes; 0 is none. Raises one of ``MALFORMED`` where it is none."""
+    return int(id_text(text, 8) or "0", 16)
+
+
+def _lines(part: Part, raw: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
+    """Number, offset and text of the lines that begin in the part, without empty ones; None for one that is too long.
+
+    The number counts from the beginning of the part.
+    """
+    file = unpacked(part.path, raw) if part.path.endswith(".gz") else _Plain(raw)
+    most = MAX_LINE
+    offset = number = 0
+    if part.begin:
+        # A line that begins before the part, and ends in it, belongs to the part before.
+        file.seek(part.begin - 1)
+        offset = part.begin - 1
+        while line := file.readline(most):
+            offset += len(line)
+            if line.endswith(b"\n"):
+                break
+    try:
+        while (not part.end or offset < part.end) and (line := file.readline(most)):
+            begin = offset
+            offset += len(line)
+            number += 1
+            if len(line) == most and not line.endswith(b"\n"):
+                yield number, begin, None
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(most)
+                    offset += len(line)
+            elif not line.isspace():
+                yield number, begin, line
+    except EOFError:
+        return  # a compressed file that is still being written
+
+
+class _Plain:
+    """The lines of a file that is not packed. Python's own files look at each byte for their ends, which takes long."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._held = b""
+        self._at = 0
+
+    def seek(self, offset: int) -> None:
+        self._raw.seek(offset)
+        self._held, self._at = b"", 0
+
+    def readline(self, most: int) -> bytes:
+        """The next line, or so many bytes of it; what there is of it at the end of the file."""
+        end = self._held.find(b"\n", self._at) + 1
+        while not end and len(self._held) - self._at < most and (more := self._raw.read(_BLOCK)):
+            looked_at = len(self._held) - self._at
+            self._held, self._at = self._held[self._at :] + more, 0
+            end = self._held.find(b"\n", looked_at) + 1
+        line = self._held[self._at : min(end or len(self._held), self._at + most)]
+        self._at += len(line)
+        return line

@@ -1,0 +1,33 @@
+"""Reading files into a table: in parts, by several processes where there is much of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ray_tracing_hooks._insight.ingest.parallel import parts_of, read_parts
+from ray_tracing_hooks._insight.ingest.read import collector_paused
+from ray_tracing_hooks._insight.ingest.reread import Lines
+from ray_tracing_hooks._insight.ingest.spool import segments_of
+from ray_tracing_hooks._insight.model.columns import Columns
+from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._spool.layout import SUFFIX
+
+
+def load(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None) -> Table:
+    """The spans of the files, as :func:`~ray_tracing_hooks._insight.ingest.files.span_files` gives them.
+
+    Damage is counted in ``table.quality`` and never raised. Much is read by several processes. ``on_bytes`` is called
+    with the size of what was read since its last call, in this process.
+    """
+    with collector_paused():
+        quality = Quality()
+        return Table(_read(paths, quality, on_bytes), quality, details=Lines())
+
+
+def _read(paths: Sequence[str], quality: Quality, on_bytes: Callable[[int], None]) -> Iterator[tuple[str, Columns]]:
+    opened, parts = segments_of([path for path in paths if path.endswith(SUFFIX)], quality)
+    yield "", opened
+    parts += parts_of([path for path in paths if not path.endswith(SUFFIX)], quality)
+    for part, columns in read_parts(parts, quality, on_bytes):
+        yield part.path, columns

@@ -1,0 +1,259 @@
+"""The structure of OTLP-JSON: the one place that knows where in a line the spans are, and what a span's members mean.
+
+Lines are decoded by msgspec into the structs below, which is several times as fast as dictionaries. What it refuses,
+because it is stricter than Python's reader (halves of characters, ``NaN``, other encodings), is decoded by Python's:
+files of others may hold it. Members that only some readers need stay text (``Raw``) until they are asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from sys import intern
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.span import Event, Link, Span, State
+
+OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles")
+
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading text or members that are not OTLP-JSON raises."""
+
+_NO_TEXT = Raw(b"")
+_NO_VALUE: dict[str, Any] = {}
+
+
+class KeyValue(Struct, gc=False):
+    """An attribute."""
+
+    key: str
+    value: dict[str, Any] | None = None
+
+
+class SpanJson(Struct, rename="camel"):
+    """A span as it is written. What others write may be of any type: whoever reads a member converts it."""
+
+    trace_id: Any = UNSET
+    span_id: Any = UNSET
+    parent_span_id: Any = None
+    name: Any = None
+    kind: Any = None
+    start_time_unix_nano: Any = None
+    end_time_unix_nano: Any = None
+    attributes: Any = None
+    events: Any = None
+    links: Any = None
+    status: Any = None
+
+
+class _Written(SpanJson, rename="camel"):
+    """The same with attributes that are read when they are asked for."""
+
+    attributes: Raw = _NO_TEXT
+
+
+class _ScopeSpans(Struct, rename="camel"):
+    scope: Raw = _NO_TEXT
+    spans: list[_Written] | None = None
+
+
+class _ResourceSpans(Struct, rename="camel"):
+    resource: Raw = _NO_TEXT
+    scope_spans: list[_ScopeSpans] | None = None
+
+
+class _TracesData(Struct, rename="camel"):
+    resource_spans: list[_ResourceSpans] | UnsetType | None = UNSET
+
+
+class Group(Struct):
+    """The spans of one resource and one scope. Resource and scope are text where msgspec could read the line."""
+
+    resource: Any
+    scope: Any
+    spans: Sequence[Any]
+    """Each a ``SpanJson``, or what stands in place of one: see :func:`as_span`."""
+
+
+_decode_line = msgspec.json.Decoder(_TracesData).decode
+_decode_span = msgspec.json.Decoder(_Written).decode
+_decode_pairs = msgspec.json.Decoder(list[KeyValue] | None).decode
+
+
+def document_of(line: bytes) -> Any:
+    """The content of a line, for :func:`groups_of`. Raises ValueError or RecursionError for what is no JSON."""
+    try:
+        if not line.isascii():
+            line.decode()  # msgspec does not look into text that it skips
+        document = _decode_line(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return json.loads(line)
+    # Whether it is a line of another signal is among the members that the structs leave out.
+    return json.loads(line) if document.resource_spans is UNSET else document
+
+
+def groups_of(document: Any) -> Iterator[Group]:
+    """The spans of a line by resource and scope. Raises one of ``MALFORMED`` where its structure is not OTLP's."""
+    if isinstance(document, _TracesData):
+        for of_resource in document.resource_spans or ():
+            for of_scope in of_resource.scope_spans or ():
+                yield Group(of_resource.resource, of_scope.scope, of_scope.spans or ())
+        return
+    if "resourceSpans" not in document and not any(signal in document for signal in OTHER_SIGNALS):
+        raise ValueError("expected an object with resourceSpans")
+    for resource_spans in document.get("resourceSpans") or ():
+        resource = resource_spans.get("resource")
+        for scope_spans in resource_spans.get("scopeSpans") or ():
+            yield Group(resource, scope_spans.get("scope"), scope_spans.get("spans") or ())
+
+
+def as_span(found: Any) -> SpanJson:
+    """An item of a group as a span. Raises one of ``MALFORMED`` where it is none."""
+    if isinstance(found, SpanJson):
+        return found
+    members = ((field, found.get(written, UNSET)) for field, written in _MEMBERS)
+    return SpanJson(**{field: value for field, value in members if value is not UNSET})
+
+
+_MEMBERS = tuple(zip(SpanJson.__struct_fields__, SpanJson.__struct_encode_fields__, strict=True))
+
+
+def span_of_text(text: str | bytes) -> SpanJson:
+    """A span that stands alone. Raises one of ``MALFORMED``."""
+    try:
+        return _decode_span(text)
+    except (msgspec.MsgspecError, UnicodeError):
+        return as_span(json.loads(text))
+
+
+def plain_text(text: Any) -> Any:
+    """A resource or scope as plain values, whether it is text still or not; an empty one where there is none."""
+    return ((json.loads(bytes(text)) if bytes(text) else None) if isinstance(text, Raw) else text) or {}
+
+
+def scope_name(scope: Any) -> str:
+    """The name of a scope, as a group has it."""
+    return str(plain_text(scope).get("name", ""))
+
+
+def attributes_of(span: SpanJson) -> dict[str, Any]:
+    """The attributes of a span as plain values. Raises one of ``MALFORMED``."""
+    written = span.attributes
+    return attributes_in(bytes(written)) if isinstance(written, Raw) else plain_attributes(written)
+
+
+def attributes_in(text: bytes) -> dict[str, Any]:
+    """The attributes in a list of JSON, which may be empty text. Raises one of ``MALFORMED``."""
+    return {intern(key): intern(value) if type(value) is str else value for key, value in pairs_in(text)}
+
+
+def pairs_in(text: bytes) -> Iterable[tuple[str, Any]]:
+    """The same as keys and values."""
+    if not text:
+        return ()
+    try:
+        pairs = _decode_pairs(text) or ()
+    except (msgspec.MsgspecError, UnicodeError):
+        return plain_attributes(json.loads(text)).items()
+    # Most values are text: those need no call each.
+    return [
+        (pair.key, plain)
+        if len(value := pair.value or _NO_VALUE) == 1 and type(plain := value.get("stringValue")) is str
+        else (pair.key, plain_value(value))
+        for pair in pairs
+    ]
+
+
+def plain_attributes(described: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """The attributes that a list of keys and values says. Raises one of ``MALFORMED``."""
+    return {intern(item["key"]): plain_value(item.get("value") or {}) for item in described or ()}
+
+
+def plain_value(described: dict[str, Any]) -> Any:
+    """The plain value; bytes stay base64 text."""
+    for kind, value in described.items():
+        if kind == "stringValue":
+            return intern(value)
+        if kind == "intValue":
+            return int(value)
+        if kind == "doubleValue":
+            return float(value)
+        if kind in ("boolValue", "bytesValue"):
+            return value
+        if kind == "arrayValue":
+            return [plain_value(item) for item in value.get("values") or ()]
+        if kind == "kvlistValue":
+            return plain_attributes(value.get("values"))
+    return None
+
+
+def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
+    """All of a span. Raises one of ``MALFORMED``."""
+    attributes = attributes_of(written)
+    status = written.status or {}
+    trace_id, span_id = span_ids(written)
+    end_ns = time_of(written.end_time_unix_nano)
+    # In a file nobody will end a span that has no end, so it is lost as well.
+    state: State = "ended" if end_ns and not attributes.get(names.RAY_END_ESTIMATED) else "lost"
+    return Span(
+        trace_id=trace_id,
+        span_id=span_id,
+        parent_id=id_text(written.parent_span_id or "", 8),
+        name=intern(written.name or ""),
+        kind=int(written.kind or 0),
+        start_ns=time_of(written.start_time_unix_nano),
+        end_ns=end_ns,
+        status_code=int(status.get("code") or 0),
+        status_message=str(status.get("message") or ""),
+        attributes=attributes,
+        events=[
+            Event(
+                event.get("name") or "", time_of(event.get("timeUnixNano")), plain_attributes(event.get("attributes"))
+            )
+            for event in written.events or ()
+        ],
+        links=[
+            Link(id_text(link["traceId"], 16), id_text(link["spanId"], 8), plain_attributes(link.get("attributes")))
+            for link in written.links or ()
+        ],
+        resource=resource,
+        scope=scope,
+        state=state,
+    )
+
+
+def span_ids(written: SpanJson) -> tuple[str, str]:
+    """Its trace id and span id. Raises one of ``MALFORMED`` where one is missing or none."""
+    for given, member in ((written.trace_id, "traceId"), (written.span_id, "spanId")):
+        if given is UNSET:
+            raise KeyError(member)
+    trace_id, span_id = id_text(written.trace_id, 16), id_text(written.span_id, 8)
+    if not trace_id or not span_id:
+        raise ValueError("its ids are zero")
+    return trace_id, span_id
+
+
+def time_of(described: Any) -> int:
+    number = int(described or 0)
+    if not 0 <= number < 1 << 64:
+        raise ValueError("a time that is none")
+    return number
+
+
+def id_text(text: str, size: int) -> str:
+    """An id in lower case. An empty one, or only zeros, is none."""
+    number = bytes.fromhex(text)
+    if number and len(number) != size:
+        raise ValueError(f"the id {text!r} is not {size} bytes in hex")
+    return intern(number.hex()) if any(number) else ""
+
+
+def explain(error: Exception) -> str:
+    """What is wrong, as a part of a sentence."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos + 1}"  # its own text counts lines within this line
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

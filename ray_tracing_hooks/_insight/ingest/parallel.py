@@ -1,0 +1,179 @@
+"""Reading files in parts, by several processes where there is much to read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part
+from ray_tracing_hooks._insight.ingest.lines import read_part
+from ray_tracing_hooks._insight.ingest.read import collector_paused
+from ray_tracing_hooks._insight.ingest.spool import read_segment
+from ray_tracing_hooks._insight.model.columns import Columns
+from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._spool.layout import SUFFIX
+
+_PART = 32 * 1024 * 1024
+"""Large files are read in parts of this size."""
+
+_WORTH_A_PROCESS = 24 * 1024 * 1024
+"""A process takes as long to start as it takes to read some megabytes."""
+
+Answer = Columns | str | None
+"""What reading a part gives: the reason where it cannot be read, None where the file is gone."""
+
+
+def parts_of(paths: Sequence[str], quality: Quality) -> list[Part]:
+    """The files in parts, in their order; those that are gone are left out."""
+    parts: list[Part] = []
+    for path in paths:
+        try:
+            size = os.path.getsize(path)
+        except FileNotFoundError:
+            continue  # an old file made room since the folder was listed
+        except OSError as error:
+            quality.files += 1
+            quality.bad(path, 0, str(error.strerror or error))
+            continue
+        quality.files += 1
+        if path.endswith(".gz") or size <= _PART * 3 // 2:
+            parts.append(Part(path))
+        else:
+            begins = [*range(0, size - _PART // 2, _PART)]
+            # The last part goes to the end of the file, which may have grown meanwhile.
+            parts += [Part(path, begin, end) for begin, end in zip(begins, [*begins[1:], 0], strict=True)]
+    return parts
+
+
+def read_parts(
+    parts: Sequence[Part], quality: Quality, on_bytes: Callable[[int], None], processes: int | None = None
+) -> Iterator[tuple[Part, Columns]]:
+    """What was read of each part, in their order. What is wrong goes into ``quality``."""
+    sizes = [_size(part) for part in parts]
+    most = processes or min(len(os.sched_getaffinity(0)), 8, sum(sizes) // _WORTH_A_PROCESS)
+    answers = _here(parts) if most < 2 or len(parts) < 2 else _by_processes(parts, min(most, len(parts)))
+    lines, path = 0, ""
+    for part, size, answer in zip(parts, sizes, answers, strict=True):
+        on_bytes(size)
+        lines = lines if part.path == path else 0
+        path = part.path
+        if answer is None:
+            quality.files -= not part.begin
+        elif isinstance(answer, str):
+            quality.bad(part.path, 0, answer)
+        else:
+            found = answer.quality
+            quality.bad_lines += found.bad_lines - len(found.problems)
+            for problem in found.problems:
+                quality.bad(problem.file, problem.line + lines, problem.reason)
+            quality.lines += found.lines
+            quality.dropped += found.dropped
+            lines += found.last_line
+            yield part, answer
+
+
+def _size(part: Part) -> int:
+    try:
+        return (part.end or os.path.getsize(part.path)) - part.begin
+    except OSError:
+        return 0
+
+
+def _read(part: Part) -> Answer:
+    try:
+        return read_segment(part) if part.path.endswith(SUFFIX) else read_part(part)
+    except FileNotFoundError:
+        return None
+    except UNREADABLE as error:
+        return str(getattr(error, "strerror", None) or error)
+
+
+def _here(parts: Sequence[Part]) -> Iterator[Answer]:
+    return map(_read, parts)
+
+
+# --- several processes --------------------------------------------------------------------------------------------
+
+_CHILD = """\
+import pickle, sys
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from ray_tracing_hooks._insight.ingest.parallel import answer_requests
+answer_requests(sys.stdin.buffer, sys.stdout.buffer)
+"""
+# Not multiprocessing: that imports the caller's main module again, or forks a process that may have threads.
+
+
+def answer_requests(requests: BinaryIO, answers: BinaryIO) -> None:
+    """In a child: read the parts that are asked for, until there are no more."""
+    with collector_paused():
+        while True:
+            try:
+                part = pickle.load(requests)  # noqa: S301  from our own parent
+            except EOFError:
+                return
+            pickle.dump(_read(part), answers, protocol=5)
+            answers.flush()
+
+
+def _by_processes(parts: Sequence[Part], processes: int) -> Iterator[Answer]:
+    waiting: queue.SimpleQueue[tuple[int, Part]] = queue.SimpleQueue()
+    for job in enumerate(parts):
+        waiting.put(job)
+    answered: list[queue.SimpleQueue[Answer]] = [queue.SimpleQueue() for _ in parts]
+    threads = [threading.Thread(target=_serve, args=(waiting, answered), daemon=True) for _ in range(processes)]
+    for thread in threads:
+        thread.start()
+    for place in answered:
+        yield place.get()
+    for thread in threads:
+        thread.join()
+
+
+def _serve(waiting: queue.SimpleQueue[tuple[int, Part]], answered: Sequence[queue.SimpleQueue[Answer]]) -> None:
+    """Have a child read parts until all are read; without one, or when it ends, they are read here."""
+    child = None
+    try:
+        child = subprocess.Popen(  # noqa: S603
+            # Isolated: nothing of the current folder is imported.
+            [sys.executable, "-I", "-c", _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        _send(child, list(sys.path))
+    except OSError:
+        pass
+    try:
+        while True:
+            try:
+                place, part = waiting.get_nowait()
+            except queue.Empty:
+                return
+            answered[place].put(_read(part) if child is None else _asked(child, part))
+    finally:
+        if child is not None and child.stdin is not None and child.stdout is not None:
+            child.stdin.close()
+            child.stdout.close()
+            child.wait()
+
+
+def _asked(child: subprocess.Popen[bytes], part: Part) -> Answer:
+    try:
+        _send(child, part)
+        assert child.stdout is not None
+        answer: Answer = pickle.load(child.stdout)  # noqa: S301  from our own child
+    except (OSError, EOFError, pickle.UnpicklingError):
+        return _read(part)
+    return answer
+
+
+def _send(child: subprocess.Popen[bytes], what: object) -> None:
+    if child.stdin is not None:
+        pickle.dump(what, child.stdin)
+        child.stdin.flush()

@@ -1,0 +1,149 @@
+"""Reading spans as objects, with all that they have: for views of a run that fits into memory so, as ``tree``.
+
+Files may come from us, from the OpenTelemetry Collector or from another SDK, may be cut anywhere, and may hold a span
+more than once, since delivery repeats what was not acknowledged. Whatever cannot be read is counted and reported with
+its place, never raised: the rest is worth seeing.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ray_tracing_hooks._formats.packed import unpacked
+from ray_tracing_hooks._insight.ingest.files import MAX_LINE, UNREADABLE, is_segment, lines_of
+from ray_tracing_hooks._insight.ingest.otlp_json import (
+    MALFORMED,
+    as_span,
+    document_of,
+    explain,
+    groups_of,
+    plain_attributes,
+    plain_text,
+    scope_name,
+    span_of,
+)
+from ray_tracing_hooks._insight.ingest.spool import Segments
+from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.model.span import Span
+
+
+def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None) -> tuple[list[Span], Quality]:
+    """All spans of the files, and what is wrong with them.
+
+    ``paths`` are files as :func:`~ray_tracing_hooks._insight.ingest.files.span_files` gives them. A span found more
+    than once is taken once: a record with an end wins over one without, an end that was recorded over one that was
+    estimated, then the later end. ``on_bytes`` is called with the size of what was read since its last call.
+    """
+    reader = _Reader(on_bytes)
+    with collector_paused():
+        for path in paths:
+            reader.read(path)
+    spans, quality = list(reader.spans.values()), reader.quality
+    quality.spans = len(spans)
+    quality.running = sum(span.state == "running" for span in spans)
+    quality.lost = sum(span.state == "lost" for span in spans)
+    return spans, quality
+
+
+class _Reader:
+    """The spans so far, what is wrong, and what is shared between spans."""
+
+    def __init__(self, on_bytes: Callable[[int], None]) -> None:
+        self.spans: dict[tuple[str, str], Span] = {}
+        self.quality = Quality()
+        self._on_bytes = on_bytes
+        self._segments = Segments(self.quality, lambda span, _offset: self._add(span))
+        self._resources: dict[str, dict[str, Any]] = {}
+
+    def read(self, path: str) -> None:
+        self.quality.files += 1
+        try:
+            if is_segment(path):
+                # Asked before reading: what a dead process wrote is all there, while a living one may end a span
+                # meanwhile.
+                self._segments.read(path, alive=self._segments.is_alive(path))
+                self._on_bytes(os.path.getsize(path))
+            else:
+                self._read_lines(path)
+        except FileNotFoundError:
+            # The shipper delivered a segment, or an old file made room, since the folder was listed.
+            self.quality.files -= 1
+        except UNREADABLE as error:
+            self.quality.bad(path, 0, str(getattr(error, "strerror", None) or error))
+
+    def _read_lines(self, path: str) -> None:
+        quality = self.quality
+        with open(path, "rb") as raw:
+            position = 0
+            for number, line in lines_of(unpacked(path, raw)):
+                quality.lines += 1
+                if line is None:
+                    quality.bad(path, number, f"the line is longer than {MAX_LINE >> 20} MiB")
+                else:
+                    try:
+                        document = document_of(line)
+                    except (ValueError, RecursionError) as error:
+                        if line.endswith(b"\n"):
+                            quality.bad(path, number, f"not JSON: {explain(error)}")
+                        else:
+                            quality.lines -= 1  # still being written
+                    else:
+                        self._add_document(document, path, number)
+                here = raw.tell()
+                self._on_bytes(here - position)
+                position = here
+
+    def _add_document(self, document: Any, path: str, number: int) -> None:
+        """Add the spans of one line. A span that is none costs itself, not the others of the line."""
+        problem = ""
+        try:
+            for group in groups_of(document):
+                resource, scope = self._resource(plain_text(group.resource)), scope_name(group.scope)
+                for found in group.spans:
+                    try:
+                        self._add(span_of(as_span(found), resource, scope))
+                    except MALFORMED as error:
+                        problem = problem or f"a span that is not OTLP: {explain(error)}"
+        except MALFORMED as error:
+            problem = f"not OTLP traces: {explain(error)}"
+        if problem:
+            self.quality.bad(path, number, problem)
+
+    def _resource(self, described: dict[str, Any]) -> dict[str, Any]:
+        key = json.dumps(described)
+        known = self._resources.get(key)
+        if known is None:
+            known = self._resources[key] = plain_attributes(described.get("attributes"))
+        return known
+
+    def _add(self, span: Span) -> None:
+        key = (span.trace_id, span.span_id)
+        other = self.spans.get(key)
+        if other is None:
+            self.spans[key] = span
+            return
+        # An opening in a spool is no duplicate of the span that it opens.
+        self.quality.duplicates += bool(span.end_ns and other.end_ns)
+        if _rank(span) > _rank(other):
+            self.spans[key] = span
+
+
+def _rank(span: Span) -> tuple[bool, bool, int]:
+    return bool(span.end_ns), span.state == "ended", span.end_ns
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Without the garbage collector, which would go over all spans read so far again and again: three times as fast."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

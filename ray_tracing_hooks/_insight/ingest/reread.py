@@ -1,0 +1,108 @@
+"""Going back to the files for what the columns do not hold of a span."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import Any, BinaryIO, cast
+
+from ray_tracing_hooks._formats.packed import unpacked
+from ray_tracing_hooks._insight.ingest.files import MAX_LINE, is_segment
+from ray_tracing_hooks._insight.ingest.otlp_json import (
+    MALFORMED,
+    as_span,
+    document_of,
+    groups_of,
+    span_of,
+    span_of_text,
+)
+from ray_tracing_hooks._insight.ingest.spool import span_at
+from ray_tracing_hooks._insight.model.origins import Origins
+from ray_tracing_hooks._insight.model.span import Span
+
+_MOST_LINES = 64
+"""Spans that are asked for one after the other by their time are in a few lines at once, one of each writer."""
+
+_MOST_FILES = 64
+
+
+class Lines:
+    """The lines that a table was read from. Their spans are numbered through all files, as they were read."""
+
+    def __init__(self) -> None:
+        self._files: list[tuple[str, Origins]] = []
+        self._first: list[int] = []
+        self._read: OrderedDict[tuple[int, int], list[Any]] = OrderedDict()
+        self._open: OrderedDict[str, BinaryIO] = OrderedDict()
+
+    def add(self, path: str, origins: Origins, first: int) -> None:
+        """Add a part of a file, whose spans are numbered from ``first`` on."""
+        self._files.append((path, origins))
+        self._first.append(first)
+
+    def span(self, number: int, resource: dict[str, Any], scope: str) -> Span | None:
+        """The span of this number, with what is known of its resource and scope; None where there is none any more.
+
+        It may be another one where the file has changed.
+        """
+        part = bisect_right(self._first, number) - 1
+        path, origins = self._files[part]
+        offset, place = origins.of(number - self._first[part])
+        if offset < 0:
+            return None
+        try:
+            if is_segment(path):
+                return span_of(span_of_text(span_at(self._opened(path), offset)), resource, scope)
+            spans = self._line(part, offset)
+            return span_of(as_span(spans[place]), resource, scope) if place < len(spans) else None
+        except (OSError, EOFError, struct.error, *MALFORMED):
+            return None  # removed or changed since it was read
+
+    def close(self) -> None:
+        """Close all files and forget what was read; they are opened again when they are needed."""
+        self._read.clear()
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _line(self, part: int, offset: int) -> list[Any]:
+        """The spans of a line."""
+        spans = self._read.get((part, offset))
+        if spans is None:
+            file = self._opened(self._files[part][0])
+            file.seek(offset)
+            spans = [span for group in groups_of(document_of(file.readline(MAX_LINE))) for span in group.spans]
+            self._read[part, offset] = spans
+            if len(self._read) > _MOST_LINES:
+                self._read.popitem(last=False)
+        else:
+            self._read.move_to_end((part, offset))
+        return spans
+
+    def _opened(self, path: str) -> BinaryIO:
+        file = self._open.get(path)
+        if file is None:
+            file = self._open[path] = _seekable(path)
+            if len(self._open) > _MOST_FILES:
+                self._open.popitem(last=False)[1].close()
+        return file
+
+
+def _seekable(path: str) -> BinaryIO:
+    file = open(path, "rb")  # noqa: SIM115  kept open
+    if not path.endswith(".gz"):
+        return file
+    # To go back in a packed file is to unpack it again from its beginning.
+    plain = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115
+    with file:
+        try:
+            lines = unpacked(path, file)
+            while line := lines.readline(MAX_LINE):
+                plain.write(line)
+        except EOFError:
+            pass  # a file that is still being written
+    return plain

@@ -1,0 +1,114 @@
+"""Clocks of machines that differ, told by causes that seem to come after their effects, and set right.
+
+A submission begins before its execution, and a task ends before a ``ray.get`` that gives its result. Where the clocks
+of two machines say otherwise, one of them is shifted by the least amount that makes it right; the machine of the driver
+is taken to be right. What is not contradicted is not touched: clocks that differ by less than a message takes look as
+if they were equal. Processes of one machine share its clock.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.calls import EXECUTION, GET, Calls
+from ray_tracing_hooks._insight.model.table import ENDED, Table
+
+_MOST_MACHINES = 200
+"""Of more machines all times are taken as they are: comparing takes the square of their number and more."""
+
+_ROUNDS = 50
+"""So many bounds are followed in a row. Those that contradict each other are given up then."""
+
+
+def correct(table: Table) -> Table:
+    """The table with the clocks of its machines set right; ``quality.clocks`` says what was added to which."""
+    return corrected(table)[0]
+
+
+def corrected(table: Table) -> tuple[Table, Calls | None]:
+    """The same, with its calls where they had to be looked at and nothing was wrong: they take a while to be joined."""
+    machine_of = [_machine(resource) for resource in table.resources]
+    if not 1 < len(set(machine_of)) <= _MOST_MACHINES:
+        return table, None
+    calls = Calls(table)
+    shifts = _shifts(_bounds(calls, machine_of), _reference(calls, machine_of))
+    shifts = {machine: shift for machine, shift in shifts.items() if shift}
+    if shifts:
+        by_resource = array("q", [shifts.get(machine, 0) for machine in machine_of])
+        table = table.part(range(len(table)), by_resource)
+        table.quality.clocks = dict(sorted(shifts.items()))
+        return table, None
+    return table, calls
+
+
+def _machine(resource: Mapping[str, object]) -> str:
+    found = (resource.get(key) for key in ("host.name", "host.id", names.RESOURCE_NODE_ID))
+    return next((str(each) for each in found if each), "")
+
+
+def _reference(calls: Calls, machine_of: list[str]) -> str:
+    drivers = [row for row in calls.drivers() if row < len(calls.table)]
+    if drivers:
+        return machine_of[calls.table.resource[drivers[0]]]
+    return machine_of[calls.table.resource[0]] if len(calls.table) else ""
+
+
+def _bounds(calls: Calls, machine_of: list[str]) -> dict[tuple[str, str], int]:
+    """For two machines how much later, at the most, an effect on the second seems to come than its cause on the first.
+
+    That is, the least that has to be added to times of the second, or taken from those of the first; it may be below 0.
+    """
+    table = calls.table
+    bounds: dict[tuple[str, str], int] = {}
+
+    def causes(cause: int, at: int, effect: int, then: int) -> None:
+        machines = machine_of[table.resource[cause]], machine_of[table.resource[effect]]
+        if machines[0] != machines[1]:
+            bounds[machines] = max(bounds.get(machines, at - then), at - then)
+
+    for row, role in enumerate(calls.role):
+        if role == EXECUTION:
+            submission = calls.submission[calls.call_of[row]]
+            if submission >= 0:
+                causes(submission, table.start[submission], row, table.start[row])
+        elif role == GET and table.state[row] == ENDED and not table.failed(row):
+            for object_id in calls.objects_of(row):
+                call = calls.producer(object_id)
+                made = calls.execution[call] if call >= 0 and len(calls.attempts(call)) == 1 else -1
+                if made >= 0 and table.state[made] == ENDED and not calls.is_generator(made):
+                    causes(made, table.end[made], row, table.end[row])
+    return bounds
+
+
+def _shifts(bounds: Mapping[tuple[str, str], int], reference: str) -> dict[str, int]:
+    """What to add to the times of each machine so that every bound holds, as far as they agree."""
+    shifts = {reference: 0}
+    if all(least <= 0 for least in bounds.values()):
+        return shifts
+    upper = {(second, first): least for (first, second), least in bounds.items()}
+    for machine in sorted({machine for pair in bounds for machine in pair} - {reference}):
+        # What has been decided on bounds what is left, so the least for one machine is one that the others can meet.
+        low = _longest(bounds, shifts).get(machine)
+        high = _longest(upper, {known: -shift for known, shift in shifts.items()}).get(machine)
+        shift = 0 if high is None else min(0, -high)
+        shifts[machine] = shift if low is None else max(shift, low)
+    return shifts
+
+
+def _longest(bounds: Mapping[tuple[str, str], int], known: Mapping[str, int]) -> dict[str, int]:
+    """The most that chains of bounds ask of each machine, beginning with what is known of some."""
+    asked = dict(known)
+    for _ in range(_ROUNDS):
+        changed = False
+        for (first, second), least in bounds.items():
+            if first in asked and second not in known and asked[first] + least > asked.get(second, _NOTHING):
+                asked[second] = asked[first] + least
+                changed = True
+        if not changed:
+            break
+    return asked
+
+
+_NOTHING = -(1 << 63)

@@ -1,0 +1,252 @@
+"""Spans of a part of a file as columns: what is read in one go, by one process, and handed to the table as a whole."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Any
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.id_lists import IdLists
+from ray_tracing_hooks._insight.model.origins import Origins
+from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.model.span import Span, State
+
+ENDED, RUNNING, LOST = 0, 1, 2
+STATES: tuple[State, ...] = ("ended", "running", "lost")
+"""The names of the states, as :class:`~ray_tracing_hooks._insight.model.span.Span` has them."""
+
+NONE = 0xFFFFFFFF
+"""In a column of indexes: there is none."""
+
+SITE_KEYS = frozenset(
+    {
+        names.RAY_REMOTE,
+        names.RAY_FUNCTION,
+        names.RAY_ACTOR_CLASS,
+        names.RAY_ACTOR_METHOD,
+        names.RAY_PID,
+        names.RAY_JOB_ID,
+        names.RAY_NODE_ID,
+        names.RAY_WORKER_ID,
+        names.RAY_ACTOR_ID,
+        names.RAY_ATTEMPT,
+        names.RAY_ARGUMENT_COUNT,
+        names.RAY_GENERATOR_ITEMS,
+        names.RAY_OBJECT_COUNT,
+        names.RAY_NUM_RETURNS,
+        names.RAY_READY_OBJECT_COUNT,
+        names.RAY_TIMEOUT,
+        names.RAY_CANCELLED,
+        names.RAY_LIBRARIES,
+        names.RAY_ACTOR_NAME,
+        names.RAY_ASYNCIO,
+        names.RAY_MAX_CONCURRENCY,
+        names.RAY_CONCURRENCY_GROUP,
+        names.RAY_PLACEMENT_GROUP_ID,
+        names.RAY_ASSIGNED_RESOURCES,
+        names.RAY_ACCELERATOR_IDS,
+        names.RAY_ENTRYPOINT,
+        names.RAY_NAMESPACE,
+        names.RAY_SUBMISSION_ID,
+        names.RAY_JOB_STATUS,
+        names.RAY_END_ESTIMATED,
+        names.RAY_NEVER_ENDED,
+        names.RAY_LEFT_OUT,
+        names.RAY_KEPT,
+        names.EXIT_CODE,
+        names.ERROR_TYPE,
+        names.THREAD_ID,
+        names.THREAD_NAME,
+    }
+)
+"""Attributes that many spans share with all their values. They are kept once for each set of values that occurs."""
+
+OBJECT_KEYS = frozenset({names.RAY_ARGUMENT_IDS, names.RAY_OBJECT_IDS})
+
+_OF_SITE, _TASK, _CALLER, _SUBMITTED, _OBJECTS, _GIVEN, _READY = range(7)
+
+_OF_CALL = {
+    names.RAY_TASK_ID: _TASK,
+    names.RAY_PARENT_TASK_ID: _CALLER,
+    names.RAY_SUBMIT_TIME: _SUBMITTED,
+    names.RAY_READY_OBJECT_IDS: _READY,
+    names.RAY_NAME: _GIVEN,
+    **dict.fromkeys(OBJECT_KEYS, _OBJECTS),
+}
+
+CALL_KEYS = frozenset(_OF_CALL)
+"""Attributes that are another for each call. They have columns of their own."""
+
+_KINDS = dict.fromkeys(SITE_KEYS, _OF_SITE) | _OF_CALL
+
+_OF_READING = ("_resource_index", "_site_index")
+MOST_TIME = (1 << 63) - 1
+
+COLUMNS = (
+    *("start", "end", "span_id", "parent_id", "trace", "name", "resource", "scope", "site", "task", "caller"),
+    *("submitted", "kind", "status", "state"),
+)
+"""The names of all columns, in the order of a ``Row``."""
+
+Row = tuple[int, ...]
+"""A span, a number for each column."""
+
+NO_ID = -1
+"""In the columns of tasks, while a part is read: there is none. In a table it is ``NONE``."""
+
+
+class Columns:
+    """Spans, a column for each thing that is known of them, in the order in which they were read."""
+
+    def __init__(self, quality: Quality | None = None) -> None:
+        """What is wrong with the spans is counted in ``quality``."""
+        self.start = array("q")
+        self.end = array("q")
+        self.span_id = array("Q")
+        self.parent_id = array("Q")
+        self.trace = array("I")
+        self.name = array("I")
+        self.resource = array("I")
+        self.scope = array("I")
+        self.site = array("I")
+        self.task = array("i")
+        self.caller = array("i")
+        self.submitted = array("q")
+        self.kind = bytearray()
+        self.status = bytearray()
+        self.state = bytearray()
+        self.objects = IdLists()
+        """The objects that a submission has among its arguments, that a wait waits for, or that are stored."""
+        self.ready = IdLists()
+        self.named = IdLists()
+        """What ``.options(name=...)`` gave a call, as a list of one. It may differ each time, so it is no site's."""
+        self.kept: dict[int, Span] = {}
+        """Whole spans, for which there is no line to read again."""
+        self.openings: set[int] = set()
+        """Those among them that only tell of a beginning: such a one is no duplicate of what it opens."""
+
+        self.origins = Origins()
+        self.traces: dict[str, int] = {}
+        self.names: dict[str, int] = {}
+        self.scopes: dict[str, int] = {}
+        self.ids: dict[str, int] = defaultdict(count().__next__)
+        """Ids of tasks, each with how many are before it: asking for one adds it."""
+        self.resources: list[dict[str, Any]] = []
+        self.sites: list[dict[str, Any]] = []
+        self.quality = quality or Quality()
+        self._resource_index: dict[int, int] = {}
+        self._site_index: dict[tuple[Any, ...], int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a table is made of, without what only reading needs."""
+        return self.__dict__ | dict.fromkeys(_OF_READING) | {"ids": dict(self.ids)}
+
+    def resource_index(self, attributes: dict[str, Any]) -> int:
+        """Where the attributes of a resource are, which are known by being the same dictionary."""
+        known = self._resource_index.get(id(attributes))
+        if known is None:
+            known = self._resource_index[id(attributes)] = len(self.resources)
+            self.resources.append(attributes)
+        return known
+
+    def site_index(self, pairs: tuple[Any, ...]) -> int:
+        """Where the attributes are that these alternating keys and values say."""
+        known = self._site_index.get(pairs)
+        if known is None:
+            known = self._site_index[pairs] = len(self.sites)
+            values = [list(value) if isinstance(value, tuple) else value for value in pairs[1::2]]
+            self.sites.append(dict(zip(pairs[::2], values, strict=True)))
+        return known
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add spans of which all is known but what :meth:`values_of` took."""
+        for name, values in zip(COLUMNS, zip(*rows, strict=True), strict=False):
+            getattr(self, name).extend(values)
+
+    def add_span(self, span: Span, *, opening: bool = False, offset: int = -1) -> None:
+        """Add a span, which is kept as it is if it stands in no record of a segment.
+
+        ``opening``: it only tells of a beginning. ``offset`` is where its record begins.
+        """
+        row = len(self)
+        ids = int(span.span_id, 16), int(span.parent_id, 16) if span.parent_id else 0
+        times = time_of(span.start_ns), time_of(span.end_ns)
+        self.origins.begin(offset, row)
+        pairs, task, caller, submitted = self.values_of(row, span.attributes.items())
+        site = self.site_index(pairs)
+        trace = self.traces.setdefault(span.trace_id, len(self.traces))
+        name = self.names.setdefault(span.name, len(self.names))
+        resource, scope = self.resource_index(span.resource), self.scopes.setdefault(span.scope, len(self.scopes))
+        kind, status, state = as_byte(span.kind), as_byte(span.status_code), STATES.index(span.state)
+        where = trace, name, resource, scope, site, task, caller
+        self.add([(*times, *ids, *where, submitted, kind, status, state)])
+        if offset < 0:
+            self.kept[row] = span
+        if opening:
+            self.openings.add(row)
+
+    def values_of(self, row: int, attributes: Iterable[tuple[str, Any]]) -> tuple[tuple[Any, ...], int, int, int]:
+        """What the columns ``task``, ``caller`` and ``submitted`` have of the attributes of a row, after its site.
+
+        The row is the next one that is added. A site is what :meth:`site_index` takes. Raises one of ValueError,
+        TypeError and OverflowError for a time that is none.
+        """
+        site: list[Any] = []
+        objects = ready = given = None
+        task = caller = NO_ID
+        submitted = 0
+        for key, value in attributes:
+            kind = _KINDS.get(key)
+            if kind is None:
+                continue
+            if kind == _OF_SITE:
+                site += (key, value if type(value) is str else _hashable(value))
+            elif kind == _TASK:
+                task = self.ids[value if type(value) is str else str(value)]
+            elif kind == _CALLER:
+                caller = self.ids[value if type(value) is str else str(value)]
+            elif kind == _SUBMITTED:
+                submitted = time_of(value)
+            elif kind == _OBJECTS:
+                objects = value
+            elif kind == _GIVEN:
+                given = value
+            else:
+                ready = value
+        if objects and isinstance(objects, (list, tuple)):
+            self.objects.add(row, map(str, objects))
+        if ready and isinstance(ready, (list, tuple)):
+            self.ready.add(row, map(str, ready))
+        if given:
+            self.named.add(row, [str(given)])
+        return tuple(site), task, caller, submitted
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def site_pairs(attributes: Iterable[tuple[str, Any]]) -> tuple[Any, ...]:
+    """Alternating keys and values of those attributes that are kept for a site."""
+    return tuple([each for key, value in attributes if key in SITE_KEYS for each in (key, _hashable(value))])
+
+
+def _hashable(found: Any) -> Any:
+    if isinstance(found, (list, tuple)):
+        return tuple(map(str, found))
+    return str(found) if isinstance(found, dict) else found
+
+
+def as_byte(number: int) -> int:
+    """A number of OTLP that fits into its column; 0, which is none, for any other."""
+    return number if 0 <= number < 256 else 0
+
+
+def time_of(described: Any) -> int:
+    """A time that a column can hold. Raises ValueError, TypeError or OverflowError for what is none."""
+    number = int(described or 0)
+    if not 0 <= number <= MOST_TIME:
+        raise ValueError("a time that is none")
+    return number

@@ -1,0 +1,41 @@
+"""The error that ended a span, in words."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.span import Span
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""What Ray puts into the texts of remote errors."""
+
+
+def error_type(span: Span) -> str:
+    """The class of the error that ended the span, as far as it is recorded."""
+    given = span.attributes.get(names.ERROR_TYPE) or _exception(span).get(names.EXCEPTION_TYPE)
+    return str(given or "")
+
+
+def error_text(span: Span) -> str:
+    """Type and message of the error that ended the span, on one line; empty if it did not fail."""
+    if not span.failed:
+        return ""
+    if span.state == "lost":
+        return span.status_message or "its process died before it ended"
+    message = str(_exception(span).get(names.EXCEPTION_MESSAGE) or span.status_message)
+    lines = [line for line in _COLOURS.sub("", message).splitlines() if line.strip()]
+    # Ray's own text of a remote error is the remote traceback; what it was about stands at its end.
+    text = lines[-1 if lines[0].startswith("ray::") else 0].strip() if lines else ""
+    kind = error_type(span)
+    if kind and kind.rpartition(".")[2] not in text.partition(":")[0]:
+        text = f"{kind}: {text}" if text else kind
+    return text or "failed"
+
+
+def _exception(span: Span) -> dict[str, Any]:
+    for event in span.events[::-1]:
+        if event.name == "exception":
+            return event.attributes
+    return {}

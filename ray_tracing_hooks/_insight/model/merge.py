@@ -1,0 +1,169 @@
+"""What was read in parts as one set of columns: with indexes that are common to all, each span once, and by start."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import count
+from typing import Any, Protocol
+
+import numpy as np
+
+from ray_tracing_hooks._insight.model.columns import COLUMNS, ENDED, NONE, Columns
+from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
+from ray_tracing_hooks._insight.model.origins import Origins
+from ray_tracing_hooks._insight.model.span import Span
+
+_SHARED = ("trace", "name", "scope", "resource", "site", "task", "caller")
+"""The columns of indexes, which mean something else in each part."""
+
+
+class Details(Protocol):
+    """Where what the columns do not hold of a span can be found again."""
+
+    def add(self, path: str, origins: Origins, first: int) -> None:
+        """Add a part of a file, whose spans are numbered from ``first`` on."""
+
+    def span(self, number: int, resource: dict[str, Any], scope: str) -> Span | None:
+        """The span of this number; None where there is none any more."""
+
+
+class Merged:
+    """All parts. Columns are arrays of numpy, each of the spans once, by start."""
+
+    def __init__(self, parts: Iterable[tuple[str, Columns]], details: Details) -> None:
+        """``parts`` are let go of one by one; each comes with the file that it was read from."""
+        self.objects, self.ready, self.named = IdLists(), IdLists(), IdLists()
+        self.kept: dict[int, Span] = {}
+        self.traces: dict[str, int] = {}
+        self.names: dict[str, int] = {}
+        self.scopes: dict[str, int] = {}
+        self.resources: list[dict[str, Any]] = []
+        self.sites: list[dict[str, Any]] = []
+        self.details = details
+        self.duplicates = 0
+        self._openings: set[int] = set()
+        self._size = 0
+        self._chunks: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self._resource_of: dict[str, int] = {}
+        self._site_of: dict[str, int] = {}
+        # Each with how many are before it: asking for one adds it.
+        ids: dict[str, int] = defaultdict(count().__next__)
+        for path, columns in parts:
+            self._add(path, columns, ids)
+        self.ids = Strings(ids)
+        del ids
+        # The number of each row, counted through all parts in their order.
+        self.rows = self._by_start(self._unique())
+        self.objects, self.ready = self.objects.taken(self.rows), self.ready.taken(self.rows)
+        self.named = self.named.taken(self.rows)
+        if self.kept:
+            new = {int(old): row for row, old in enumerate(self.rows) if int(old) in self.kept}
+            self.kept = {row: self.kept[old] for old, row in new.items()}
+
+    def column(self, name: str) -> Any:
+        """A column, which is let go of: asked for a second time it is not there any more."""
+        return self._joined(name)[self.rows]
+
+    def _add(self, path: str, columns: Columns, ids: dict[str, int]) -> None:
+        known = {
+            "trace": _indexes(self.traces, columns.traces),
+            "name": _indexes(self.names, columns.names),
+            "scope": _indexes(self.scopes, columns.scopes),
+            "resource": _indexes_of_dicts(self.resources, self._resource_of, columns.resources),
+            "site": _indexes_of_dicts(self.sites, self._site_of, columns.sites),
+            # The last one is what an index of -1 stands for.
+            "task": (in_common := [*map(ids.__getitem__, columns.ids), NONE]),
+            "caller": in_common,
+        }
+        for name in COLUMNS:
+            column = as_numpy(getattr(columns, name))
+            self._chunks[name].append(np.array(known[name], np.uint32)[column] if name in _SHARED else column)
+        first = self._size
+        self._size += len(columns)
+        self.objects.extend(columns.objects, first)
+        self.ready.extend(columns.ready, first)
+        self.named.extend(columns.named, first)
+        self.kept.update({row + first: span for row, span in columns.kept.items()})
+        self._openings.update([row + first for row in columns.openings])
+        self.details.add(path, columns.origins, first)
+
+    def _joined(self, name: str) -> Any:
+        chunks = self._chunks.pop(name)
+        return np.concatenate(chunks) if chunks else np.array([], as_numpy(getattr(Columns(), name)).dtype)
+
+    def _peek(self, name: str) -> Any:
+        """The column as it was read, which stays."""
+        column = self._joined(name)
+        self._chunks[name] = [column]
+        return column
+
+    def _by_start(self, rows: Any) -> Any:
+        start = self._peek("start")[rows]
+        return rows if (start[1:] >= start[:-1]).all() else rows[np.argsort(start, kind="stable")]
+
+    def _unique(self) -> Any:
+        """The rows without duplicates; the best record of a span stands where its first one did."""
+        rows = np.arange(self._size)
+        trace, span_id = self._peek("trace"), self._peek("span_id")
+        several = repeated(span_id)
+        if not several.any():
+            return rows
+        end, state = self._peek("end"), self._peek("state")
+
+        def rank(row: int) -> tuple[bool, bool, int]:
+            return bool(end[row]), bool(state[row] == ENDED), int(end[row])
+
+        place: dict[tuple[int, int], int] = {}
+        keep = np.ones(self._size, bool)
+        for row in np.nonzero(several)[0].tolist():
+            first = place.setdefault((int(trace[row]), int(span_id[row])), row)
+            if first == row:
+                continue
+            best = int(rows[first])
+            self.duplicates += not (row in self._openings or best in self._openings)
+            if rank(row) > rank(best):
+                rows[first] = row
+            keep[row] = False
+        return rows[keep]
+
+
+def repeated(numbers: Any) -> Any:
+    """For each number whether there are others equal to it."""
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    same = ordered[1:] == ordered[:-1]
+    found = np.zeros(len(numbers), bool)
+    found[order[1:][same]] = True
+    found[order[:-1][same]] = True
+    return found
+
+
+def as_numpy(column: Any) -> Any:
+    """The same memory as an array of numpy: of an array, a bytearray, or a part of a file that is mapped."""
+    view = memoryview(column)
+    return np.frombuffer(view, view.format if view.format != "c" else "B")
+
+
+def as_array(column: Any, typecode: str) -> array[int]:
+    """A copy of an array of numpy, whose items are quick to get one by one."""
+    found: array[int] = array(typecode)
+    found.frombytes(np.ascontiguousarray(column, typecode).view("B").data)
+    return found
+
+
+def _indexes(known: dict[str, int], more: Iterable[str]) -> list[int]:
+    return [known.setdefault(text, len(known)) for text in more]
+
+
+def _indexes_of_dicts(known: list[dict[str, Any]], index: dict[str, int], more: Iterable[dict[str, Any]]) -> list[int]:
+    found = []
+    for each in more:
+        key = json.dumps(each, sort_keys=True)
+        if key not in index:
+            index[key] = len(known)
+            known.append(each)
+        found.append(index[key])
+    return found

@@ -1,0 +1,251 @@
+"""Where spans were recorded: the processes, on which node each is, and what Ray made of it.
+
+A process is told by the Resource of its spans, as this package and others that know Ray write it; else by the
+attributes of the span itself, as Ray's own tracing writes them; else by the span's parent, if both have one Resource,
+since a library's span inside a task says nothing of where it is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.span import CONSUMER
+from ray_tracing_hooks._insight.model.table import Table
+
+_SHOWN = 4
+"""How many digits of an id a label has, as long as that tells it from the others in most clusters."""
+
+
+class Actor(NamedTuple):
+    """An actor that lived in a process."""
+
+    actor_id: str
+    class_name: str
+    """Without its module."""
+    name: str
+    """The name that the program gave it, if it gave one."""
+
+    @property
+    def label(self) -> str:
+        """``Trainer#3f2a``, or with its own name ``Trainer "chief"``."""
+        return f'{self.class_name} "{self.name}"' if self.name else f"{self.class_name}#{self.actor_id[:_SHOWN]}"
+
+
+@dataclass(slots=True)
+class Place:
+    """One process, or as much as is known of it. Texts are empty where they are not recorded."""
+
+    node: str
+    """Ray's id of the node."""
+    host: str
+    ip: str
+    worker: str
+    """Ray's id of the worker or driver."""
+    pid: str
+    process_type: str
+    """``driver``, ``worker``, or nothing."""
+    service: str
+    """``service.name`` of the Resource."""
+    start_ns: int
+    """The start of its first span."""
+    actors: list[Actor] = field(default_factory=list)
+    """The actors that lived in it. Ray gives an actor a process of its own, so there is at most one in a cluster."""
+    placement_groups: list[str] = field(default_factory=list)
+    """The placement groups that its executions were in, by their first."""
+
+    @property
+    def node_key(self) -> str:
+        """Equal for the places of one node."""
+        return self.node or self.host or self.ip
+
+    @property
+    def node_label(self) -> str:
+        """``node 3e83 (10.0.0.3)``."""
+        where = self.ip or self.host
+        if not self.node:
+            return where or "unknown node"
+        return f"node {self.node[:_SHOWN]} ({where})" if where else f"node {self.node[:_SHOWN]}"
+
+    @property
+    def label(self) -> str:
+        """``driver (pid 17)``, ``Trainer#3f2a (pid 21)``, ``worker 9c40 (pid 20)``."""
+        if self.actors:
+            what = self.actors[0].label + (f" +{len(self.actors) - 1}" if len(self.actors) > 1 else "")
+        elif self.process_type == "driver":
+            what = "driver"
+        elif self.worker:
+            what = f"worker {self.worker[:_SHOWN]}"
+        else:
+            what = self.service or "process"
+        return f"{what} (pid {self.pid})" if self.pid else what
+
+
+class Places(NamedTuple):
+    """The places of all spans of a table."""
+
+    of: array[int]
+    """By row of the table, the index of the place in ``places``."""
+    places: list[Place]
+    """In the order in which to show them: nodes with a driver first, on each the drivers first, then by first span."""
+
+    def place(self, row: int) -> Place:
+        return self.places[self.of[row]]
+
+
+def places(table: Table) -> Places:
+    """Where every span of the table was recorded."""
+    found = _Found()
+    unknown: list[int] = []
+    of = array("L", bytes(8 * len(table)))
+    described = [_process(resource) for resource in table.resources]
+    known: list[int | None] = [None] * len(described)
+    by_site: dict[tuple[int, int], int] = {}
+    told: set[tuple[int, int]] = set()
+    kinds, start, sites, resources = table.kind, table.start, table.site, table.resource
+    for row in range(len(table)):
+        resource, site = resources[row], sites[row]
+        place = known[resource]
+        if place is None:
+            place = by_site.get((resource, site))
+        if place is None:
+            process, is_whole = described[resource]
+            if not is_whole:
+                process = _completed(process, table.sites[site])
+            if not (process.worker or process.pid):
+                unknown.append(row)
+                continue
+            place = found.index(process, start[row])
+            by_site[resource, site] = place
+            if is_whole:
+                known[resource] = place
+        of[row] = place
+        if kinds[row] == CONSUMER and (place, site) not in told:
+            told.add((place, site))
+            _tell(found.places[place], table.sites[site])
+    _inherit(table, of, unknown, described, found)
+    return _ordered(of, found.places)
+
+
+class _Process(NamedTuple):
+    node: str
+    worker: str
+    pid: str
+    host: str
+    ip: str
+    process_type: str
+    service: str
+    instance: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Equal for what is told of one process."""
+        if self.worker or self.pid:
+            return self.node or self.host, self.worker, self.pid
+        return self.node or self.host, self.service, self.instance, ""
+
+
+class _Found:
+    """The places so far."""
+
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+        self._by_process: dict[tuple[str, ...], int] = {}
+
+    def index(self, process: _Process, start_ns: int) -> int:
+        index = self._by_process.get(process.key)
+        if index is None:
+            index = self._by_process[process.key] = len(self.places)
+            node, worker, pid, host, ip, process_type, service, _ = process
+            self.places.append(Place(node, host, ip, worker, pid, process_type, service, start_ns))
+        return index
+
+
+def _tell(place: Place, execution: Mapping[str, Any]) -> None:
+    """Take from the attributes of an execution what they tell of its process."""
+    actor_id = _text(execution.get(names.RAY_ACTOR_ID))
+    if actor_id and all(actor.actor_id != actor_id for actor in place.actors):
+        class_name = _text(execution.get(names.RAY_ACTOR_CLASS)).rpartition(".")[2]
+        place.actors.append(Actor(actor_id, class_name, _text(execution.get(names.RAY_ACTOR_NAME))))
+    group = _text(execution.get(names.RAY_PLACEMENT_GROUP_ID))
+    if group and group not in place.placement_groups:
+        place.placement_groups.append(group)
+
+
+def _process(resource: Mapping[str, Any]) -> tuple[_Process, bool]:
+    """What a Resource tells, and whether that is all there is to know of the process."""
+    node, worker = _text(resource.get(names.RESOURCE_NODE_ID)), _text(resource.get(names.RESOURCE_WORKER_ID))
+    addresses = resource.get("host.ip")
+    return _Process(
+        node=node,
+        worker=worker,
+        pid=_text(resource.get("process.pid")),
+        host=_text(resource.get("host.name")),
+        ip=_text(addresses[0] if isinstance(addresses, list | tuple) and addresses else addresses),
+        process_type=_text(resource.get(names.RESOURCE_PROCESS_TYPE)),
+        service=_text(resource.get("service.name")),
+        instance=_text(resource.get("service.instance.id")),
+    ), bool(node and worker)
+
+
+def _completed(process: _Process, attributes: Mapping[str, Any]) -> _Process:
+    return process._replace(
+        node=process.node or _text(attributes.get(names.RAY_NODE_ID)),
+        worker=process.worker or _text(attributes.get(names.RAY_WORKER_ID)),
+        pid=process.pid or _text(attributes.get(names.RAY_PID)),
+    )
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or isinstance(value, list | dict) else str(value)
+
+
+def _inherit(
+    table: Table, of: array[int], unknown: list[int], described: list[tuple[_Process, bool]], found: _Found
+) -> None:
+    """Give the spans that do not say it the place of their nearest ancestor of one Resource, else one by Resource."""
+    pending = set(unknown)
+    for row in unknown:
+        chain = []
+        here = row
+        while here in pending:  # each is walked over once: it is not pending afterwards, which ends circles as well
+            pending.remove(here)
+            chain.append(here)
+            parent = table.parent[here]
+            if parent < 0 or table.resource[parent] != table.resource[here]:
+                break
+            here = parent
+        if not chain:
+            continue
+        top = chain[-1]
+        parent = table.parent[top]
+        is_inside = parent >= 0 and table.resource[parent] == table.resource[top] and parent not in chain
+        process = described[table.resource[top]][0]
+        place = of[parent] if is_inside else found.index(process, table.start[top])
+        for here in chain:
+            of[here] = place
+
+
+def _ordered(of: array[int], unordered: list[Place]) -> Places:
+    """The places in the order in which to show them, and the rows' indices into that order."""
+    nodes: dict[str, tuple[bool, int]] = {}
+    for place in unordered:
+        is_other, start_ns = nodes.get(place.node_key, (True, place.start_ns))
+        nodes[place.node_key] = is_other and place.process_type != "driver", min(start_ns, place.start_ns)
+    order = sorted(
+        range(len(unordered)),
+        key=lambda index: (
+            nodes[unordered[index].node_key],
+            unordered[index].node_key,
+            unordered[index].process_type != "driver",
+            unordered[index].start_ns,
+            index,
+        ),
+    )
+    position = array("L", bytes(8 * len(order)))
+    for new, old in enumerate(order):
+        position[old] = new
+    return Places(array("L", [position[old] for old in of]), [unordered[index] for index in order])

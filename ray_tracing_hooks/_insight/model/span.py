@@ -1,0 +1,165 @@
+"""Spans as the analysis sees them, and the trees that they form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from ray_tracing_hooks import names
+
+INTERNAL, SERVER, CLIENT, PRODUCER, CONSUMER = 1, 2, 3, 4, 5
+KIND_NAMES = {
+    INTERNAL: "INTERNAL",
+    SERVER: "SERVER",
+    CLIENT: "CLIENT",
+    PRODUCER: "PRODUCER",
+    CONSUMER: "CONSUMER",
+}
+STATUS_UNSET, STATUS_OK, STATUS_ERROR = 0, 1, 2
+
+State = Literal["ended", "running", "lost"]
+
+
+class Event(NamedTuple):
+    """Something that happened in a span. The time is in nanoseconds since the epoch."""
+
+    name: str
+    time_ns: int
+    attributes: dict[str, Any]
+
+
+class Link(NamedTuple):
+    """Another span that a span points to; ids in hex."""
+
+    trace_id: str
+    span_id: str
+    attributes: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Span:
+    """One span. Ids are lower-case hex, times nanoseconds since the epoch by the clock of the span's node."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str
+    """Empty for a span without parent."""
+    name: str
+    kind: int
+    """As in OTLP: one of the constants of this module, 0 if not given."""
+    start_ns: int
+    end_ns: int
+    """0 while no end is known."""
+    status_code: int
+    """As in OTLP: 2 is an error."""
+    status_message: str
+    attributes: dict[str, Any]
+    events: list[Event]
+    links: list[Link]
+    resource: dict[str, Any]
+    """The attributes of the Resource; spans of one resource share the dictionary."""
+    scope: str
+    """Name of the instrumentation scope."""
+    state: State
+    """``running``: its process lives and has not ended it; ``lost``: its process died before it ended."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether its status is an error, or its process died before it ended."""
+        return self.status_code == STATUS_ERROR or self.state == "lost"
+
+    @property
+    def never_ended(self) -> bool:
+        """Whether its program did not end it. The end is that of its process then, and no error."""
+        return bool(self.attributes.get(names.RAY_NEVER_ENDED))
+
+    def duration_ns(self, now_ns: int) -> int | None:
+        """How long it took, for a running span until ``now_ns``; None for a lost one whose end nobody knows, and for
+        one that was never ended.
+        """
+        if self.never_ended:
+            return None
+        if self.end_ns:
+            return max(0, self.end_ns - self.start_ns)
+        return max(0, now_ns - self.start_ns) if self.state == "running" else None
+
+
+@dataclass(slots=True)
+class Node:
+    """A span and the spans that have it as parent, by start."""
+
+    span: Span
+    children: list[Node] = field(default_factory=list)
+    executed: bool = False
+    """Of the submission of a call: whether there is an execution of it, also where that is not among the children."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """All spans of one trace id."""
+
+    trace_id: str
+    roots: list[Node]
+    """By start: the spans without parent, and the orphans, whose parent is not among the spans."""
+    size: int
+    """How many spans the trace has; a selection of them keeps this number."""
+    orphans: int
+
+    @property
+    def start_ns(self) -> int:
+        return self.roots[0].span.start_ns
+
+    def nodes(self) -> Iterator[Node]:
+        """Every span, parents before their children."""
+        return walk(self.roots)
+
+
+def walk(roots: Iterable[Node]) -> Iterator[Node]:
+    """``roots`` and all nodes below, each parent before its children, in the order of a printed tree."""
+    pending = list(roots)[::-1]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(reversed(node.children))
+
+
+def traces(spans: Iterable[Span]) -> list[Trace]:
+    """The traces that the spans form, the newest first.
+
+    Each pair of trace id and span id must be unique. Parents that form a circle, which no honest program writes, count
+    as missing for the first span of the circle.
+    """
+    by_trace: dict[str, dict[str, Node]] = {}
+    for span in spans:
+        by_trace.setdefault(span.trace_id, {})[span.span_id] = Node(span)
+    found = [_trace(trace_id, nodes) for trace_id, nodes in by_trace.items()]
+    found.sort(key=lambda trace: (trace.start_ns, trace.trace_id), reverse=True)
+    return found
+
+
+def _trace(trace_id: str, nodes: dict[str, Node]) -> Trace:
+    roots: list[Node] = []
+    orphans = 0
+    ordered = sorted(nodes.values(), key=_by_start)
+    for node in ordered:
+        parent = nodes.get(node.span.parent_id)
+        if parent is not None:
+            parent.children.append(node)
+            parent.executed |= node.span.kind == CONSUMER
+        else:
+            roots.append(node)
+            orphans += bool(node.span.parent_id)
+    reached = {node.span.span_id for node in walk(roots)}
+    for node in ordered:
+        if node.span.span_id not in reached:
+            nodes[node.span.parent_id].children.remove(node)
+            roots.append(node)
+            orphans += 1
+            reached.update(below.span.span_id for below in walk([node]))
+    roots.sort(key=_by_start)
+    return Trace(trace_id, roots, len(nodes), orphans)
+
+
+def _by_start(node: Node) -> tuple[int, str]:
+    return node.span.start_ns, node.span.span_id

@@ -1,0 +1,362 @@
+"""All spans of a run as columns: what a million of them can be held in, sorted, joined and gone over quickly.
+
+A row is a span; rows are sorted by start. What the analysis needs of every span is in columns. The rest (attributes of
+users, events, links) is read again from its file for the spans that somebody wants to see.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.columns import (
+    COLUMNS,
+    ENDED,
+    LOST,
+    NONE,
+    OBJECT_KEYS,
+    RUNNING,
+    SITE_KEYS,
+    STATES,
+    Columns,
+)
+from ray_tracing_hooks._insight.model.id_lists import IdLists
+from ray_tracing_hooks._insight.model.merge import Details, Merged, as_array, as_numpy
+from ray_tracing_hooks._insight.model.origins import Origins
+from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.model.span import STATUS_ERROR, Span
+
+__all__ = ["ENDED", "LOST", "RUNNING", "STATES", "Table"]
+
+
+class Table:
+    """Spans as columns; row numbers are from 0 and by start.
+
+    ``start``, ``end``   ``array('q')``: nanoseconds since the epoch; an end of 0 is not known, and
+                         none is before its start.
+    ``parent``           ``array('q')``: the row of the parent, -1 where there is none or it is not in the table.
+    ``span_id``          ``array('Q')``: the id as a number; :meth:`span_id_of` gives it in hex.
+    ``name``             ``array('I')``: index into ``names``; likewise ``trace`` and ``traces`` (ids in hex),
+                         ``resource`` and ``resources`` (attributes of the Resource), ``scope`` and ``scopes`` (names).
+    ``kind, status``     ``bytearray``: the numbers of OTLP.
+    ``state``            ``bytearray``: ``ENDED`` (0), ``RUNNING`` (1), ``LOST`` (2: its process died before it ended).
+    ``site``             ``array('I')``: index into ``sites``, dictionaries of those attributes that are common to many
+                         spans (``columns.SITE_KEYS``: function, actor, node, worker, error type, ...).
+    ``task, caller``     ``array('I')``: index into ``ids`` of ``ray.task_id`` and ``ray.parent_task_id``, or ``NONE``.
+    ``submitted``        ``array('q')``: ``ray.submit_time_unix_nano``, 0 where there is none.
+    ``objects, ready``   mappings from a row to ids of objects: those among the arguments, waited for or
+                         stored; those that were ready.
+    ``named``            mapping from a row to a list of one: the name that ``.options(name=...)`` gave the call.
+    ``now_ns``           when a running span is taken to end: the time of reading.
+    ``quality``          what is wrong with the data.
+    """
+
+    start: array[int]
+    end: array[int]
+    span_id: array[int]
+    trace: array[int]
+    name: array[int]
+    resource: array[int]
+    scope: array[int]
+    site: array[int]
+    task: array[int]
+    caller: array[int]
+    submitted: array[int]
+    kind: bytearray
+    status: bytearray
+    state: bytearray
+    objects: IdLists
+    ready: IdLists
+    named: IdLists
+
+    def __init__(
+        self,
+        parts: Iterable[tuple[str, Columns]],
+        quality: Quality,
+        now_ns: int | None = None,
+        details: Details | None = None,
+    ) -> None:
+        """The spans of ``parts``, each with the file that it was read from; what is there twice is taken once.
+
+        ``details`` is where the rest of a span is found again; by default nowhere.
+        """
+        self.quality = quality
+        merged = Merged(parts, details or _NoDetails())
+        self._details = merged.details
+        self._origin = as_array(merged.rows, "I")
+        # One at a time, so that the columns are not in memory twice.
+        for name in _TAKEN:
+            setattr(self, name, _column(merged.column(name), _TYPES[name]))
+        parent_id = merged.column("parent_id")
+        self.objects, self.ready, self.named = merged.objects, merged.ready, merged.named
+        self._kept = merged.kept
+        self.traces, self.names, self.scopes = list(merged.traces), list(merged.names), list(merged.scopes)
+        self.ids: Sequence[str] = merged.ids
+        self.resources, self.sites = merged.resources, merged.sites
+        quality.spans = len(self)
+        quality.duplicates += merged.duplicates
+        del merged
+        quality.running, quality.lost = self.state.count(RUNNING), self.state.count(LOST)
+        self._mend_times()
+        self.parent = self._parents(parent_id)
+        quality.orphans = self.parent.count(-1) - int(np.count_nonzero(parent_id == 0))
+        self.now_ns = self._now(now_ns)
+        self.shifts: Sequence[int] = ()
+        """What was added to all times of a span, by the index of its resource; empty where nothing was."""
+        self._first_child: array[int] | None = None
+        self._children: array[int] = array("q")
+        self._last_known: list[int] | None = None
+
+    def part(self, rows: Iterable[int], shifts: Sequence[int] | None = None) -> Table:
+        """A table of some of the rows. ``shifts`` are added to all times of a span, by the index of its resource.
+
+        Lists that rows index (``names``, ``traces``, ...), the quality and the files are shared. The parent of a span
+        whose parent is left out is -1.
+        """
+        found = Table.__new__(Table)
+        found.__dict__.update(self.__dict__)
+        found._cut(rows, shifts)  # noqa: SLF001
+        return found
+
+    def _cut(self, rows: Iterable[int], shifts: Sequence[int] | None) -> None:
+        chosen = np.sort(np.fromiter(rows, np.int64))
+        if shifts is not None:
+            added = np.array(shifts, np.int64)[as_numpy(self.resource)]
+            start, end = as_numpy(self.start) + added, as_numpy(self.end)
+            self.start, self.end = as_array(start, "q"), as_array(np.where(end != 0, end + added, 0), "q")
+            self.shifts = [sum(each) for each in zip_longest(self.shifts, shifts, fillvalue=0)]
+            chosen = chosen[np.argsort(start[chosen], kind="stable")]
+        # The last item stays -1: what stands for the parent of a span without one.
+        row_of = np.full(len(self) + 1, -1)
+        row_of[chosen] = np.arange(len(chosen))
+        self.parent = as_array(row_of[as_numpy(self.parent)[chosen]], "q")
+        for name in _TAKEN:
+            setattr(self, name, _column(as_numpy(getattr(self, name))[chosen], _TYPES[name]))
+        self._origin = as_array(as_numpy(self._origin)[chosen], "I")
+        self.objects, self.ready = self.objects.taken(chosen), self.ready.taken(chosen)
+        self.named = self.named.taken(chosen)
+        self._kept = {int(row_of[old]): span for old, span in self._kept.items() if row_of[old] >= 0}
+        self._first_child = self._last_known = None
+
+    @classmethod
+    def of(cls, spans: Iterable[Span], now_ns: int | None = None) -> Table:
+        """The table of these spans, which it keeps. ``now_ns`` is by default the last time that is in them."""
+        columns = Columns()
+        for span in spans:
+            columns.add_span(span)
+        quality = Quality()
+        last = max([*columns.start, *columns.end], default=0)
+        return cls([("", columns)], quality, last if now_ns is None else now_ns)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    # --- one span -------------------------------------------------------------------------------------------------
+
+    def name_of(self, row: int) -> str:
+        return self.names[self.name[row]]
+
+    def span_id_of(self, row: int) -> str:
+        return f"{self.span_id[row]:016x}"
+
+    def trace_id_of(self, row: int) -> str:
+        return self.traces[self.trace[row]]
+
+    def failed(self, row: int) -> bool:
+        """Whether its status is an error, or its process died before it ended."""
+        return self.status[row] == STATUS_ERROR or self.state[row] == LOST
+
+    def attribute(self, row: int, key: str) -> Any:
+        """One attribute, None where it is missing. Keys of this package are quick, others are read from the file."""
+        if key in SITE_KEYS:
+            return self.sites[self.site[row]].get(key)
+        if key == names.RAY_TASK_ID:
+            return self.ids[self.task[row]] if self.task[row] != NONE else None
+        if key == names.RAY_PARENT_TASK_ID:
+            return self.ids[self.caller[row]] if self.caller[row] != NONE else None
+        if key == names.RAY_SUBMIT_TIME:
+            return self.submitted[row] or None
+        if key == names.RAY_NAME:
+            return self.named[row][0] if row in self.named else None
+        if key in OBJECT_KEYS or key == names.RAY_READY_OBJECT_IDS:
+            # Which of the keys it is depends on the kind of span, and no span has two of them.
+            found = (self.ready if key == names.RAY_READY_OBJECT_IDS else self.objects).get(row)
+            is_submission = self.name_of(row) not in ("ray.get", names.AWAIT, "ray.wait", "ray.put")
+            if found is None or (
+                key != names.RAY_READY_OBJECT_IDS and (key == names.RAY_ARGUMENT_IDS) != is_submission
+            ):
+                return None
+            return list(found)
+        return self.span(row).attributes.get(key)
+
+    def span(self, row: int) -> Span:
+        """The span with all that is known of it.
+
+        Made when asked for, from its file. Where that is gone or has changed meanwhile, it has what the columns hold.
+        Its times and its parent are those of the table.
+        """
+        span = self._kept.get(row) or self._read_again(row) or self._from_columns(row)
+        parent = self.parent[row]
+        if (span.start_ns, span.end_ns) != (self.start[row], self.end[row]) or span.state != STATES[self.state[row]]:
+            shift = self.start[row] - span.start_ns
+            span = Span(
+                **{field: getattr(span, field) for field in Span.__slots__}
+                | {
+                    "start_ns": self.start[row],
+                    "end_ns": self.end[row],
+                    "state": STATES[self.state[row]],
+                    "parent_id": span.parent_id if parent < 0 else self.span_id_of(parent),
+                    "events": [event._replace(time_ns=event.time_ns + shift) for event in span.events],
+                }
+            )
+        return span
+
+    def forget_names(self) -> None:
+        """Take calls as if no names had been given to them."""
+        self.named = IdLists()
+
+    def as_recorded(self, rows: Iterable[int]) -> list[int]:
+        """The rows in the order in which they stand in the files: in it :meth:`span` reads each line once."""
+        return sorted(rows, key=self._origin.__getitem__)
+
+    def end_or_now(self, row: int) -> int:
+        """When it ended; of a running span when it was read, of a lost one the last time that its process recorded."""
+        if end := self.end[row]:
+            return end
+        if self.state[row] == RUNNING:
+            return max(self.now_ns, self.start[row])
+        if self._last_known is None:
+            last = np.zeros(len(self.resources), np.int64)
+            np.maximum.at(last, as_numpy(self.resource), np.maximum(as_numpy(self.start), as_numpy(self.end)))
+            self._last_known = last.tolist()
+        return self._last_known[self.resource[row]]
+
+    def duration(self, row: int) -> int:
+        """From its start to :meth:`end_or_now`, in nanoseconds."""
+        return self.end_or_now(row) - self.start[row]
+
+    def children(self, row: int) -> Sequence[int]:
+        """The rows that have this one as parent, by start."""
+        if self._first_child is None:
+            self._index_children()
+        first = self._first_child
+        assert first is not None
+        return self._children[first[row] : first[row + 1]]
+
+    def roots(self) -> list[int]:
+        """The rows without parent in the table, by start."""
+        return [row for row, parent in enumerate(self.parent) if parent < 0]
+
+    # --- making ---------------------------------------------------------------------------------------------------
+
+    def _mend_times(self) -> None:
+        start, end = as_numpy(self.start), as_numpy(self.end)
+        for row in np.nonzero((end < start) & (end != 0))[0].tolist():
+            self.end[row] = self.start[row]
+            self.quality.negative += 1
+
+    def _parents(self, parent_id: Any) -> array[int]:
+        parent = np.full(len(self), -1)
+        if len(self):
+            # Two traces may have a span id in common, so both are in the key: as one number, which is quick to find.
+            ids, places = np.unique(as_numpy(self.span_id), return_inverse=True)
+            trace = as_numpy(self.trace).astype(np.uint64) * np.uint64(len(ids))
+            keys = trace + places.astype(np.uint64)
+            order = np.argsort(keys, kind="stable")
+            wanted_id = np.minimum(np.searchsorted(ids, parent_id), len(ids) - 1)
+            wanted = trace + wanted_id.astype(np.uint64)
+            found = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+            above = order[found]
+            parent = np.where((ids[wanted_id] == parent_id) & (keys[above] == wanted), above, -1)
+        made = as_array(parent, "q")
+        self._cut_circles(made)
+        return made
+
+    def _cut_circles(self, parent: array[int]) -> None:
+        """A circle has a span that does not begin after its parent, and that is rare: these alone are followed."""
+        checked: set[int] = set()
+        for suspect in np.nonzero(as_numpy(parent) >= np.arange(len(parent)))[0].tolist():
+            path: list[int] = []
+            on_path: set[int] = set()
+            row = suspect
+            while row >= 0 and row not in checked and row not in on_path:
+                path.append(row)
+                on_path.add(row)
+                row = parent[row]
+            if row in on_path:
+                circle = path[path.index(row) :]
+                parent[min(circle)] = -1
+                self.quality.circles += 1
+            checked.update(path)
+
+    def _now(self, given: int | None) -> int:
+        if given is not None:
+            return given
+        if self.quality.running:
+            return time.time_ns()
+        return max(max(self.start, default=0), max(self.end, default=0))
+
+    def _index_children(self) -> None:
+        parent = as_numpy(self.parent)
+        rows = np.nonzero(parent >= 0)[0]
+        many = np.bincount(parent[rows], minlength=len(self) + 1)
+        # One item more than there are rows: where the children of the last one end.
+        self._first_child = as_array(np.cumsum(many) - many, "q")
+        self._children = as_array(rows[np.argsort(parent[rows], kind="stable")], "q")
+
+    def _read_again(self, row: int) -> Span | None:
+        resource, scope = self.resources[self.resource[row]], self.scopes[self.scope[row]]
+        span = self._details.span(self._origin[row], resource, scope)
+        if span is None or (span.trace_id, span.span_id) != (self.trace_id_of(row), self.span_id_of(row)):
+            return None
+        return span
+
+    def _from_columns(self, row: int) -> Span:
+        attributes = dict(self.sites[self.site[row]])
+        for key in (names.RAY_TASK_ID, names.RAY_PARENT_TASK_ID, names.RAY_SUBMIT_TIME, names.RAY_NAME, *OBJECT_KEYS):
+            if (found := self.attribute(row, key)) is not None:
+                attributes[key] = found
+        parent = self.parent[row]
+        return Span(
+            trace_id=self.trace_id_of(row),
+            span_id=self.span_id_of(row),
+            parent_id=self.span_id_of(parent) if parent >= 0 else "",
+            name=self.name_of(row),
+            kind=self.kind[row],
+            start_ns=self.start[row],
+            end_ns=self.end[row],
+            status_code=self.status[row],
+            status_message="",
+            attributes=attributes,
+            events=[],
+            links=[],
+            resource=self.resources[self.resource[row]],
+            scope=self.scopes[self.scope[row]],
+            state=STATES[self.state[row]],
+        )
+
+
+class _NoDetails:
+    def add(self, path: str, origins: Origins, first: int) -> None:
+        """Take no note of it."""
+
+    def span(self, number: int, resource: dict[str, Any], scope: str) -> Span | None:
+        return None
+
+
+_TAKEN = tuple(name for name in COLUMNS if name != "parent_id")
+_TYPES = {name: column.typecode if isinstance(column, array) else "" for name, column in vars(Columns()).items()} | {
+    "task": "I",
+    "caller": "I",
+}
+"""The type of each column; that of numbers below 256 has none."""
+
+
+def _column(found: Any, typecode: str) -> array[int] | bytearray:
+    return as_array(found, typecode) if typecode else bytearray(found)

@@ -1,0 +1,38 @@
+"""Recorded spans in the files of other viewers; one module a format, each with a ``write`` of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import BinaryIO, NamedTuple
+
+from ray_tracing_hooks._insight.views.exports.selection import Source
+
+
+class Format(NamedTuple):
+    """A kind of file."""
+
+    suffix: str
+    """Of the file that is written if none is named."""
+    meaning: str
+    """What opens it, for a help text."""
+
+
+FORMATS = {
+    "perfetto": Format(".pftrace", "Perfetto's own format, for https://ui.perfetto.dev"),
+    "chrome": Format(".json.gz", "JSON of trace events, for Perfetto, vizviewer and chrome://tracing"),
+    "speedscope": Format(".speedscope.json", "for https://www.speedscope.app"),
+    "otlp": Format(".jsonl.gz", "one file of OTLP-JSON lines, for the OpenTelemetry Collector and others"),
+    "jaeger": Format(".jaeger.json", "for Jaeger's upload of a JSON file"),
+    "parquet": Format(".parquet", "a table with a row a span, for pandas, DuckDB, Spark and others"),
+}
+
+
+def writer(name: str) -> Callable[[Source, BinaryIO], Sequence[str]]:
+    """The function that writes this format.
+
+    It writes all spans of the source and returns what a user should know of what the file does not hold, as sentences.
+    Raises ImportError where the format needs a package that is not installed.
+    """
+    write: Callable[[Source, BinaryIO], Sequence[str]] = import_module(f"{__name__}.{name}").write
+    return write

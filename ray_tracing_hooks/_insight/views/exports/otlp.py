@@ -1,0 +1,292 @@
+"""All spans as OTLP-JSON lines in one file, each span once: what the Collector's ``otlp_json_file`` receiver reads.
+
+Lines of OTLP-JSON files are taken over as they are. Only those are written anew that hold a span which is elsewhere as
+well, text that is no Unicode, or attributes that are not to be shown. Lines of other signals, such as metrics, are left
+out. What a spool holds is written from what is known of it: all but trace states, flags and versions of scopes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.packed import unpacked
+from ray_tracing_hooks._insight.ingest import read as reading
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, is_segment, lines_of
+from ray_tracing_hooks._insight.ingest.otlp_json import MALFORMED, explain
+from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded
+from ray_tracing_hooks._insight.views.redaction import HIDDEN, Redaction
+
+_SPANS_A_LINE = 100
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Half of a character, perhaps without the other half: strict readers refuse that."""
+
+_Line = list[int]
+"""The positions of those spans of a line that are left out."""
+
+
+def write(source: Source, out: BinaryIO) -> Sequence[str]:
+    """Write all spans; returns what a user should know."""
+    segments = [path for path in source.files if is_segment(path)]
+    files = [path for path in source.files if not is_segment(path)]
+    # Before the files, since spans are on their way from here to there. Of equal records that of a file is taken.
+    spooled, quality = reading.read(segments, source.on_bytes)
+    wanted = source.traces
+    spooled = [span for span in spooled if wanted is None or span.trace_id in wanted]
+    chosen = _Chosen()
+    lines = {path: _looked_through(path, wanted, chosen, quality, source.on_bytes) for path in files}
+    of_spool: _Line = []
+    for position, span in enumerate(spooled):
+        rank = _rank(span.end_ns, is_estimated=span.state == "lost")
+        chosen.add(span.trace_id + span.span_id, rank, of_spool, position)
+    quality.spans = len(chosen)
+    quality.duplicates = chosen.duplicates
+    source.on_read(len(chosen), quality)
+    told = [note for path in files if (note := _copy(source, out, path, lines[path]))]
+    left_out = set(of_spool)
+    unended = _write_spooled(source, out, [s for position, s in enumerate(spooled) if position not in left_out])
+    if unended:
+        told.append(f"{unended:,} spans have no end: they are still running, or their process died")
+    return told
+
+
+# --- which record of a span is taken ------------------------------------------------------------------------------
+
+
+class _Chosen:
+    """Of each span the best record so far; the others are marked in their lines."""
+
+    def __init__(self) -> None:
+        self._best: dict[bytes, tuple[int, _Line, int]] = {}
+        self.duplicates = 0
+
+    def __len__(self) -> int:
+        return len(self._best)
+
+    def add(self, ids: str, rank: int, line: _Line, position: int) -> None:
+        """Take note of a record; ``ids`` are its trace and span. Raises ValueError where they are no ids."""
+        key = bytes.fromhex(ids)
+        if len(key) != 24 or not any(key[:16]) or not any(key[16:]):
+            raise ValueError(f"the ids {ids!r} are not 24 bytes in hex")
+        best = self._best.setdefault(key, (rank, line, position))
+        if best[1] is line and best[2] == position:
+            return
+        self.duplicates += 1
+        if rank > best[0]:
+            self._best[key] = (rank, line, position)
+            line, position = best[1], best[2]
+        line.append(position)
+
+
+def _rank(end_ns: int, *, is_estimated: bool) -> int:
+    """Greater for a record with an end, then for one that was not estimated, then for a later one."""
+    return bool(end_ns) << 66 | (not is_estimated) << 65 | end_ns
+
+
+def _looked_through(
+    path: str, wanted: frozenset[str] | None, chosen: _Chosen, quality: Quality, on_bytes: Callable[[int], None]
+) -> dict[int, _Line]:
+    """The lines with spans, by number, and which spans of them are to be left out."""
+    found: dict[int, _Line] = {}
+    quality.files += 1
+    try:
+        with open(path, "rb") as raw:
+            before = 0
+            for number, text in lines_of(unpacked(path, raw)):
+                quality.lines += 1
+                left_out: _Line = []
+                try:
+                    if text is None:
+                        raise ValueError("the line is too long")
+                    for position, described in enumerate(_spans(json.loads(text))):
+                        found[number] = left_out
+                        try:
+                            if wanted is not None and described["traceId"].lower() not in wanted:
+                                left_out.append(position)
+                                continue
+                            end, attributes = int(described.get("endTimeUnixNano") or 0), described.get("attributes")
+                            is_estimated = any(each.get("key") == names.RAY_END_ESTIMATED for each in attributes or ())
+                            rank = _rank(end, is_estimated=is_estimated)
+                            chosen.add(described["traceId"] + described["spanId"], rank, left_out, position)
+                        except MALFORMED as error:
+                            left_out.append(position)
+                            quality.bad(path, number, f"a span that is not OTLP: {explain(error)}")
+                except MALFORMED as error:
+                    if text is None or text.endswith(b"\n"):
+                        quality.bad(path, number, f"not OTLP: {explain(error)}")
+                on_bytes(raw.tell() - before)
+                before = raw.tell()
+    except UNREADABLE as error:
+        quality.bad(path, 0, str(getattr(error, "strerror", None) or error))
+    return found
+
+
+def _spans(document: Any) -> Iterator[dict[str, Any]]:
+    for resource_spans in document.get("resourceSpans") or ():
+        for scope_spans in resource_spans.get("scopeSpans") or ():
+            yield from scope_spans.get("spans") or ()
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def _copy(source: Source, out: BinaryIO, path: str, lines: Mapping[int, _Line]) -> str:
+    """Write the lines of a file. Returns what went wrong, if something did."""
+    written = 0
+    try:
+        with open(path, "rb") as raw:
+            for number, text in lines_of(unpacked(path, raw)):
+                if text is None or number not in lines:
+                    continue
+                written += 1
+                left_out = frozenset(lines[number])
+                if left_out or not source.redaction.shows_all or _SURROGATE.search(text):
+                    document = json.loads(text)
+                    if not _leave_out(document, left_out):
+                        continue
+                    _redact(document, source.redaction)
+                    text = _line(document)  # noqa: PLW2901
+                out.write(text if text.endswith(b"\n") else text + b"\n")
+    except (*UNREADABLE, *MALFORMED) as error:
+        why = getattr(error, "strerror", None) or error
+        return f"{path}: {why}; {len(lines) - written:,} of its lines are missing"
+    return ""
+
+
+def _line(document: dict[str, Any]) -> bytes:
+    """A line of plain ASCII, as all that this package writes: no reader can take a character of it for its end."""
+    text = encoded(as_json(document)).decode()
+    return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text).encode() + b"\n"
+
+
+def _leave_out(document: dict[str, Any], positions: frozenset[int]) -> bool:
+    """Whether there are spans left."""
+    position = 0
+    for resource_spans in document["resourceSpans"]:
+        for scope_spans in resource_spans.get("scopeSpans") or ():
+            kept = []
+            for span in scope_spans.get("spans") or ():
+                if position not in positions:
+                    kept.append(span)
+                position += 1
+            scope_spans["spans"] = kept
+    return position > len(positions)
+
+
+def _redact(document: dict[str, Any], redaction: Redaction) -> None:
+    if redaction.shows_all:
+        return
+    for resource_spans in document["resourceSpans"]:
+        if resource := resource_spans.get("resource"):
+            _redact_attributes(resource, redaction, keep="service.name")
+        for scope_spans in resource_spans.get("scopeSpans") or ():
+            if scope := scope_spans.get("scope"):
+                _redact_attributes(scope, redaction)
+            for span in scope_spans.get("spans") or ():
+                for holder in (span, *(span.get("events") or ()), *(span.get("links") or ())):
+                    _redact_attributes(holder, redaction)
+                status = span.get("status") or {}
+                if message := status.pop("message", None):
+                    status["message"] = redaction.message(message)
+
+
+def _redact_attributes(holder: dict[str, Any], redaction: Redaction, keep: str = "") -> None:
+    attributes = holder.get("attributes")
+    if not attributes:
+        return
+    if redaction.attributes:
+        holder["attributes"] = _redacted(attributes, redaction)
+    else:
+        holder["attributes"] = [each for each in attributes if each.get("key") == keep]
+
+
+def _redacted(pairs: list[dict[str, Any]], redaction: Redaction) -> list[dict[str, Any]]:
+    """The pairs of OTLP-JSON as they may be shown, as :meth:`Redaction.shown` has it."""
+    return [
+        {"key": each["key"], "value": {"stringValue": HIDDEN}}
+        if redaction.hides(each.get("key") or "")
+        else {**each, "value": _redacted_value(each.get("value"), redaction)}
+        for each in pairs
+    ]
+
+
+def _redacted_value(value: Any, redaction: Redaction) -> Any:
+    if isinstance(value, dict):
+        if pairs := (value.get("kvlistValue") or {}).get("values"):
+            return {"kvlistValue": {"values": _redacted(pairs, redaction)}}
+        if items := (value.get("arrayValue") or {}).get("values"):
+            return {"arrayValue": {"values": [_redacted_value(item, redaction) for item in items]}}
+    return value
+
+
+def _write_spooled(source: Source, out: BinaryIO, spans: Sequence[Span]) -> int:
+    """Write spans of a spool. Returns how many of them have no end."""
+    groups: dict[tuple[int, str], list[Span]] = {}
+    for span in spans:
+        groups.setdefault((id(span.resource), span.scope), []).append(span)
+    for group in groups.values():
+        resource = {"attributes": _attributes(group[0].resource)}
+        for first in range(0, len(group), _SPANS_A_LINE):
+            described = [_described(span) for span in group[first : first + _SPANS_A_LINE]]
+            scope_spans = [{"scope": {"name": group[0].scope}, "spans": described}]
+            document = {"resourceSpans": [{"resource": resource, "scopeSpans": scope_spans}]}
+            _redact(document, source.redaction)
+            out.write(_line(document))
+    return sum(not span.end_ns for span in spans)
+
+
+def _described(span: Span) -> dict[str, Any]:
+    """A span in OTLP-JSON."""
+    described: dict[str, Any] = {
+        "traceId": span.trace_id,
+        "spanId": span.span_id,
+        "parentSpanId": span.parent_id,
+        "name": span.name,
+        "kind": span.kind,
+        "startTimeUnixNano": str(span.start_ns),
+        "endTimeUnixNano": str(span.end_ns) if span.end_ns else "",
+        "attributes": _attributes(span.attributes),
+        "events": [
+            {"timeUnixNano": str(each.time_ns), "name": each.name, "attributes": _attributes(each.attributes)}
+            for each in span.events
+        ],
+        "links": [
+            {"traceId": each.trace_id, "spanId": each.span_id, "attributes": _attributes(each.attributes)}
+            for each in span.links
+        ],
+        "status": {
+            key: value for key, value in (("code", span.status_code), ("message", span.status_message)) if value
+        },
+    }
+    return {key: value for key, value in described.items() if value}
+
+
+def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _value(value)} for key, value in attributes.items()]
+
+
+def _value(value: Any) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        number: Any = value
+        if not math.isfinite(value):
+            number = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return {"doubleValue": number}
+    if isinstance(value, str):
+        return {"stringValue": value}
+    if isinstance(value, Mapping):
+        return {"kvlistValue": {"values": _attributes(value)}}
+    if isinstance(value, list | tuple):
+        return {"arrayValue": {"values": [_value(item) for item in value]}}
+    return {}

@@ -1,0 +1,137 @@
+"""A Parquet table with one row a span, by start; :data:`COLUMNS` says what is in it. Needs pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, BinaryIO, NamedTuple
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.processes import Place, places
+from ray_tracing_hooks._insight.model.span import KIND_NAMES, Span
+from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded
+
+_ROWS = 50_000
+"""Of a row group: what is held in memory at once."""
+
+_STATUS = {1: "OK", 2: "ERROR"}
+
+
+class _Row(NamedTuple):
+    span: Span
+    end_ns: int
+    place: Place
+    source: Source
+
+
+class Column(NamedTuple):
+    """What is said of each span."""
+
+    name: str
+    kind: str
+    """``string``, ``category`` (a string of few values), ``int64``, ``timestamp`` (in nanoseconds, UTC) or ``json``."""
+    value: Callable[[_Row], Any]
+    meaning: str
+
+
+def _attribute(key: str) -> Callable[[_Row], Any]:
+    def value(row: _Row) -> Any:
+        found = row.source.shown(row.span.attributes).get(key)
+        return None if found is None else str(found)
+
+    return value
+
+
+COLUMNS = (
+    Column("trace_id", "category", lambda row: row.span.trace_id, "in hexadecimal"),
+    Column("span_id", "string", lambda row: row.span.span_id, "likewise"),
+    Column("parent_span_id", "string", lambda row: row.span.parent_id or None, "null for a span without parent"),
+    Column("name", "category", lambda row: row.span.name, ""),
+    Column("kind", "category", lambda row: KIND_NAMES.get(row.span.kind), "PRODUCER for submissions, CONSUMER ..."),
+    Column("start_time", "timestamp", lambda row: row.span.start_ns, ""),
+    Column("end_time", "timestamp", lambda row: row.span.end_ns or None, "null where none is known"),
+    Column("duration_ns", "int64", lambda row: row.end_ns - row.span.start_ns, "of a running span until it was read"),
+    Column("state", "category", lambda row: row.span.state, "ended, running, or lost: its process died before"),
+    Column("status", "category", lambda row: _STATUS.get(row.span.status_code), "OK, ERROR or null"),
+    Column("status_message", "string", lambda row: row.source.redaction.message(row.span.status_message) or None, ""),
+    Column("error_type", "category", _attribute(names.ERROR_TYPE), "the class of the exception"),
+    Column("function", "category", _attribute(names.RAY_FUNCTION), "as in ray.function"),
+    Column("task_id", "string", _attribute(names.RAY_TASK_ID), "the task that the call makes"),
+    Column("actor_id", "category", _attribute(names.RAY_ACTOR_ID), "the actor that is called"),
+    Column("job_id", "category", _attribute(names.RAY_JOB_ID), ""),
+    Column("node_id", "category", lambda row: row.place.node or None, "of the process that recorded the span"),
+    Column("host", "category", lambda row: row.place.host or None, ""),
+    Column("worker_id", "category", lambda row: row.place.worker or None, ""),
+    Column("pid", "category", lambda row: row.place.pid or None, ""),
+    Column("service", "category", lambda row: row.place.service or None, "service.name"),
+    Column("scope", "category", lambda row: row.span.scope or None, "the library that made the span"),
+    Column("attributes", "json", lambda row: row.source.shown(row.span.attributes), "all of them"),
+    Column(
+        "events",
+        "json",
+        lambda row: [
+            {
+                "name": each.name,
+                "time_unix_nano": each.time_ns,
+                "attributes": row.source.shown(each.attributes),
+            }
+            for each in row.span.events
+        ],
+        "a list, null if there are none",
+    ),
+    Column(
+        "links",
+        "json",
+        lambda row: [
+            {
+                "trace_id": each.trace_id,
+                "span_id": each.span_id,
+                "attributes": row.source.shown(each.attributes),
+            }
+            for each in row.span.links
+        ],
+        "likewise",
+    ),
+    Column(
+        "resource",
+        "category",
+        lambda row: as_json(row.source.shown(row.span.resource)),
+        "its attributes as JSON",
+    ),
+)
+"""The columns, in their order."""
+
+
+def write(source: Source, out: BinaryIO) -> Sequence[str]:
+    """Write all spans; returns what a user should know. Raises ImportError without pyarrow."""
+    # Large, not needed elsewhere, and not there where types are checked.
+    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    kinds = {
+        "string": pyarrow.string(),
+        "json": pyarrow.string(),
+        "category": pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
+        "int64": pyarrow.int64(),
+        "timestamp": pyarrow.timestamp("ns", tz="UTC"),
+    }
+    schema = pyarrow.schema([(column.name, kinds[column.kind]) for column in COLUMNS])
+    table = source.table
+    where = places(table)
+    with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
+        for first in range(0, len(table), _ROWS):
+            rows = range(first, min(first + _ROWS, len(table)))
+            values: list[list[Any]] = [[None] * len(rows) for _ in COLUMNS]
+            for row in table.as_recorded(rows):
+                described = _Row(table.span(row), table.end_or_now(row), where.place(row), source)
+                for column, into in zip(COLUMNS, values, strict=True):
+                    into[row - first] = _stored(column, column.value(described))
+            arrays = [pyarrow.array(column, field.type) for column, field in zip(values, schema, strict=True)]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+            source.on_spans(len(rows))
+    return []
+
+
+def _stored(column: Column, value: Any) -> Any:
+    if column.kind == "json":
+        value = as_json(value) if value else None
+    # Lone surrogates are in no UTF-8.
+    return encoded(value).decode() if isinstance(value, str) and not value.isascii() else value

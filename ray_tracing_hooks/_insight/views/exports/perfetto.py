@@ -1,0 +1,244 @@
+"""Perfetto's own format, a ``Trace`` of protobuf: named tracks, each string once, nanoseconds since the epoch.
+
+Nodes are processes, Ray's processes threads, and their further lanes tracks below these. What is drawn is the same as
+in :mod:`chrome`. https://perfetto.dev/docs/reference/synthetic-track-event
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Any, BinaryIO
+
+from ray_tracing_hooks._formats.protobuf import field, utf8, varint
+from ray_tracing_hooks._insight.model.clocks import correct
+from ray_tracing_hooks._insight.model.span import KIND_NAMES
+from ray_tracing_hooks._insight.views.exports.chrome import notes
+from ray_tracing_hooks._insight.views.exports.scene import Scene, lane_label, scene, title, told_of
+from ray_tracing_hooks._insight.views.exports.selection import Source, as_json
+
+_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
+_REALTIME, _BOOTTIME = 1, 6
+_MANY = 1000
+_MOST_VALUES = 100_000
+_LONGEST_VALUE = 256
+"""Values of attributes are written once, and by a number from then on, if they are so many and so short at most."""
+_MOST_NS = (1 << 63) - 1
+_pack_arrow = struct.Struct("<Q").pack
+_pack_double = struct.Struct("<d").pack
+
+# All packets are of one sequence, and refer to strings of earlier ones except for the first.
+_FIRST = b"\x50\x01\x68\x01"
+_FURTHER = b"\x50\x01\x68\x02"
+_EXPLICIT_ORDER = b"\x58\x03"
+
+
+def write(source: Source, out: BinaryIO) -> Sequence[str]:
+    """Write all spans; returns what a user should know."""
+    drawn = scene(correct(source.table))
+    _Writer(drawn, source, out).write()
+    return notes(drawn)
+
+
+class _Strings:
+    """Strings of one kind, written when they first occur and by their number from then on."""
+
+    def __init__(self, tag: bytes) -> None:
+        self._tag = tag
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str, new: list[bytes]) -> bytes:
+        """The number as a varint; what tells a reader of it is added to ``new`` if it is the first time."""
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = len(self._numbers) + 1
+            described = _int(0x08, number) + field(0x12, utf8(text))
+            new.append(self._tag + varint(len(described)) + described)
+        return varint(number)
+
+
+class _Writer:
+    def __init__(self, drawn: Scene, source: Source, out: BinaryIO) -> None:
+        self._drawn = drawn
+        self._source = source
+        self._out = out
+        self._packets: list[bytes] = []
+        self._categories = _Strings(b"\x0a")
+        self._names = _Strings(b"\x12")
+        self._keys = _Strings(b"\x1a")
+        self._values = _Strings(b"\xea\x01")
+        self._seen: set[str] = set()
+        self._written: dict[tuple[str, str], bytes] = {}
+        """Keys and values that are written by their numbers."""
+        # Uuids of tracks: nodes from 1, then lanes, then two counters a node, then the tracks of queued calls.
+        self._first_lane = len(drawn.nodes) + 1
+        self._first_counter = self._first_lane + len(drawn.lanes.lanes)
+        self._first_queue = self._first_counter + 2 * len(drawn.nodes)
+
+    def write(self) -> None:
+        self._clocks()
+        self._tracks()
+        self._spans()
+        self._queues()
+        self._counters()
+        self._flush()
+
+    def _packet(self, content: bytes) -> None:
+        self._packets.append(field(0x0A, content))
+        if len(self._packets) >= _MANY:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._out.write(b"".join(self._packets))
+        self._packets.clear()
+
+    def _clocks(self) -> None:
+        """Say that the clock of the events, which is that of a machine's boot by default, is that of the day."""
+        now = _int(0x10, self._drawn.origin_ns)
+        clocks = b"".join(field(0x0A, _int(0x08, clock) + now) for clock in (_BOOTTIME, _REALTIME))
+        self._packet(_int(0x40, self._drawn.origin_ns) + field(0x32, clocks) + _FIRST)
+
+    def _tracks(self) -> None:
+        drawn, places = self._drawn, self._drawn.places.places
+        for node, there in enumerate(drawn.nodes):
+            process = _int(0x08, node + 1) + field(0x32, utf8(places[there[0]].node_label))
+            self._track(node + 1, field(0x1A, process) + _EXPLICIT_ORDER)
+            for offset, counter in enumerate((b"running executions", b"queued calls")):
+                told = _int(0x28, node + 1) + field(0x12, counter) + field(0x42, b"")
+                self._track(self._first_counter + 2 * node + offset, told)
+        threads: dict[int, int] = {}
+        for index, lane in enumerate(drawn.lanes.lanes):
+            uuid, node = self._first_lane + index, drawn.node_of_place(lane.place) + 1
+            name = utf8(lane_label(places[lane.place], lane.number))
+            if lane.number == 0:
+                threads[lane.place] = uuid
+                thread = _int(0x08, node) + _int(0x10, uuid) + field(0x2A, name)
+                self._track(uuid, _int(0x28, node) + field(0x22, thread) + _int(0x60, index))
+            else:
+                self._track(uuid, _int(0x28, threads[lane.place]) + field(0x12, name) + _int(0x60, lane.number))
+
+    def _track(self, uuid: int, told: bytes) -> None:
+        descriptor = _int(0x08, uuid) + told
+        self._packet(_FURTHER + b"\xe2\x03" + varint(len(descriptor)) + descriptor)
+
+    def _event(self, kind: int, time_ns: int, track: int, told: bytes = b"", new: Sequence[bytes] = ()) -> None:
+        event = field(0x5A, bytes((0x48, kind)) + _int(0x58, track) + told)
+        strings = field(0x62, b"".join(new)) if new else b""
+        self._packet(_int(0x40, min(time_ns, _MOST_NS)) + _FURTHER + strings + event)
+
+    def _spans(self) -> None:
+        drawn = self._drawn
+        outgoing: dict[int, list[int]] = {}
+        for arrow in (*drawn.calls.values(), *drawn.wakes.values()):
+            outgoing.setdefault(arrow.source, []).append(arrow.number)
+        done = 0
+        # Lane by lane: what has one time is taken in the order of the file, and where one span ends as the next begins
+        # the end must come first.
+        for track, rows in enumerate(drawn.by_lane(), self._first_lane):
+            open_rows: list[int] = []
+            for row in rows:
+                while len(open_rows) > drawn.lanes.depth[row]:
+                    self._end(open_rows.pop(), track)
+                self._begin(row, track, outgoing.get(row, ()))
+                open_rows.append(row)
+                done += 1
+                if done % _MANY == 0:
+                    self._source.on_spans(_MANY)
+            while open_rows:
+                self._end(open_rows.pop(), track)
+        self._source.on_spans(done % _MANY)
+
+    def _begin(self, row: int, track: int, outgoing: Sequence[int]) -> None:
+        drawn, table, shown = self._drawn, self._drawn.table, self._source.shown
+        span = table.span(row)
+        new: list[bytes] = []
+        told = [
+            b"\x18" + self._categories.number(KIND_NAMES.get(span.kind, "INTERNAL").lower(), new),
+            b"\x50" + self._names.number(title(table, row), new),
+            *self._annotations(told_of(span, self._source), new),
+            *map(_outgoing, outgoing),
+        ]
+        if (call := drawn.calls.get(row)) is not None:
+            told.append(_terminating(call.number))
+        self._event(_BEGIN, table.start[row], track, b"".join(told), new)
+        for event in span.events:
+            new = []
+            told = [b"\x50" + self._names.number(event.name, new), *self._annotations(shown(event.attributes), new)]
+            self._event(_INSTANT, event.time_ns, track, b"".join(told), new)
+
+    def _end(self, row: int, track: int) -> None:
+        drawn = self._drawn
+        if (wake := drawn.wakes.get(row)) is not None:
+            new: list[bytes] = []
+            told = b"\x50" + self._names.number("wake", new) + _terminating(wake.number)
+            self._event(_BEGIN, drawn.wake_ns(row), track, told, new)
+            self._event(_END, drawn.ends[row], track)
+        self._event(_END, drawn.ends[row], track)
+
+    def _annotations(self, told: Mapping[str, Any], new: list[bytes]) -> list[bytes]:
+        return [self._annotation(key, value, new) for key, value in told.items()]
+
+    def _annotation(self, key: str, value: Any, new: list[bytes]) -> bytes:
+        # Only of text: 1, 1.0 and True are one key of a dictionary.
+        text = (key, value) if isinstance(value, str) and value in self._seen else None
+        if text is None or (written := self._written.get(text)) is None:
+            written = field(0x22, b"\x08" + self._keys.number(key, new) + self._value(value, new))
+            if text is not None and len(self._written) < _MOST_VALUES:
+                self._written[text] = written
+        return written
+
+    def _value(self, value: Any, new: list[bytes]) -> bytes:
+        if isinstance(value, bool):
+            return b"\x10\x01" if value else b"\x10\x00"
+        if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+            return _int(0x20, value & 0xFFFF_FFFF_FFFF_FFFF)
+        if isinstance(value, float):
+            return b"\x29" + _pack_double(value)
+        text = value if isinstance(value, str) else as_json(value)
+        if text in self._seen:
+            return b"\x88\x01" + self._values.number(text, new)
+        if len(text) <= _LONGEST_VALUE and len(self._seen) < _MOST_VALUES:
+            self._seen.add(text)
+        return field(0x32, utf8(text))
+
+    def _queues(self) -> None:
+        """Queued calls, in as many tracks of their node as there were at once; of one name, they are shown as one."""
+        drawn = self._drawn
+        tracks = 0
+        free: list[list[int]] = [[] for _ in drawn.nodes]
+        busy: list[list[tuple[int, int]]] = [[] for _ in drawn.nodes]
+        for since, until, row in sorted((since, until, row) for row, since, until in drawn.queues()):
+            node = drawn.node_of(row)
+            while busy[node] and busy[node][0][0] <= since:
+                free[node].append(heappop(busy[node])[1])
+            if free[node]:
+                track = free[node].pop()
+            else:
+                track = self._first_queue + tracks
+                tracks += 1
+                self._track(track, _int(0x28, node + 1) + field(0x12, b"queued"))
+            heappush(busy[node], (until, track))
+            new: list[bytes] = []
+            told = b"\x50" + self._names.number(f"queued {title(drawn.table, row)}", new)
+            self._event(_BEGIN, since, track, told, new)
+            self._event(_END, until, track)
+
+    def _counters(self) -> None:
+        for node, counts in enumerate(self._drawn.counts()):
+            track = self._first_counter + 2 * node
+            for count in counts:
+                self._event(_COUNTER, count.time_ns, track, b"\xf0\x01" + varint(count.running))
+                self._event(_COUNTER, count.time_ns, track + 1, b"\xf0\x01" + varint(count.queued))
+
+
+def _int(tag: int, number: int) -> bytes:
+    return bytes((tag,)) + varint(number)
+
+
+def _outgoing(arrow: int) -> bytes:
+    return b"\xf9\x02" + _pack_arrow(arrow)
+
+
+def _terminating(arrow: int) -> bytes:
+    return b"\x81\x03" + _pack_arrow(arrow)

@@ -1,0 +1,209 @@
+"""What the timelines of other viewers draw: spans in lanes, arrows between them, and how much went on at once."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks._insight.analysis.lanes import Lanes, by_lane, ends_of, lanes
+from ray_tracing_hooks._insight.analysis.parallelism import running
+from ray_tracing_hooks._insight.model.call_names import call_name
+from ray_tracing_hooks._insight.model.calls import WAITS, Calls
+from ray_tracing_hooks._insight.model.processes import Place, Places, places
+from ray_tracing_hooks._insight.model.span import CONSUMER, Span
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views.exports.selection import Source
+
+WAKE_NS = 1000
+"""How long at most the slice is that stands at the end of a wait, for the arrow from what ended it."""
+
+_MOST_COUNTS = 20_000
+"""How many values a counter has at most; of more, the greatest of each step of time."""
+
+
+class Arrow(NamedTuple):
+    """From one span to another that it brought about."""
+
+    number: int
+    """From 1, different for each arrow."""
+    source: int
+    target: int
+    """Rows of the table."""
+
+
+class Count(NamedTuple):
+    """What went on at a node from this time on."""
+
+    time_ns: int
+    running: int
+    """Executions of tasks and of methods of actors, without those that wait in ``ray.get`` and the like."""
+    queued: int
+    """Calls that were submitted and had not begun; they count where they ran later."""
+
+
+@dataclass
+class Scene:
+    """All that is drawn of a table. Rows are those of the table."""
+
+    table: Table
+    ends: array[int]
+    """When each span ends as it is drawn: never before its start, of a running one now."""
+    places: Places
+    lanes: Lanes
+    joined: Calls
+    nodes: list[list[int]]
+    """The places of each node, in the order in which to show them."""
+    calls: dict[int, Arrow]
+    """By row of an execution, the arrow from its submission, or from the attempt before."""
+    wakes: dict[int, Arrow]
+    """By row of a wait, the arrow from the execution that ended it: the last to end of those waited for."""
+    behind: int
+    """How many arrows there are not, since by the clocks of their nodes the effect was before the cause."""
+
+    @property
+    def origin_ns(self) -> int:
+        """The start of the first span."""
+        return self.table.start[0] if len(self.table) else 0
+
+    def node_of(self, row: int) -> int:
+        return self._nodes_of_places[self.places.of[row]]
+
+    def node_of_place(self, place: int) -> int:
+        return self._nodes_of_places[place]
+
+    def wake_ns(self, row: int) -> int:
+        """When the slice begins at the end of a wait to which the arrow points: after all else in it."""
+        return max(self.ends[row] - WAKE_NS, self._ends_inside.get(row, self.table.start[row]))
+
+    def by_lane(self) -> list[list[int]]:
+        """The rows of each lane, outer spans before what is in them."""
+        return by_lane(self.table, self.ends, self.lanes)
+
+    def queues(self) -> Iterator[tuple[int, int, int]]:
+        """Of each call that waited: the row of its first execution, and from when until when it did."""
+        calls, start = self.joined, self.table.start
+        for call in range(len(calls)):
+            attempts = calls.attempts(call)
+            if calls.queued_ns(call):
+                yield attempts[0], calls.submitted_ns(call), start[attempts[0]]
+
+    def counts(self) -> list[list[Count]]:
+        """By node, what went on at once, over time; nothing for a node without executions."""
+        changes: list[list[tuple[int, int, int]]] = [[] for _ in self.nodes]
+        for row, start, end in running(self.joined):
+            changes[self.node_of(row)] += ((start, 1, 0), (min(end, self.ends[row]), -1, 0))
+        for row, since, until in self.queues():
+            changes[self.node_of(row)] += ((since, 0, 1), (until, 0, -1))
+        return [_summed(each) for each in changes]
+
+    def __post_init__(self) -> None:
+        self._nodes_of_places = {place: node for node, there in enumerate(self.nodes) for place in there}
+        self._ends_inside: dict[int, int] = {}
+        for row, parent in enumerate(self.table.parent) if self.wakes else ():
+            if parent in self.wakes and self.lanes.of[row] == self.lanes.of[parent]:
+                self._ends_inside[parent] = max(self.ends[row], self._ends_inside.get(parent, 0))
+
+
+def scene(table: Table) -> Scene:
+    """What there is to draw of these spans."""
+    where = places(table)
+    ends = ends_of(table)
+    nodes: dict[str, list[int]] = {}
+    for index, place in enumerate(where.places):
+        nodes.setdefault(place.node_key, []).append(index)
+    joined = Calls(table)
+    calls, wakes, behind = _arrows(joined, ends)
+    return Scene(table, ends, where, lanes(table, where, ends), joined, list(nodes.values()), calls, wakes, behind)
+
+
+def _arrows(calls: Calls, ends: array[int]) -> tuple[dict[int, Arrow], dict[int, Arrow], int]:
+    """The arrows to executions and to waits, and how many would point back in time."""
+    start = calls.table.start
+    found: tuple[dict[int, Arrow], dict[int, Arrow]] = ({}, {})
+    number = behind = 0
+    for sort, (source, target) in _edges(calls, ends):
+        if start[source] <= (start[target] if sort == _CALL else max(start[target], ends[target] - WAKE_NS)):
+            number += 1
+            found[sort][target] = Arrow(number, source, target)
+        else:
+            behind += 1
+    return *found, behind
+
+
+_CALL, _WAKE = 0, 1
+
+
+def _edges(calls: Calls, ends: array[int]) -> Iterator[tuple[int, tuple[int, int]]]:
+    table = calls.table
+    for call, submission in enumerate(calls.submission):
+        before = submission
+        for attempt in calls.attempts(call):
+            if before >= 0:
+                yield _CALL, (before, attempt)
+            before = attempt
+    for row, objects in table.objects.items():
+        if calls.role[row] not in WAITS:
+            continue
+        producers = {calls.producer(each) for each in table.ready.get(row, objects)}
+        executions = [calls.execution[call] for call in producers if call >= 0 and calls.execution[call] >= 0]
+        decisive = max(executions, key=ends.__getitem__, default=-1)
+        # Otherwise it was ready before, or something else ended the wait.
+        if decisive >= 0 and table.start[row] < ends[decisive] <= ends[row]:
+            yield _WAKE, (decisive, row)
+
+
+def _summed(changes: list[tuple[int, int, int]]) -> list[Count]:
+    changes.sort()
+    found: list[Count] = []
+    running = queued = 0
+    for time_ns, more_running, more_queued in changes:
+        running += more_running
+        queued += more_queued
+        if found and found[-1].time_ns == time_ns:
+            found[-1] = Count(time_ns, running, queued)
+        else:
+            found.append(Count(time_ns, running, queued))
+    if len(found) <= _MOST_COUNTS:
+        return found
+    step = (found[-1].time_ns - found[0].time_ns) // _MOST_COUNTS + 1
+    greatest: dict[int, Count] = {}
+    for count in found:
+        at = count.time_ns // step * step
+        before = greatest.get(at, Count(at, 0, 0))
+        greatest[at] = Count(at, max(before.running, count.running), max(before.queued, count.queued))
+    return [*list(greatest.values())[:-1], found[-1]]
+
+
+def title(table: Table, row: int) -> str:
+    """What a span is called on its bar: of an execution the function."""
+    name = table.names[table.name[row]]
+    return call_name(name) if table.kind[row] == CONSUMER else name
+
+
+def lane_label(place: Place, number: int) -> str:
+    """``Trainer#3f2a (pid 21)``, and of a further lane ``Trainer#3f2a (pid 21) lane 2``."""
+    return f"{place.label} lane {number + 1}" if number else place.label
+
+
+def told_of(span: Span, source: Source) -> dict[str, Any]:
+    """Its attributes, what identifies it and how it ended, where a viewer has only a list of keys and values."""
+    told: dict[str, Any] = {
+        "trace_id": span.trace_id,
+        "span_id": span.span_id,
+        "parent_span_id": span.parent_id or None,
+    }
+    ended = None if span.state == "ended" else span.state
+    status = {1: "OK", 2: "ERROR"}.get(span.status_code)
+    told |= {
+        "state": ended,
+        "status": status,
+        "status_message": source.redaction.message(span.status_message) or None,
+    }
+    if span.links:
+        told["links"] = [{"trace_id": link.trace_id, "span_id": link.span_id} for link in span.links]
+    return {
+        **source.shown(span.attributes),
+        **{key: value for key, value in told.items() if value is not None},
+    }

@@ -1,0 +1,78 @@
+"""What an export is made from: the files, the spans in them, and what of a span is to be shown."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views.redaction import Redaction
+
+
+@dataclass
+class Source:
+    """The spans to write.
+
+    Attributes:
+        files: As :func:`ray_tracing_hooks._insight.ingest.read.files` gives them.
+        redaction: What of the spans may be shown.
+        select: Chooses from all spans those to write.
+        on_bytes: Called with the size of what was read since its last call.
+        on_read: Called once all is read, with the number of spans and what is wrong with the data.
+        on_spans: Called with the number of spans that were written since its last call.
+    """
+
+    files: Sequence[str]
+    redaction: Redaction = field(default_factory=Redaction)
+    select: Callable[[Table], Table] | None = None
+    on_bytes: Callable[[int], None] = lambda _count: None
+    on_read: Callable[[int, Quality], None] = lambda _spans, _quality: None
+    on_spans: Callable[[int], None] = lambda _count: None
+
+    @cached_property
+    def table(self) -> Table:
+        """The spans, read when this is first asked for."""
+        table = load(self.files, self.on_bytes)
+        if self.select is not None and len(table):
+            table = self.select(table)
+        self.on_read(len(table), table.quality)
+        return table
+
+    @cached_property
+    def traces(self) -> frozenset[str] | None:
+        """The ids of the traces to write, None for all. It takes reading the spans to know that."""
+        return None if self.select is None else frozenset(map(self.table.traces.__getitem__, set(self.table.trace)))
+
+    def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The attributes as they are to be shown."""
+        return self.redaction.shown(attributes)
+
+
+def as_json(value: Any) -> str:
+    """JSON that every reader takes: what is no number there is text. Lone surrogates are left to :func:`encoded`."""
+    try:
+        return _encode(value)
+    except ValueError:
+        return _encode(_finite(value))
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8, with what cannot be in it replaced."""
+    return text.encode("utf-8", "replace")
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

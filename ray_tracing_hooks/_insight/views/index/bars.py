@@ -1,0 +1,181 @@
+"""The bars of the timeline in the order in which they are drawn, and tiles of them: as much as can be seen.
+
+A row of the timeline is a depth of a lane; its bars follow each other and do not overlap. In a tile spans that are
+narrower than a bucket, which is about a pixel, are put together with their neighbours in it: how many they are, how
+long they ran together, whether one failed, and the longest of some of them. What is wider is itself. Whatever is in
+them, a tile has no more of both than it has rows and buckets.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, compress
+from operator import add as plus
+from operator import sub as minus
+from typing import NamedTuple
+
+from ray_tracing_hooks._insight.analysis.lanes import Lanes
+
+MOST_DEPTH = 250
+"""As in the page: what lies deeper is not drawn."""
+
+BUCKETS_BITS = 9
+"""A tile has so many buckets, as a power of two."""
+
+_LOOKED_AT = 8
+"""Of so many of the spans of a bucket the longest is taken."""
+
+_FAILED = 8
+_MOST_SUM = (1 << 63) - 1
+
+
+class Bars(NamedTuple):
+    """Spans by row of the timeline and start. Times are nanoseconds from the start of the run."""
+
+    begins: Sequence[int]
+    """By row of the timeline, where its bars begin; one more item than there are rows."""
+    row: Sequence[int]
+    """The row of the table."""
+    start: Sequence[int]
+    end: Sequence[int]
+    ran: Sequence[int]
+    """How long all bars before this one ran; one more item than there are bars."""
+    failed: Sequence[int]
+    """How many bars before this one failed, likewise."""
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Sequence[int]]) -> Bars:
+        """As :func:`laid_out` made them."""
+        return cls(*(columns[f"bar_{name}"] for name in cls._fields))
+
+    def only(self, keep: Sequence[int]) -> Bars:
+        """Those that are kept: one byte for each row of the table."""
+        wanted = bytes(map(keep.__getitem__, self.row))
+        begins = array("q", [0])
+        for first, last in zip(self.begins, self.begins[1:], strict=False):
+            begins.append(begins[-1] + wanted.count(1, first, last))
+        start = array("q", compress(self.start, wanted))
+        end = array("q", compress(self.end, wanted))
+        failed = compress(map(minus, self.failed[1:], self.failed), wanted)
+        return Bars(
+            begins,
+            array("I", compress(self.row, wanted)),
+            start,
+            end,
+            array("q", _sums(array("q", map(minus, end, start)))),
+            array("I", accumulate(failed, initial=0)),
+        )
+
+    def first_after(self, sub: int, time: int) -> int:
+        """The first bar of a row of the timeline that ends after a time."""
+        return bisect_right(self.end, time, self.begins[sub], self.begins[sub + 1])
+
+    def open_at(self, time: int) -> Iterator[int]:
+        """The rows of the table that go on at a time."""
+        for sub in range(len(self.begins) - 1):
+            at = self.first_after(sub, time)
+            if at < self.begins[sub + 1] and self.start[at] <= time:
+                yield self.row[at]
+
+    def beside(self, sub: int, start: int, row: int) -> tuple[int, int]:
+        """The rows before and after a span in its row of the timeline, -1 for none."""
+        low, high = self.begins[sub], self.begins[sub + 1]
+        at = bisect_left(self.start, start, low, high)
+        while at < high and self.start[at] == start and self.row[at] != row:
+            at += 1
+        is_there = at < high and self.row[at] == row
+        after = at + 1 if is_there else at
+        return (self.row[at - 1] if at > low else -1), (self.row[after] if after < high else -1)
+
+
+class Tile(NamedTuple):
+    """What is to be drawn: spans, and spans that stand for all in a bucket."""
+
+    sub: array[int]
+    """The row of the timeline."""
+    row: array[int]
+    """The row of the table, of a bucket that of its longest."""
+    begin: array[int]
+    until: array[int]
+    many: array[int]
+    ran: array[int]
+    failed: array[int]
+
+
+def tile(bars: Bars, level: int, index: int, subs: range) -> Tile:
+    """The tile of so many nanoseconds, as a power of two, with this number, of some rows of the timeline."""
+    found = Tile(*(array("q") for _ in Tile._fields))
+    shift = max(0, level - BUCKETS_BITS)
+    first, last = index << level, (index + 1) << level
+    add = [column.append for column in found]
+    starts, ends, rows, ran, failures = bars.start, bars.end, bars.row, bars.ran, bars.failed
+    for sub in subs:
+        high = bars.begins[sub + 1]
+        at = bars.first_after(sub, first)
+        if at > bars.begins[sub] and ends[at - 1] == first == starts[at - 1]:
+            at -= 1  # an instant at the very beginning
+        while at < high:
+            begin = starts[at]
+            if begin >= last:
+                break
+            limit = ((begin >> shift) + 1) << shift
+            after = at + 1
+            if ends[at] < limit and after < high and starts[after] < limit:
+                after = bisect_left(starts, limit, after, high)
+                # What is wider than a bucket is a bar of its own.
+                after -= ends[after - 1] - starts[after - 1] > 1 << shift
+            longest = at
+            if after > at + 1:
+                step = max(1, (after - at) // _LOOKED_AT)
+                longest = max(range(at, after, step), key=lambda each: ends[each] - starts[each])
+            values = sub, rows[longest], begin, ends[after - 1], after - at, ran[after] - ran[at]
+            for append, value in zip(add, (*values, failures[after] - failures[at]), strict=True):
+                append(value)
+            at = after
+    return found
+
+
+def laid_out(
+    start: array[int], took: array[int], flags: Sequence[int], lanes: Lanes, deepest: Sequence[int]
+) -> dict[str, array[int]]:
+    """The bars of all spans as columns; ``deepest`` is as :func:`rows_of_lanes` gives it."""
+    first = list(accumulate(deepest, initial=0))
+    many = [0] * (first[-1] + 1)
+    for lane, depth in zip(lanes.of, lanes.depth, strict=True):
+        if depth < MOST_DEPTH:
+            many[first[lane] + depth + 1] += 1
+    begins = list(accumulate(many))
+    row = array("I", bytes(4 * begins[-1]))
+    filled = begins[:]
+    for each, (lane, depth) in enumerate(zip(lanes.of, lanes.depth, strict=True)):
+        if depth < MOST_DEPTH:
+            sub = first[lane] + depth
+            row[filled[sub]] = each
+            filled[sub] += 1
+    starts = array("q", map(start.__getitem__, row))
+    lengths = array("q", map(took.__getitem__, row))
+    return {
+        "bar_begins": array("q", begins),
+        "bar_row": row,
+        "bar_start": starts,
+        "bar_end": array("q", map(plus, starts, lengths)),
+        "bar_ran": array("q", _sums(lengths)),
+        "bar_failed": array("I", accumulate((flags[each] & _FAILED and 1 for each in row), initial=0)),
+    }
+
+
+def _sums(lengths: array[int]) -> Iterable[int]:
+    sums = accumulate(lengths, initial=0)
+    # More than 292 years: some of the spans have damaged times, and those bars tell no average.
+    return sums if sum(lengths) <= _MOST_SUM else (min(each, _MOST_SUM) for each in sums)
+
+
+def rows_of_lanes(lanes: Lanes) -> list[int]:
+    """How many rows the timeline has for each lane."""
+    deepest = [0] * len(lanes.lanes)
+    for lane, depth in zip(lanes.of, lanes.depth, strict=True):
+        if deepest[lane] <= depth < MOST_DEPTH:
+            deepest[lane] = depth + 1
+    return deepest

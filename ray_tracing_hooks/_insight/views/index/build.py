@@ -1,0 +1,138 @@
+"""Making the index of a run, and the page that asks it."""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from operator import sub as minus
+from typing import Any, BinaryIO
+
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.graph import edges
+from ray_tracing_hooks._insight.model.calls import EXECUTION
+from ray_tracing_hooks._insight.views import page
+from ray_tracing_hooks._insight.views.index.answers import Answers
+from ray_tracing_hooks._insight.views.index.bars import laid_out, rows_of_lanes
+from ray_tracing_hooks._insight.views.index.figures import figures, queues, strip
+from ray_tracing_hooks._insight.views.index.mapped import save, save_table
+from ray_tracing_hooks._insight.views.page.breakdown import rows_of
+from ray_tracing_hooks._insight.views.page.content import ON_PATH, Whole, described, flags_of, on_path, whole
+from ray_tracing_hooks._insight.views.page.pack import plain
+from ray_tracing_hooks._insight.views.page.report import longest_steps
+from ray_tracing_hooks._insight.views.redaction import Redaction
+
+_MOST_STEPS = 2_000
+_MOST_ROWS = 50_000
+"""Spans in the page itself: of the critical path, and those that findings point to."""
+
+_MOST_EVIDENCE = 200
+
+Told = Callable[[str], None]
+
+
+def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_step: Told = lambda _step: None) -> None:
+    """Write the index of a run into a folder, and the page of it that asks a server for its spans.
+
+    ``on_step`` is told what is done next.
+    """
+    redaction = Redaction()
+    source = page.shortened(analysis.name, 100) or source
+    table, calls = analysis.table, analysis.calls
+    on_step("critical path")
+    steps = longest_steps(analysis.path, _MOST_STEPS)
+    on_step("findings, lanes and stacks")
+    drawn = whole(analysis)
+    on_step("tables")
+    evidence = [row for finding in drawn.findings for row in finding.rows[:_MOST_EVIDENCE]]
+    chosen = dict.fromkeys(
+        row for row in (*on_path(analysis, steps), *evidence, *rows_of(drawn.split)) if 0 <= row < len(table)
+    )
+    rows = sorted(list(chosen)[:_MOST_ROWS])
+    position = {row: number for number, row in enumerate(rows)}
+
+    def number(row: int) -> int:
+        return position.get(row, -1)
+
+    meta, name_of, resource_of = described(analysis, drawn, source, number, redaction, _MOST_STEPS)
+    on_step("columns")
+    columns = _columns(analysis, drawn, name_of, resource_of)
+    for step in analysis.path.steps:
+        if 0 <= step.row < len(table):
+            columns["flags"][step.row] |= ON_PATH
+    on_step("bars")
+    meta["deepest"] = deepest = rows_of_lanes(drawn.lanes)
+    columns.update(laid_out(columns["start"], columns["took"], columns["flags"], drawn.lanes, deepest))
+    columns.update(_edges(analysis))
+    on_step("figures")
+    extent, lanes, count = meta["extent"], meta["lanes"], len(meta["places"])
+    sizes = len(meta["flame"]["parent"]), count, len(meta["graph"]["functions"])
+    found = figures(columns, range(len(table)), 0, extent, lanes, sizes)
+    failed = strip(columns, table.parent, range(len(table)), extent, has_calls=EXECUTION in calls.role)[1]
+    waiting = queues(columns, lanes, count, extent)
+    on_step("files")
+    save(folder, columns)
+    save_table(folder, table)
+    with open(os.path.join(folder, "meta.json"), "w", encoding="utf-8") as text:
+        json.dump(plain(meta, is_exact=False), text)
+    answers = Answers(folder)
+    embedded: dict[str, Any] = {**answers.spans(rows), "begins": columns["bar_begins"]}
+    for name in ("busy", "calls", "errors"):
+        embedded[f"place_{name}"] = getattr(found, name)
+    embedded["strip_failed"] = failed
+    embedded["waited"] = [
+        each for queue in waiting if queue for each in map(minus, queue.waited, [0, *queue.waited[:-1]])
+    ]
+    meta["waiting"] = [queue.most if queue else 0 for queue in waiting]
+    meta["traces"] = []
+    meta["running"] = table.quality.running > 0
+    meta["served"] = True
+    kept_edges = [edge for row in rows for edge in answers.edges(row) if edge[0] in position and edge[1] in position]
+    for part, name in enumerate(("edge_from", "edge_to", "edge_kind")):
+        embedded[name] = [edge[part] for edge in dict.fromkeys(kept_edges)]
+    page.write_served(file, meta, embedded, source=source)
+
+
+def _columns(analysis: Analysis, drawn: Whole, name_of: dict[int, int], resource_of: dict[int, int]) -> dict[str, Any]:
+    table, calls = analysis.table, analysis.calls
+    begin = table.start[0] if len(table) else 0
+    start = array("q", [each - begin for each in table.start])
+    took = array("q", map(minus, drawn.ends, table.start))
+    submission, queued = array("I", bytes(4 * len(table))), array("q", bytes(8 * len(table)))
+    for call, made_by in enumerate(calls.submission):
+        attempts = calls.attempts(call)
+        if made_by >= 0 and attempts:
+            # A further attempt did not wait since the submission.
+            first = attempts[0]
+            submission[first] = made_by + 1
+            queued[first] = max(0, table.start[first] - drawn.ends[made_by]) + 1
+    return {
+        "start": start,
+        "took": took,
+        "flags": bytearray(flags_of(table.kind, table.status, table.state, calls.role)),
+        "name": array("I", map(_lookup(name_of), table.name)),
+        "resource": array("I", map(_lookup(resource_of), table.resource)),
+        "function": array("I", [each + 1 for each in drawn.called.of]),
+        "flame": array("I", drawn.stacks.of),
+        "lane": array("I", drawn.lanes.of),
+        "depth": array("I", drawn.lanes.depth),
+        "submission": submission,
+        "queued": queued,
+    }
+
+
+def _lookup(index: dict[int, int]) -> Callable[[int], int]:
+    return index.__getitem__
+
+
+def _edges(analysis: Analysis) -> dict[str, Sequence[int]]:
+    found = sorted(set(edges(analysis.calls)))
+    to = array("I", map(itemgetter(1), found))
+    return {
+        "edge_from": array("I", map(itemgetter(0), found)),
+        "edge_to": to,
+        "edge_kind": bytearray(map(itemgetter(2), found)),
+        "edge_by_to": array("I", sorted(range(len(found)), key=to.__getitem__)),
+    }

@@ -1,0 +1,139 @@
+"""The report as one HTML file that needs nothing else: no server, no network, no other file.
+
+Data stand in it as base64 in elements that are no scripts, so nothing that a span says can become part of the page. The
+page may run the one script that it was made with, by its hash, and may not connect to anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from importlib.resources import files
+from string import Template
+from typing import Any, BinaryIO
+
+from ray_tracing_hooks._escape import safe
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.views.page import details, pack
+from ray_tracing_hooks._insight.views.page.content import content, on_path
+from ray_tracing_hooks._insight.views.page.details import shortened
+from ray_tracing_hooks._insight.views.page.sample import with_details
+from ray_tracing_hooks._insight.views.redaction import Redaction
+from ray_tracing_hooks._private import open_file
+
+__all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "is_report", "shortened", "write", "write_served"]
+
+MOST_SPANS = 1_000_000
+"""More spans make a page that browsers take long to load."""
+
+MOST_DETAILS = 100_000
+"""Of so many spans the page holds the attributes; of more those of a sample."""
+
+_SCRIPTS = (
+    *("format", "dom", "codec", "query", "figures", "store", "served", "search", "colours", "tables", "scale"),
+    *("timeline_head", "timeline_layout", "timeline_bars", "timeline_overlay", "timeline", "flame_layout", "flame"),
+    *("graph_layout", "logical", "physical", "stack", "spans", "findings", "details", "keys", "address", "main"),
+)
+"""In the order in which they use each other."""
+
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=((?:async )?function|class|const) (.*))", re.MULTILINE)
+_CONSTANT, _NAME = re.compile(r"(?:^|, )(\w+) = "), re.compile(r"\w+")
+
+_GENERATOR = b'<meta name="generator" content="ray-tracing-hooks">'
+
+
+def is_report(path: str) -> bool:
+    """Whether there is a page of ours at ``path``, by what its head says."""
+    try:
+        with open(open_file(path, os.O_RDONLY), "rb") as file:
+            return _GENERATOR in file.read(512)
+    except OSError:
+        return False
+
+
+def write(
+    file: BinaryIO,
+    analysis: Analysis,
+    *,
+    source: str,
+    redaction: Redaction | None = None,
+    most_spans: int = MOST_SPANS,
+    most_details: int = MOST_DETAILS,
+    on_spans: Callable[[int], None] = lambda _count: None,
+) -> int:
+    """Write the page of a run, and return how many of its spans it shows.
+
+    ``source`` is where the spans were found, for the title of a run that has no name. ``on_spans`` is called with the
+    number of spans whose attributes were written since its last call.
+    """
+    redaction = redaction or Redaction()
+    source = shortened(analysis.name, 100) or source
+    table = analysis.table
+    made = content(analysis, source, most_spans, redaction)
+    held = with_details(table, made.ends, made.rows, most_details, on_path(analysis, analysis.path.steps))
+    held = table.as_recorded(held)
+    position = {row: number for number, row in enumerate(held, 1)}
+    made.columns["detail"] = [position.get(row, 0) for row in made.rows]
+    if len(held) < len(made.rows):
+        made.meta["details_note"] = (
+            f"The file holds the attributes of {len(held):,} of its {len(made.rows):,} spans, but not of this one."
+        )
+    before, after = _page(source).split("$details")
+    head, rest = before.split("$meta")
+    between, tail = rest.split("$columns")
+    columns = pack.text(pack.packed(made.columns))
+    file.writelines((head.encode(), pack.json_text(made.meta), between.encode(), columns, tail.encode()))
+    chunks = details.chunks(table, held, details.Links(table, made.rows).row, redaction, on_spans)
+    file.writelines(b"\n" + chunk if number else chunk for number, chunk in enumerate(chunks))
+    file.write(after.encode())
+    return len(made.rows)
+
+
+def write_served(file: BinaryIO, meta: Mapping[str, Any], columns: Mapping[str, Iterable[int]], *, source: str) -> None:
+    """Write the page of a run that asks its server for spans; the columns are what it holds itself."""
+    before, after = _page(source, "connect-src 'self'; ").split("$details")
+    head, rest = before.split("$meta")
+    between, tail = rest.split("$columns")
+    embedded = pack.text(pack.packed(columns))
+    file.writelines((head.encode(), pack.json_text(meta), between.encode(), embedded, tail.encode(), after.encode()))
+
+
+def _page(source: str, more: str = "") -> str:
+    """The page but for its data; ``more`` is what it may do besides."""
+    script = "(() => {\n" + "\n".join(['"use strict";', *map(_script, _SCRIPTS)]) + "\n})();\n"
+    style = _read("page.css")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; {more}"
+        "base-uri 'none'; form-action 'none'"
+    )
+    return Template(_read("page.html")).safe_substitute(
+        policy=html.escape(policy, quote=True),
+        # A dollar sign would be taken for the place of data.
+        title=html.escape(f"{safe(source)} - ray-tracing-hooks", quote=True).replace("$", "&#36;"),
+        style=style,
+        script=script,
+    )
+
+
+def _script(name: str) -> str:
+    """A module as a part of the page's one script: a function that returns what it exports."""
+    text = _read(f"{name}.js")
+    exported: list[str] = []
+    for kind, declared in _EXPORT.findall(text):
+        # Several constants may be declared at once.
+        exported += _CONSTANT.findall(declared.partition("(")[0]) if kind == "const" else _NAME.findall(declared)[:1]
+    body = _EXPORT.sub("", _IMPORT.sub(r"const \1 = module_\2;", text))
+    return f"const module_{name} = (() => {{\n{body}return {{ {', '.join(exported)} }};\n}})();"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath("assets").joinpath(name).read_text("utf-8")

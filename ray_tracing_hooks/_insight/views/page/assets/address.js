@@ -1,0 +1,42 @@
+// What is looked at as the part of the address after #, so that it can be passed on.
+
+/** What an address says. A selection is of a kind with a number of that kind; -1 is none.
+ * @typedef {{ view: string, range: [number, number] | null, query: string, showPath: boolean, part: string, moment: number | null, span: number,
+ *   function: number, flame: number, place: number, name: number, theme: string }} Address */
+
+/** The groups of spans that an address can select. */
+export const GROUPS = /** @type {const} */ (["function", "flame", "place", "name"]);
+
+/** @param {string} hash @returns {Address} */
+export function read(hash) {
+  const asked = new URLSearchParams(hash.replace(/^#/, ""));
+  /** @param {string} name */
+  const index = (name) => {
+    const found = asked.get(name) ?? "";
+    return /^\d+$/.test(found) ? Number(found) : -1;
+  };
+  const range = /^(\d+)-(\d+)$/.exec(asked.get("t") || "");
+  const moment = index("at");
+  const theme = asked.get("theme") || "";
+  return {
+    view: asked.get("view") || "", range: range && [Number(range[1]), Number(range[2])], query: asked.get("q") || "", showPath: asked.get("path") !== "0",
+    part: asked.get("part") || "", moment: moment >= 0 ? moment : null, span: index("span"), function: index("function"), flame: index("flame"),
+    place: index("place"), name: index("name"), theme: ["light", "dark"].includes(theme) ? theme : "",
+  };
+}
+
+/** The address of what is looked at; what is so from the beginning is left out.
+ * @param {Partial<Address> & { view: string }} look */
+export function written({ view, range, query, showPath = true, part, moment, span = -1, theme, ...groups }) {
+  /** @type {Record<string, string>} */
+  const parts = { view };
+  if (range) parts.t = range.map(Math.round).join("-");
+  if (query) parts.q = query;
+  if (!showPath) parts.path = "0";
+  if (part) parts.part = part;
+  if (moment !== null && moment !== undefined) parts.at = String(Math.round(moment));
+  if (span >= 0) parts.span = String(span);
+  for (const group of GROUPS) if ((groups[group] ?? -1) >= 0) parts[group] = String(groups[group]);
+  if (theme) parts.theme = theme;
+  return "#" + new URLSearchParams(parts);
+}

@@ -1,0 +1,210 @@
+// Colours of functions: told apart by those who do not see red or green, and never the only sign of anything.
+
+import { el, pen } from "./dom.js";
+import { callName } from "./format.js";
+import { FAILED, PRODUCER } from "./figures.js";
+
+export const PALETTE = ["#4477aa", "#ccbb44", "#66bbdd", "#aa5599", "#228866", "#bb7744", "#8899cc", "#999944", "#44aa99", "#7766bb"];
+const WAIT_COLOUR = PALETTE.length;
+PALETTE.push("#8d96a3");
+const WAIT_NAMES = new Set(["ray.get", "ray.await", "ray.wait"]);
+const FAILED_COLOUR = "#d5303e";
+
+// What time is spent on: one colour for each kind, the same in all views and in light and dark. Waiting is hatched too.
+/** @typedef {{ colour: string, waits?: boolean }} Category */
+/** @type {Map<string, Category>} */
+const CATEGORIES = new Map(Object.entries({
+  run: { colour: "#3b7fd1" },
+  submit: { colour: "#8d96a3" },
+  get: { colour: "#4fb3bf", waits: true },
+  "actor queue": { colour: "#b8559e", waits: true },
+  "worker queue": { colour: "#8268c9", waits: true },
+  "worker start": { colour: "#9aa53a", waits: true },
+  scheduling: { colour: "#d8a93a", waits: true },
+  waiting: { colour: "#6d87a8", waits: true },
+  retrying: { colour: "#d96d3c", waits: true },
+  unexplained: { colour: "#b9c0ca", waits: true },
+}));
+/** @type {Category} */
+const OTHER_CATEGORY = { colour: "#6f9a5b", waits: true };
+
+/** @param {string} kind */
+export function category(kind) {
+  return CATEGORIES.get(kind) || OTHER_CATEGORY;
+}
+
+export class Colours {
+  /** @param {Store} store */
+  constructor(store) {
+    this.store = store;
+    // The functions that take most time get colours first, so that they differ from each other.
+    const order = store.meta.colour_order;
+    /** By name, its place in the palette. */
+    this.ofName = new Uint8Array(store.names.length);
+    let position = 0;
+    for (const group of order) {
+      // Waiting is not work: it has the colour that nothing else has.
+      const colour = WAIT_NAMES.has(store.names[group[0]]) ? WAIT_COLOUR : position++ % WAIT_COLOUR;
+      for (const name of group) this.ofName[name] = colour;
+    }
+    // The stacks of the flame graph have names without what tells executions from submissions.
+    const byCall = new Map();
+    store.names.forEach((name, index) => {
+      const call = callName(name);
+      if (byCall.has(call)) this.ofName[index] = this.ofName[byCall.get(call)];
+      else byCall.set(call, index);
+    });
+    this.failed = FAILED_COLOUR;
+    this.ink = this.soft = this.faint = this.line = this.surface = this.panel = this.accent = this.path = this.submission = "";
+    this.isDark = false;
+    /** @type {Map<string, string>} */
+    this.texts = new Map();
+    /** @type {Map<string, number>} */
+    this.pixels = new Map();
+    /** @type {Map<string, CanvasPattern>} */
+    this.hatchings = new Map();
+    this.update();
+  }
+
+  /** Read the colours of the scheme, light or dark, that is in force. */
+  update() {
+    const style = getComputedStyle(document.documentElement);
+    /** @param {string} name */
+    const value = (name) => style.getPropertyValue(name).trim();
+    this.ink = value("--ink");
+    this.soft = value("--soft");
+    this.faint = value("--faint");
+    this.line = value("--line");
+    this.surface = value("--surface");
+    this.panel = value("--panel");
+    this.accent = value("--accent");
+    this.path = value("--path");
+    this.submission = value("--submission");
+    this.isDark = luminance(this.surface) < 0.5;
+    this.texts.clear();
+    this.pixels.clear();
+    this.hatchings.clear();
+  }
+
+  /** Thin stripes in a colour, on nothing.
+   * @param {CanvasRenderingContext2D} context @param {string} colour @returns {CanvasPattern | string} */
+  hatch(context, colour) {
+    let found = this.hatchings.get(colour);
+    if (!found) {
+      const tile = el("canvas", { width: 6, height: 6 });
+      const inner = pen(tile);
+      inner.strokeStyle = colour;
+      inner.lineWidth = 1;
+      inner.beginPath();
+      for (const at of [-6, 0, 6]) {
+        inner.moveTo(at, 6);
+        inner.lineTo(at + 6, 0);
+      }
+      inner.stroke();
+      const made = context.createPattern(tile, "repeat");
+      if (!made) return colour;
+      found = made;
+      this.hatchings.set(colour, found);
+    }
+    return found;
+  }
+
+  /** @param {number} row */
+  of(row) {
+    const flags = this.store.flags[row];
+    if (flags & FAILED) return this.failed;
+    if ((flags & 7) === PRODUCER) return this.submission;
+    return PALETTE[this.ofName[this.store.name[row]] ?? 0];
+  }
+
+  /** @param {string} kind */
+  ofKind(kind) {
+    return category(kind).colour;
+  }
+
+  /** @param {number} name */
+  ofNameIndex(name) {
+    return PALETTE[this.ofName[name] ?? 0];
+  }
+
+  /** As a number for an ImageData seen as 32-bit words (little endian: ABGR).
+   * @param {string} colour */
+  pixel(colour) {
+    let found = this.pixels.get(colour);
+    if (found === undefined) {
+      const [r, g, b] = channels(colour);
+      found = ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+      this.pixels.set(colour, found);
+    }
+    return found;
+  }
+
+  /** A pixel's colour mixed with the surface, the more the smaller the share.
+   * @param {number} pixel @param {number} share */
+  thinned(pixel, share) {
+    const part = Math.max(0.3, Math.ceil(share * 5) / 5);
+    const key = `${pixel}~${part}`;
+    let found = this.pixels.get(key);
+    if (found === undefined) {
+      const surface = this.pixel(this.surface);
+      const mixed = [0, 8, 16].map((by) => Math.round(((pixel >>> by) & 255) * part + ((surface >>> by) & 255) * (1 - part)) << by);
+      found = ((255 << 24) | mixed[0] | mixed[1] | mixed[2]) >>> 0;
+      this.pixels.set(key, found);
+    }
+    return found;
+  }
+
+  /** Black or white, whichever can be read on the colour.
+   * @param {string} colour */
+  text(colour) {
+    let found = this.texts.get(colour);
+    if (found === undefined) {
+      // Where the contrast of both would be the same.
+      found = luminance(colour) > 0.179 ? "#000000" : "#ffffff";
+      this.texts.set(colour, found);
+    }
+    return found;
+  }
+
+  /** A text that is not to stand out, on a ground on which it may not be readable.
+   * @param {string} ground */
+  quiet(ground) {
+    const key = ground + "-";
+    let found = this.texts.get(key);
+    if (found === undefined) {
+      found = contrast(ground, this.soft) >= 4.5 ? this.soft : contrast(ground, this.ink) >= 4.5 ? this.ink : this.text(ground);
+      this.texts.set(key, found);
+    }
+    return found;
+  }
+
+  /** Between the colour and the surface: what is not selected.
+   * @param {string} colour */
+  dimmed(colour) {
+    const key = colour + "~";
+    let found = this.texts.get(key);
+    if (found === undefined) {
+      const a = channels(colour), b = channels(this.surface);
+      found = "#" + a.map((each, i) => Math.round(each * 0.22 + b[i] * 0.78).toString(16).padStart(2, "0")).join("");
+      this.texts.set(key, found);
+    }
+    return found;
+  }
+}
+
+/** @param {string} colour */
+function channels(colour) {
+  return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+}
+
+/** @param {string} a @param {string} b */
+function contrast(a, b) {
+  const [dark, light] = [luminance(a), luminance(b)].sort((x, y) => x - y);
+  return (light + 0.05) / (dark + 0.05);
+}
+
+/** @param {string} colour */
+function luminance(colour) {
+  const [r, g, b] = channels(colour).map((c) => (c / 255 <= 0.04 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}

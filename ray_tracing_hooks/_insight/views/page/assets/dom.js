@@ -1,0 +1,122 @@
+// Elements and canvases. Whatever comes from a span reaches the page as text only, through `el` and `textContent`.
+
+import { safeLines, shortened } from "./format.js";
+
+/** @typedef {Node | string | number | null | undefined | false} Child */
+/** @typedef {Record<string, unknown> | null} Properties */
+
+const SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
+export const TITLE = `600 12px ${SANS}`, MEMBER = `12px ${SANS}`, FIGURES = `11px ${SANS}`, BOLD_FIGURES = `600 11px ${SANS}`;
+
+/** What to draw with on a canvas.
+ * @param {HTMLCanvasElement} canvas @param {CanvasRenderingContext2DSettings} [settings] */
+export function pen(canvas, settings) {
+  const context = canvas.getContext("2d", settings);
+  if (!context) throw new Error("this browser gives no canvas to draw on");
+  return context;
+}
+
+/** Make a canvas as large as it is shown, in pixels of the screen.
+ * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height @param {number} ratio */
+export function fitCanvas(canvas, width, height, ratio) {
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.style.width = width + "px";
+  canvas.style.height = height + "px";
+}
+
+/** @type {CanvasRenderingContext2D | undefined} */
+let ruler;
+
+/** How wide a text is in a font as CSS writes it, in pixels.
+ * @param {string} text @param {string} font */
+export function widthOf(text, font) {
+  ruler ??= pen(document.createElement("canvas"));
+  ruler.font = font;
+  return ruler.measureText(text).width;
+}
+
+/** The text, shortened until it fits into so many pixels.
+ * @param {string} text @param {number} width @param {string} font */
+export function fitted(text, width, font) {
+  /** @param {number} most */
+  const fits = (most) => widthOf(shortened(text, most), font) <= width;
+  let low = 1, high = text.length;
+  if (fits(high)) return text;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (fits(middle)) low = middle;
+    else high = middle;
+  }
+  return shortened(text, low);
+}
+
+/** An element of the page that is always there.
+ * @param {string} id @returns {HTMLElement} */
+export function byId(id) {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`the page has no ${id}`);
+  return found;
+}
+
+/** An element. Children are elements or texts; `on...` are listeners, other properties attributes.
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag @param {Properties} properties @param {(Child | Child[])[]} children
+ * @returns {HTMLElementTagNameMap[T]} */
+export function el(tag, properties, ...children) {
+  const element = document.createElement(tag);
+  fill(element, properties, children);
+  return element;
+}
+
+/** @template {keyof SVGElementTagNameMap} T
+ * @param {T} tag @param {Properties} properties @param {(Child | Child[])[]} children
+ * @returns {SVGElementTagNameMap[T]} */
+export function svg(tag, properties, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  fill(element, properties, children);
+  return element;
+}
+
+/** @param {Element & ElementCSSInlineStyle} element @param {Properties} properties @param {(Child | Child[])[]} children */
+function fill(element, properties, children) {
+  for (const [key, value] of Object.entries(properties || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), /** @type {EventListener} */ (value));
+    else if (key === "style") for (const [name, given] of Object.entries(value)) element.style.setProperty(name, given);
+    else element.setAttribute(key, value === true ? "" : String(value));
+  }
+  for (const child of children.flat()) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(safeLines(child)));
+  }
+}
+
+/** The element with these children in place of those that it had.
+ * @template {Element} E
+ * @param {E} element @param {(Child | Child[])[]} children */
+export function emptied(element, ...children) {
+  element.replaceChildren(.../** @type {(Node | string)[]} */ (children.flat().filter(Boolean)));
+  return element;
+}
+
+/** Calls `draw` once in the next frame, however often it is asked; not where nothing of it is to be seen.
+ * @param {() => boolean} isHidden @param {() => void} draw */
+export function inNextFrame(isHidden, draw) {
+  let isPending = false;
+  return () => {
+    if (isPending || isHidden()) return;
+    isPending = true;
+    requestAnimationFrame(() => {
+      isPending = false;
+      if (!isHidden()) draw();
+    });
+  };
+}
+
+/** Where in an element an event of the pointer is.
+ * @param {MouseEvent} event @param {Element} element @returns {[number, number]} */
+export function placeIn(event, element) {
+  const box = element.getBoundingClientRect();
+  return [event.clientX - box.left, event.clientY - box.top];
+}

@@ -1,0 +1,284 @@
+// The flame graph: calls merged by their stack over all processes, for the range and the filter in force.
+//
+// A frame is as wide as what it took itself and all frames below it, so one scale holds for all of them, and what stands
+// on a frame is what its width shows. Waiting is hatched: what it is for stands beside it, and counts there.
+
+import { MEMBER, el, emptied, fitCanvas, fitted, inNextFrame, pen, placeIn } from "./dom.js";
+import { layOut, neighbour, tree } from "./flame_layout.js";
+import { counted, duration, percent, plainName, shortened } from "./format.js";
+import { LEAST_ON_PATH } from "./store.js";
+import { numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./tables.js";
+
+const FLAME_ROW = 20;
+
+/** @typedef {import("./flame_layout.js").Look} Look */
+
+export class Flame {
+  /** @param {Store} store @param {Colours} colours @param {App} app */
+  constructor(store, colours, app) {
+    this.store = store;
+    this.colours = colours;
+    this.app = app;
+    /** @type {Look} */
+    this.look = { mode: "wall", order: "size", zoomed: -1 };
+    this.hover = -1;
+    this.width = 0;
+    this.viewHeight = 0;
+    this.ratio = 1;
+    this.stale = true;
+    /** @type {StackFigures} */
+    this.figures = { spans: [], summed: [], wall: [], own: [], share: [] };
+    this.frames = layOut({ parent: [], first: [], wait: [] }, this.figures, this.look);
+    this.children = tree(store.meta.flame.parent).children;
+    /** @type {Uint8Array | null} */
+    this.matchedOf = null;
+    /** @type {Uint8Array | null} */
+    this.matchedFound = null;
+    this.canvas = el("canvas", { class: "bars", "aria-hidden": "true" });
+    this.spacer = el("div", { class: "spacer" });
+    this.stage = el("div", { class: "stage" }, this.canvas);
+    this.scroller = el("div", {
+      class: "scroller", tabindex: 0, role: "application",
+      "aria-label": "Flame graph. Arrow keys go to the parent, the largest child and the siblings; Enter zooms in. The table below has the same figures.",
+    }, this.stage, this.spacer);
+    this.note = el("p", { class: "note" });
+    this.table = el("div", { class: "flame-table" });
+    /** @param {"mode" | "order"} name @param {string} label @param {[string, string, string][]} options */
+    const pick = (name, label, options) => el("div", { class: "segments", role: "group", "aria-label": label },
+      options.map(([key, text, title]) => {
+        const button = el("button", { type: "button", "data-key": key, title, "aria-pressed": String(this.look[name] === key), onclick: () => this.pick(name, key, button) }, text);
+        return button;
+      }));
+    this.bar = el("div", { class: "viewbar" },
+      pick("mode", "Time", [["wall", "Wall", "Each moment counts once, shared by everything that ran then"], ["summed", "Summed", "Time of all calls added up: calls that run at once count each"]]),
+      pick("order", "Order", [["size", "Largest first", "Largest child to the left"], ["time", "By time", "In the order in which they first began"]]),
+      el("button", { type: "button", class: "quiet", "data-action": "flame-out", onclick: () => this.zoomTo(-1) }, "Zoom out"), this.note);
+    this.root = el("div", { class: "view flame" }, this.bar, this.scroller, this.table);
+    this.redraw = inNextFrame(() => this.root.hidden, () => {
+      if (this.stale) this.compute();
+      this.spacer.style.height = Math.max(0, this.height - this.viewHeight) + "px";
+      this.draw();
+    });
+    this.listen();
+  }
+
+  /** @param {"mode" | "order"} name @param {string} key @param {HTMLElement} button */
+  pick(name, key, button) {
+    Object.assign(this.look, { [name]: key });
+    for (const each of button.parentElement?.children ?? []) each.setAttribute("aria-pressed", String(each === button));
+    this.stale = true;
+    this.redraw();
+  }
+
+  /** @param {number} id */
+  label(id) {
+    return this.store.shownNames[this.store.meta.flame.name[id]];
+  }
+
+  get height() {
+    return this.frames.levels.length * FLAME_ROW + 12;
+  }
+
+  compute() {
+    const { store } = this;
+    this.figures = store.flameFigures();
+    this.frames = layOut(store.meta.flame, this.figures, this.look);
+    this.note.textContent = (this.look.mode === "summed"
+      ? "Width: time of all calls added up, without waiting. Calls that run at once count each."
+      : "Width: share of the wall time. Calls that run at once share the moment. Hatched: waiting while nothing ran.")
+      + (store.isWhole ? "" : " Selected range only.") + (store.isFiltered ? " Filtered spans only." : "") + store.figuresNote;
+    this.fillTable();
+    this.stale = false;
+  }
+
+  /** What the width of a frame means: its share of what is shown, and the time that this is. Those above what is zoomed to
+   * are as wide as that, which says nothing of them.
+   * @param {number} id */
+  shareText(id) {
+    const { depth, firstLevel, size, total } = this.frames;
+    return depth[id] < firstLevel ? "" : `${percent(size[id])}  ${duration(size[id] * total)}`;
+  }
+
+  resize() {
+    const width = this.scroller.clientWidth, height = this.scroller.clientHeight;
+    if (!width || !height) return;
+    this.ratio = window.devicePixelRatio || 1;
+    this.width = width;
+    this.viewHeight = height;
+    fitCanvas(this.canvas, width, height, this.ratio);
+    this.stage.style.height = height + "px";
+    this.redraw();
+  }
+
+  draw() {
+    const { colours, ratio, frames: { left, levels, size } } = this;
+    const context = pen(this.canvas, { alpha: false });
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.fillStyle = colours.surface;
+    context.fillRect(0, 0, this.width, this.viewHeight);
+    context.font = MEMBER;
+    context.textBaseline = "middle";
+    const matched = this.matchedNodes();
+    const top = this.scroller.scrollTop;
+    const from = Math.floor(top / FLAME_ROW), to = Math.ceil((top + this.viewHeight) / FLAME_ROW);
+    for (let level = from; level < Math.min(to, levels.length); level++) {
+      for (const id of levels[level]) {
+        const width = size[id] * this.width;
+        if (width >= 0.3) this.drawFrame(context, id, left[id] * this.width, level * FLAME_ROW - top + 6, width, !matched || matched[id] === 1);
+      }
+    }
+    if (!levels.length) {
+      context.fillStyle = colours.soft;
+      context.fillText("No span in this range passes the filter.", 16, 28);
+    }
+  }
+
+  /** @param {CanvasRenderingContext2D} context @param {number} id @param {number} x @param {number} y @param {number} width @param {boolean} isLit */
+  drawFrame(context, id, x, y, width, isLit) {
+    const { store, colours } = this;
+    const { errors, name, path, wait } = store.meta.flame;
+    const plain = colours.ofNameIndex(name[id]);
+    const ground = wait[id] || !isLit ? colours.dimmed(plain) : plain;
+    context.fillStyle = ground;
+    context.fillRect(x, y, Math.max(0.7, width - 1), FLAME_ROW - 1);
+    if (wait[id]) {
+      context.fillStyle = colours.hatch(context, plain);
+      context.fillRect(x, y, Math.max(0.7, width - 1), FLAME_ROW - 1);
+    }
+    if (errors[id] && width > 4) {
+      context.fillStyle = colours.failed;
+      context.fillRect(x, y, Math.min(4, width), FLAME_ROW - 1);
+    }
+    if (store.showPath && path[id] > LEAST_ON_PATH * store.meta.path.total) {
+      context.fillStyle = colours.path;
+      context.fillRect(x, y + FLAME_ROW - 5, Math.max(1, width - 1), 4);
+    }
+    if (width > 26) {
+      const room = width - 12;
+      const label = fitted(plainName(this.label(id)), room, context.font), whole = `${label}  ${this.shareText(id)}`;
+      const text = context.measureText(whole).width <= room ? whole : label;
+      if (wait[id]) {
+        context.fillStyle = ground;
+        context.fillRect(x + 3, y + 1, context.measureText(text).width + 6, FLAME_ROW - 3);
+      }
+      context.fillStyle = isLit && !wait[id] ? colours.text(plain) : colours.quiet(ground);
+      context.fillText(text, x + 6, y + FLAME_ROW / 2 - (store.showPath ? 1.5 : 0), width - 8);
+    }
+    if (id === this.hover || this.isChosen(id)) {
+      context.strokeStyle = this.isChosen(id) ? colours.ink : colours.soft;
+      context.lineWidth = 2;
+      context.strokeRect(x + 1, y + 1, Math.max(1, width - 3), FLAME_ROW - 3);
+    }
+  }
+
+  /** @param {number} id */
+  isChosen(id) {
+    const { store } = this;
+    return store.chosenId("flame") === id || (store.chosenRow >= 0 && store.flame[store.chosenRow] === id);
+  }
+
+  /** Frames that hold a selected span, null where all are drawn alike. */
+  matchedNodes() {
+    const { lit } = this.store;
+    if (!lit) return null;
+    if (this.matchedOf !== lit) {
+      this.matchedFound = this.store.matchedStacks();
+      this.matchedOf = lit;
+    }
+    return this.matchedFound;
+  }
+
+  fillTable() {
+    const { figures: { summed, spans, own }, frames: { value } } = this;
+    const { parent, wait } = this.store.meta.flame;
+    const total = tree(parent).roots.reduce((sum, id) => sum + value[id], 0) || 1;
+    const ids = [...value.keys()].filter((id) => spans[id]);
+    /** @param {number} id */
+    const stack = (id) => [
+      el("button", { type: "button", class: "link", title: this.stackText(id), onclick: () => this.store.select({ type: "flame", id }) }, shortened(this.stackText(id), 110)),
+      wait[id] ? el("span", { class: "badge" }, "waiting") : null];
+    emptied(this.table, sortedTable({ rows: ids, caption: "Stacks by time", first: 3, most: 100, about: (id) => ({ "data-flame": id }), columns: [
+      textColumn("Stack", (id) => this.stackText(id), stack),
+      numberColumn("Spans", (id) => spans[id]), shareColumn("Share", (id) => value[id] / total), timeColumn("Width", (id) => value[id], "The time that the width of its frame shows"),
+      timeColumn("Summed", (id) => summed[id], "Time of all its spans added up"), timeColumn("Self", (id) => own[id], "Time in which nothing below it ran")] }));
+  }
+
+  /** @param {number} id */
+  stackText(id) {
+    const { parent } = this.store.meta.flame;
+    const names = [];
+    for (let at = id, left = 40; at >= 0 && left; at = parent[at], left--) names.unshift(shortened(this.label(at), 60));
+    return names.join(" › ");
+  }
+
+  /** @param {number} id */
+  zoomTo(id) {
+    this.look.zoomed = id;
+    this.stale = true;
+    this.scroller.scrollTop = 0;
+    this.redraw();
+  }
+
+  /** The frame at a place, or -1.
+   * @param {number} x @param {number} y */
+  at(x, y) {
+    const { left, levels, size } = this.frames;
+    const level = Math.floor((y + this.scroller.scrollTop - 6) / FLAME_ROW), share = x / this.width;
+    return (levels[level] || []).find((id) => share >= left[id] && share < left[id] + size[id]) ?? -1;
+  }
+
+  listen() {
+    const { app, store } = this;
+    this.scroller.addEventListener("scroll", () => this.redraw(), { passive: true });
+    this.stage.addEventListener("pointermove", (event) => {
+      const id = this.at(...placeIn(event, this.stage));
+      if (id !== this.hover) {
+        this.hover = id;
+        this.redraw();
+      }
+      this.stage.style.cursor = id >= 0 ? "pointer" : "default";
+      if (id < 0) app.hideTip();
+      else app.tip(event, this.tip(id));
+    });
+    this.stage.addEventListener("pointerleave", () => {
+      this.hover = -1;
+      app.hideTip();
+      this.redraw();
+    });
+    this.stage.addEventListener("click", (event) => {
+      const id = this.at(...placeIn(event, this.stage));
+      store.select(id >= 0 ? { type: "flame", id } : null);
+    });
+    this.stage.addEventListener("dblclick", (event) => this.zoomInOrOut(this.at(...placeIn(event, this.stage))));
+    this.scroller.addEventListener("keydown", (event) => {
+      const chosen = store.chosenId("flame");
+      if (event.key === "Enter" && chosen >= 0) this.zoomInOrOut(chosen);
+      if (!event.key.startsWith("Arrow")) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const next = neighbour(event.key, chosen, store.meta.flame, this.frames);
+      if (next >= 0) store.select({ type: "flame", id: next });
+    });
+  }
+
+  /** @param {number} id */
+  zoomInOrOut(id) {
+    this.zoomTo(id === this.look.zoomed ? -1 : id);
+  }
+
+  /** @param {number} id */
+  tip(id) {
+    const { spans, summed, wall } = this.figures;
+    const errors = this.store.meta.flame.errors[id];
+    return [
+      this.label(id), this.shareText(id).replace("  ", " of what is shown: ") || null,
+      `${counted(spans[id], "span")} · ${duration(summed[id])} summed · at least one running for ${duration(wall[id])}`, errors ? counted(errors, "error") : null,
+    ];
+  }
+
+  /** @param {Change} what */
+  update(what) {
+    if (["range", "filter", "data"].includes(what)) this.stale = true;
+    this.redraw();
+  }
+}

@@ -1,0 +1,185 @@
+// Who calls whom: functions, actors with their methods, and the data that goes between them.
+
+import { FIGURES, MEMBER, TITLE, el, emptied, fitted, inNextFrame, svg, widthOf } from "./dom.js";
+import { byteSize, counted, duration, number, percent, plainName, safe, shortened } from "./format.js";
+import { BOX_HEAD, BOX_WIDTH, METHOD_HEIGHT, edgeShape, layOut, separated } from "./graph_layout.js";
+import { LEAST_ON_PATH } from "./store.js";
+import { numberColumn, sortedTable, textColumn, timeColumn } from "./tables.js";
+
+/** @typedef {import("./graph_layout.js").Box} Box */
+/** @typedef {(id: number) => boolean} Asked */
+
+export class Logical {
+  /** @param {Store} store @param {Colours} colours @param {App} app */
+  constructor(store, colours, app) {
+    this.store = store;
+    this.colours = colours;
+    this.app = app;
+    this.showData = true;
+    this.magnification = 1;
+    this.layout = layOut(store.meta.graph);
+    this.stale = true;
+    this.note = el("p", { class: "note" });
+    this.body = el("div", { class: "scroller plain graph", tabindex: 0, "aria-label": "Graph of calls. The tables below have the same figures." });
+    this.tables = el("div", { class: "flame-table" });
+    /** @param {string} label @param {string} title @param {() => void} change */
+    const toggle = (label, title, change) => el("button", { type: "button", title, onclick: change }, label);
+    this.dataButton = el("button", { type: "button", "aria-pressed": "true", title: "Show data passed between functions", onclick: () => {
+      this.showData = !this.showData;
+      this.dataButton.setAttribute("aria-pressed", String(this.showData));
+      this.draw();
+    } }, "Data");
+    this.root = el("div", { class: "view logical" },
+      el("div", { class: "viewbar" }, el("div", { class: "segments" }, this.dataButton),
+        el("div", { class: "segments", role: "group", "aria-label": "Size" }, toggle("−", "Smaller", () => this.zoom(1 / 1.2)), toggle("+", "Larger", () => this.zoom(1.2))), this.note),
+      this.body, this.tables);
+    this.redraw = inNextFrame(() => this.root.hidden, () => this.draw());
+  }
+
+  /** @param {number} factor */
+  zoom(factor) {
+    this.magnification = Math.max(0.3, Math.min(2.5, this.magnification * factor));
+    this.draw();
+  }
+
+  resize() {
+    this.redraw();
+  }
+
+  /** Whether it is to be marked: much of what the critical path touches, it only touches.
+   * @param {GraphFunction | CallEdge | DataEdge} each */
+  isOnPath(each) {
+    const path = "path" in each ? each.path : 0;
+    return this.store.showPath && path > 0 && path >= LEAST_ON_PATH * this.store.meta.path.total;
+  }
+
+  draw() {
+    const { store } = this;
+    const { boxes, boxOf, leftOut, size: [width, height] } = this.layout;
+    const { functions, calls, data } = store.meta.graph;
+    const { lit, shown } = store.functionFigures();
+    /** @type {Asked} */
+    const isShown = (id) => boxOf.has(id) && (!shown || shown[id] === 1);
+    /** @type {Asked} */
+    const isLit = (id) => !lit || lit[id] === 1;
+    const edges = this.edges(isShown, isLit);
+    const drawn = boxes.filter((box) => box.members.some(isShown)).map((box) => this.box(box, isShown, isLit));
+    emptied(this.body, svg("svg", { width: width * this.magnification, height: height * this.magnification, viewBox: `0 0 ${width} ${height}`, role: "group" },
+      svg("defs", {}, ["call", "data", "path"].map(marker)), edges, drawn));
+    const hidden = functions.filter((_, id) => !isShown(id)).length - leftOut;
+    this.note.textContent = [
+      `${calls.length ? "Solid: calls. " : ""}${this.showData && data.length ? "Dashed: data. " : ""}Figures are for the whole run.`,
+      store.showPath ? "Percentages: share of the critical path in which these calls ran or were waited for, from 1 %." : "",
+      leftOut ? `${counted(leftOut, "box", "boxes")} with the least time left out.` : "",
+      hidden > 0 ? `${number(hidden)} hidden by the filter or the range.` : "",
+    ].filter(Boolean).join(" ");
+    if (this.stale) this.fillTables();
+  }
+
+  /** @param {Asked} isShown @param {Asked} isLit */
+  edges(isShown, isLit) {
+    const { store, layout: { boxOf } } = this;
+    const { calls, data } = store.meta.graph;
+    /** @param {CallEdge | DataEdge} edge @param {EdgeKind} kind */
+    const placed = (edge, kind) => {
+      const a = boxOf.get(edge.from), b = boxOf.get(edge.to);
+      if (!a || !b || !isShown(edge.from) || !isShown(edge.to)) return [];
+      const text = this.edgeLabel(edge), shape = edgeShape(a, edge.from, b, edge.to);
+      return [{ ...shape, edge, kind, text, y: shape.y + (kind === "data" ? 15 : 0), width: widthOf(text, FIGURES) }];
+    };
+    const all = [...calls.flatMap((edge) => placed(edge, "call")), ...(this.showData ? data.flatMap((edge) => placed(edge, "data")) : [])];
+    return separated(all).map(({ edge, kind, shape, text, x, y, isForward }) => {
+      const isChosen = store.selection?.type === "edge" && store.selection.from === edge.from && store.selection.to === edge.to && store.selection.kind === kind;
+      const isOnPath = this.isOnPath(edge);
+      const state = isChosen ? "chosen" : isLit(edge.from) && isLit(edge.to) ? "" : "unlit";
+      const failed = "errors" in edge && edge.errors ? "failed" : "";
+      return svg("g", { class: ["edge", kind, state, failed, isOnPath ? "onpath" : ""].filter(Boolean).join(" "), onclick: () => this.app.selectEdge(edge, kind) },
+        svg("path", { d: shape, class: "hit" }), svg("path", { d: shape, "stroke-width": 1.2 + Math.log10(1 + edge.count) * 1.3, "marker-end": `url(#arrow-${isOnPath ? "path" : kind})` }),
+        svg("text", { x, y, "text-anchor": isForward ? "end" : "start" }, text));
+    });
+  }
+
+  /** @param {CallEdge | DataEdge} edge */
+  edgeLabel(edge) {
+    if ("readers" in edge) return `${number(edge.count)} obj${edge.bytes ? ` · ${byteSize(edge.bytes)}` : ""}`;
+    return `${number(edge.count)}×${edge.errors ? ` ✗${number(edge.errors)}` : ""}${this.isOnPath(edge) ? ` · ${percent(edge.path / this.store.meta.path.total)}` : ""}`;
+  }
+
+  /** @param {Box} box @param {Asked} isShown @param {Asked} isLit */
+  box(box, isShown, isLit) {
+    const first = this.store.meta.graph.functions[box.members[0]];
+    const instances = box.isActor && first.actors > 1 ? ` ×${number(first.actors)}` : "";
+    return svg("g", { class: `box ${first.kind}`, transform: `translate(${box.x},${box.y})` },
+      svg("rect", { width: BOX_WIDTH, height: box.height, rx: 7, class: "outline" }),
+      svg("text", { x: 12, y: 20, class: "title" }, fitted(plainName(safe(box.title)), BOX_WIDTH - 24 - widthOf(instances, TITLE), TITLE) + instances), svg("title", {}, safe(box.title)),
+      box.members.filter(isShown).map((id) => this.member(box, id, BOX_HEAD + box.members.indexOf(id) * METHOD_HEIGHT - (box.isActor ? 0 : 4), isLit(id))));
+  }
+
+  /** @param {Box} box @param {number} id @param {number} y @param {boolean} isLit */
+  member(box, id, y, isLit) {
+    const { store, colours } = this;
+    const each = store.meta.graph.functions[id];
+    const errors = each.errors ? `✗ ${number(each.errors)}` : "";
+    const figures = `${box.isActor ? number(each.count) + "× " : ""}${each.count ? duration(each.p50) : ""}`;
+    const room = (errors ? BOX_WIDTH - 120 : BOX_WIDTH - 34) - widthOf(figures, FIGURES);
+    const label = box.isActor ? safe(each.method || each.label) : counted(each.count, each.kind === "driver" ? "run" : "call");
+    const select = () => store.select({ type: "function", id });
+    /** @param {KeyboardEvent} event */
+    const onkeydown = (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      event.stopPropagation();
+      select();
+    };
+    return svg("g", { class: `member${isLit ? "" : " unlit"}${id === store.chosenId("function") ? " chosen" : ""}`, "data-function": id, tabindex: 0, role: "button",
+      "aria-label": `${safe(each.label)}: ${counted(each.count, "call")}, ${counted(each.errors, "error")}, median run time ${duration(each.p50)}`, onclick: select, onkeydown },
+      svg("title", {}, summary(each)),
+      svg("rect", { x: 1, y, width: BOX_WIDTH - 2, height: METHOD_HEIGHT, class: "memberbox" }),
+      this.isOnPath(each) ? svg("rect", { x: 1, y: y + 2, width: 4, height: METHOD_HEIGHT - 4, class: "pathmark" }) : null,
+      svg("rect", { x: 10, y: y + 7, width: 8, height: 8, rx: 2, fill: colours.ofNameIndex(each.name) }),
+      svg("text", { x: 24, y: y + 15 }, fitted(label, room, MEMBER)),
+      errors ? svg("text", { x: BOX_WIDTH - 18 - widthOf(figures, FIGURES), y: y + 15, class: "bad", "text-anchor": "end" }, errors) : null,
+      svg("text", { x: BOX_WIDTH - 10, y: y + 15, class: "soft", "text-anchor": "end" }, figures));
+  }
+
+  fillTables() {
+    this.stale = false;
+    const { store, app } = this;
+    const { functions, calls, data } = store.meta.graph;
+    /** @template R
+     * @param {string} title @param {(row: R) => string} label @param {(row: R) => void} action */
+    const linked = (title, label, action) => textColumn(title, label, (/** @type {R} */ row) => el("button", { type: "button", class: "link", onclick: () => action(row) }, shortened(safe(label(row)), 70)));
+    /** @type {import("./tables.js").Column<RunTimes>[]} */
+    const figures = [
+      numberColumn("Calls", (each) => each.count), numberColumn("Errors", (each) => each.errors, (each) => (each.errors ? `✗ ${number(each.errors)}` : "0")),
+      timeColumn("Run, total", (each) => each.total, "Run time of all executions added up"), timeColumn("Run, median", (each) => each.p50, "Run time of an execution, without submission and queueing"),
+      timeColumn("Run, p95", (each) => each.p95), timeColumn("Run, max", (each) => each.max),
+    ];
+    /** @template {CallEdge | DataEdge} E
+     * @param {EdgeKind} kind @param {string} from @param {string} to @returns {import("./tables.js").Column<E>[]} */
+    const ends = (kind, from, to) => [linked(from, (edge) => functions[edge.from].label, (edge) => app.selectEdge(edge, kind)), linked(to, (edge) => functions[edge.to].label, (edge) => app.selectEdge(edge, kind))];
+    const rows = functions.map((each, id) => ({ ...each, id }));
+    emptied(this.tables,
+      sortedTable({ rows, caption: "Functions and methods", kind: "functions", first: 3, most: 200, about: ({ id }) => ({ "data-function": id }), columns: [
+        linked("Function", (each) => each.label, ({ id }) => store.select({ type: "function", id })), ...figures,
+        timeColumn("Queue, median", (each) => each.queue_p50, "From submission to the start of the execution"), timeColumn("Queue, max", (each) => each.queue_max)] }),
+      calls.length ? sortedTable({ rows: calls, caption: "Calls", first: 4, most: 200, columns: [...ends("call", "Caller", "Callee"), ...figures] }) : null,
+      data.length ? sortedTable({ rows: data, caption: "Data", first: 3, most: 200, columns: [...ends("data", "Producer", "Consumer"), numberColumn("Objects", (edge) => edge.count), numberColumn("Readers", (edge) => edge.readers),
+        numberColumn("Size", (edge) => edge.bytes, (edge) => (edge.bytes ? byteSize(edge.bytes) : "unknown"))] }) : null);
+  }
+
+  update() {
+    this.redraw();
+  }
+}
+
+/** The head of an arrow.
+ * @param {string} kind */
+function marker(kind) {
+  return svg("marker", { id: `arrow-${kind}`, viewBox: "0 0 8 8", refX: 1, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" }, svg("path", { d: "M0,0 L8,4 L0,8 z", class: `tip ${kind}` }));
+}
+
+/** @param {GraphFunction} each */
+function summary(each) {
+  return `${safe(each.label)}\n${counted(each.count, "call")}, ${counted(each.errors, "error")}\nrun: total ${duration(each.total)}, median ${duration(each.p50)}, p95 ${duration(each.p95)}, max ${duration(each.max)}`;
+}

@@ -1,0 +1,102 @@
+// Where it ran: nodes, placement groups, workers and actors, filled by the share of the selected range that each was busy.
+
+import { el, emptied, inNextFrame } from "./dom.js";
+import { counted, duration, number, percent, safe, shortened } from "./format.js";
+
+export class Physical {
+  /** @param {Store} store */
+  constructor(store) {
+    this.store = store;
+    this.stale = true;
+    /** @type {Map<number, HTMLElement>} */
+    this.boxes = new Map();
+    this.note = el("p", { class: "note" });
+    this.body = el("div", { class: "scroller plain", tabindex: 0 });
+    this.root = el("div", { class: "view physical" }, el("div", { class: "viewbar" }, this.note), this.body);
+    this.redraw = inNextFrame(() => this.root.hidden, () => {
+      if (this.stale) this.draw();
+      this.mark();
+    });
+  }
+
+  resize() {
+    this.redraw();
+  }
+
+  draw() {
+    const { store } = this;
+    const { nodes, places } = store.meta;
+    const [from, to] = store.range;
+    this.stale = false;
+    const figures = store.placeFigures();
+    this.note.textContent = `Filled: share of ${duration(to - from)} (${store.isWhole ? "the whole run" : "the selected range"}) in which code ran there, not counting waits in ray.get.`
+      + (store.isFiltered ? " Filtered spans only." : "") + store.figuresNote;
+    this.boxes = new Map();
+    emptied(this.body, nodes.map((_, n) => this.node(n, [...places.keys()].filter((id) => places[id].node === n), figures, to - from)));
+  }
+
+  /** @param {number} n @param {number[]} ids @param {PlaceFigures} figures @param {number} size */
+  node(n, ids, figures, size) {
+    if (!ids.length) return null;
+    const { label, detail, accelerators } = this.store.meta.nodes[n], { places } = this.store.meta;
+    const idle = ids.filter((id) => !figures.calls[id] && !figures.busy[id]).length;
+    const mean = ids.reduce((sum, id) => sum + (places[id].kind === "driver" ? 0 : figures.busy[id]), 0) / size;
+    const groups = [...new Set(ids.map((id) => places[id].group))];
+    return el("section", { class: "node" },
+      el("h3", {}, safe(label), el("span", { class: "soft" }, ` ${detail ? safe(detail) + " · " : ""}${counted(ids.length, "process or actor", "processes and actors")} · ${mean.toFixed(1)} running on average`)),
+      accelerators.length ? el("div", { class: "group" }, el("h4", {}, "Accelerators: share of the time held in which they were used, over the whole run"),
+        el("div", { class: "boxes" }, accelerators.map(accelerator))) : null,
+      groups.map((group) => el("div", { class: group ? "group named" : "group" },
+        group ? el("h4", {}, "Placement group ", el("code", {}, shortened(safe(group), 24))) : null,
+        el("div", { class: "boxes" }, ids.filter((id) => places[id].group === group).sort((a, b) => figures.busy[b] - figures.busy[a]).map((id) => this.box(id, figures, size))))),
+      idle ? el("p", { class: "note" }, `${number(idle)} ran nothing in this range.`) : null);
+  }
+
+  /** @param {number} id @param {PlaceFigures} figures @param {number} size */
+  box(id, { busy, calls, errors }, size) {
+    const { store } = this;
+    const { executions, path, places } = store.meta;
+    const place = places[id];
+    const share = Math.min(1, busy[id] / size);
+    const onPath = store.showPath ? path.places[id] : 0;
+    // Of an actor its creation is one, too, so they are not all calls of a method.
+    const noun = place.kind === "driver" || !executions ? "span" : "execution";
+    const box = el("button", { type: "button", class: `place ${place.kind}`, "data-place": id, "aria-pressed": "false", onclick: () => store.select({ type: "place", id }) },
+      el("span", { class: "fill", style: { width: `${100 * share}%` } }),
+      el("span", { class: "title" }, shortened(safe(place.label), 34)),
+      el("span", { class: "share" }, percent(share)),
+      el("span", { class: "soft" }, shortened(safe(place.detail), 40) || " "),
+      el("span", { class: "soft" }, `${counted(calls[id], noun)}${errors[id] ? ` · ✗ ${number(errors[id])}` : ""}`),
+      onPath ? el("span", { class: "pathshare" }, `${percent(onPath / (path.total || 1))} of the critical path`) : null);
+    this.boxes.set(id, box);
+    return box;
+  }
+
+  mark() {
+    const chosen = this.store.matchedPlaces();
+    for (const [id, box] of this.boxes) {
+      box.classList.toggle("chosen", chosen.has(id));
+      box.classList.toggle("unlit", chosen.size > 0 && !chosen.has(id));
+      box.setAttribute("aria-pressed", String(chosen.has(id)));
+    }
+  }
+
+  /** @param {Change} what */
+  update(what) {
+    if (!["selection", "loaded", "group"].includes(what)) this.stale = true;
+    this.redraw();
+  }
+}
+
+/** Filled by the share of the time it was held in which something ran on it.
+ * @param {Accelerator} accelerator */
+function accelerator({ label, held_by: [holder, ...others], held, busy, gap }) {
+  const holders = safe(holder.replace(/^__main__\./, "")) + (others.length ? ` and ${counted(others.length, "other")}` : "");
+  const share = held ? busy / held : 0;
+  return el("div", { class: "place accelerator" },
+    el("span", { class: "fill", style: { width: `${100 * share}%` } }),
+    el("span", { class: "title" }, shortened(safe(label), 34)),
+    el("span", { class: "share" }, percent(share)),
+    el("span", { class: "soft" }, `held for ${duration(held)} by ${holders}`),
+    el("span", { class: "soft" }, `used for ${duration(busy)}, longest gap ${duration(gap)}`));
+}

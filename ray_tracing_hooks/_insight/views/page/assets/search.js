@@ -1,0 +1,99 @@
+// Search and filter over the spans of the page: what does not pass is hidden in every view.
+
+import { readJson } from "./codec.js";
+import { callName, percent, shown } from "./format.js";
+import { parsed } from "./query.js";
+
+export const FILTER_HELP = [
+  ["load", "functions, classes and spans with “load” in the name; * and ? are wildcards"],
+  ["-load", "hide them"],
+  ['"two words"', "text with spaces"],
+  ["key=value", "an attribute contains the value; -key=value hides these spans"],
+  [">10ms  <1s", "spans that took longer, or shorter"],
+  ["is:error", "failed spans; also is:running, is:lost, is:submission, is:execution, is:path"],
+  ["on:text", "spans on a worker, actor or node whose name contains the text"],
+];
+
+/** @typedef {(row: number) => boolean} Test */
+
+export class Filter {
+  /** @param {Store} store @param {(text: string) => void} say */
+  constructor(store, say) {
+    this.store = store;
+    this.say = say;
+    /** @type {Map<string, Uint8Array>} */
+    this.byAttribute = new Map();
+    this.turn = 0;
+  }
+
+  /** @param {string} query */
+  async apply(query) {
+    const turn = ++this.turn;
+    const { store } = this;
+    store.query = query;
+    /** @type {Test[]} */
+    const tests = [];
+    for (const term of parsed(query)) {
+      const test = await this.test(term, turn);
+      if (turn !== this.turn || !test) return;
+      tests.push(term.hides ? (/** @type {number} */ row) => !test(row) : test);
+    }
+    store.filter(tests.length ? Uint8Array.from({ length: store.count }, (_, row) => (tests.every((test) => test(row)) ? 1 : 0)) : null);
+  }
+
+  /** Null where another query came in between.
+   * @param {import("./query.js").Term} term @param {number} turn @returns {Promise<Test | null>} */
+  async test(term, turn) {
+    const { store } = this;
+    const { meta } = store;
+    if (term.asks === "longer") return (row) => store.took[row] >= term.ns;
+    if (term.asks === "shorter") return (row) => store.took[row] <= term.ns;
+    if (term.asks === "is") return (row) => store.is(row, term.state);
+    if (term.asks === "place") {
+      const places = meta.places.map(({ label, detail, node }) => term.fits(`${label} ${detail} ${meta.nodes[node].label}`));
+      return (row) => places[store.place(row)];
+    }
+    if (term.asks === "attribute") {
+      const mask = await this.withAttribute(term, turn);
+      return mask && ((row) => mask[row] === 1);
+    }
+    // "worker" means a class or function, not the " ray.remote_worker" that ends the name of every execution.
+    const names = (term.isWhole ? store.names : store.names.map(callName)).map(term.fits);
+    return (row) => names[store.name[row]];
+  }
+
+  /** The spans that have an attribute with such a value: reads all attributes of the page, once for each question.
+   * @param {Extract<import("./query.js").Term, { asks: "attribute" }>} term @param {number} turn */
+  async withAttribute({ key, value, fitsKey, fits }, turn) {
+    const asked = `${key}=${value}`;
+    const known = this.byAttribute.get(asked);
+    if (known) return known;
+    const { store } = this;
+    const mask = new Uint8Array(store.count);
+    const resources = store.meta.resources.map((resource) => Object.entries(resource).some(([name, given]) => fitsKey(name) && fits(shown(given))));
+    const rowOf = inverse(store.detail);
+    const { lines, chunkSize } = store.details;
+    for (let n = 0; n < lines.length; n++) {
+      if (turn !== this.turn) return null;
+      if (n % 20 === 19) this.say(`Searching attributes: ${percent(n / lines.length)}`);
+      /** @type {Chunk} */
+      const chunk = await readJson(lines[n]);
+      const columns = chunk.shapes.map((keys) => keys.map((name, at) => (fitsKey(name) ? at : -1)).filter((at) => at >= 0));
+      chunk.spans.forEach((span, at) => {
+        if (columns[span[1]].some((column) => fits(shown(span[2][column])))) mask[rowOf[n * chunkSize + at]] = 1;
+      });
+    }
+    for (let i = 0; i < store.count; i++) if (resources[store.resource[i]]) mask[i] = 1;
+    if (turn !== this.turn) return null;
+    this.byAttribute.set(asked, mask);
+    return mask;
+  }
+}
+
+/** By the place among the details, the row.
+ * @param {Numbers} places */
+function inverse(places) {
+  const found = new Uint32Array(places.length);
+  for (let row = 0; row < places.length; row++) if (places[row]) found[places[row] - 1] = row;
+  return found;
+}

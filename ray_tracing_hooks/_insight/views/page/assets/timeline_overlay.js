@@ -1,0 +1,135 @@
+// What moves with the pointer and the selection, above the bars of the timeline: outlines, arrows, the moment, a drag.
+
+import { pen } from "./dom.js";
+import { firstStep } from "./scale.js";
+import { GUTTER, OVERVIEW_HEIGHT } from "./timeline_head.js";
+import { arrowsOf } from "./timeline_layout.js";
+
+const MOST_PATH_ARROWS = 400;
+
+/** @typedef {import("./timeline.js").Timeline} Timeline */
+
+/** @param {Timeline} view */
+export function drawOverlay(view) {
+  const { app, store, colours, drag, headHeight, plotWidth, ratio, viewHeight, width } = view;
+  if (!width) return;
+  const context = pen(view.overlay);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, viewHeight);
+  context.save();
+  context.beginPath();
+  context.rect(GUTTER, headHeight, plotWidth, viewHeight - headHeight);
+  context.clip();
+  const chosen = store.chosenRow;
+  if (store.showPath) drawPathArrows(view, context);
+  if (chosen >= 0) {
+    drawQueueOf(view, context, chosen);
+    for (const { from, fromTime, to, toTime, isWait } of arrowsOf(store, chosen)) drawArrow(view, context, from, fromTime, to, toTime, colours.accent, isWait);
+    outline(view, context, chosen, colours.ink, 2);
+  }
+  if (view.hover >= 0 && view.hover !== chosen) outline(view, context, view.hover, colours.soft, 1.5);
+  context.restore();
+  if (app.view === "timeline" && store.momentShown) {
+    const x = view.scale.x(store.moment);
+    context.fillStyle = colours.accent;
+    if (x >= GUTTER) context.fillRect(x, OVERVIEW_HEIGHT, 1.5, viewHeight);
+  }
+  if (drag?.kind === "select") {
+    context.globalAlpha = 0.2;
+    context.fillStyle = colours.accent;
+    const x0 = Math.min(drag.from, drag.to), size = Math.abs(drag.to - drag.from);
+    context.fillRect(x0, drag.inOverview ? 0 : OVERVIEW_HEIGHT, size, drag.inOverview ? OVERVIEW_HEIGHT : viewHeight);
+    context.globalAlpha = 1;
+  }
+}
+
+/** @param {Timeline} view @param {CanvasRenderingContext2D} context @param {number} row @param {string} colour @param {number} width */
+function outline(view, context, row, colour, width) {
+  const box = view.box(row);
+  if (!box) return;
+  context.strokeStyle = colour;
+  context.lineWidth = width;
+  const x0 = Math.max(GUTTER - 4, box.x0), x1 = Math.min(view.width + 4, box.x1);
+  context.strokeRect(x0 - 1, box.y - 1, Math.max(3, x1 - x0 + 2), box.height + 2);
+}
+
+/** The time in the queue of the selected call, hatched, before its run.
+ * @param {Timeline} view @param {CanvasRenderingContext2D} context @param {number} row */
+function drawQueueOf(view, context, row) {
+  const { colours, scale, store } = view;
+  const of = store.is(row, "submission") ? store.children(row).find((child) => store.submission[child] === row) : row;
+  if (of === undefined || store.queued(of) <= 0) return;
+  const box = view.box(of);
+  // A server's answer may lack the submission.
+  if (!box || store.submission[of] < 0) return;
+  const x0 = Math.max(GUTTER, scale.x(store.endOf(store.submission[of])));
+  if (box.x0 - x0 < 1) return;
+  context.globalAlpha = 0.85;
+  context.fillStyle = colours.surface;
+  context.fillRect(x0, box.y + 2, box.x0 - x0, box.height - 4);
+  context.globalAlpha = 1;
+  context.fillStyle = colours.hatch(context, colours.soft);
+  context.fillRect(x0, box.y + 2, box.x0 - x0, box.height - 4);
+  context.strokeStyle = colours.soft;
+  context.lineWidth = 1;
+  context.strokeRect(x0 + 0.5, box.y + 2.5, Math.max(0, box.x0 - x0 - 1), box.height - 5);
+}
+
+/** By run, the longest steps of its critical path.
+ * @type {WeakMap<Store, PathStep[]>} */
+const longest = new WeakMap();
+
+/** @param {PathStep[]} steps @param {number} most */
+function longestOf(steps, most) {
+  return [...steps].sort((a, b) => b.end - b.start - (a.end - a.start)).slice(0, most);
+}
+
+/** The steps of the critical path that may be drawn: of very many, those that are among the longest of all.
+ * @param {Store} store */
+function pathSteps(store) {
+  const { steps } = store.meta.path, [from, to] = store.range;
+  const first = firstStep(steps, from), last = firstStep(steps, to);
+  if (last - first <= 10 * MOST_PATH_ARROWS) return steps.slice(first, last + 1);
+  const found = longest.get(store) ?? longestOf(steps, 10 * MOST_PATH_ARROWS);
+  longest.set(store, found);
+  return found;
+}
+
+/** @param {Timeline} view @param {CanvasRenderingContext2D} context */
+function drawPathArrows(view, context) {
+  const { scale, store } = view, [from, to] = store.range;
+  const found = pathSteps(store).filter((step) => {
+    if (step.end < from || step.start > to) return false;
+    if (step.from < 0 || step.row < 0 || step.from === step.row || store.isHidden(step.from) || store.isHidden(step.row)) return false;
+    // From one call of an actor to its next one there is nothing to see.
+    return store.lane[step.from] !== store.lane[step.row] || scale.x(step.end) - scale.x(step.start) >= 24;
+  });
+  // More of them hide the bars: the longest then.
+  const shown = found.length > MOST_PATH_ARROWS ? longestOf(found, MOST_PATH_ARROWS) : found;
+  for (const step of shown) drawArrow(view, context, step.from, step.start, step.row, step.end, view.colours.path, false);
+}
+
+/** @param {Timeline} view @param {CanvasRenderingContext2D} context @param {number} from @param {number} fromTime
+ * @param {number} to @param {number} toTime @param {string} colour @param {boolean} isDashed */
+function drawArrow(view, context, from, fromTime, to, toTime, colour, isDashed) {
+  const a = view.box(from), b = view.box(to);
+  if (!a || !b) return;
+  const x0 = view.scale.x(fromTime), x1 = view.scale.x(toTime);
+  if (Math.max(x0, x1) < GUTTER - 50 || Math.min(x0, x1) > view.width + 50) return;
+  const y0 = a.y + a.height / 2, y1 = b.y + b.height / 2;
+  const bend = Math.max(10, Math.min(120, Math.abs(x1 - x0) / 2));
+  context.strokeStyle = colour;
+  context.lineWidth = colour === view.colours.path ? 1.2 : 1.5;
+  context.setLineDash(isDashed ? [4, 3] : []);
+  context.beginPath();
+  context.moveTo(x0, y0);
+  context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 5, y1);
+  context.stroke();
+  context.setLineDash([]);
+  context.fillStyle = colour;
+  context.beginPath();
+  context.moveTo(x1, y1);
+  context.lineTo(x1 - 7, y1 - 3.5);
+  context.lineTo(x1 - 7, y1 + 3.5);
+  context.fill();
+}

@@ -1,0 +1,293 @@
+// What Python writes into the page (content.py, report.py; build.py for a served one), and what the page's parts share.
+// For the type checker alone: nothing of it is in the page or in the wheel. Times are nanoseconds from the first span's start.
+
+type Store = import("./store.js").Store;
+type App = import("./main.js").App;
+type Colours = import("./colours.js").Colours;
+
+type Numbers = ArrayLike<number>;
+/** Columns as pack.py packs them, by name. */
+type Columns = Record<string, Uint8Array | Uint32Array | Float64Array>;
+
+/** What a view draws again after: see Store.changed. */
+type Change = "range" | "filter" | "selection" | "moment" | "path" | "data" | "loaded" | "group" | "tiles" | "notice";
+
+type View = {
+  root: HTMLElement;
+  resize(): void;
+  update(what: Change): void;
+  redraw?(): void;
+};
+
+interface Chosen {
+  type: "span" | "rows" | "function" | "flame" | "place" | "edge";
+  row?: number;
+  rows?: number[];
+  id?: number;
+  name?: number;
+  label?: string;
+  from?: number;
+  to?: number;
+  kind?: EdgeKind;
+  edge?: CallEdge | DataEdge;
+}
+
+type EdgeKind = "call" | "data";
+
+interface RunTimes {
+  count: number;
+  errors: number;
+  total: number;
+  p50: number;
+  p95: number;
+  max: number;
+}
+
+interface GraphFunction extends RunTimes {
+  label: string;
+  kind: string;
+  name: number;
+  actor: string;
+  method: string;
+  actors: number;
+  queue_p50: number | null;
+  queue_max: number | null;
+  path: number;
+}
+
+interface CallEdge extends RunTimes {
+  from: number;
+  to: number;
+  path: number;
+}
+
+interface DataEdge {
+  from: number;
+  to: number;
+  count: number;
+  readers: number;
+  bytes: number;
+}
+
+interface FlameMeta {
+  name: number[];
+  parent: number[];
+  first: number[];
+  count: number[];
+  errors: number[];
+  total: number[];
+  wall: number[];
+  self: number[];
+  share: number[];
+  wait: number[];
+  path: number[];
+}
+
+interface Accelerator {
+  label: string;
+  held_by: string[];
+  held: number;
+  busy: number;
+  gap: number;
+}
+
+interface Place {
+  label: string;
+  detail: string;
+  node: number;
+  group: string;
+  kind: "actor" | "driver" | "worker";
+  facts: Record<string, unknown>;
+}
+
+interface PathStep {
+  cause: string;
+  start: number;
+  end: number;
+  row: number;
+  from: number;
+  why: string;
+}
+
+interface PathPart {
+  label: string;
+  kind: string;
+  function: number;
+  ns: number;
+  share: number;
+}
+
+interface SplitGroup {
+  label: string;
+  function: number;
+  place: number;
+  ns: number;
+  most: number;
+  calls: number;
+  rows: number[];
+}
+
+interface SplitPart {
+  kind: string;
+  label: string;
+  ns: number;
+  share: number;
+  by: SplitGroup[];
+  others: number;
+}
+
+interface Finding {
+  id: string;
+  text: string;
+  cost: string;
+  advice: string;
+  level: string;
+  rows: number[];
+}
+
+interface TopFunction {
+  label: string;
+  name: number;
+  self: number;
+  count: number;
+  errors: number;
+  p50: number;
+  p95: number;
+  max: number;
+}
+
+interface Meta {
+  source: string;
+  start_ms: number;
+  extent: number;
+  spans: number;
+  executions: number;
+  chunk: number;
+  resources: Record<string, unknown>[];
+  traces: string[];
+  /** By lane its place. */
+  lanes: number[];
+  places: Place[];
+  nodes: { label: string; detail: string; accelerators: Accelerator[] }[];
+  flame: FlameMeta;
+  graph: { functions: GraphFunction[]; calls: CallEdge[]; data: DataEdge[] };
+  colour_order: number[][];
+  strip: number[];
+  peak: number;
+  facts: [label: string, value: string, isBad?: boolean][];
+  split: { of: string; parts: SplitPart[] } | null;
+  queues: { about: string; titles: string[]; rows: [string, ...number[]][] } | null;
+  findings: Finding[];
+  nothing_found: string;
+  path: { steps: PathStep[]; by: PathPart[]; total: number; about: string; places: Record<number, number> };
+  quality: string[];
+  deadlocks: number[][];
+  notes: string[];
+  details_note: string;
+  names: string[];
+  top_about: string;
+  top: TopFunction[];
+  /** What follows is only in a served page. */
+  served?: boolean;
+  running?: boolean;
+  deepest?: number[];
+  waiting?: number[];
+}
+
+/** Spans as the page looks at them, by row. */
+interface SpanColumns {
+  start: Float64Array;
+  took: Uint8Array | Uint32Array | Float64Array;
+  name: Numbers;
+  flags: Numbers;
+  lane: Numbers;
+  depth: Numbers;
+  node: Numbers;
+  flame: Numbers;
+  resource: Numbers;
+  trace: Numbers;
+  detail: Numbers;
+  parent: Int32Array;
+  submission: Int32Array;
+  edgeFrom: Numbers;
+  edgeTo: Numbers;
+  edgeKind: Numbers;
+}
+
+/** What figures are computed from: spans, and which of them count. */
+interface Counted {
+  count: number;
+  start: Numbers;
+  took: Numbers;
+  flags: Numbers;
+  lane: Numbers;
+  depth: Numbers;
+  flame: Numbers;
+  parent: Numbers;
+  submission: Numbers;
+  end: number;
+  range: number[];
+  keep: Uint8Array | null;
+  meta: Pick<Meta, "lanes" | "executions"> & { places: { length: number }; flame: { parent: Numbers; wait: Numbers } };
+}
+
+interface StackFigures {
+  spans: Numbers;
+  summed: Numbers;
+  wall: Numbers;
+  own: Numbers;
+  share: Numbers;
+}
+
+interface PlaceFigures {
+  busy: Numbers;
+  calls: Numbers;
+  errors: Numbers;
+}
+
+interface Strip {
+  running: number[] | Float64Array;
+  failed: Numbers;
+  most: number;
+  /** What the filter kept when it was made. */
+  keep: unknown;
+}
+
+interface Queue {
+  most: number;
+  waited(time: number): number;
+  at(time: number): number;
+}
+
+interface GroupFigures {
+  count: number;
+  failed: number;
+  p50: number;
+  p95: number;
+  max: number;
+  slowest: number[];
+}
+
+type Attributes = Record<string, unknown>;
+
+/** What is known of a span besides its columns. */
+interface SpanDetails {
+  spanId: string;
+  attributes: [string, unknown][];
+  message: string;
+  scope: string;
+  events: [name: string, at: number, attributes: Attributes][];
+  links: [trace: string, span: string, target: number, attributes: Attributes][];
+  parentId: string;
+  trace?: string;
+}
+
+/** A span as details.py writes it: id, shape, values, message, scope, events, links, parent. What is empty at the end is left out. */
+type PackedSpan = [
+  string, number, unknown[], string?, string?, SpanDetails["events"]?, SpanDetails["links"]?, string?,
+];
+
+interface Chunk {
+  shapes: string[][];
+  spans: PackedSpan[];
+}

@@ -1,0 +1,92 @@
+"""What each kind of time in the split of a run consists of: functions, at which actor or worker, in which calls."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ray_tracing_hooks._insight.analysis.critical_path import ACTOR_QUEUE, RUN, SUBMIT, WORKER_QUEUE, Path, Step
+from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS, Calls
+
+MOST_GROUPS = 20
+MOST_ROWS = 20
+
+
+@dataclass
+class Group:
+    """Time of one kind that one function took, in nanoseconds."""
+
+    function: str
+    place: int = -1
+    """The index of the place of the actor or worker that was busy; -1 for time that waited for none."""
+    ns: int = 0
+    most: int = 0
+    """The longest stretch of it."""
+    calls: int = 0
+    """How many spans it is spread over."""
+    rows: list[int] = field(default_factory=list)
+    """Rows of these spans, those of most time first; not more than ``MOST_ROWS``."""
+
+
+def breakdown(calls: Calls, split: Path, place_of: Sequence[int]) -> dict[str, list[Group]]:
+    """By kind of time its groups, those of most time first. ``place_of`` gives the place of each row of the table."""
+    found: dict[str, dict[tuple[str, int], Group]] = {}
+    spent: dict[tuple[str, str, int], dict[int, int]] = {}
+
+    def add(kind: str, row: int, place: int, ns: int) -> None:
+        function = _function(calls, row)
+        group = found.setdefault(kind, {}).setdefault((function, place), Group(function, place))
+        group.ns += ns
+        group.most = max(group.most, ns)
+        of = spent.setdefault((kind, function, place), {})
+        of[row] = of.get(row, 0) + ns
+
+    for step in split.steps:
+        length = step.end - step.start
+        if step.kind == RUN:
+            for row, ns in _submissions(calls, step):
+                add(SUBMIT, row, -1, ns)
+                length -= ns
+        is_queue = step.kind in (ACTOR_QUEUE, WORKER_QUEUE)
+        if length > 0:
+            add(step.kind, step.row, place_of[step.row] if is_queue else -1, length)
+    for kind, groups in found.items():
+        for (function, place), group in groups.items():
+            of = spent[kind, function, place]
+            group.calls = len(of)
+            group.rows = heapq.nlargest(
+                MOST_ROWS, (row for row in of if 0 <= row < len(calls.table)), key=of.__getitem__
+            )
+    return {kind: sorted(groups.values(), key=lambda each: (-each.ns, each.function)) for kind, groups in found.items()}
+
+
+def rows_of(found: Mapping[str, Sequence[Group]]) -> list[int]:
+    """The rows of the groups that the page shows."""
+    return [row for groups in found.values() for group in groups[:MOST_GROUPS] for row in group.rows]
+
+
+def _function(calls: Calls, row: int) -> str:
+    """The function that a step belongs to: of a wait the one that waited."""
+    if row < 0:
+        return "no span"
+    if row < len(calls.table) and calls.role[row] in WAITS:
+        return calls.frame_name(calls.frame[row])
+    return calls.frame_name(row)
+
+
+def _submissions(calls: Calls, step: Step) -> list[tuple[int, int]]:
+    """The submissions in a stretch of running code, with the time that each took of it; none counts twice."""
+    members = calls.members(step.row)
+    table = calls.table
+    found, done = [], step.start
+    for place in range(bisect_left(members, step.start, key=table.start.__getitem__), len(members)):
+        row = members[place]
+        begin, end = max(table.start[row], done), min(table.end_or_now(row), step.end)
+        if begin >= step.end:
+            break
+        if calls.role[row] == SUBMISSION and end > begin:
+            found.append((row, end - begin))
+            done = end
+    return found

@@ -1,0 +1,457 @@
+"""What stands in the page: every figure is computed here, once, and the browser only draws it."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks._insight.analysis import findings, recorded
+from ray_tracing_hooks._insight.analysis.accelerators import Accelerator
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import RUN, Step
+from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding
+from ray_tracing_hooks._insight.analysis.flame import Flame, flame
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.graph import Graph, caller_of, edges, graph, median_and_most
+from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
+from ray_tracing_hooks._insight.analysis.parallelism import means, running
+from ray_tracing_hooks._insight.model.call_names import call_name
+from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
+from ray_tracing_hooks._insight.model.processes import Place, Places, places
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views.page import report
+from ray_tracing_hooks._insight.views.page.breakdown import Group, breakdown
+from ray_tracing_hooks._insight.views.page.details import CHUNK, shortened
+from ray_tracing_hooks._insight.views.page.pack import differences, plain, zigzag
+from ray_tracing_hooks._insight.views.page.report import Row
+from ray_tracing_hooks._insight.views.page.sample import sample
+from ray_tracing_hooks._insight.views.redaction import Redaction
+
+_LONGEST_NAME = 500
+_TOP = 25
+_FAILED, _STATE_SHIFT, _WAITING, ON_PATH = 8, 4, 64, 128
+_MOST_EDGES = 500_000
+
+
+@dataclass
+class Content:
+    """All that a page is made of but the attributes of its spans."""
+
+    meta: dict[str, Any]
+    columns: dict[str, Sequence[int]]
+    rows: list[int]
+    """The rows of the table that the page shows; their position is their number in the page."""
+    ends: array[int]
+    """When each span of the table ended, or is taken to."""
+
+
+class Whole(NamedTuple):
+    """What is computed of all spans of a run, however many the page holds."""
+
+    ends: array[int]
+    places: Places
+    lanes: Lanes
+    stacks: Flame
+    called: Graph
+    findings: list[Finding]
+    split: dict[str, list[Group]]
+    """By kind of time, what it consists of."""
+
+
+def whole(analysis: Analysis) -> Whole:
+    """Where the spans of a run stand in each view."""
+    table = analysis.table
+    ends = ends_of(table)
+    where = places(table)
+    found = findings.find(analysis)
+    called = graph(analysis.calls, ends)
+    split = breakdown(analysis.calls, analysis.split, where.of)
+    return Whole(ends, where, lanes(table, where, ends), flame(table, ends), called, found, split)
+
+
+def content(analysis: Analysis, source: str, most_spans: int, redaction: Redaction) -> Content:
+    """The content of the page of this analysis, with at most so many of its spans; figures are of all of them."""
+    table, calls, path = analysis.table, analysis.calls, analysis.path
+    drawn = whole(analysis)
+    rows = sample(table, drawn.ends, most_spans, on_path(analysis, path.steps))
+    position = _positions(table, rows)
+
+    def number(row: int) -> int:
+        """The number in the page of a row, -1 of one that it does not show."""
+        return position[row] if 0 <= row < len(table) and rows[position[row]] == row else -1
+
+    meta, name_of, resource_of = described(analysis, drawn, source, number, redaction)
+    traces, trace_of = _used(table.trace, table.traces)
+    meta["traces"] = traces
+    meta["notes"] += _notes(table, rows)
+    columns = _columns(table, calls, drawn.ends, rows, position, drawn.lanes, drawn.stacks, drawn.called)
+    columns["name"] = [name_of[table.name[row]] for row in rows]
+    columns["trace"] = [trace_of[table.trace[row]] for row in rows]
+    columns["resource"] = [resource_of[table.resource[row]] for row in rows]
+    ends_shown = ((number(made_by), number(to), kind) for made_by, to, kind in edges(calls))
+    found = [edge for edge in ends_shown if edge[0] >= 0 <= edge[1]]
+    if len(found) > _MOST_EDGES:
+        meta["notes"].append(f"Arrows are shown for {_MOST_EDGES:,} of {len(found):,} objects and waits.")
+    for part, name in enumerate(("edge_from", "edge_to", "edge_kind")):
+        columns[name] = [edge[part] for edge in found[:_MOST_EDGES]]
+    for step in path.steps:
+        if (at := number(step.row)) >= 0:
+            columns["flags"][at] |= ON_PATH
+    return Content(meta, columns, rows, drawn.ends)
+
+
+def described(
+    analysis: Analysis, drawn: Whole, source: str, number: Row, redaction: Redaction, most_steps: int = sys.maxsize
+) -> tuple[dict[str, Any], dict[int, int], dict[int, int]]:
+    """All that the page says besides its spans; and by index in the table where names and Resources are in that.
+
+    ``number`` gives the number in the page of a row of the table, -1 of one that it does not show.
+    """
+    table, calls = analysis.table, analysis.calls
+    ends, called = drawn.ends, drawn.called
+    begin = table.start[0] if len(table) else 0
+    names, name_of = _used(table.name, [shortened(name, _LONGEST_NAME) for name in table.names])
+    resources, resource_of = _used(table.resource, table.resources)
+    colours = _colour_order(table, ends, name_of)
+    function_of = {each.label: index for index, each in enumerate(called.functions)}
+
+    def function(label: str) -> int:
+        return function_of.get(label, -1)
+
+    meta = {
+        "source": source,
+        "start_ms": begin / 1e6,
+        "extent": max(ends, default=begin) - begin,
+        "spans": len(table),
+        "executions": calls.role.count(EXECUTION),
+        "chunk": CHUNK,
+        "resources": [plain(redaction.shown(resource)) for resource in resources],
+        "lanes": [lane.place for lane in drawn.lanes.lanes],
+        **_places(drawn.places, analysis.accelerators if redaction.attributes else ()),
+        "flame": _flame(drawn.stacks, names, begin),
+        "graph": _graph(called, name_of),
+        "colour_order": colours,
+        "strip": strip(analysis, ends, begin),
+        "peak": analysis.parallelism.peak if analysis.parallelism.workers else 0,
+        "facts": report.facts(analysis),
+        "split": report.split(analysis, drawn.split, number, function),
+        "queues": report.queues(analysis),
+        "findings": report.described(drawn.findings, number, redaction),
+        "nothing_found": report.nothing_found(analysis),
+        "path": report.critical_path(analysis, number, function, most_steps),
+        "quality": report.quality(analysis),
+        "deadlocks": [[number(row) for row in circle] for circle in deadlocks(calls)],
+        "notes": [] if redaction.attributes else ["Made with --no-attributes: only names, times and places are shown."],
+        "details_note": "",
+        "names": names,
+    }
+    meta["top_about"], meta["top"] = _top(analysis, ends, drawn.stacks, name_of)
+    _mark_path(meta, analysis, drawn.places, drawn.stacks, called)
+    return meta, name_of, resource_of
+
+
+STRIP = 600
+"""In so many parts the page draws how much ran at once."""
+
+
+def strip(analysis: Analysis, ends: array[int], begin: int) -> list[float]:
+    """How many calls, of a trace without any how many spans, ran at once on average in each part of the whole time."""
+    calls, table = analysis.calls, analysis.table
+    extent = max(ends, default=begin) - begin
+    if EXECUTION in calls.role:
+        drawn = ((start, min(end, ends[row])) for row, start, end in running(calls))
+    else:
+        drawn = ((start, end) for start, end in zip(table.start, ends, strict=True))
+    return [round(each, 3) for each in means(((s, e) for s, e in drawn if e > s), begin, extent, STRIP)]
+
+
+def on_path(analysis: Analysis, steps: Iterable[Step]) -> list[int]:
+    """The rows that are kept whatever else is left out, with those above them."""
+    size = len(analysis.table)
+    wanted = dict.fromkeys(row for step in steps for row in (step.row, step.source) if 0 <= row < size)
+    for row in list(wanted):
+        above = analysis.table.parent[row]
+        while above >= 0 and above not in wanted:
+            wanted[above] = None
+            above = analysis.table.parent[above]
+    return list(wanted)
+
+
+def _used(column: Sequence[int], values: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
+    """The values that a column names, and where each is in that list: other runs of a folder have others."""
+    indexes = sorted(set(column))
+    return [values[index] for index in indexes], {index: number for number, index in enumerate(indexes)}
+
+
+def _mark_path(meta: dict[str, Any], analysis: Analysis, where: Places, stacks: Flame, called: Graph) -> None:
+    """Add to each picture the time that the critical path spent there in running code.
+
+    To the calls of a function by a caller: the time in which it ran them, waited for them to run, or for a result.
+    """
+    size = len(analysis.table)
+    in_place: dict[int, int] = {}
+    on_edge: dict[tuple[int, int], int] = {}
+    functions, on_stack = meta["graph"]["functions"], meta["flame"]["path"]
+    for step in analysis.path.steps:
+        row = step.row
+        if step.kind != RUN or not 0 <= row < size:
+            continue
+        length = step.end - step.start
+        in_place[where.of[row]] = in_place.get(where.of[row], 0) + length
+        on_stack[stacks.of[row]] += length
+        functions[called.of[row]]["path"] += length
+    for row, length in analysis.path.executions.items():
+        if 0 <= row < size and analysis.calls.role[row] == EXECUTION:
+            edge = caller_of(analysis.calls, called.of, row), called.of[row]
+            on_edge[edge] = on_edge.get(edge, 0) + length
+    meta["path"]["places"] = in_place
+    for edge in meta["graph"]["calls"]:
+        edge["path"] = on_edge.get((edge["from"], edge["to"]), 0)
+
+
+def _positions(table: Table, rows: Sequence[int]) -> array[int]:
+    """By row of the table its number in the page; of one that is not shown, that of its nearest parent, or -1."""
+    if len(rows) == len(table):
+        return array("q", range(len(table)))
+    unknown = -2
+    position = array("q", [unknown]) * len(table)
+    for number, row in enumerate(rows):
+        position[row] = number
+    for row in range(len(table)):
+        pending = []
+        here = row
+        while here >= 0 and position[here] == unknown:
+            pending.append(here)
+            here = table.parent[here]
+        found = position[here] if here >= 0 else -1
+        for each in pending:
+            position[each] = found
+    return position
+
+
+def _columns(
+    table: Table,
+    calls: Calls,
+    ends: array[int],
+    rows: Sequence[int],
+    position: array[int],
+    in_lanes: Lanes,
+    stacks: Flame,
+    called: Graph,
+) -> dict[str, Any]:
+    is_whole = len(rows) == len(table)
+    start = table.start if is_whole else array("q", [table.start[row] for row in rows])
+
+    def taken(column: Sequence[int]) -> Sequence[int]:
+        return column if is_whole else [column[row] for row in rows]
+
+    def back(number: int, row: int) -> int:
+        parent = table.parent[row]
+        above = position[parent] if parent >= 0 else -1
+        return 0 if above < 0 or above == number else zigzag(number - above) + 1
+
+    def submitted(row: int) -> int:
+        # A further attempt did not wait since the submission.
+        call = calls.call_of[row] if calls.role[row] == EXECUTION else -1
+        made_by = calls.submission[call] if call >= 0 and calls.attempts(call)[0] == row else -1
+        if made_by < 0:
+            return 0
+        if made_by == table.parent[row]:
+            return 1
+        return position[made_by] + 2 if rows[position[made_by]] == made_by else 0
+
+    return {
+        "start": differences(start),
+        "took": [ends[row] - table.start[row] for row in rows],
+        "flags": list(flags_of(taken(table.kind), taken(table.status), taken(table.state), taken(calls.role))),
+        "parent": [back(number, row) for number, row in enumerate(rows)],
+        "submission": [submitted(row) for row in rows],
+        "lane": taken(in_lanes.of),
+        "depth": taken(in_lanes.depth),
+        "function": [called.of[row] + 1 for row in rows],
+        "flame": taken(stacks.of),
+    }
+
+
+def flags_of(kind: Iterable[int], status: Iterable[int], state: Iterable[int], role: Iterable[int]) -> Iterator[int]:
+    """What the page knows of a span beside its times, in one number."""
+    return (
+        (kind if kind <= 5 else 0)
+        | (_FAILED if status == 2 or state == 2 else 0)
+        | state << _STATE_SHIFT
+        | (_WAITING if role in WAITS else 0)
+        for kind, status, state, role in zip(kind, status, state, role, strict=True)
+    )
+
+
+def _places(found: Places, accelerators: Iterable[Accelerator]) -> dict[str, Any]:
+    nodes: dict[str, int] = {}
+    described = []
+    of_node: list[dict[str, Any]] = []
+    held: dict[str, list[dict[str, Any]]] = {}
+    for each in accelerators:
+        held.setdefault(each.node, []).append(_accelerator(each))
+    for place in found.places:
+        if place.node_key not in nodes:
+            nodes[place.node_key] = len(nodes)
+            detail = place.host if place.ip and place.host else ""
+            of_node.append({"label": place.node_label, "detail": detail, "accelerators": held.get(place.node, [])})
+        described.append(_place(place, nodes[place.node_key]))
+    return {"places": described, "nodes": of_node}
+
+
+def _accelerator(accelerator: Accelerator) -> dict[str, Any]:
+    return {
+        "label": shortened(accelerator.name, _LONGEST_NAME),
+        "held_by": [shortened(holder, _LONGEST_NAME) for holder in accelerator.holders[:_TOP]],
+        "held": accelerator.held,
+        "busy": accelerator.busy,
+        "gap": accelerator.longest_gap,
+    }
+
+
+def _place(place: Place, node: int) -> dict[str, Any]:
+    detail = [f"pid {place.pid}"] if place.pid else []
+    if place.actors and place.worker:
+        detail.append(f"worker {place.worker[:8]}")
+    elif place.service and not place.worker:
+        detail.append(place.service)
+    facts = {"Process": place.pid, "Worker": place.worker, "Node": place.node, "Host": place.host, "Address": place.ip}
+    for actor in place.actors:
+        facts["Actor"] = f"{actor.class_name} {actor.actor_id}"
+    return {
+        "label": shortened(place.label.removesuffix(f" (pid {place.pid})"), _LONGEST_NAME),
+        "detail": shortened(" · ".join(detail), _LONGEST_NAME),
+        "node": node,
+        "group": place.placement_groups[0] if place.placement_groups else "",
+        "kind": "actor" if place.actors else "driver" if place.process_type == "driver" else "worker",
+        "facts": {key: value for key, value in facts.items() if value},
+    }
+
+
+def _flame(stacks: Flame, labels: list[str], begin: int) -> dict[str, Any]:
+    """The stacks; ``labels`` gets those that are no names of spans."""
+    index = {label: number for number, label in reversed(list(enumerate(labels)))}
+    name = []
+    for label in stacks.label:
+        short = shortened(label, _LONGEST_NAME)
+        if short not in index:
+            index[short] = len(labels)
+            labels.append(short)
+        name.append(index[short])
+    return {
+        "name": name,
+        "parent": stacks.parent,
+        "first": [first - begin for first in stacks.first],
+        "count": stacks.spans,
+        "errors": stacks.errors,
+        "total": stacks.total,
+        "wall": stacks.wall,
+        "self": stacks.own,
+        "share": stacks.share,
+        "wait": list(map(int, stacks.is_wait)),
+        "path": [0] * len(name),
+    }
+
+
+def _graph(found: Graph, name_of: dict[int, int]) -> dict[str, Any]:
+    functions = []
+    for each in found.functions:
+        median, most = median_and_most(each.queue)
+        functions.append(
+            {
+                "label": shortened(each.label, _LONGEST_NAME),
+                "kind": each.kind,
+                "name": name_of[each.name],
+                "actor": shortened(each.actor, _LONGEST_NAME),
+                "method": shortened(each.method, _LONGEST_NAME),
+                "actors": len(each.actors),
+                "queue_p50": median,
+                "queue_max": most,
+                "path": 0,
+                **each.times.figures(),
+            }
+        )
+    calls = [
+        {"from": caller, "to": function, "path": 0, **times.figures()}
+        for (caller, function), times in found.calls.items()
+    ]
+    data = [
+        {"from": source, "to": to, "count": len(each.objects), "readers": each.readers, "bytes": 0}
+        for (source, to), each in found.data.items()
+    ]
+    return {"functions": functions, "calls": calls, "data": data}
+
+
+def _top(
+    analysis: Analysis, ends: array[int], stacks: Flame, name_of: dict[int, int]
+) -> tuple[str, list[dict[str, Any]]]:
+    """What took most time itself, and what that means: the functions of Ray; of a trace without any, the spans."""
+    table = analysis.table
+    if analysis.functions:
+        said = "Time in which a function's own code ran, without waits in ray.get and ray.wait"
+        about = f"{said}{recorded.own_time(analysis.calls)}."
+        return about, [
+            _figures(each.name, name_of[table.name[each.executions[0]]], each.self_time, each.self_times, each.failed)
+            for each in analysis.functions[:_TOP]
+            if each.executions
+        ]
+    own: dict[str, int] = {}
+    for label, each in zip(stacks.label, stacks.own, strict=True):
+        own[label] = own.get(label, 0) + each
+    first = sorted(own, key=lambda label: (-own[label], label))[:_TOP]
+    rows: dict[str, list[int]] = {label: [] for label in first}
+    by_stack = [rows.get(label) for label in stacks.label]
+    for row, stack in enumerate(stacks.of):
+        taken = by_stack[stack]
+        if taken is not None:
+            taken.append(row)
+    return "Time in which a span ran and none of its children did.", [
+        _figures(
+            label,
+            name_of[table.name[rows[label][0]]],
+            own[label],
+            sorted(ends[row] - table.start[row] for row in rows[label]),
+            sum(map(table.failed, rows[label])),
+        )
+        for label in first
+    ]
+
+
+def _figures(label: str, name: int, own: int, durations: Sequence[int], errors: int) -> dict[str, Any]:
+    return {
+        "label": shortened(label, _LONGEST_NAME),
+        "name": name,
+        "self": own,
+        "count": len(durations),
+        "errors": errors,
+        "p50": percentile(durations, 0.5),
+        "p95": percentile(durations, 0.95),
+        "max": durations[-1] if durations else 0,
+    }
+
+
+def _colour_order(table: Table, ends: array[int], name_of: dict[int, int]) -> list[list[int]]:
+    """The names that have one colour, those of a call together; the groups of most time first."""
+    total = [0] * len(table.names)
+    for name, begin, end in zip(table.name, table.start, ends, strict=True):
+        total[name] += end - begin
+    groups: dict[str, list[int]] = {}
+    for index in name_of:
+        groups.setdefault(call_name(table.names[index]), []).append(index)
+    ordered = sorted(groups.values(), key=lambda group: -sum(total[index] for index in group))
+    return [[name_of[index] for index in group] for group in ordered]
+
+
+def _notes(table: Table, rows: Sequence[int]) -> list[str]:
+    if len(rows) == len(table):
+        return []
+    note = (
+        f"{len(rows):,} of {len(table):,} spans are drawn: the critical path, errors, the slowest of each name, "
+        "and a sample of the rest. Findings and the tables of functions and calls cover all spans."
+    )
+    return [note]

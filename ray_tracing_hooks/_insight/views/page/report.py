@@ -1,0 +1,234 @@
+"""What the first screen says, from the analysis that the summary is made of."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ray_tracing_hooks._insight.analysis import critical_path as paths
+from ray_tracing_hooks._insight.analysis import recorded
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings import failures, unfinished
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding
+from ray_tracing_hooks._insight.analysis.queues import PHASES
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
+from ray_tracing_hooks._insight.views.page.breakdown import MOST_GROUPS, Group
+from ray_tracing_hooks._insight.views.page.details import shortened
+from ray_tracing_hooks._insight.views.redaction import HIDDEN, Redaction
+
+_LONGEST_NAME = 500
+_MOST_QUEUES = 25
+
+Row = Callable[[int], int]
+"""The number in the page of a row of the table, -1 for one that the page does not show, or that is none."""
+
+Function = Callable[[str], int]
+"""The index in the graph of the function of this name, -1 for none."""
+
+_WHY = {
+    paths.BY_SUBMISSION: "from its submission",
+    paths.BY_ARGUMENT: "from when its argument was available",
+    paths.BY_CREATION: "from when its actor was created",
+    paths.BY_ACTOR: "from when its actor was free",
+    paths.BY_WORKER: "from when its worker was free",
+    paths.BY_RETRY: "from when the previous attempt failed",
+    paths.BY_GET: "from when what it waited for ended",
+    paths.BY_ITEM: "from when the item was available",
+    paths.BY_CODE: "",
+    paths.BY_NOTHING: "",
+}
+
+
+def facts(analysis: Analysis) -> list[list[Any]]:
+    """Labels and figures of the whole run; a third item says that a figure is bad."""
+    table, path = analysis.table, analysis.path
+    errors = sum(map(table.failed, range(len(table))))
+    parallel = analysis.parallelism
+    found: list[list[Any]] = [
+        ["wall time", duration(path.wall)],
+        ["spans", f"{len(table):,}"],
+        ["calls", f"{len(analysis.calls):,}"],
+        ["errors", f"{errors:,}", bool(errors)],
+    ]
+    if parallel.workers:
+        found += [["workers", f"{parallel.workers:,}"], ["running at once, average", f"{parallel.average:.1f}"]]
+        found.append(["running at once, maximum", f"{parallel.peak:,}"])
+    if parallel.nodes > 1:
+        found.append(["nodes", f"{parallel.nodes:,}"])
+    if path.steps:
+        found.append(["of the time explained", percent(path.coverage)])
+    return found
+
+
+def split(
+    analysis: Analysis, groups: Mapping[str, Sequence[Group]], row: Row, function: Function
+) -> dict[str, Any] | None:
+    """The wall time by what it was spent on, the largest part first, each with what it consists of."""
+    path = analysis.split
+    if not path.wall:
+        return None
+    return {
+        "of": f"The {duration(path.wall)} until the driver ended, by what it was waiting for. "
+        f"{recorded.certainty(analysis.calls, path)} Time spent waiting for a busy actor or "
+        "worker is counted as such here; the critical path below also shows what kept it busy.",
+        "parts": [
+            {
+                "kind": kind,
+                "label": paths.MEANINGS[kind],
+                "ns": path.kinds[kind],
+                "share": path.kinds[kind] / path.wall,
+                "by": [_group(each, row, function) for each in groups.get(kind, ())[:MOST_GROUPS]],
+                "others": sum(each.ns for each in groups.get(kind, ())[MOST_GROUPS:]),
+            }
+            for kind in sorted(paths.KINDS, key=lambda kind: -path.kinds[kind])
+            if path.kinds[kind] > 0
+        ],
+    }
+
+
+def _group(group: Group, row: Row, function: Function) -> dict[str, Any]:
+    return {
+        "label": shortened(group.function, _LONGEST_NAME),
+        "function": function(group.function),
+        "place": group.place,
+        "ns": group.ns,
+        "most": group.most,
+        "calls": group.calls,
+        "rows": [shown for each in group.rows if (shown := row(each)) >= 0],
+    }
+
+
+def queues(analysis: Analysis) -> dict[str, Any] | None:
+    """What calls waited for before they ran, by function; None where Ray's states of tasks are not there."""
+    found = analysis.queues
+    if not found:
+        return None
+    known = sum(each.calls for each in found)
+    dropped = f" Ray dropped {count(each, 'task event')}." if (each := analysis.states.dropped) else ""
+    return {
+        "about": "What calls waited for before they ran, added up over "
+        f"{known:,} of {count(len(analysis.calls), 'call')}, from the task states that Ray recorded.{dropped}",
+        "titles": ["Function", "Calls", "Queued", *(phase.capitalize() for phase in PHASES)],
+        "rows": [
+            [shortened(each.name, _LONGEST_NAME), each.calls, each.total, *(each.times[phase] for phase in PHASES)]
+            for each in found[:_MOST_QUEUES]
+        ],
+    }
+
+
+def critical_path(analysis: Analysis, row: Row, function: Function, most_steps: int = sys.maxsize) -> dict[str, Any]:
+    """The path step by step, and its time by function and by what else it was spent on; of more steps the longest."""
+    path, table = analysis.path, analysis.table
+    steps = longest_steps(path, most_steps)
+    begin = table.start[0] if len(table) else 0
+    by: list[dict[str, Any]] = [
+        {"label": name, "kind": paths.RUN, "function": function(name), "ns": ns, "share": ns / path.wall}
+        for name, ns in path.functions.most_common()
+        if ns > 0
+    ]
+    by += [
+        {
+            "label": paths.MEANINGS[kind],
+            "kind": kind,
+            "function": -1,
+            "ns": path.kinds[kind],
+            "share": path.kinds[kind] / path.wall,
+        }
+        for kind in paths.KINDS
+        if kind not in (paths.RUN, paths.SUBMIT) and path.kinds[kind] > 0
+    ]
+    by.sort(key=lambda each: -each["ns"])
+    return {
+        "steps": [
+            {
+                "cause": step.kind,
+                "start": step.start - begin,
+                "end": step.end - begin,
+                "row": row(step.row),
+                "from": row(step.source) if step.edge not in (paths.BY_CODE, paths.BY_NOTHING) else -1,
+                "why": _WHY[step.edge] + (" (assumed)" if step.is_assumed else ""),
+            }
+            for step in steps
+        ],
+        "by": by[:40],
+        "total": path.wall,
+        "about": f"The chain of work and waits that determined when the run ended. "
+        f"{recorded.certainty(analysis.calls, path)} "
+        "Making a function instantaneous would shorten the run by at most its share."
+        + (
+            f" The timeline shows the {len(steps):,} longest of its {len(path.steps):,} steps."
+            if len(steps) < len(path.steps)
+            else ""
+        ),
+    }
+
+
+def longest_steps(path: paths.Path, most: int) -> list[paths.Step]:
+    """At most so many steps of a path, in their order."""
+    if len(path.steps) <= most:
+        return path.steps
+    longest = heapq.nlargest(most, range(len(path.steps)), key=lambda at: path.steps[at].end - path.steps[at].start)
+    return [path.steps[at] for at in sorted(longest)]
+
+
+def described(found: Iterable[Finding], row: Row, redaction: Redaction) -> list[dict[str, Any]]:
+    """The findings, in their order."""
+    return [
+        {
+            "id": finding.kind,
+            "text": _text(finding, redaction) + (" (assumed: not all of it is recorded)" if finding.is_assumed else ""),
+            "cost": finding.cost,
+            "advice": finding.advice,
+            "level": "error" if finding.kind in (*failures.KINDS, unfinished.KIND) else "warning",
+            "rows": [shown for each in finding.rows if (shown := row(each)) >= 0],
+        }
+        for finding in found
+    ]
+
+
+def nothing_found(analysis: Analysis) -> str:
+    """What is said where there are no findings."""
+    gaps = recorded.gaps(analysis.calls, analysis.path)
+    return f"Nothing stands out{gaps}: no failures, no stragglers, no bottlenecks, and no costly patterns."
+
+
+def quality(analysis: Analysis) -> list[str]:
+    """What is wrong with the data, in sentences, and what was read."""
+    found = analysis.table.quality
+    lines = [f"Read {count(found.files, 'file')} with {count(found.lines, 'line')} and {count(found.spans, 'span')}."]
+    if found.bad_lines:
+        lines.append(f"{count(found.bad_lines, 'bad line')} skipped; the first: {found.problems[0]}")
+    for number, one, many in (
+        (found.dropped, "span could not be recorded", "spans could not be recorded"),
+        (found.orphans, "span has a parent that is missing", "spans have a parent that is missing"),
+        (
+            found.lost,
+            "span was interrupted when its process died",
+            "spans were interrupted when their processes died",
+        ),
+        (found.running, "span was still running", "spans were still running"),
+        (found.circles, "parent would be its own ancestor", "parents would be their own ancestors"),
+        (found.negative, "span ended before it began", "spans ended before they began"),
+        (found.duplicates, "duplicate", "duplicates"),
+    ):
+        if number:
+            lines.append(f"{count(number, one, many)}.")
+    for machine, shift in found.clocks.items():
+        lines.append(f"The clock of {machine} was corrected by {'-' if shift < 0 else '+'}{duration(abs(shift))}.")
+    if analysis.path.clamped:
+        lines.append(f"On the critical path, causes ended {duration(analysis.path.clamped)} after their effects.")
+    said = recorded.waiting(analysis.calls)
+    return [*lines, f"{said[:1].upper()}{said[1:]}."]
+
+
+def _text(finding: Finding, redaction: Redaction) -> str:
+    if finding.kind not in failures.KINDS or (redaction.attributes and not redaction.hides("exception.message")):
+        text = finding.text
+        for key, value in finding.quotes.items():
+            if value and (not redaction.attributes or redaction.hides(key)):
+                text = text.replace(value, HIDDEN)
+        return text
+    # The sentence quotes the text of an error.
+    return f"{count(int(finding.figures['executions']), 'execution')} failed or did not end ({finding.kind})"

@@ -1,0 +1,256 @@
+"""What the summary of a run says, as plain values: the document of ``ray-tracing-hooks summary --json``.
+
+Times are integers in nanoseconds (``_ns``, or ``_unix_nano`` since the epoch), shares are from 0 to 1, ids are hex.
+Names of members stay as they are within one ``version``; members may be added. Texts quote names out of spans, which
+may hold anything. The members:
+
+``run``            ``name`` of the driver, ``session``, ``job``, ``start_unix_nano``, ``wall_ns``, ``spans``, ``calls``,
+                   ``state`` (``ended`` or ``running``), and how many ``runs`` the spans read are of.
+``quality``        what is wrong with the data: counts, ``problems`` as text, ``clocks`` (nanoseconds that were added to
+                   the times of a machine). Counts are of all that was read.
+``mode``           ``exact`` where waiting was recorded wherever the critical path leads, ``inferred`` where it is
+                   assumed who waits for what.
+``time_split``     the wall time by what it was spent on: ``kind``, ``ns``, ``share``. Adds up to ``wall_ns``.
+``critical_path``  ``functions`` with the time that their code ran on it, by which the run can be shorter at most;
+                   ``kinds`` as in ``time_split``; ``coverage``; ``is_exact``, ``is_estimated``, ``circle``;
+                   ``steps`` if they are asked for.
+``functions``      by self time: ``calls``, ``executions``, ``failed``, ``self_ns``, ``on_path_ns``, and percentiles of
+                   ``self``, ``duration``, ``queued`` and ``submitting``.
+``actors``         by self time: how busy each was, and how long calls waited for it.
+``queues``         what calls waited for before they ran, where files of task states are beside the spans: ``calls`` of
+                   which it is known, events that Ray has ``dropped``, and ``functions`` with their time by phase:
+                   ``arguments_ns``, ``scheduling_ns``, ``fetching_ns``, ``actor_queue_ns``; null without such files.
+``accelerators``   by ``node`` and ``accelerator``: ``held_ns``, ``busy_ns``, ``longest_gap_ns``, ``holders``,
+                   ``executions``.
+``parallelism``    calls whose code ran at once: ``average``, ``peak``, ``buckets`` over the wall time; ``waiting``: the
+                   average of those that waited in ``ray.get`` and the like instead; ``workers``, ``nodes``.
+``findings``       ``kind``, ``text``, ``advice``, ``share``, ``figures``, ``is_assumed``, ``evidence`` (ids of spans).
+``against``        with another run: its ``run``, the ``method``, and ``changes`` of functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.comparison import METHOD, Change
+from ray_tracing_hooks._insight.analysis.critical_path import KINDS, Path
+from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.queues import PHASES
+from ray_tracing_hooks._insight.model.table import RUNNING
+
+VERSION = 1
+
+PERCENTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+
+
+def document(
+    analysis: Analysis, findings: Sequence[Finding] | None = None, *, runs: int = 1, steps: bool = False
+) -> dict[str, Any]:
+    """The document of a run. ``runs`` is how many there were to choose from."""
+    return {
+        "version": VERSION,
+        "run": run(analysis, runs),
+        "quality": quality(analysis),
+        "mode": "exact" if analysis.path.is_exact and analysis.split.is_exact else "inferred",
+        "time_split": kinds(analysis.split),
+        "critical_path": _path(analysis, steps=steps),
+        "functions": list(_functions(analysis)),
+        "actors": list(_actors(analysis)),
+        "queues": _queues(analysis),
+        "accelerators": list(_accelerators(analysis)),
+        "parallelism": {
+            "average": analysis.parallelism.average,
+            "peak": analysis.parallelism.peak,
+            "waiting": analysis.parallelism.waiting,
+            "buckets": analysis.parallelism.buckets,
+            "workers": analysis.parallelism.workers,
+            "nodes": analysis.parallelism.nodes,
+        },
+        "findings": [_finding(analysis, each) for each in (find(analysis) if findings is None else findings)],
+    }
+
+
+def run(analysis: Analysis, runs: int = 1) -> dict[str, Any]:
+    table, path = analysis.table, analysis.path
+    return {
+        "name": analysis.name,
+        "session": analysis.session,
+        "job": analysis.job,
+        "start_unix_nano": path.start,
+        "wall_ns": path.wall,
+        "spans": len(table),
+        "calls": len(analysis.calls),
+        "state": "running" if RUNNING in table.state else "ended",
+        "runs": runs,
+    }
+
+
+def quality(analysis: Analysis) -> dict[str, Any]:
+    found = analysis.table.quality
+    counts = (
+        *("files", "lines", "spans", "bad_lines", "duplicates", "dropped", "lost", "running"),
+        *("orphans", "circles", "negative"),
+    )
+    return {name: getattr(found, name) for name in counts} | {
+        "unexecuted": analysis.unexecuted,
+        "clocks": found.clocks,
+        "clamped_ns": analysis.path.clamped,
+        "problems": [str(problem) for problem in found.problems],
+    }
+
+
+def kinds(path: Path) -> list[dict[str, Any]]:
+    """What the time of a path was spent on, the most first."""
+    return [
+        {"kind": kind, "ns": path.kinds[kind], "share": path.kinds[kind] / path.wall if path.wall else 0.0}
+        for kind in sorted(KINDS, key=lambda kind: -path.kinds[kind])
+    ]
+
+
+def changes(found: Sequence[Change], before: Analysis) -> dict[str, Any]:
+    """The member ``against``."""
+    return {
+        "run": run(before),
+        "method": METHOD,
+        "changes": [
+            {
+                "function": change.function,
+                "calls": change.calls,
+                "calls_before": change.calls_before,
+                "median_ns": change.median,
+                "median_before_ns": change.median_before,
+                "self_ns": change.total,
+                "self_before_ns": change.total_before,
+                "on_path_ns": change.on_path,
+                "on_path_before_ns": change.on_path_before,
+                "probability": change.probability,
+                "is_sure": change.is_sure,
+                "is_slower": change.is_slower,
+                "is_faster": change.is_faster,
+            }
+            for change in found
+        ],
+    }
+
+
+def _path(analysis: Analysis, *, steps: bool) -> dict[str, Any]:
+    path, calls = analysis.path, analysis.calls
+    found: dict[str, Any] = {
+        "functions": [
+            {"function": name, "ns": time, "share": time / path.wall}
+            for name, time in path.functions.most_common()
+            if time
+        ],
+        "kinds": kinds(path),
+        "coverage": path.coverage,
+        "is_exact": path.is_exact,
+        "is_estimated": path.is_estimated,
+        "circle": [calls.frame_name(frame) for frame in path.circle],
+    }
+    if steps:
+        found["steps"] = list(_steps(analysis))
+    return found
+
+
+def _steps(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    table, calls = analysis.table, analysis.calls
+
+    def span_id(row: int) -> str | None:
+        return table.span_id_of(row) if 0 <= row < len(table) else None
+
+    for step in analysis.path.steps:
+        yield {
+            "kind": step.kind,
+            "start_unix_nano": step.start,
+            "ns": step.end - step.start,
+            "name": calls.frame_name(step.row) if step.row >= 0 else None,
+            "span_id": span_id(step.row),
+            "edge": step.edge,
+            "source_span_id": span_id(step.source),
+            "is_assumed": step.is_assumed,
+        }
+
+
+def _functions(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    for each in analysis.functions:
+        yield {
+            "function": each.name,
+            "calls": each.calls,
+            "executions": len(each.executions),
+            "failed": each.failed,
+            "self_ns": each.self_time,
+            "on_path_ns": each.on_path,
+            "self": _percentiles(each.self_times),
+            "duration": _percentiles(each.durations),
+            "queued": _percentiles(each.queued),
+            "submitting": _percentiles(each.submitting),
+        }
+
+
+def _percentiles(ordered: Sequence[int]) -> dict[str, int] | None:
+    return {f"{name}_ns": percentile(ordered, share) for name, share in PERCENTILES.items()} if ordered else None
+
+
+def _actors(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    for each in analysis.actors:
+        yield {
+            "actor": each.name,
+            "actor_id": each.actor_id,
+            "class": each.actor_class,
+            "calls": len(each.executions),
+            "callers": each.callers,
+            "slots": each.slots,
+            "self_ns": each.self_time,
+            "busy_share": each.busy_share,
+            "mean_queue": each.mean_depth,
+            "deepest_queue": each.deepest,
+            "queued": _percentiles(each.queued),
+            "on_path_ns": each.on_path,
+        }
+
+
+def _queues(analysis: Analysis) -> dict[str, Any] | None:
+    if not analysis.states.files:
+        return None
+    return {
+        "calls": sum(each.calls for each in analysis.queues),
+        "dropped": analysis.states.dropped,
+        "functions": [
+            {
+                "function": each.name,
+                "calls": each.calls,
+                "total_ns": each.total,
+                **{f"{phase.replace(' ', '_')}_ns": each.times[phase] for phase in PHASES},
+            }
+            for each in analysis.queues
+        ],
+    }
+
+
+def _accelerators(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    for each in analysis.accelerators:
+        yield {
+            "node": each.node,
+            "accelerator": each.name,
+            "holders": each.holders,
+            "executions": len(each.executions),
+            "held_ns": each.held,
+            "busy_ns": each.busy,
+            "longest_gap_ns": each.longest_gap,
+        }
+
+
+def _finding(analysis: Analysis, finding: Finding) -> dict[str, Any]:
+    table = analysis.table
+    return {
+        "kind": finding.kind,
+        "text": finding.text,
+        "advice": finding.advice,
+        "share": finding.share,
+        "figures": finding.figures,
+        "is_assumed": finding.is_assumed,
+        "evidence": [{"trace_id": table.trace_id_of(row), "span_id": table.span_id_of(row)} for row in finding.rows],
+    }

@@ -1,0 +1,71 @@
+"""Trace contexts between the form in which a call carries them and that of the OpenTelemetry API."""
+
+from __future__ import annotations
+
+from opentelemetry import context as context_api
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._record.carrier import Carried
+from ray_tracing_hooks._record.current import SPAN_KEY
+from ray_tracing_hooks._record.span import Parent, RecordedSpan
+
+TASK_KEY = "ray_tracing_hooks.task_id"
+"""Where a context keeps the id of the task that it belongs to: also right in a thread that the task started, where Ray
+would name an invented task."""
+
+TASK_ID, PARENT_TASK_ID, ACTOR_ID = encode.BEFORE_TASK_ID, encode.BEFORE_PARENT_TASK_ID, encode.BEFORE_ACTOR_ID
+"""What stands before these ids in the attributes of a call."""
+
+SPAN_AND_TASK = frozenset({SPAN_KEY, TASK_KEY})
+"""What a context holds that has neither baggage nor anything of the program's."""
+
+Begun = tuple[Context, RecordedSpan | None]
+"""The context that a task runs in, and its span, if it has one."""
+
+_NOTHING = context_api.Context()
+
+_STANDARD_HEADERS = {"traceparent", "tracestate", "baggage"}
+
+
+def only_standard_headers() -> bool:
+    """Whether the global propagators are those of the W3C, which say nothing but what they are given."""
+    return set(propagate.get_global_textmap().fields) <= _STANDARD_HEADERS
+
+
+def headers_of(context: Context, parent: Parent | None, *, only_standard: bool) -> dict[str, str] | None:
+    """What the global propagators say of a context besides the span itself; None where they need not be asked.
+
+    ``only_standard`` is what :func:`only_standard_headers` says: with those a context without baggage and trace state
+    has nothing to inject but the span.
+    """
+    if only_standard and SPAN_AND_TASK.issuperset(context) and not (parent and parent.trace_state):
+        return None
+    headers: dict[str, str] = {}
+    propagate.inject(headers, context)
+    headers.pop("traceparent", None)
+    return headers
+
+
+def caller_attribute(caller: bytes) -> bytes:
+    """The encoded ``ray.parent_task_id``; nothing if the caller is not known."""
+    return PARENT_TASK_ID + caller.hex().encode() if caller else b""
+
+
+def incoming(carried: Carried) -> tuple[Context, Parent]:
+    """The context that a call brought along, with its submission as the current (remote) span, and that span."""
+    context, trace_state = _NOTHING, None
+    if carried.headers:
+        context = propagate.extract({**carried.headers, "traceparent": _traceparent(carried)}, context)
+        trace_state = trace.get_current_span(context).get_span_context().trace_state or None
+    return context, Parent(carried.trace_id, carried.span_id, carried.flags, trace_state, remote=True)
+
+
+def unrecorded_span(parent: Parent) -> trace.Span:
+    """A span that is not recorded and stands for ``parent``."""
+    return trace.NonRecordingSpan(parent.span_context())
+
+
+def _traceparent(carried: Carried) -> str:
+    return f"00-{carried.trace_id.hex()}-{carried.span_id.hex()}-{carried.flags:02x}"

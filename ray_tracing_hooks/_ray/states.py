@@ -1,0 +1,134 @@
+"""What a cluster knows of its tasks and spans do not: when each came into which state, asked of its head (the GCS) and
+kept in a file beside the spans.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks._formats import task_states
+from ray_tracing_hooks._formats.task_states import About, Attempt
+from ray_tracing_hooks._private import open_file, open_folder
+
+MOST_AT_THE_END = 20_000
+"""The end of a driver asks for no more attempts: so many are read and written within a second."""
+
+
+class Answer(NamedTuple):
+    """What a cluster has told."""
+
+    session: str
+    dropped: int
+    """Of so many events or attempts it has not told."""
+    attempts: Iterator[Attempt]
+
+
+def ask(address: str, timeout: float, most: int | None = None) -> Answer:
+    """What the cluster at this address tells, of so many attempts at most.
+
+    Each of the two questions may take ``timeout`` seconds. Raises ``grpc.RpcError`` where nobody answers.
+    """
+    from ray._private import gcs_utils  # noqa: PLC0415  the hook's module must be importable without Ray
+    from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc  # noqa: PLC0415
+
+    channel = gcs_utils.create_gcs_channel(address)
+    try:
+        kept = gcs_service_pb2_grpc.InternalKVGcsServiceStub(channel).InternalKVGet(
+            gcs_service_pb2.InternalKVGetRequest(namespace=b"session", key=b"session_name"), timeout=timeout
+        )
+        request = gcs_service_pb2.GetTaskEventsRequest()
+        request.filters.exclude_driver = True
+        if most is not None:
+            request.limit = most
+        reply = gcs_service_pb2_grpc.TaskInfoGcsServiceStub(channel).GetTaskEvents(request, timeout=timeout)
+    finally:
+        channel.close()
+    session = kept.value.decode(errors="replace") or "unknown"
+    return Answer(session, reply.num_status_task_events_dropped + reply.num_truncated, _attempts(reply))
+
+
+def keep(folder: str, answer: Answer) -> tuple[str, int, int]:
+    """Write what was told into the file of its session, to what that holds already.
+
+    Gives the path of the file, how many attempts it holds and how many of them were told now. Where nothing was told,
+    there is no file. Raises OSError, and ValueError where there is a file that is none of this version.
+    """
+    path = os.path.join(folder, task_states.file_name(answer.session))
+    fetched = {(each.task_id, each.attempt): each for each in answer.attempts}
+    if not fetched:
+        return path, 0, 0
+    known = dict(_known(path)) | fetched
+    _write(path, About(answer.session, time.time_ns(), answer.dropped), known)
+    return path, len(known), len(fetched)
+
+
+def keep_at_the_end(address: str, folder: str, seconds: float) -> None:
+    """Ask and keep what a cluster tells that is about to end, and take no more than about these seconds for it."""
+    deadline = time.monotonic() + seconds
+
+    import grpc  # noqa: PLC0415  as above
+
+    # Both questions, and reading and writing, are to end in time.
+    left = (deadline - time.monotonic()) / 3
+    if left <= 0:
+        return
+    # A head that has failed has nothing to tell, and what is wrong with the folder is said where spans go there.
+    with suppress(grpc.RpcError, OSError, ValueError):
+        answer = ask(address, left, MOST_AT_THE_END)
+        keep(folder, answer._replace(attempts=_until(deadline, answer.attempts)))
+
+
+def _until(deadline: float, attempts: Iterable[Attempt]) -> Iterator[Attempt]:
+    for attempt in attempts:
+        if time.monotonic() > deadline:
+            return
+        yield attempt
+
+
+def _attempts(reply: Any) -> Iterator[Attempt]:
+    from ray.core.generated import common_pb2  # noqa: PLC0415
+
+    names, kinds = common_pb2.TaskStatus, common_pb2.TaskType
+    known = set(names.values())
+    for event in reply.events_by_task:
+        times = event.state_updates.state_ts_ns
+        if times:
+            yield Attempt(
+                event.task_id.hex(),
+                event.attempt_number,
+                event.task_info.name,
+                kinds.Name(event.task_info.type),
+                event.job_id.hex(),
+                {names.Name(state): times[state] for state in sorted(times) if state in known},
+            )
+
+
+def _known(path: str) -> Iterator[tuple[tuple[str, int], Attempt]]:
+    """What the file holds already, of which Ray may have let go meanwhile."""
+    with suppress(FileNotFoundError):
+        for attempt in task_states.read(path)[1]:
+            yield (attempt.task_id, attempt.attempt), attempt
+
+
+def _write(path: str, about: About, known: dict[tuple[str, int], Attempt]) -> None:
+    """Replace the file, which nobody else may read, at once."""
+    folder, name = os.path.split(path)
+    place = open_folder(folder)
+    temporary = f".{name}.{secrets.token_hex(4)}"
+    try:
+        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=place)
+        try:
+            with open(descriptor, "wb") as file:
+                file.writelines(task_states.lines(about, known.values()))
+            os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=place)
+            raise
+    finally:
+        os.close(place)

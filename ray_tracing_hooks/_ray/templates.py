@@ -1,0 +1,154 @@
+"""Which calls make spans, and their templates: what all spans of one call site share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._ray.process import RayProcess
+from ray_tracing_hooks._record.recorder import Template
+
+INTERNAL, SERVER, PRODUCER, CONSUMER = 1, 2, 4, 5
+"""Span kinds, by OTLP's numbers."""
+
+SERVE = "serve"
+"""Of ``RAY_TRACING_RAY``: the requests of Ray Serve."""
+
+OF_SERVE = "ray.serve._private."
+"""Where the actors of Serve are: a process that runs or calls one takes part in it."""
+
+HAS_SERVE = "ray.serve.schema"
+"""A module that is in a process which has imported Serve."""
+
+_INTERNAL_MODULES = tuple(
+    f"ray.{name}."
+    for name in ("_private", "autoscaler", "dashboard", "data._internal", "serve._private", "util.client")
+)
+"""Where tasks and actors are Ray's own, and no user's code runs in them but by further calls, or through Ray Data."""
+
+_RUNS_CODE_OF_THE_USER = "__ray_call__"
+"""Of the methods that Ray gives to each actor."""
+
+
+class Selection:
+    """What the settings select.
+
+    Args:
+        parts: The parts of Ray that make spans: ``task``, ``actor``, ``job``, ``serve``.
+        include: Patterns on ``module.function`` or ``Class.method``; if there are any, nothing else makes spans.
+        exclude: Patterns of what makes no span.
+        internal: Whether tasks and actors of Ray's own make spans, those that ``include`` does not name.
+
+    Attributes:
+        parts: As above.
+        has_patterns: Whether there are patterns of what makes spans, or of what makes none.
+        shows_internal: Whether tasks and actors of Ray's own make spans.
+    """
+
+    def __init__(
+        self,
+        parts: Iterable[str],
+        include: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+        *,
+        internal: bool = False,
+    ) -> None:
+        self.parts = frozenset(parts)
+        self._include = tuple(include)
+        self._exclude = tuple(exclude)
+        self.has_patterns = bool(self._include or self._exclude)
+        self.shows_internal = internal
+
+    def selects(self, function: str, part: str, *, is_internal: bool = False) -> bool:
+        """Whether calls of ``function`` make spans; ``is_internal`` says that it is one of Ray's own."""
+        if part not in self.parts:
+            return False
+        if self._include:
+            if not any(fnmatchcase(function, pattern) for pattern in self._include):
+                return False
+        elif is_internal and not self.shows_internal:
+            return False
+        return not any(fnmatchcase(function, pattern) for pattern in self._exclude)
+
+
+class Whereabouts:
+    """Where the spans of this process are made. In a worker only to be asked where a task is running."""
+
+    def __init__(self, process: RayProcess) -> None:
+        self._process = process
+        self._job_id = process.job_id
+
+    def job_id(self) -> str:
+        """The id of the job that this process works for."""
+        if not self._job_id:
+            # A worker has a job from its first task on, and keeps it.
+            self._job_id = self._process.current_job_id()
+        return self._job_id
+
+    def attributes(self) -> dict[str, str]:
+        """What each span says of it."""
+        process = self._process
+        return {
+            names.RAY_PID: str(os.getpid()),
+            names.RAY_JOB_ID: self.job_id(),
+            **({names.RAY_NODE_ID: process.node_id} if process.node_id else {}),
+            names.RAY_WORKER_ID: process.worker_id,
+        }
+
+
+class Templates:
+    """The templates of tasks, actors and waits in this process, each made when its call site is first seen."""
+
+    def __init__(self, process: RayProcess, whereabouts: Whereabouts, selection: Selection) -> None:
+        self._process = process
+        self._whereabouts = whereabouts
+        self._selection = selection
+        self._made: dict[tuple[int, str, str, str, str], Template | None] = {}
+
+    def of(self, kind: int, class_name: str, function: str, module: str = "", group: str = "") -> Template | None:
+        """The template of one call site, or None where its calls make no spans.
+
+        ``class_name`` is empty for a task; ``function`` is then ``module.function``, else the method's name,
+        ``module`` that of the class, and ``group`` the concurrency group in which the method is run.
+        """
+        key = (kind, class_name, function, module, group)
+        try:
+            return self._made[key]
+        except KeyError:
+            made = self._made[key] = self._make(*key)
+            return made
+
+    def of_waiting(self, name: str) -> Template:
+        """The template of a span around one of Ray's own functions, such as ``ray.get``."""
+        key = (INTERNAL, "", name, "", "")
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = Template(name, INTERNAL, self._whereabouts.attributes())
+        return found
+
+    def _make(self, kind: int, class_name: str, function: str, module: str, group: str) -> Template | None:
+        full_name = f"{class_name}.{function}" if class_name else function
+        is_internal = (f"{module}." if class_name else function).startswith(_INTERNAL_MODULES) or (
+            function.startswith("__ray_") and function != _RUNS_CODE_OF_THE_USER
+        )
+        if not self._selection.selects(full_name, "actor" if class_name else "task", is_internal=is_internal):
+            return None
+        if class_name:
+            what = {names.RAY_REMOTE: "actor", names.RAY_ACTOR_CLASS: class_name, names.RAY_ACTOR_METHOD: function}
+        else:
+            what = {names.RAY_REMOTE: "function"}
+        attributes: dict[str, Any] = {**what, names.RAY_FUNCTION: full_name, **self._whereabouts.attributes()}
+        if kind == PRODUCER:
+            return Template(names.submission_name(full_name), kind, attributes)
+        if class_name:
+            try:
+                attributes |= self._process.of_actor()
+            except Exception as error:  # noqa: BLE001  another Ray may tell it otherwise
+                failed("asking Ray about this actor", error)
+            if group:
+                attributes[names.RAY_CONCURRENCY_GROUP] = group
+        return Template(names.execution_name(full_name), kind, attributes)

@@ -1,0 +1,177 @@
+"""In the program that ``ray-tracing-hooks run`` runs: the hook, set as the default of ``_tracing_startup_hook``.
+
+Works in one process, and leaves nothing in its environment: what the program starts is as it would be without.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from ray_tracing_hooks._guard import guarded, report
+from ray_tracing_hooks._run.notes import VARIABLE, Errand, Note, write
+
+HOOK = "ray_tracing_hooks:setup"
+"""That of which the settings say where spans go."""
+
+_errand: Errand | None = None
+_sets_hook = False
+"""Whether this process has started a cluster with our hook."""
+
+
+def begin() -> None:
+    """Put the environment back to what the user gave, and wait for Ray to be imported."""
+    global _errand  # noqa: PLW0603  one for the process
+    given = os.environ.pop(VARIABLE, None)
+    if given is None:
+        return
+    _errand = Errand(*json.loads(given))
+    _put_back("PYTHONPATH", _errand.python_path)
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "on_path")
+    sys.path[:] = [path for path in sys.path if path != folder]
+    sys.path_importer_cache.pop(folder, None)
+    sys.meta_path.insert(0, _Finder())
+
+
+def _put_back(variable: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(variable, None)
+    else:
+        os.environ[variable] = value
+
+
+class _Finder:
+    """Finds Ray where others find it, and calls :func:`_ray_is_imported` once it has been imported."""
+
+    def __init__(self) -> None:
+        self._asks_others = False
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "ray" or self._asks_others:
+            return None
+        self._asks_others = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asks_others = False
+        loader: Any = spec.loader if spec is not None else None
+        if loader is None:
+            return spec
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            loader.exec_module(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            with guarded("setting the hook of this run"):
+                _ray_is_imported()
+
+        # On this loader, not around it: the module keeps the one that it has otherwise.
+        loader.exec_module = exec_module
+        return spec
+
+
+def _ray_is_imported() -> None:
+    """Ray 2.60 ``_private/worker.py`` ``init()``: RayParams are made for a cluster to start, and for one to join."""
+    try:
+        from ray._private import worker  # noqa: PLC0415  nothing of Ray before the program imports it
+        from ray._private.parameter import RayParams  # noqa: PLC0415
+        from ray.util.client import _ClientContext  # noqa: PLC0415
+
+        RayParams.__init__ = _with_hook(RayParams.__init__)
+        worker._post_init_hooks.append(_connected)  # noqa: SLF001
+        _ClientContext.connect = _telling(_ClientContext.connect)
+    except (ImportError, AttributeError) as error:
+        _tell(Note(problem=f"this version of Ray is another than those known ({error})"))
+
+
+def _with_hook(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
+        global _sets_hook  # noqa: PLW0603  one for the process
+        original(self, *args, **kwargs)
+        if getattr(self, "gcs_address", None):
+            _join()
+        elif getattr(self, "tracing_startup_hook", HOOK) is None:
+            self.tracing_startup_hook = HOOK
+            _sets_hook = True
+
+    return make
+
+
+def _join() -> None:
+    """What joins a running cluster writes where that cluster's processes write, so that its spans are together."""
+    if _errand is not None and _errand.has_own_folder and not _sets_hook:
+        _put_back("RAY_TRACING_LOCAL_DIR", _errand.local_dir)
+
+
+def _telling(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A client is the one process in which Ray calls no hook."""
+
+    @functools.wraps(original)
+    def connect(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        with guarded("tracing this client"):
+            from ray_tracing_hooks import _startup, setup  # noqa: PLC0415  only where there is a client
+
+            if not _startup.is_called():
+                _join()
+                setup()
+            _connected(is_client=True)
+        return result
+
+    return connect
+
+
+def _connected(*, is_client: bool = False) -> None:
+    with guarded("noting a connection for `ray-tracing-hooks run`"):
+        from ray_tracing_hooks import _startup  # noqa: PLC0415  only where Ray is used
+
+        connection = _startup.connection()
+        if connection is not None:
+            process, delivery = connection.process, connection.delivery
+            delivery.says_next = False  # the command does
+            folders = delivery.folders()
+            _tell(
+                Note(
+                    address=process.gcs_address,
+                    is_own=process.owns_cluster,
+                    is_client=process.is_client,
+                    has_hook=True,
+                    is_traced=True,
+                    exporters=delivery.plan.exporters,
+                    spool=delivery.spool or "",
+                    local_dir=(folders[1] if folders is not None else None) or "",
+                    trace_id=connection.trace_id(),
+                )
+            )
+        elif is_client:
+            _tell(Note(is_client=True))
+        else:
+            _untraced()
+
+
+def _untraced() -> None:
+    from ray_tracing_hooks._ray import cluster, process  # noqa: PLC0415  as above
+
+    own = process.describe()
+    has_hook = cluster.has_hook()
+    if not has_hook and not own.owns_cluster:
+        report(
+            f"this program is not traced: the cluster at {own.gcs_address}, which it has joined, was started without a "
+            "tracing hook. Name one where the cluster is started (ray start --head "
+            "--tracing-startup-hook=ray_tracing_hooks.local:setup), or let the program start a cluster of its own"
+        )
+    _tell(Note(address=own.gcs_address, is_own=own.owns_cluster, has_hook=has_hook))
+
+
+def _tell(note: Note) -> None:
+    if _errand is not None:
+        write(_errand.notes, note)

@@ -1,0 +1,64 @@
+"""Samplers of the SDK's kind, for the recorder: one that only the SDK knows, or that of the program's own provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._record.sampling import Sampler
+
+
+def from_sdk() -> Sampler:
+    """The sampler that the SDK makes of ``OTEL_TRACES_SAMPLER``: an entry point, or the SDK's default for a wrong name.
+
+    It is asked with the trace id alone: a sampler that looks at names or attributes decides on a root span without
+    them.
+    """
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  needed only where such a sampler is named
+
+    from ray_tracing_hooks._record.limits import SpanLimits as Limits  # noqa: PLC0415
+    from ray_tracing_hooks._sdk.provider_parts import limits_for_sdk  # noqa: PLC0415
+
+    # With limits of ours, since those of the environment may be wrong, and then the SDK raises.
+    return of_sdk(TracerProvider(shutdown_on_exit=False, span_limits=limits_for_sdk(Limits())).sampler)
+
+
+def of_program(sampler: Any, environ: Mapping[str, str]) -> Sampler | None:
+    """The sampler of the program's own TracerProvider, or None if it is the one that ``environ`` asks for."""
+    from ray_tracing_hooks._sdk.provider_parts import sampler_for_sdk  # noqa: PLC0415  imports the SDK
+
+    usual = sampler_for_sdk(environ)
+    if usual is not None and usual.get_description() == sampler.get_description():
+        return None
+    return of_sdk(sampler)
+
+
+def of_sdk(sampler: Any) -> Sampler:
+    """A sampler of the SDK's kind. It is asked each time, since it may limit a rate. One that raises has said yes."""
+    from opentelemetry import trace  # noqa: PLC0415
+    from opentelemetry.sdk.trace.sampling import Decision  # noqa: PLC0415
+
+    def root(trace_id: bytes) -> bool:
+        return ask(None, trace_id)
+
+    def child(parent_sampled: bool, trace_id: bytes) -> bool:
+        span = trace.NonRecordingSpan(
+            trace.SpanContext(
+                int.from_bytes(trace_id, "big"),
+                1,
+                is_remote=False,
+                trace_flags=trace.TraceFlags(1 if parent_sampled else 0),
+            )
+        )
+        return ask(trace.set_span_in_context(span), trace_id)
+
+    def ask(context: Any, trace_id: bytes) -> bool:
+        try:
+            result = sampler.should_sample(context, int.from_bytes(trace_id, "big"), "ray", trace.SpanKind.PRODUCER)
+        except Exception as error:  # noqa: BLE001  code of the program's, in a call that has to be made all the same
+            failed("asking the sampler", error)
+            return True
+        return bool(result.decision is Decision.RECORD_AND_SAMPLE)
+
+    return Sampler(root, child, is_constant=False)

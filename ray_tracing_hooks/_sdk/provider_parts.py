@@ -1,0 +1,67 @@
+"""What a TracerProvider of the SDK is made of, so that it does as the recorder does: its limits, sampler and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry.sdk.trace import SpanLimits as SdkLimits
+from opentelemetry.sdk.trace import sampling
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+from ray_tracing_hooks import _standard
+from ray_tracing_hooks._record import ids
+from ray_tracing_hooks._record.limits import SpanLimits
+
+
+def limits_for_sdk(limits: SpanLimits) -> SdkLimits:
+    """The same limits as the SDK has them, without a look at the environment: it raises where that is wrong."""
+
+    def given(limit: int | None) -> int:
+        return SdkLimits.UNSET if limit is None else limit
+
+    return SdkLimits(
+        max_attributes=given(limits.attributes),
+        max_events=given(limits.events),
+        max_links=given(limits.links),
+        max_span_attributes=given(limits.attributes),
+        max_event_attributes=given(limits.event_attributes),
+        max_link_attributes=given(limits.link_attributes),
+        max_attribute_length=given(limits.other_value_length),
+        max_span_attribute_length=given(limits.value_length),
+    )
+
+
+def sampler_for_sdk(environ: Mapping[str, str]) -> Any:
+    """The built-in sampler that ``environ`` asks for, or None for one that the SDK has to find.
+
+    The SDK would warn of an empty value, and of a wrong one that has been reported already.
+    """
+
+    def ignore(_problem: str) -> None:
+        """Whoever set tracing up has reported it."""
+
+    name: str = _standard.read("OTEL_TRACES_SAMPLER", environ, ignore)
+    base: Any = {"always_on": sampling.ALWAYS_ON, "always_off": sampling.ALWAYS_OFF}.get(
+        name.removeprefix("parentbased_")
+    )
+    if name.endswith("traceidratio"):
+        ratio = _standard.read("OTEL_TRACES_SAMPLER_ARG", environ, ignore)
+        base = sampling.TraceIdRatioBased(1.0 if ratio is None else ratio)
+    if base is None:
+        return None
+    return sampling.ParentBased(base) if name.startswith("parentbased_") else base
+
+
+class IdGenerator(RandomIdGenerator):
+    """Draws from a generator that no program seeds.
+
+    That of the SDK draws from :mod:`random`: workers that all call ``random.seed(0)`` would give their spans the same
+    ids.
+    """
+
+    def generate_span_id(self) -> int:
+        return int.from_bytes(ids.new_span_id(), "big")
+
+    def generate_trace_id(self) -> int:
+        return int.from_bytes(ids.new_trace_id(), "big")

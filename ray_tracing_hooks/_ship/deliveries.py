@@ -1,0 +1,169 @@
+"""All stages of one shipper: a delivery for each exporter and signal, and one stage that counts for metrics."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+
+from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
+from ray_tracing_hooks._ship.delivery import Delivery
+from ray_tracing_hooks._ship.folder import Look, Segment
+from ray_tracing_hooks._ship.metrics.settings import NOT_TAKEN, are_taken
+from ray_tracing_hooks._ship.metrics.stage import MetricsStage
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.sinks.registry import takes, usable
+from ray_tracing_hooks._ship.stage import Stage
+from ray_tracing_hooks._spool.layout import LOG, SPAN
+from ray_tracing_hooks._spool.reader import count_spans
+
+RECORDS = {TRACES: SPAN, LOGS: LOG}
+"""The signals that are delivered, and the kind of their records in a spool."""
+
+_WHOLE = 1 << 62
+"""An offset behind the end of any segment, and a sequence behind the last."""
+
+_LAST_DELIVERY, _LAST_METRICS = 1.0, 5.0
+"""Seconds that a delivery may take to end, and the last metrics to leave."""
+
+
+class Deliveries:
+    """What the plan asks for, where ``within`` leads to the spool folder. ``turn_ended`` is called in their threads."""
+
+    def __init__(
+        self,
+        within: str,
+        plan: ShipPlan,
+        environ: Mapping[str, str],
+        problems: Problems,
+        turn_ended: Callable[[], None],
+    ) -> None:
+        exporters, wrong = usable(plan.exporters)
+        for text in wrong:
+            problems.say(text)
+        plan = plan._replace(exporters=exporters)
+        self.signals: list[Signal] = [signal for signal in RECORDS if signal is TRACES or plan.log_records]
+        self._exporting = [
+            Delivery(
+                name,
+                within,
+                plan,
+                environ,
+                problems,
+                reports=signal is TRACES and name == exporters[0],
+                turn_ended=turn_ended,
+                signal=signal,
+            )
+            for signal in self.signals
+            for name in exporters
+            if takes(name, signal)
+        ]
+        self._metrics = None
+        if plan.metrics and are_taken(exporters):
+            self._metrics = MetricsStage(within, plan, environ, problems, turn_ended=turn_ended)
+        elif plan.metrics:
+            problems.say(NOT_TAKEN)
+        self._stages: list[Stage] = [*self._exporting, *([self._metrics] if self._metrics is not None else [])]
+
+    def start(self) -> None:
+        for stage in self._stages:
+            stage.start()
+
+    def offer(self, look: Look, *, hurry: bool) -> None:
+        """Have what is new in ``look`` delivered; with ``hurry`` at once."""
+        for stage in self._stages:
+            stage.offer(look, hurry=hurry)
+
+    def store_again(self) -> None:
+        """Store the progress of all again, since somebody has removed it."""
+        for stage in self._stages:
+            stage.store_again()
+
+    def end(self) -> None:
+        """End all, and leave those behind that are busy for too long."""
+        for stage in self._stages:
+            stage.end(_LAST_METRICS if stage is self._metrics else _LAST_DELIVERY)
+
+    # How far they are.
+
+    @property
+    def portions(self) -> int:
+        """How many portions all have taken in."""
+        return sum(stage.portions for stage in self._stages)
+
+    @property
+    def open_processes(self) -> set[str]:
+        """The processes that have begun spans and not ended them."""
+        return set().union(*(stage.open_processes for stage in self._stages))
+
+    @property
+    def written(self) -> int | None:
+        """How many spans are in local files, also by earlier shippers; None if none are written there."""
+        found = [each.written for each in self._exporting if each.exporter == "local" and each.signal is TRACES]
+        return found[0] if found else None
+
+    def are_drained(self, look_number: int) -> bool:
+        """Whether everything in this look has been delivered."""
+        return all(stage.drained >= look_number for stage in self._stages)
+
+    def is_done(self, look_number: int) -> bool:
+        """The same, and metrics of this look, which was offered in a hurry, have left, or cannot leave."""
+        metrics = self._metrics
+        sent = metrics is None or (metrics.hurried >= look_number and not metrics.is_sending)
+        return sent and self.are_drained(look_number)
+
+    def delivered_below(self, process: str) -> int:
+        """The sequence below which all have taken in the segments of this process."""
+        return min((stage.delivered.get(process, -1) for stage in self._stages), default=_WHOLE)
+
+    def read_of(self, process: str, segment: Segment) -> int:
+        """The offset up to which all have taken in this segment, and have stored that."""
+        return min((stage.read_of(process, segment.sequence) for stage in self._stages), default=0)
+
+    def exported_of(self, process: str, segment: Segment) -> int:
+        """The offset up to which all exporters have this segment: what is counted for metrics alone is no loss."""
+        return min((each.read_of(process, segment.sequence) for each in self._exporting), default=0)
+
+    def could_not_read(self, path: str) -> bool:
+        """Whether one of them could not read this segment, or not in full."""
+        return any(stage.could_not_read(path) for stage in self._stages)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Meanwhile no exporter takes anything in: what is counted as lost here is."""
+        with contextlib.ExitStack() as stack:
+            for each in self._exporting:
+                stack.enter_context(each.reading)
+            yield
+
+    def not_taken(self, process: str, segment: Segment, signal: Signal) -> int:
+        """How many items of this signal in a segment some exporter has not taken in."""
+        offsets = [each.taken_of(process, segment.sequence) for each in self._exporting if each.signal is signal]
+        return count_spans(segment.path, min(offsets, default=0), kind_of_record=RECORDS[signal])[0]
+
+    def waiting(self, look: Look, spool_dir: str, until: float) -> list[str]:
+        """How many spans, or log records, wait for whom, as far as they can be counted by this monotonic time."""
+        texts = []
+        for each in self._exporting:
+            if each.drained >= look.number:
+                continue
+            spans, complete = 0, True
+            for name, process in look.processes.items():
+                for segment in process.segments:
+                    offset = each.read_of(name, segment.sequence)
+                    counted, finished = count_spans(segment.path, offset, until, RECORDS[each.signal])
+                    spans += counted
+                    complete = complete and finished
+            if spans:
+                number = f"{'' if complete else 'at least '}{spans:,} {_wait(each.signal, spans)}"
+                text = f"{number} in {spool_dir} for the exporter {each.exporter!r}; delivery goes on"
+                if each.signal is TRACES:
+                    text += f", and `ray-tracing-hooks replay {spool_dir}` delivers what is left"
+                texts.append(text)
+        if self._metrics is not None and self._metrics.is_sending:
+            texts.append("the last metrics have not been taken yet; sending goes on")
+        return texts
+
+
+def _wait(signal: Signal, count: int) -> str:
+    return f"{signal.items.removesuffix('s')} waits" if count == 1 else f"{signal.items} wait"

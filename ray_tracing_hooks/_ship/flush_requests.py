@@ -1,0 +1,122 @@
+"""The requests of those who wait until everything is delivered, and when each is answered."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+
+from ray_tracing_hooks._ship.control import Answer, Request
+from ray_tracing_hooks._ship.deliveries import Deliveries
+from ray_tracing_hooks._ship.folder import Look
+from ray_tracing_hooks._ship.inbox import Inbox
+from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._spool.layout import FORKED
+
+_COUNTING = 0.1
+"""Seconds for counting what waits, where a request is answered because its time is over."""
+
+_TO_ANSWER = 0.5
+"""Seconds before the end of its time-out at which a request is answered: this process has a low priority."""
+
+_EXITING = 0.3
+"""A process that let go of its lock no longer ago may be one that is just being killed."""
+
+
+@dataclass
+class _Waiting:
+    """A request that is not answered yet. ``look`` is the number of the look that holds everything it is about."""
+
+    request: Request
+    deadline: float
+    look: int | None = None
+
+
+class FlushRequests:
+    """What comes by ``inbox``, answered by what ``deliveries`` have done. ``spool_dir`` is only for messages.
+
+    Attributes:
+        hurry: Somebody has begun to wait since this was last set to False: the next look is to be delivered at once.
+    """
+
+    def __init__(self, spool_dir: str, inbox: Inbox, deliveries: Deliveries, problems: Problems) -> None:
+        self.hurry = False
+        self._path = spool_dir
+        self._inbox = inbox
+        self._deliveries = deliveries
+        self._problems = problems
+        self._waiting: list[_Waiting] = []
+
+    def __bool__(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
+    @property
+    def are_for_writers(self) -> bool:
+        """Whether somebody waits for processes to end."""
+        return any(each.look is None for each in self._waiting)
+
+    @property
+    def deadline(self) -> float:
+        """The monotonic time at which the first one has to be answered. Only while somebody waits."""
+        return min(each.deadline for each in self._waiting)
+
+    def take(self) -> None:
+        """Take in what was asked since the last time."""
+        for line in self._inbox.heard():
+            try:
+                request = Request.decode(line)
+            except (ValueError, TypeError, KeyError) as error:
+                logger.warning("a request makes no sense: %r", error)
+                continue
+            self._waiting.append(_Waiting(request, _time_to_answer(request.timeout)))
+            self.hurry = True
+
+    def answer(self, look: Look, everything: Look, *, seen: bool) -> None:
+        """Answer those whose spans are delivered or whose time is over.
+
+        ``everything`` is the ``look`` with what the tail sampler has not decided on; ``seen``: they show all that is
+        there now.
+        """
+        for each in list(self._waiting):
+            ended = not each.request.until_writers_end or not _is_writing(everything, each.request.pid)
+            if seen and each.look is None and ended:
+                each.look = look.number
+                # Not only for what was there when somebody asked: what came since must not wait for company either.
+                self.hurry = True
+            done = each.look is not None and self._deliveries.is_done(each.look)
+            if done or time.monotonic() >= each.deadline:
+                self._waiting.remove(each)
+                waiting = [] if done else self._deliveries.waiting(look, self._path, time.monotonic() + _COUNTING)
+                self._send(each.request, waiting, done=done)
+
+    def answer_all(self, *, done: bool) -> None:
+        """Answer everybody, since the shipper ends."""
+        for each in self._waiting:
+            self._send(each.request, [], done=done)
+
+    def _send(self, request: Request, waiting: list[str], *, done: bool) -> None:
+        def line() -> bytes:
+            return Answer(done, self._problems.tell(), waiting, self._deliveries.written).encode()
+
+        # Nobody may be waiting any more. Then the next one who asks hears what is said only once.
+        with contextlib.suppress(OSError):
+            self._inbox.answer(request.answer, line)
+
+
+def _time_to_answer(timeout: float) -> float:
+    """When to answer a request that waits so many seconds, in those of ``time.monotonic()``."""
+    return time.monotonic() + max(0.0, timeout - max(_COUNTING, min(_TO_ANSWER, timeout / 10)))
+
+
+def _is_writing(look: Look, asking_pid: int) -> bool:
+    """Whether a process other than the one that asks holds a segment, or let go of it a moment ago and still runs.
+
+    A process that was forked from one of Ray's does not count: it may run for as long as it likes.
+    """
+    now = time.monotonic()
+    return any(
+        process.alive or (process.ended_at is None and now - process.let_go < _EXITING)
+        for name, process in look.processes.items()
+        if name.partition("-")[0] != str(asking_pid) and not name.endswith(FORKED)
+    )

@@ -1,0 +1,123 @@
+"""The shipper's end of the control channel, which :mod:`~ray_tracing_hooks._ship.control` describes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable
+
+from ray_tracing_hooks._private import inside, open_fifo, read_file
+from ray_tracing_hooks._ship.control import NO_FIFOS, REQUEST, WAKE
+from ray_tracing_hooks._ship.files import is_file_at, write_atomically
+
+_LOOK_FOR_FILES = 0.1
+"""Seconds between looks for requests on a volume without FIFOs, where nothing else tells of them."""
+
+
+class Inbox:
+    """The FIFO ``wake`` in the open folder ``folder``. Each of its lines is a request.
+
+    Some volumes have no FIFOs, such as SMB shares, FAT, and object stores that are mounted. There each request is a
+    file, and its answer another one. Raises OSError where neither can be had.
+
+    Attributes:
+        answers: The names of the answers that are files, which those who wait for them remove.
+    """
+
+    def __init__(self, folder: int) -> None:
+        self._within = inside(folder)
+        self._path = os.path.join(self._within, WAKE)
+        self._has_fifo = True
+        self.answers: set[str] = set()
+        self._descriptor = self._make()
+
+    def is_in_place(self) -> bool:
+        """Whether those who ask find it."""
+        return not self._has_fifo or is_file_at(self._descriptor, self._path)
+
+    def restore(self) -> None:
+        """Make it anew after somebody has removed it. Raises OSError."""
+        made = self._make()
+        # In place: threads wake us up by its number.
+        os.dup2(made, self._descriptor, inheritable=False)
+        os.close(made)
+
+    def wait(self, seconds: float) -> None:
+        """Until there is a request, or :meth:`wake_up` is called, or the time is over."""
+        until = time.monotonic() + seconds
+        # Not `select`, which takes no descriptor above 1023.
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        while True:
+            left = max(0.0, until - time.monotonic())
+            step = left if self._has_fifo else min(left, _LOOK_FOR_FILES)
+            if poll.poll(step * 1000) or step == left or self._files():
+                return
+
+    def wake_up(self) -> None:
+        """End a :meth:`wait`, from another thread or a signal handler."""
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, b"\n")
+
+    def heard(self) -> list[bytes]:
+        """The requests since the last time."""
+        lines = []
+        with contextlib.suppress(BlockingIOError):
+            lines = [line for line in os.read(self._descriptor, 1 << 16).split(b"\n") if line]
+        if not self._has_fifo:
+            for path in self._files():
+                with contextlib.suppress(OSError, ValueError):
+                    lines.append(read_file(path).encode())
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+        return lines
+
+    def answer(self, name: str, line: Callable[[], bytes]) -> None:
+        """Answer with what ``line`` gives, which is not called where nobody waits any more. Raises OSError then."""
+        path = os.path.join(self._within, name)
+        if not self._has_fifo:
+            write_atomically(path, line().decode())
+            self.answers.add(name)
+            return
+        descriptor = open_fifo(path)
+        try:
+            os.write(descriptor, line())
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Nobody who asks finds it from now on."""
+        if self._has_fifo:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+
+    def _files(self) -> list[str]:
+        with contextlib.suppress(OSError):
+            names = [name for name in os.listdir(self._within) if name.startswith(REQUEST)]
+            return [os.path.join(self._within, name) for name in names if not name.endswith(".new")]
+        return []
+
+    def _make(self) -> int:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        try:
+            os.mkfifo(self._path, 0o600)
+        except OSError as error:
+            if error.errno not in NO_FIFOS:
+                raise
+            self._has_fifo = False
+            return _pipe()
+        # Open for writing too, so that it never comes to its end when a writer closes it.
+        return os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+def _pipe() -> int:
+    """A pipe with both its ends at one descriptor, as a FIFO is: nobody else can write to it."""
+    reading, writing = os.pipe()
+    try:
+        return os.open(inside(reading), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(reading)
+        os.close(writing)

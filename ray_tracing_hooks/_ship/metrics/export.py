@@ -1,0 +1,211 @@
+"""Exporting what was counted: to files and by OTLP, every interval and when somebody waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._formats.signals import METRICS
+from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._ship.metrics.message import as_json, messages, refused
+from ray_tracing_hooks._ship.metrics.outbox import Outbox
+from ray_tracing_hooks._ship.metrics.settings import MetricsSettings
+from ray_tracing_hooks._ship.metrics.totals import Key, Totals, from_rows, rows
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.sink import Surroundings
+from ray_tracing_hooks._ship.sinks.local import LocalSink
+from ray_tracing_hooks._ship.sinks.otlp import connect
+from ray_tracing_hooks._ship.transport.contract import Transport, one_line
+
+_LAST_TRY = 4.0
+"""Seconds that sending may take when the shipper ends."""
+
+_MOST_TEXTS = 5
+"""A server may put a time or a number into each of its answers."""
+
+_SHARE = 10
+"""Files of metrics may take this part of what those of spans may."""
+
+
+class MetricsExport:
+    """Writes totals to ``metrics`` in the folder of local files, and gives them to a thread that sends them.
+
+    ``stored`` is an earlier :meth:`state`. ``remember`` stores a state at once, and ``wake`` is called in the sending
+    thread after each attempt. Nothing here raises because of a file or a server.
+
+    Attributes:
+        interval: Seconds between two exports.
+    """
+
+    def __init__(
+        self,
+        totals: Totals,
+        settings: MetricsSettings,
+        stored: Mapping[str, Any],
+        plan: ShipPlan,
+        problems: Problems,
+        *,
+        remember: Callable[[Mapping[str, Any]], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self.interval = settings.interval
+        self._totals = totals
+        self._settings = settings
+        self._plan = plan
+        self._problems = problems
+        self._remember = remember
+        self._next = time.monotonic() + settings.interval
+        # What an earlier shipper counted may not have been written or sent yet.
+        self._written = self._given = -1
+        self._files: LocalSink | None = None
+        self._files_state: Mapping[str, Any] = stored.get("files") or {}
+        self._sent: tuple[int, dict[Key, Any]] = (0, {})
+        self._on_its_way: tuple[int, dict[Key, Any]] | None = None
+        if settings.delta and totals.series and "sent" in stored:
+            self._sent = (int(stored["sent"][0]), from_rows(stored["sent"][1]))
+        self._said: set[str] = set()
+        self._outbox: Outbox | None = None
+        if settings.otlp is not None:
+            self._address = settings.otlp.address
+            self._outbox = Outbox(
+                self._connect,
+                trouble=self._sending_failed,
+                refused=self._refused,
+                accepted=self._accepted,
+                tried=wake,
+            )
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether something is on its way and nobody knows yet whether it can be sent."""
+        return self._outbox is not None and self._outbox.is_waiting
+
+    def state(self) -> Mapping[str, Any]:
+        """As JSON, the totals and how far they were exported."""
+        state: dict[str, Any] = {"totals": self._totals.state(), "files": self._files_state}
+        if self._settings.delta:
+            time_ns, marks = self._sent
+            state["sent"] = [time_ns, rows(marks)]
+        return state
+
+    def turn(self, *, hurry: bool) -> bool:
+        """Export if it is time for that, or in any case with ``hurry``. Whether the state has changed."""
+        changed = self._settle()
+        if not hurry and time.monotonic() < self._next:
+            return changed
+        self._next = time.monotonic() + self.interval
+        changed |= self._write()
+        self._send(only_news=hurry)
+        for instrument in self._totals.series.values():
+            instrument.forget_exemplars()
+        return changed
+
+    def close(self) -> None:
+        """Export what is left."""
+        self._write()
+        if self._files is not None:
+            self._files.close()
+        if self._outbox is not None:
+            self._send(only_news=True)
+            self._outbox.close(_LAST_TRY)
+            self._settle()
+
+    def _write(self) -> bool:
+        """Write to the files what is new there; whether the state is another one."""
+        if not self._settings.local or self._written == self._totals.changes or not self._totals.series:
+            return False
+        self._totals.is_told = True
+        try:
+            if self._files is None:
+                self._files = self._open_files()
+            self._files.append(as_json(message) + b"\n" for message in messages(self._totals, time.time_ns()))
+        except Exception as error:  # noqa: BLE001  the next time is soon, and they hold no more than the next do
+            text = str(error) if isinstance(error, TracingError) else f"metrics are not written: {describe(error)}"
+            self._problems.set("metrics-local", text)
+        else:
+            self._problems.clear("metrics-local")
+            self._written = self._totals.changes
+        if self._files is not None:
+            self._files_state = self._files.checkpoint()
+        return True
+
+    def _open_files(self) -> LocalSink:
+        return LocalSink(
+            Surroundings(
+                self._plan._replace(local_max_bytes=max(1, self._plan.local_max_bytes // _SHARE)),
+                self._files_state,
+                self._remember_files,
+                self._problems.count,
+                {},
+                self._problems.say,
+                METRICS,
+            )
+        )
+
+    def _remember_files(self, state: Mapping[str, Any]) -> None:
+        self._files_state = state
+        self._remember(self.state())
+
+    def _send(self, *, only_news: bool) -> None:
+        """Give what has been counted to the outbox; ``only_news``: not if that has been done already."""
+        outbox, totals = self._outbox, self._totals
+        if outbox is None or not totals.series:
+            return
+        if only_news and self._given == totals.changes and (outbox.is_empty or outbox.is_waiting):
+            return
+        self._settle()
+        if self._settings.delta and not outbox.is_empty:
+            return  # what is on its way must get there first
+        now = time.time_ns()
+        found = messages(totals, now, self._sent[1], self._sent[0]) if self._settings.delta else messages(totals, now)
+        assert self._settings.otlp is not None
+        write = as_json if self._settings.otlp.protocol == "http/json" else _as_protobuf
+        self._given = totals.changes
+        totals.is_told = True
+        requests = [write(message) for message in found]
+        if requests:
+            self._on_its_way = (now, totals.marks()) if self._settings.delta else None
+            outbox.give(requests)
+
+    def _settle(self) -> bool:
+        """Take note of what has arrived, where that matters; whether it does."""
+        if self._on_its_way is None or self._outbox is None or not self._outbox.is_empty:
+            return False
+        self._sent, self._on_its_way = self._on_its_way, None
+        return True
+
+    # In the thread of the outbox.
+
+    def _connect(self) -> Transport:
+        assert self._settings.otlp is not None
+        return connect(self._settings.otlp, METRICS)
+
+    def _sending_failed(self, why: str | None) -> None:
+        if why is None:
+            self._problems.clear("metrics-otlp")
+        else:
+            self._problems.set("metrics-otlp", f"metrics are not sent: {why}")
+
+    def _refused(self, why: str) -> None:
+        self._say(f"metrics were refused by {self._address}: {why}")
+
+    def _accepted(self, answer: bytes) -> None:
+        assert self._settings.otlp is not None
+        points, message = refused(answer, is_json=self._settings.otlp.protocol == "http/json")
+        if points or message:
+            what = "did not take all metrics" if points else "took the metrics and says"
+            self._say(f"{self._address} {what}: {one_line(message) or 'nothing more'}")
+
+    def _say(self, text: str) -> None:
+        if len(self._said) < _MOST_TEXTS:
+            self._said.add(text)
+        if text in self._said:
+            self._problems.say(text)
+
+
+def _as_protobuf(message: Any) -> bytes:
+    found: bytes = message.SerializeToString()
+    return found

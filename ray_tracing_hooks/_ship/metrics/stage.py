@@ -1,0 +1,115 @@
+"""The stage that counts spans for metrics, beside the deliveries of the spans themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._ship.folder import Look
+from ray_tracing_hooks._ship.metrics.settings import read
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.stage import Stage
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._ship.metrics.calls import Calls
+    from ray_tracing_hooks._ship.metrics.export import MetricsExport
+
+_LABEL = "metrics"
+
+_DELAY = 1.0
+"""Seconds that spans may wait to be counted."""
+
+_STORE_SECONDS = 1.0
+"""Seconds between two times that the totals, which may be large, are stored while there is more to count."""
+
+
+class MetricsStage(Stage):
+    """Counts spans, and has what it has counted exported every interval and when somebody waits for it.
+
+    The totals are stored with the progress, so the next shipper counts no span again. Metrics hold nothing up: where
+    they cannot be made, stored, written or sent, spans are delivered without.
+    """
+
+    def __init__(
+        self,
+        spool_dir: str,
+        plan: ShipPlan,
+        environ: Mapping[str, str],
+        problems: Problems,
+        *,
+        turn_ended: Callable[[], None],
+    ) -> None:
+        super().__init__(_LABEL, spool_dir, plan, problems, reports=False, turn_ended=turn_ended)
+        self._environ = environ
+        self._calls: Calls | None = None
+        self._export: MetricsExport | None = None
+        self._has_begun = False
+        self._stored_at = 0.0
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether metrics are on their way and nobody knows yet whether they can be sent."""
+        return self._export is not None and self._export.is_sending
+
+    @property
+    def delay(self) -> float:
+        return min(_DELAY, self._export.interval / 2) if self._export is not None else _DELAY
+
+    def _turn(self, look: Look, *, hurry: bool) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._begin()
+        if self._is_unstored:
+            self._checkpoint()
+        before = self._follower.sequences()
+        for batches in self._follower.follow(look):
+            if self._calls is not None:
+                bad = self._calls.read(batches)
+                self._problems.count("{count} spans could not be decoded for metrics and were not counted", bad)
+            self.portions += 1
+            if time.monotonic() < self._stored_at + _STORE_SECONDS:
+                self._is_unstored = True
+            else:
+                self._checkpoint()
+        if self._is_unstored or self._follower.sequences() != before or before.keys() != self.delivered.keys():
+            self._checkpoint()
+        self.open_processes = self._follower.open_processes()
+        if self._export is not None and self._export.turn(hurry=hurry):
+            self._checkpoint()
+
+    def _close(self) -> None:
+        if self._export is not None:
+            self._export.close()
+            # What was sent at the end, the next shipper must not send again.
+            self._checkpoint()
+
+    def _begin(self) -> None:
+        state = self._stored.state
+        try:
+            # Here, because they need libraries that most shippers do without, and whatever is wrong with one of those
+            # must not end the deliveries.
+            from ray_tracing_hooks._ship.metrics.calls import Calls  # noqa: PLC0415
+            from ray_tracing_hooks._ship.metrics.export import MetricsExport  # noqa: PLC0415
+            from ray_tracing_hooks._ship.metrics.totals import Totals  # noqa: PLC0415
+
+            settings = read(self._plan.exporters, self._environ, self._problems.say)
+            totals = Totals(state.get("totals"), exponential=settings.exponential)
+            self._export = MetricsExport(
+                totals,
+                settings,
+                state,
+                self._plan,
+                self._problems,
+                remember=self._remember,
+                wake=self._turn_ended,
+            )
+            self._calls = Calls(totals, exemplars=settings.exemplars)
+        except Exception as error:  # noqa: BLE001  otherwise it would fail again and again, and no segment be removed
+            self._problems.say(f"metrics cannot be made: {describe(error)}; spans are delivered without")
+
+    def _checkpoint(self) -> None:
+        self._stored_at = time.monotonic()
+        self._store(self._export.state() if self._export is not None else {}, must=False)

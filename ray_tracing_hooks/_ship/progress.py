@@ -1,0 +1,42 @@
+"""The progress file of one stage, which :mod:`~ray_tracing_hooks._spool.progress` describes."""
+
+from __future__ import annotations
+
+import os
+
+from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._private import read_file
+from ray_tracing_hooks._ship.files import write_with_room
+from ray_tracing_hooks._ship.problems import logger
+from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._spool.progress import Progress, decode, encode, file_name
+
+
+class ProgressFile:
+    """The one with this label in a spool folder."""
+
+    def __init__(self, spool_dir: str, label: str) -> None:
+        self.name = file_name(label)
+        self._path = os.path.join(spool_dir, self.name)
+
+    @property
+    def exists(self) -> bool:
+        return os.path.lexists(self._path)
+
+    def load(self) -> Progress:
+        """What an earlier shipper has stored; what cannot be read counts as nothing, and is logged."""
+        try:
+            return decode(read_file(self._path))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            logger.warning("the progress in %r cannot be read, starting anew: %s", self.name, describe(error))
+        return Progress({}, {})
+
+    def store(self, progress: Progress) -> None:
+        """Replace what is stored. Raises DeliveryError."""
+        try:
+            # Segments can be removed once progress is stored, so a full disk must not keep it from being stored.
+            write_with_room(self._path, encode(progress))
+        except OSError as error:
+            raise DeliveryError(f"cannot write {self.name!r} in the spool: {error.strerror}") from error

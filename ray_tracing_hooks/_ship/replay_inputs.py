@@ -1,0 +1,279 @@
+"""What a replay reads: OTLP-JSON files, and a spool that no shipper is at work on.
+
+Each input gives its spans in portions of about a mebibyte, and knows at any moment how far it has come, so that another
+one can continue from there. Nothing is changed or removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from ray_tracing_hooks._formats.otlp import Group, count
+from ray_tracing_hooks._formats.otlp_json_read import traces
+from ray_tracing_hooks._formats.packed import unpacked
+from ray_tracing_hooks._formats.protobuf import FormatError
+from ray_tracing_hooks._ship.folder import Folder, Look
+from ray_tracing_hooks._ship.follow import Follower
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.sink import Batch
+from ray_tracing_hooks._spool.layout import MAX_SEGMENT
+from ray_tracing_hooks._spool.reader import count_spans
+
+_PORTION_BYTES = 1024 * 1024
+
+_MAX_LINE = 64 * 1024 * 1024
+"""A longer line is taken for damage."""
+
+_TAIL_BYTES = 4096
+"""By so many bytes before the place that was reached a file is recognized: another one has other ids there."""
+
+_START_TIMES = (b'"startTimeUnixNano":', b'"start_time_unix_nano":')
+"""Only spans have one, and within a text the quotes would be escaped."""
+
+Damage = Callable[[str], None]
+
+
+class Input(Protocol):
+    """Spans to be sent once more.
+
+    Attributes:
+        before: How many spans were sent earlier, up to where this input begins.
+        files: How many files it has taken spans from.
+        size: Bytes of all its files.
+        done: How many of these bytes have been read, now or earlier.
+    """
+
+    before: int
+    files: int
+    size: int
+    done: int
+
+    def portions(self) -> Iterator[list[Batch]]:
+        """The spans from where it begins. Raises TracingError where the rest cannot be read."""
+
+    def position(self) -> Mapping[str, Any]:
+        """As JSON, the place after the portion that came last."""
+
+    def left(self, position: Mapping[str, Any], until: float) -> tuple[int, bool]:
+        """How many spans there are from ``position`` on; False if the monotonic time ``until`` came too early."""
+
+
+class JsonFiles:
+    """The OTLP-JSON files of one folder, gzipped or not, also while they grow: only complete lines count.
+
+    ``stored`` is an earlier :meth:`position`, and ``damage`` is called with what cannot be read, which is skipped.
+    """
+
+    def __init__(self, paths: Sequence[str], stored: Mapping[str, Any], damage: Damage) -> None:
+        self._damage = damage
+        self._places = {path: _place(path, stored.get(os.path.basename(path))) for path in paths}
+        names = set(map(os.path.basename, paths))
+        folder = os.path.dirname(paths[0])
+        # Of files that are not asked for now, and have not been removed, it stays known.
+        self._others = {
+            name: entry
+            for name, entry in stored.items()
+            if name not in names and os.path.exists(os.path.join(folder, name))
+        }
+        self.before = sum(place.spans for place in self._places.values())
+        self.files = 0
+        self.size = sum(map(_size, paths))
+        self.done = 0
+
+    def portions(self) -> Iterator[list[Batch]]:
+        spans: dict[tuple[bytes, bytes], list[bytes]] = {}
+        size = done = 0
+        for path, place in self._places.items():
+            fresh = True
+            for groups, here in self._lines(path, place):
+                for group in groups:
+                    spans.setdefault((group.resource, group.scope), []).extend(group.spans)
+                    size += sum(map(len, group.spans))
+                if groups and fresh:
+                    self.files += 1
+                    fresh = False
+                if size >= _PORTION_BYTES:
+                    self.done = done + here
+                    yield [Batch(*head, found) for head, found in spans.items()]
+                    spans, size = {}, 0
+            done += _size(path)
+            self.done = done
+        if spans:
+            yield [Batch(*head, found) for head, found in spans.items()]
+
+    def position(self) -> Mapping[str, Any]:
+        places = {os.path.basename(path): place.stored() for path, place in self._places.items() if place.offset}
+        return {**self._others, **places}
+
+    def left(self, position: Mapping[str, Any], until: float) -> tuple[int, bool]:
+        spans = 0
+        for path in self._places:
+            entry = position.get(os.path.basename(path))
+            with contextlib.suppress(OSError, EOFError, ValueError, zlib.error), open(path, "rb") as raw:
+                file = unpacked(path, raw)
+                file.seek(entry["offset"] if entry else 0)
+                while line := file.readline(_MAX_LINE):
+                    spans += sum(map(line.count, _START_TIMES))
+                    if time.monotonic() > until:
+                        return spans, False
+        return spans, True
+
+    def _lines(self, path: str, place: _Place) -> Iterator[tuple[Sequence[Group], int]]:
+        """The spans of each line and how many bytes of the file have been read by then; ``place`` moves on with it."""
+        try:
+            with open(path, "rb") as raw:
+                file = unpacked(path, raw)
+                file.seek(place.offset)
+                too_long = False
+                while line := file.readline(_MAX_LINE):
+                    groups: Sequence[Group] | None = ()
+                    goes_on = len(line) == _MAX_LINE and not line.endswith(b"\n")
+                    if goes_on and not too_long:
+                        self._damage(f"{path}, byte {place.offset}: the line is longer than {_MAX_LINE >> 20} MiB")
+                    elif not too_long:
+                        groups = self._parsed(line, f"{path}, byte {place.offset}")
+                    if groups is None:
+                        break
+                    too_long = goes_on
+                    place.move(line, groups)
+                    yield groups, raw.tell()
+        except EOFError:
+            pass  # a compressed file that is still being written
+        except (OSError, ValueError, zlib.error) as error:
+            self._damage(f"{path}: {getattr(error, 'strerror', None) or error}")
+
+    def _parsed(self, line: bytes, where: str) -> Sequence[Group] | None:
+        """The spans of a line; None if it is still being written."""
+        if line.isspace():
+            return ()
+        try:
+            groups, wrong = traces(line)
+        except FormatError as error:
+            # The beginning of a JSON object is never one itself, so an unfinished line is not taken for a finished one.
+            if not line.endswith(b"\n"):
+                return None
+            self._damage(f"{where}: {error}")
+            return ()
+        for reason in wrong:
+            self._damage(f"{where}: {reason}")
+        return groups
+
+
+class _Place:
+    """How far a file has been read: its bytes, unpacked, and the spans in them."""
+
+    def __init__(self, offset: int = 0, spans: int = 0, tail: bytes = b"") -> None:
+        self.offset = offset
+        self.spans = spans
+        self._tail = tail
+
+    def move(self, line: bytes, groups: Sequence[Group]) -> None:
+        self.offset += len(line)
+        self.spans += count(groups)
+        self._tail = line[-_TAIL_BYTES:] if len(line) >= _TAIL_BYTES else (self._tail + line)[-_TAIL_BYTES:]
+
+    def stored(self) -> dict[str, Any]:
+        return {"offset": self.offset, "spans": self.spans, "tail": hashlib.sha256(self._tail).hexdigest()}
+
+
+def _place(path: str, stored: Any) -> _Place:
+    """The place in this file that ``stored`` names; the beginning, if it names none or is of another file."""
+    if isinstance(stored, dict):
+        with (
+            contextlib.suppress(OSError, EOFError, zlib.error, ValueError, TypeError, KeyError),
+            open(path, "rb") as raw,
+        ):
+            offset = int(stored["offset"])
+            file = unpacked(path, raw)
+            file.seek(max(0, offset - _TAIL_BYTES))
+            place = _Place(offset, int(stored["spans"]), file.read(min(offset, _TAIL_BYTES)))
+            if place.stored() == stored:
+                return place
+    return _Place()
+
+
+class Spool:
+    """What is left in a spool folder. Spans that were cut off are closed, as a shipper does.
+
+    ``stored`` is an earlier :meth:`position`. Damage and losses are counted by ``problems``.
+    """
+
+    def __init__(self, folder: str, stored: Mapping[str, Any], problems: Problems) -> None:
+        logs = None
+        with contextlib.suppress(OSError, ValueError):
+            logs = ShipPlan.load(folder).logs
+        try:
+            self._follower = Follower(stored.get("processes", {}), problems, reports=True, logs=logs)
+            self.before = int(stored.get("spans", 0))
+        except (ValueError, TypeError, KeyError):
+            self._follower, self.before = Follower({}, problems, reports=True, logs=logs), 0
+        self._spans = self.before
+        self._look = _sensible(Folder(folder).look(self._follower.open_processes()), problems)
+        self._segments = {
+            (process, segment.sequence): segment
+            for process, found in self._look.processes.items()
+            for segment in found.segments
+        }
+        self.files = 0
+        self.size = self._look.size
+        self.done = 0
+
+    def portions(self) -> Iterator[list[Batch]]:
+        for batches in self._follower.follow(self._look):
+            self._spans += sum(len(batch.spans) for batch in batches)
+            self.files = self._reached()
+            yield batches
+        self._reached()
+
+    def position(self) -> Mapping[str, Any]:
+        return {"processes": self._follower.positions(), "spans": self._spans}
+
+    def left(self, position: Mapping[str, Any], until: float) -> tuple[int, bool]:
+        spans = 0
+        for (process, sequence), segment in sorted(self._segments.items()):
+            entry = position.get("processes", {}).get(process) or {"sequence": 0, "offset": 0}
+            if sequence >= entry["sequence"]:
+                offset = entry["offset"] if sequence == entry["sequence"] else 0
+                found, complete = count_spans(segment.path, offset, until)
+                spans += found
+                if not complete or time.monotonic() > until:
+                    return spans, False
+        return spans, True
+
+    def _reached(self) -> int:
+        """Note how far the follower has come, and give the number of the segments that it has begun."""
+        self.done = begun = 0
+        positions = self._follower.positions()
+        for (process, sequence), segment in self._segments.items():
+            entry = positions.get(process)
+            if entry is not None and sequence <= entry["sequence"]:
+                read = segment.size if sequence < entry["sequence"] else entry["offset"]
+                self.done += read
+                begun += read > 0
+        return begun
+
+
+def _sensible(look: Look, problems: Problems) -> Look:
+    """The look without files that no process can have written: a spool may come from anywhere."""
+    processes = {}
+    for name, process in look.processes.items():
+        segments = [segment for segment in process.segments if segment.size <= MAX_SEGMENT]
+        for segment in process.segments:
+            if segment not in segments:
+                problems.say(f"{segment.path!r} is skipped: it is larger than {MAX_SEGMENT >> 20} MiB")
+        processes[name] = process._replace(segments=segments)
+    return look._replace(processes=processes)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0

@@ -1,0 +1,127 @@
+"""Where a replay begins, and how far it has come: the files in which that is stored.
+
+Progress is in ``.replay-<exporter>.json`` in the folder that is replayed or, where that cannot be written, in
+``$XDG_STATE_HOME/ray-tracing-hooks``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from typing import Any
+
+from ray_tracing_hooks._ship.files import write_atomically
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sinks import otlp_settings
+from ray_tracing_hooks._spool.progress import file_name, is_progress_file
+
+FILE_PREFIX = ".replay-"
+"""What the names of the files begin with that are beside what is replayed."""
+
+
+class ReplayProgress:
+    """How far replays of one folder to one exporter have come, for each destination."""
+
+    def __init__(self, folder: str, plan: ShipPlan, environ: Mapping[str, str]) -> None:
+        (exporter,) = plan.exporters
+        self._destination = _destination(plan, environ)
+        label = re.sub(r"[^\w.-]", "_", exporter)
+        home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        path = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:16]
+        self._beside = os.path.join(folder, f"{FILE_PREFIX}{label}.json")
+        self._at_home = os.path.join(home, "ray-tracing-hooks", f"replay-{label}-{path}.json")
+
+    def __str__(self) -> str:
+        return f"cannot store in {self._beside!r} or {self._at_home!r} how far the replay has come"
+
+    def load(self) -> dict[str, Any]:
+        return mapping(self._all().get(self._destination))
+
+    def save(self, progress: Mapping[str, Any]) -> None:
+        """Raises OSError."""
+        text = json.dumps({**self._all(), self._destination: progress})
+        try:
+            write_atomically(self._beside, text)
+        except OSError:
+            os.makedirs(os.path.dirname(self._at_home), mode=0o700, exist_ok=True)
+            write_atomically(self._at_home, text)
+
+    def _all(self) -> dict[str, Any]:
+        found = [each for path in (self._beside, self._at_home) if (each := _own_json(path)) is not None]
+        return max(found, key=lambda each: each[0])[1] if found else {}
+
+
+def _own_json(path: str) -> tuple[int, dict[str, Any]] | None:
+    """When a file was written, and the JSON object in it. Only of this user's files: others could have ours removed."""
+    with contextlib.suppress(OSError, ValueError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, encoding="utf-8") as file:
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                return found.st_mtime_ns, mapping(json.load(file))
+    return None
+
+
+def mapping(found: Any) -> dict[str, Any]:
+    """What was found, if it is a JSON object."""
+    return found if isinstance(found, dict) else {}
+
+
+def _destination(plan: ShipPlan, environ: Mapping[str, str]) -> str:
+    """A digest of what distinguishes two places that spans can be sent to: not how patiently, nor with which token."""
+    (exporter,) = plan.exporters
+    if exporter == "local":
+        parts: list[Any] = [plan.local_dir]
+    elif exporter == "otlp":
+        otlp = otlp_settings.read(environ, lambda _problem: None)
+        # Other headers name an account or a tenant.
+        parts = [otlp.address, sorted(item for item in otlp.headers.items() if item[0] != "authorization")]
+    elif exporter == "jaeger":
+        from ray_tracing_hooks._ship.sinks import jaeger_settings  # noqa: PLC0415  each only where it is used
+
+        parts = [jaeger_settings.read(plan, environ, lambda _problem: None).address]
+    else:
+        parts = sorted(item for item in environ.items() if re.search("ENDPOINT|HOST|PORT$|URL", item[0]))
+    return hashlib.sha256(json.dumps(parts).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def left_by_shipper(folder: str, plan: ShipPlan, *, anew: bool) -> dict[str, Any]:
+    """Where in the spool a first replay begins.
+
+    If the shipper that left the spool delivered to the very same place, that is where it stopped. Otherwise it is the
+    beginning, but with the spans that had begun in segments which are gone.
+    """
+    (exporter,) = plan.exporters
+    with contextlib.suppress(OSError, ValueError):
+        theirs = ShipPlan.load(folder)
+        same = exporter in theirs.exporters and _same_place(exporter, plan, theirs)
+        if same and not anew:
+            return _shipped(folder, file_name(exporter))
+    begun: dict[str, Any] = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if is_progress_file(name):
+                for process, entry in _shipped(folder, name).items():
+                    nothing = {"sequence": 0, "offset": 0, "openings": [], "in_order": False, "interrupted": []}
+                    begun.setdefault(process, nothing)
+                    begun[process]["openings"] += mapping(entry).get("openings", [])
+                    begun[process]["in_order"] |= bool(mapping(entry).get("in_order"))
+                    begun[process]["interrupted"] += mapping(entry).get("interrupted", [])
+    return begun
+
+
+def _shipped(folder: str, name: str) -> dict[str, Any]:
+    found = _own_json(os.path.join(folder, name))
+    return mapping(found[1].get("processes")) if found else {}
+
+
+def _same_place(exporter: str, ours: ShipPlan, theirs: ShipPlan) -> bool:
+    if exporter == "local":
+        return ours.local_dir == theirs.local_dir
+    jaeger = (ours.jaeger_protocol, ours.jaeger_endpoint) == (theirs.jaeger_protocol, theirs.jaeger_endpoint)
+    return ours.environment == theirs.environment and (jaeger or exporter != "jaeger")

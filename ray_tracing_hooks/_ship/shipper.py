@@ -1,0 +1,283 @@
+"""The shipper's main thread: it looks at the spool, has it delivered, answers requests, and knows when to end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+
+from ray_tracing_hooks._private import inside
+from ray_tracing_hooks._ship import news
+from ray_tracing_hooks._ship.claim import Claim
+from ray_tracing_hooks._ship.control import ANSWER, REQUEST
+from ray_tracing_hooks._ship.deliveries import Deliveries
+from ray_tracing_hooks._ship.files import NEWS, PLAN
+from ray_tracing_hooks._ship.flush_requests import FlushRequests
+from ray_tracing_hooks._ship.folder import Folder, Look, is_running
+from ray_tracing_hooks._ship.inbox import Inbox
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._ship.quarantine import Quarantine
+from ray_tracing_hooks._ship.raylet import Raylet
+from ray_tracing_hooks._ship.replay_progress import FILE_PREFIX as REPLAY_FILE
+from ray_tracing_hooks._ship.retention import Retention
+from ray_tracing_hooks._ship.secrets import Secrets
+from ray_tracing_hooks._ship.tail_sampling.sampler import TailSampler
+from ray_tracing_hooks._spool.progress import is_progress_file
+
+_SOON, _STEADY, _IDLE = 0.05, 0.4, 1.0
+"""Seconds between looks: while much flows, while little does, and when nothing has happened for long."""
+
+_MUCH = 256 * 1024
+"""So many bytes since the last look are much, and so is a quarter of the room that is left on the disk."""
+
+_IMPATIENT = 0.01
+"""Seconds between looks while somebody waits for processes to end."""
+
+_LINGER = 2.0
+"""Without a raylet to watch, a shipper outlives the last writer by so many seconds: another may come."""
+
+_GIVE_UP = 60.0
+"""Seconds after the end of Ray and of the last writer at which undelivered spans are left in the spool."""
+
+_LAST_TURN = 5.0
+"""Seconds that SIGTERM leaves for a last delivery."""
+
+_LISTEN = 0.5
+"""Seconds that a shipper listens at least: whoever has started it may be about to ask for something."""
+
+
+class Shipper:
+    """Drains one spool folder until nothing more can come.
+
+    ``folder`` is the open folder, ``lock`` the descriptor that holds its lock, and ``environ`` the variables that say
+    how to deliver. What is at the path ``spool_dir`` by now may be something else: it is only for messages. ``secrets``
+    are masked in all of these, and ``problem`` is one that is known already. ``each_look`` is called at each look.
+    """
+
+    def __init__(
+        self,
+        spool_dir: str,
+        folder: int,
+        plan: ShipPlan,
+        lock: int,
+        environ: Mapping[str, str],
+        *,
+        secrets: Secrets,
+        problem: str | None = None,
+        each_look: Callable[[], None] = lambda: None,
+    ) -> None:
+        within = inside(folder)
+        self._path = spool_dir
+        self._within = within
+        self._plan = plan
+        self._each_look = each_look
+        self._began = time.monotonic()
+        self._is_terminated = False
+        self._paused: set[str] = set()  # the processes that have let go of their segments and run on
+        self._quiet_since: float | None = None
+        self._news = 0
+        self._problems = problems = Problems(secrets.mask)
+        quarantine = Quarantine(within, spool_dir, plan.spool_max_bytes // 10, problems)
+        self._sampler = TailSampler(within, plan, problems, quarantine) if plan.keeps else None
+        self._folder = Folder(within)
+        self._raylet = Raylet(plan.raylet_socket)
+        self._inbox = Inbox(folder)
+        self._claim = Claim(spool_dir, folder, lock, plan, self._inbox, problems)
+        if problem is not None:
+            problems.say(problem)
+        self._deliveries = Deliveries(within, plan, environ, problems, self._turn_ended)
+        self._retention = Retention(spool_dir, plan, self._deliveries, quarantine, problems)
+        self._requests = FlushRequests(spool_dir, self._inbox, self._deliveries, problems)
+        self._pace = _Pace(self._claim)
+        self._deliveries.start()
+
+    def run(self) -> None:
+        """Until Ray and all writers have ended and everything is delivered, or it is time to give up."""
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._terminate)
+        logger.info("shipping the spool %s to %s", self._path, ", ".join(self._plan.exporters) or "nowhere")
+        look = Look(0, {})
+        while not self._is_terminated:
+            self._each_look()
+            if not self._claim.keep(remake=not self._raylet.is_gone()):
+                logger.warning("another shipper has taken over the spool %s", self._path)
+                self._deliveries.end()
+                return
+            if self._claim.is_restored:
+                self._claim.is_restored = False
+                self._deliveries.store_again()
+            seen = True
+            try:
+                look = self._look()
+            except OSError as error:
+                # Of the machine, and it may pass. What is known is delivered meanwhile.
+                seen = False
+                self._problems.set("look", f"cannot look at the spool {self._path!r}: {error.strerror}")
+            else:
+                self._problems.clear("look")
+            self._offer(look)
+            removed = self._retention.remove_delivered(look)
+            self._retention.give_back(look)
+            self._retention.keep_below_cap(look, removed, self._sampler.size if self._sampler is not None else 0)
+            self._publish_news()
+            seen = seen and not self._is_behind
+            everything = self._with_undecided(look)
+            self._requests.answer(look, everything, seen=seen)
+            if seen and self._is_over(everything) and not self._is_asked():
+                break
+            self._wait(everything, sum(segment.size for segment in removed))
+        else:
+            self._drain_once()
+            self._deliveries.end()
+            return
+        self._deliveries.end()
+        self._clean_up()
+
+    # One look.
+
+    def _look(self) -> Look:
+        if self._sampler is not None:
+            # First, so that what is kept is there to be seen.
+            writing = [process for process in self._sampler.look.processes.values() if process.alive]
+            final = not writing and self._raylet.is_gone()
+            self._sampler.turn(hurry=bool(self._requests) or self._is_terminated or final, final=final)
+            self._paused.update(_paused(self._sampler.look))
+        look = self._folder.look(self._deliveries.open_processes)
+        self._paused.update(_paused(look))
+        self._retention.notice_removals(look)
+        return look
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._sampler is not None and self._sampler.behind
+
+    def _with_undecided(self, look: Look) -> Look:
+        """The look, with the spans that the tail sampler has still to decide on."""
+        return look if self._sampler is None else Look(look.number, {**look.processes, **self._sampler.look.processes})
+
+    def _offer(self, look: Look) -> None:
+        hurry, self._requests.hurry = self._requests.hurry, False
+        self._deliveries.offer(look, hurry=hurry)
+
+    def _publish_news(self) -> None:
+        number, texts = self._problems.news()
+        if number > self._news:
+            self._news = number
+            news.publish(self._within, texts)
+
+    def _wait(self, look: Look, removed: int) -> None:
+        """Until the next look. So many bytes of what was there have been ``removed``."""
+        interval = self._pace.interval(look.size, removed, self._deliveries.portions)
+        if self._requests:
+            soon = _IMPATIENT if self._requests.are_for_writers else _SOON
+            interval = max(0.0, min(interval, self._requests.deadline - time.monotonic(), soon))
+        if self._is_behind:
+            interval = 0.0
+        self._inbox.wait(interval)
+        self._requests.take()
+
+    def _turn_ended(self) -> None:
+        """Called in the threads of the deliveries."""
+        if self._requests or self._is_terminated:
+            self._inbox.wake_up()
+
+    # The end.
+
+    def _is_over(self, look: Look) -> bool:
+        now = time.monotonic()
+        is_gone = self._raylet.is_gone()
+        if is_gone and self._claim.is_folder_gone():
+            logger.warning("the spool folder %s is gone", self._path)
+            return True
+        if any(process.alive for process in look.processes.values()) or not is_gone:
+            self._quiet_since = None
+            return False
+        if self._quiet_since is None:
+            self._quiet_since = now
+        quiet = now - self._quiet_since
+        if not look.processes and self._deliveries.are_drained(look.number - 1):
+            return not self._requests and (self._raylet.is_expected or quiet >= _LINGER)
+        if quiet < _GIVE_UP:
+            return False
+        left = sum(len(process.segments) for process in look.processes.values())
+        if left:
+            logger.warning("gave up after %g s: %d files of undelivered spans stay in %s", quiet, left, self._path)
+        return True
+
+    def _is_asked(self) -> bool:
+        """Whether somebody has just asked for something, or may do so now that this shipper has begun."""
+        if time.monotonic() - self._began < _LISTEN:
+            return True
+        self._requests.take()
+        return bool(self._requests)
+
+    def _terminate(self, _number: int, _frame: object) -> None:
+        self._is_terminated = True
+        self._inbox.wake_up()
+
+    def _drain_once(self) -> None:
+        try:
+            look = self._look()
+        except OSError as error:
+            logger.warning("cannot look at the spool %r: %s", self._path, error.strerror)
+            return
+        self._deliveries.offer(look, hurry=True)
+        deadline = time.monotonic() + _LAST_TURN
+        while not self._deliveries.is_done(look.number):
+            if (left := deadline - time.monotonic()) <= 0:
+                break
+            self._inbox.wait(left)
+            self._inbox.heard()
+        self._retention.remove_delivered(look)
+        logger.info("ended by SIGTERM; the next shipper goes on from here")
+
+    def _clean_up(self) -> None:
+        """Remove our own files, and the folder if nobody may want to write into it again."""
+        # First what others write to, so that nobody asks here any more; then those who have asked are answered.
+        self._inbox.close()
+        self._requests.take()
+        drained = (self._sampler is None or self._sampler.clean_up()) and not self._folder.look(set()).processes
+        self._requests.answer_all(done=drained)
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self._within):
+                if drained and _is_ours(name) and name not in self._inbox.answers:
+                    os.unlink(os.path.join(self._within, name))
+            self._claim.release()
+            ours = self._claim.is_folder_in_place()
+            if drained and ours and not any(is_running(name) for name in self._paused):
+                os.rmdir(self._path)
+        logger.info("ended")
+
+
+class _Pace:
+    """How long to wait between two looks."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+        self._interval = _SOON
+        self._size = self._portions = -1
+
+    def interval(self, size: int, removed: int, portions: int) -> float:
+        """The wait after a look at ``size`` bytes. Since then so many were ``removed``, and ``portions`` taken in."""
+        came = size - self._size
+        if came >= _MUCH or (came > 0 and came >= self._claim.free_bytes(otherwise=4 * _MUCH) // 4):
+            self._interval = _SOON
+        else:
+            is_flowing = size != self._size or portions != self._portions
+            self._interval = min(2 * self._interval, _STEADY if is_flowing else _IDLE)
+        self._size, self._portions = size - removed, portions
+        return self._interval
+
+
+def _is_ours(name: str) -> bool:
+    """Whether this file of a spool folder is of use only as long as there is a shipper, or something to deliver."""
+    return name in {PLAN, NEWS} or is_progress_file(name) or name.startswith((ANSWER, REQUEST, REPLAY_FILE))
+
+
+def _paused(look: Look) -> list[str]:
+    """The processes that have let go of their segments and run on."""
+    return [name for name, process in look.processes.items() if not process.alive and process.ended_at is None]

@@ -1,0 +1,222 @@
+"""A stage: reads the whole spool in a thread of its own, and remembers how far it came."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
+from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._ship.folder import Look
+from ray_tracing_hooks._ship.follow import Follower
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._ship.progress import ProgressFile
+from ray_tracing_hooks._ship.retry import Backoff, retry_after
+from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._spool.progress import Progress
+
+_WHOLE = 1 << 62
+"""An offset behind the end of any segment."""
+
+
+class Stage(ABC):
+    """Takes from each look at the spool what is new to it, and stores its progress.
+
+    A slow or failing stage holds no other one back. The main thread offers looks and reads the attributes;
+    ``turn_ended`` is called in the thread of the stage after each turn, good or bad. ``reports`` says whether this
+    stage counts what is damaged or lost in the spool; one of several does, since all read the same.
+
+    Attributes:
+        label: Its name in logs and in the name of its progress file.
+        signal: What it takes from the spool.
+        drained: Number of the newest look that was taken in and stored completely.
+        hurried: Number of the newest look that was offered in a hurry and taken in.
+        delivered: For each process, the sequence below which its segments were taken in, and that was stored.
+        open_processes: The processes with spans that have begun and not ended.
+        portions: How many portions of spans have been taken in.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        spool_dir: str,
+        plan: ShipPlan,
+        problems: Problems,
+        *,
+        reports: bool,
+        turn_ended: Callable[[], None],
+        signal: Signal = TRACES,
+    ) -> None:
+        self.label = label
+        self.signal = signal
+        self.drained = self.hurried = self.portions = 0
+        self._plan = plan
+        self._problems = problems
+        self._turn_ended = turn_ended
+        self._file = ProgressFile(spool_dir, label)
+        self._stored = self._file.load()
+        try:
+            self._follower = self._follow_from(self._stored.processes, reports=reports)
+        except (ValueError, TypeError, KeyError) as error:
+            logger.warning("the progress in %r makes no sense, starting anew: %s", self._file.name, describe(error))
+            self._follower = self._follow_from({}, reports=reports)
+        self.delivered: dict[str, int] = self._follower.sequences()
+        self.open_processes: set[str] = self._follower.open_processes()
+        if not self._file.exists:
+            # Its room is taken before the disk may be full.
+            with contextlib.suppress(DeliveryError):
+                self._file.store(self._stored)
+        self._is_unstored = False
+        self._news = threading.Condition()
+        self._look: Look | None = None
+        self._is_ending = self._is_hurried = False
+        self._thread = threading.Thread(target=self._run, name=f"deliver-{label}", daemon=True)
+
+    def _follow_from(self, processes: Mapping[str, Any], *, reports: bool) -> Follower:
+        return Follower(
+            processes,
+            self._problems,
+            reports=reports,
+            logs=self._plan.logs,
+            signal=self.signal,
+            dropped=f"{TRACES.items} and {LOGS.items}" if self._plan.log_records else TRACES.items,
+        )
+
+    # Called by the main thread.
+
+    def start(self) -> None:
+        """Begin to take in what is offered."""
+        self._thread.start()
+
+    def offer(self, look: Look, *, hurry: bool = False) -> None:
+        """Take in what is new in ``look``; with ``hurry`` now, even if an attempt has just failed.
+
+        A server that asked to be left alone for a while is left alone all the same.
+        """
+        with self._news:
+            self._look = look
+            self._is_hurried = self._is_hurried or hurry
+            self._news.notify()
+
+    def store_again(self) -> None:
+        """Store the progress in the next turn, since somebody has removed it."""
+        self._is_unstored = True
+
+    def end(self, timeout: float) -> None:
+        """End the thread in an orderly way, unless it is busy for longer than ``timeout`` seconds."""
+        with self._news:
+            self._is_ending = True
+            self._news.notify()
+        self._thread.join(timeout)
+
+    def could_not_read(self, path: str) -> bool:
+        """Whether this segment could not be read, or not in full."""
+        return path in self._follower.unread
+
+    @property
+    def reading(self) -> threading.Lock:
+        """Held while something is read: as long as another thread holds it, :meth:`taken_of` stays as it is."""
+        return self._follower.reading
+
+    def taken_of(self, process: str, sequence: int) -> int:
+        """The offset in this segment up to which everything is delivered, or waits in memory for that."""
+        return self._follower.taken_of(process, sequence)
+
+    def read_of(self, process: str, sequence: int) -> int:
+        """The offset up to which this segment was taken in, and that was stored."""
+        entry = self._stored.processes.get(process)
+        if entry is None or entry["sequence"] < sequence:
+            return 0
+        return int(entry["offset"]) if entry["sequence"] == sequence else _WHOLE
+
+    # In the thread of the stage.
+
+    @property
+    @abstractmethod
+    def delay(self) -> float:
+        """How many seconds spans may wait in the spool so that more of them are taken in at once."""
+
+    @abstractmethod
+    def _turn(self, look: Look, *, hurry: bool) -> None:
+        """Take in and store what is new in ``look``. Raises anything where that fails: it is tried again."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Nothing more is taken in."""
+
+    def _run(self) -> None:
+        key = f"sink-{self.label}"
+        backoff = Backoff()
+        rest = asked = 0.0
+        while (offered := self._next(rest, asked)) is not None:
+            look, hurry = offered
+            asked = 0.0
+            try:
+                self._turn(look, hurry=hurry)
+            except BaseException as error:  # noqa: BLE001  whatever an exporter raises, the next attempt may work
+                expected = isinstance(error, TracingError)
+                self._problems.set(key, str(error) if expected else f"sink {self.label!r} failed: {describe(error)}")
+                rest, asked = backoff.next(), retry_after(error)
+            else:
+                self._problems.clear(key)
+                self.drained = look.number
+                if hurry:
+                    self.hurried = look.number
+                backoff.reset()
+                rest = self.delay
+            self._turn_ended()
+        self._close()
+
+    def _next(self, rest: float, asked: float) -> tuple[Look, bool] | None:
+        """The next look and whether there is a hurry, or None at the end.
+
+        It comes after ``rest`` seconds unless there is a hurry, and after the ``asked`` ones in any case.
+        """
+        now = time.monotonic()
+        earliest = now + asked
+        until = max(now + rest, earliest)
+        with self._news:
+            while not self._is_ending:
+                wait = (earliest if self._is_hurried else until) - time.monotonic()
+                if self._look is not None and wait <= 0:
+                    offered = self._look, self._is_hurried
+                    self._look, self._is_hurried = None, False
+                    return offered
+                self._news.wait(wait if wait > 0 else None)
+        return None
+
+    def _store(self, state: Mapping[str, Any], *, must: bool) -> None:
+        """Store the progress with this state. Raises DeliveryError only if it ``must`` be stored.
+
+        Otherwise the stage continues: that may be what makes room on a full disk. A shipper that takes over before this
+        can be stored takes in some spans again.
+        """
+        self._is_unstored = True
+        progress, sequences = Progress(self._follower.positions(), state), self._follower.sequences()
+        key = f"progress-{self.label}"
+        try:
+            self._file.store(progress)
+        except DeliveryError as error:
+            if must and self._file.exists:
+                raise
+            self._problems.set(key, str(error))
+        else:
+            self._problems.clear(key)
+            self._is_unstored = False
+        self._stored = progress
+        self.open_processes = self._follower.open_processes()
+        self.delivered = sequences
+
+    def _remember(self, state: Mapping[str, Any]) -> None:
+        """Store a state between two portions, with the progress as it was stored last."""
+        try:
+            self._file.store(Progress(self._stored.processes, state))
+        except DeliveryError:
+            if self._file.exists:
+                raise

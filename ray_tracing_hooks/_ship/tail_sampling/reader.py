@@ -1,0 +1,92 @@
+"""Reading the undecided spans of a spool for the tail sampler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from ray_tracing_hooks._formats.encoded_span.encode import IDS, SPAN_ID, TRACE_ID
+from ray_tracing_hooks._ship.folder import Segment
+from ray_tracing_hooks._ship.follow import Follower, Position
+from ray_tracing_hooks._ship.open_spans import OpenSpan, Scope, begun, was_interrupted
+from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._spool.layout import SPAN, START, in_payload, segment_name
+from ray_tracing_hooks._spool.reader import Record
+
+_IDS, _SPAN_ID, _TRACE_ID = in_payload(IDS), in_payload(SPAN_ID), in_payload(TRACE_ID)
+"""In the payload of a START or SPAN."""
+
+
+class Listener(Protocol):
+    """Hears of what is read. Segments are named without their folder."""
+
+    def begun(self, trace_id: bytes, segment: str) -> None:
+        """A span has begun."""
+
+    def ended(self, scope: Scope, span: bytes, segment: str, offset: int, *, was_open: bool) -> None:
+        """A span has ended, whose record is at this offset. It ``was_open`` if its beginning has been read too."""
+
+    def forgotten(self, trace_id: bytes) -> None:
+        """A span of this trace has begun, and there is no room to remember that."""
+
+    def interrupted(self, process: str, scope: Scope, span: bytes, *, never_ended: bool) -> None:
+        """A process has died with this span open; ``never_ended`` if that did not interrupt it."""
+
+    def seen(self, segment: str, offset: int) -> None:
+        """A segment has been read up to there."""
+
+
+class UndecidedReader(Follower):
+    """Reads the undecided spans, passes on what it finds, and holds none of them."""
+
+    def __init__(self, listener: Listener, problems: Problems, logs: str | None) -> None:
+        super().__init__({}, problems, reports=True, logs=logs)
+        self._listener = listener
+        self._segment_name = ""
+
+    def open_segments(self) -> set[str]:
+        """The segments that tell of spans which have begun and not ended."""
+        return {
+            segment_name(name, open_span.sequence)
+            for name, position in self._positions.items()
+            for open_span in position.open_spans.values()
+        }
+
+    def _segment(self, position: Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Any]]:
+        self._segment_name = os.path.basename(segment.path)
+        yield from super()._segment(position, segment, runs_on=runs_on)
+
+    def _records(self, position: Position, records: list[Record]) -> None:
+        listener, segment, scopes, open_spans = self._listener, self._segment_name, position.scopes, position.open_spans
+        undefined = 0
+        for kind, payload, offset in records:
+            if kind in {SPAN, START}:
+                scope = scopes.get(payload[0] | payload[1] << 8) if len(payload) >= _IDS.stop else None
+                if scope is None:
+                    undefined += 1
+                elif kind == SPAN:
+                    open_span = open_spans.pop(payload[_IDS], None)
+                    if open_span is not None and open_span.scope.is_ours and was_interrupted(payload):
+                        position.interrupted.add(payload[_SPAN_ID])
+                    listener.ended(scope, payload[2:], segment, offset, was_open=open_span is not None)
+                else:
+                    open_spans[payload[_IDS]] = begun(open_spans, scope, payload[2:], position.sequence)
+                    position.has_begun = True
+                    listener.begun(payload[_TRACE_ID], segment)
+            else:
+                undefined += not self._other(position, kind, payload, known=False)
+        self._problems.count("{count} records of the spool make no sense and were skipped", undefined)
+        if position.reader is not None:
+            listener.seen(segment, position.reader.offset)
+
+    def _forgotten(self, open_span: OpenSpan) -> None:
+        self._listener.forgotten(open_span.span[TRACE_ID])
+
+    def _left_open(self, process: str, scope: Scope, span: bytes, *, never_ended: bool) -> None:
+        self._listener.interrupted(process, scope, span, never_ended=never_ended)
+
+    def _take(self, at_least: int) -> Iterator[list[Any]]:
+        # Nothing to be delivered, but a moment to stop at.
+        if at_least:
+            yield []

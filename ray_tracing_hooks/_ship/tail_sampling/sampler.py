@@ -1,0 +1,419 @@
+"""The tail sampler: which traces that are not sampled are kept all the same, now that their spans have ended.
+
+Their spans wait in the subfolder ``undecided`` of the spool, which is a spool of its own. A trace is kept once one of
+its spans here failed, was interrupted, or took too long: all of its spans that are here, and those that still come,
+become segments of the spool itself, and go from there to the sinks as others do. A trace is dropped when none of its
+spans is open and nothing has come for a while. A segment is removed when nothing in it waits any more.
+
+Whatever ends the shipper, what has been kept is neither lost nor kept twice. The next one reads all segments again that
+are there, and knows by its progress file how far they were read and which traces were kept. That file and a new segment
+of the spool take effect together: the segment has another name until the progress that names it is stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections import Counter
+
+from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._formats.encoded_span.encode import TRACE_ID
+from ray_tracing_hooks._private import open_file
+from ray_tracing_hooks._ship.folder import Folder, Look, Segment
+from ray_tracing_hooks._ship.open_spans import Scope
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._ship.quarantine import Quarantine
+from ray_tracing_hooks._ship.tail_sampling.policy import ERROR, SLOW, attribute, reason_of
+from ray_tracing_hooks._ship.tail_sampling.progress import FILE, SamplerProgress, load
+from ray_tracing_hooks._ship.tail_sampling.reader import UndecidedReader
+from ray_tracing_hooks._ship.tail_sampling.segment_files import encoded, spans_of
+from ray_tracing_hooks._spool.layout import (
+    SPAN,
+    UNDECIDED,
+    in_payload,
+    segment_name,
+)
+from ray_tracing_hooks._spool.reader import SegmentReader, segments
+
+_TRACE_ID = in_payload(TRACE_ID)
+
+_KEPT_BY = "0-"
+"""What the names of our segments begin with, where others have the pid of their process."""
+
+_TURN = 0.2
+"""Seconds that one turn may take: somebody may be waiting for an answer."""
+
+_PORTION_BYTES = 1024 * 1024
+_REST = 1.0
+"""Seconds between two segments of kept spans, unless there are many, or somebody waits."""
+
+_EXPIRE_SECONDS = 0.5
+_MOST_TRACES = 100_000
+_SHARE = 4
+"""The part of the spool's cap that undecided spans may take."""
+
+
+class _Trace:
+    """What is known of a trace.
+
+    Attributes:
+        reason: Why it is kept; empty while it is not.
+        open: How many of its spans have begun and not ended.
+        spans: How many have ended and wait.
+        segments: The segments in which there is something of it.
+        touched: The monotonic time of the last news.
+    """
+
+    __slots__ = ("open", "reason", "segments", "spans", "touched")
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        self.open = self.spans = 0
+        self.segments: set[str] = set()
+        self.touched = time.monotonic()
+
+
+class TailSampler:
+    """Decides on the undecided spans of one spool folder.
+
+    ``within`` leads to the spool's folder, and ``quarantine`` takes what cannot be read.
+
+    Attributes:
+        look: What was there at the beginning of the last turn.
+        size: Bytes of what waits.
+        behind: There is more to be read, or to be written.
+    """
+
+    def __init__(self, within: str, plan: ShipPlan, problems: Problems, quarantine: Quarantine) -> None:
+        self.look = Look(0, {})
+        self.size = 0
+        self.behind = True
+        self._within = within
+        self._plan = plan
+        self._problems = problems
+        self._quarantine = quarantine
+        self._folder = Folder(os.path.join(within, UNDECIDED))
+        self._reader = UndecidedReader(self, problems, plan.logs)
+        # Segments are known by their names.
+        self._traces: dict[bytes, _Trace] = {}  # those without news for longest first
+        self._waiting: Counter[str] = Counter()  # how many traces wait in each segment
+        self._read: dict[str, int] = {}  # how far each was read, by an earlier shipper too
+        self._known: dict[str, int] = {}  # how far each was read by an earlier shipper
+        self._closed: set[str] = set()  # the processes whose open spans were closed, by an earlier shipper too
+        self._known_closed: frozenset[str] = frozenset()
+        self._collecting: set[bytes] = set()  # the traces that are just being kept
+        self._collect: list[tuple[str, int]] = []  # what still has spans of them: segments, up to an offset
+        self._portion: dict[Scope, list[bytes]] = {}  # what is to be written
+        self._bytes = 0
+        self._process = f"{_KEPT_BY}{time.time_ns():x}-{secrets.token_hex(2)}"
+        self._sequence = 0
+        self._published_at = self._expire_at = 0.0
+        self._numbers: Counter[str] = Counter()
+        self._take_over()
+
+    def turn(self, *, hurry: bool, final: bool) -> None:
+        """Read what is new, and decide. Raises OSError where the folder cannot be looked at.
+
+        With ``hurry`` whatever is to be kept is in the spool afterwards, unless this is still :attr:`behind`. ``final``
+        says that nobody writes any more.
+        """
+        self.look = self._folder.look(self._reader.open_processes())
+        until = time.monotonic() + _TURN
+        try:
+            self.behind = not (self._collected(until) and self._followed(until) and self._collected(until))
+            if self._portion and (hurry or time.monotonic() >= self._published_at + _REST):
+                self._publish()
+        except OSError as error:
+            self._problems.set("sampling", f"spans of traces that are not sampled cannot be kept: {error.strerror}")
+            self.behind = True
+        except TracingError as error:
+            self._problems.set("sampling", str(error))
+        else:
+            self._problems.clear("sampling")
+        self._expire(final=final)
+        self._remove()
+
+    def clean_up(self) -> bool:
+        """Remove our files if nothing waits any more, and log what became of it all; whether nothing does."""
+        self._log()
+        if segments(self._folder.path):
+            return False
+        # Not the folder where somebody is just making a segment.
+        for remove, path in ((os.unlink, os.path.join(self._within, FILE)), (os.rmdir, self._folder.path)):
+            with contextlib.suppress(OSError):
+                remove(path)
+        return True
+
+    # What the reader finds.
+
+    def begun(self, trace_id: bytes, segment: str) -> None:
+        """A span has begun."""
+        self._touch(trace_id, segment).open += 1
+
+    def ended(self, scope: Scope, span: bytes, segment: str, offset: int, *, was_open: bool) -> None:
+        """A span has ended, whose record is at this offset."""
+        trace_id = span[TRACE_ID]
+        trace = self._touch(trace_id, segment)
+        trace.open -= was_open
+        if trace.reason and trace_id not in self._collecting:
+            if offset >= self._known.get(segment, 0):
+                self._keep(scope, span, trace.reason)
+            return
+        trace.spans += 1
+        if not trace.reason:
+            self._decide(trace_id, trace, span)
+
+    def forgotten(self, trace_id: bytes) -> None:
+        """A span of this trace has begun, and there is no room to remember that."""
+        if trace_id in self._traces:
+            self._traces[trace_id].open -= 1
+
+    def interrupted(self, process: str, scope: Scope, span: bytes, *, never_ended: bool) -> None:
+        """A process has died with this span open. How long a span took that was never ended is unknown."""
+        trace_id = span[TRACE_ID]
+        trace = self._touch(trace_id)
+        trace.open -= 1
+        if not trace.reason and not never_ended:
+            self._decide(trace_id, trace, span)
+        if trace.reason and process not in self._known_closed:
+            self._keep(scope, span, trace.reason)
+        self._closed.add(process)
+
+    def seen(self, segment: str, offset: int) -> None:
+        """A segment has been read up to there."""
+        self._read[segment] = max(offset, self._known.get(segment, 0))
+
+    def _touch(self, trace_id: bytes, segment: str = "") -> _Trace:
+        trace = self._traces.pop(trace_id, None) or _Trace()
+        self._traces[trace_id] = trace
+        trace.touched = time.monotonic()
+        if segment and segment not in trace.segments:
+            trace.segments.add(segment)
+            if not trace.reason:
+                self._waiting[segment] += 1
+        return trace
+
+    def _decide(self, trace_id: bytes, trace: _Trace, span: bytes) -> None:
+        asked = self._plan
+        if reason := reason_of(span, keep_errors=asked.keep_errors, slower=asked.keep_slower):
+            trace.reason = reason
+            self._collecting.add(trace_id)
+            self._release(trace)
+            self._count(reason, 1)
+
+    def _release(self, trace: _Trace) -> None:
+        """Nothing of this trace waits any more."""
+        trace.spans = 0
+        for segment in trace.segments:
+            if self._waiting[segment] <= 1:
+                del self._waiting[segment]
+            else:
+                self._waiting[segment] -= 1
+
+    def _keep(self, scope: Scope, span: bytes, reason: str) -> None:
+        kept = span + attribute(reason)
+        self._portion.setdefault(scope, []).append(kept)
+        self._bytes += len(kept)
+
+    # Steps of a turn. Each gives whether it has come to its end in time.
+
+    def _followed(self, until: float) -> bool:
+        try:
+            for _ in self._reader.follow(self.look):
+                if self._bytes >= _PORTION_BYTES:
+                    self._collect = self._to_collect()
+                    self._publish()
+                if time.monotonic() > until:
+                    return False
+        finally:
+            self._collect = self._to_collect()
+        return True
+
+    def _to_collect(self) -> list[tuple[str, int]]:
+        """Where there is something of the traces that are just being kept; what comes later is kept when it is read."""
+        found = set().union(*(self._traces[trace_id].segments for trace_id in self._collecting))
+        return [(segment, self._read.get(segment, 0)) for segment in sorted(found, reverse=True)]
+
+    def _collected(self, until: float) -> bool:
+        while self._collect:
+            segment, end = self._collect.pop()
+            for scope, span in spans_of(os.path.join(self._folder.path, segment), end, self._collecting):
+                self._keep(scope, span, self._traces[span[TRACE_ID]].reason)
+            if self._bytes >= _PORTION_BYTES:
+                self._publish()
+            if time.monotonic() > until and self._collect:
+                return False
+        self._collecting.clear()
+        return True
+
+    def _publish(self) -> None:
+        """Make a segment of the spool of what is kept, and store the progress: both or none. Raises OSError."""
+        name = segment_name(self._process, self._sequence)
+        path = os.path.join(self._within, name)
+        unseen = f"{path}.new"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(unseen)
+        with open(open_file(unseen, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            file.write(encoded(self._portion))
+        self._store(name)
+        self._sequence += 1
+        self._count("kept", sum(map(len, self._portion.values())))
+        self._portion, self._bytes = {}, 0
+        self._published_at = time.monotonic()
+        os.rename(unseen, path)
+
+    def _expire(self, *, final: bool) -> None:
+        now = time.monotonic()
+        too_many = len(self._traces) - _MOST_TRACES
+        if (self.behind or (now < self._expire_at and not final)) and too_many <= 0:
+            return  # there may be news of them
+        self._expire_at = now + _EXPIRE_SECONDS
+        there = {os.path.basename(segment.path) for each in self.look.processes.values() for segment in each.segments}
+        early = 0
+        for trace_id, trace in list(self._traces.items()):
+            if too_many <= 0 and not final and now - trace.touched < self._plan.keep_wait:
+                break
+            if trace_id in self._collecting or (too_many <= 0 and trace.open > 0):
+                continue
+            if trace.reason:
+                # As long as it can be read again, it must not be kept twice.
+                if too_many <= 0 and not trace.segments.isdisjoint(there):
+                    continue
+            else:
+                early += trace.spans if too_many > 0 else 0
+                self._count("dropped", trace.spans)
+                self._count("traces dropped", 1)
+                self._release(trace)
+            del self._traces[trace_id]
+            too_many -= 1
+        self._problems.count(
+            f"{{count}} spans of traces that are not sampled were dropped early, since more than {_MOST_TRACES:,} of "
+            "these wait at the same time to be decided on",
+            early,
+        )
+
+    def _remove(self) -> None:
+        """Remove the segments in which nothing waits, and the oldest of the others if they take too much."""
+        removed = set()
+        sequences, open_in = self._reader.sequences(), self._reader.open_segments()
+        # What is decided on may stand in segments that are still written to, and is no reason to drop what is not.
+        waiting = {
+            segment: segment.size if own_name in self._waiting or own_name in open_in else max(0, segment.size - read)
+            for process in self.look.processes.values()
+            for segment in process.segments
+            for own_name in [os.path.basename(segment.path)]
+            for read in [self._read.get(own_name, 0)]
+        }
+        self.size = sum(waiting.values())
+        for name, process in self.look.processes.items():
+            if self._portion or self._collecting:
+                break  # it is not stored yet what was kept of them
+            for segment in process.segments:
+                own_name = os.path.basename(segment.path)
+                is_read = segment.complete and segment.sequence < sequences.get(name, -1)
+                if is_read and own_name not in self._waiting and own_name not in open_in and self._unlink(segment):
+                    removed.add(segment)
+        self._closed &= self.look.processes.keys()
+        excess = self.size - self._plan.spool_max_bytes // _SHARE
+        if excess <= 0:
+            return
+        lost = 0
+        for segment in sorted(waiting.keys() - removed, key=lambda each: each.mtime_ns):
+            if excess <= 0:
+                break
+            if not segment.complete or not waiting[segment]:
+                continue
+            undecided = self._undecided_in(segment)
+            if self._unlink(segment):
+                self.size -= waiting[segment]
+                excess -= waiting[segment]
+                lost += sum(undecided.values())
+                for trace_id, spans in undecided.items():
+                    if trace_id in self._traces:
+                        self._traces[trace_id].spans -= spans
+        self._problems.count(
+            "{count} spans of traces that are not sampled were dropped before these were decided on, since they "
+            f"may take a {_SHARE}th of RAY_TRACING_SPOOL_MAX_BYTES",
+            lost,
+        )
+
+    def _undecided_in(self, segment: Segment) -> Counter[bytes]:
+        """How many spans of each trace that is not decided on are in this segment; ``b""`` has those not read yet."""
+        found: Counter[bytes] = Counter()
+        reader = SegmentReader(segment.path)
+        read = self._read.get(os.path.basename(segment.path), 0)
+        with contextlib.suppress(OSError):
+            while reader.offset < segment.size:
+                before = reader.offset
+                for kind, payload, offset in reader.read(final=True, limit=_PORTION_BYTES):
+                    trace_id = payload[_TRACE_ID] if offset < read else b""
+                    trace = self._traces.get(trace_id)
+                    if kind == SPAN and (not trace_id or (trace is not None and not trace.reason)):
+                        found[trace_id] += 1
+                if reader.offset == before:
+                    break
+        return found
+
+    def _unlink(self, segment: Segment) -> bool:
+        name = os.path.basename(segment.path)
+        try:
+            if segment.path in self._reader.unread:
+                self._quarantine.keep(segment.path)
+            else:
+                os.unlink(segment.path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._problems.set("sampling: removal", f"cannot remove {name!r} from the spool: {error.strerror}")
+            return False
+        for known in (self._waiting, self._read, self._known):
+            known.pop(name, None)
+        return True
+
+    def _count(self, what: str, number: int) -> None:
+        before = self._numbers[what]
+        self._numbers[what] += number
+        if before.bit_length() != self._numbers[what].bit_length() and what == "traces dropped":
+            self._log()
+
+    def _log(self) -> None:
+        numbers = self._numbers
+        logger.info(
+            "of traces that are not sampled %d were kept for an error and %d for being slow (%d spans); "
+            "%d were dropped (%d spans)",
+            *(numbers[what] for what in (ERROR, SLOW, "kept", "traces dropped", "dropped")),
+        )
+
+    def _store(self, published: str) -> None:
+        """Store the progress; with it the segment of this name takes effect."""
+        SamplerProgress(
+            published=published,
+            read={**self._known, **self._read},
+            closed=self._closed,
+            kept={trace_id: trace.reason for trace_id, trace in self._traces.items() if trace.reason},
+            collecting=self._collecting,
+            collect=self._collect,
+        ).store(self._within)
+
+    def _take_over(self) -> None:
+        """Continue where an earlier shipper stopped."""
+        found = load(self._within)
+        self._traces = {trace_id: _Trace(reason) for trace_id, reason in found.kept.items()}
+        self._collecting, self._collect = set(found.collecting & found.kept.keys()), list(found.collect)
+        self._known = {
+            segment: offset
+            for segment, offset in found.read.items()
+            if os.path.lexists(os.path.join(self._folder.path, segment))
+        }
+        self._known_closed, self._closed = frozenset(found.closed), set(found.closed)
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self._within):
+                if name.startswith(_KEPT_BY) and name.endswith(".new"):
+                    path = os.path.join(self._within, name)
+                    if name == f"{found.published}.new":
+                        os.rename(path, path.removesuffix(".new"))
+                    else:
+                        os.unlink(path)

@@ -1,0 +1,97 @@
+"""The layout of progress files: how far a spool has been delivered to one exporter, and which spans are open.
+
+``progress-<label>.json`` in a spool folder is a JSON object, with blanks behind it, that the shipper replaces after
+each delivery:
+
+``version``
+    :data:`VERSION`. Releases before it was there wrote none, and the rest as it is now.
+``processes``
+    By the name of each process, as in the names of its segments, an object:
+
+    ``sequence``, ``offset``
+        The segment that delivery has come to, and the offset in it up to which everything is delivered.
+    ``openings``
+        The open spans: those that began before that place and had not ended there. They are in groups of one resource
+        and scope, each a list of these two, of the spans, and of what is around each. Resource, scope and spans are
+        encoded as in records and then in base64; a span has no end. What is around a span is the hexadecimal id of the
+        open span of ours that it began in, or the empty text.
+    ``in_order``
+        Whether the process has said that it ends.
+    ``interrupted``
+        The hexadecimal ids of the spans of ours that have ended and say that the end of their process interrupted them.
+        Missing where there are none.
+``sink``
+    The state of the exporter, of whose form only that exporter knows.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+VERSION = 1
+
+_PREFIX, _SUFFIX = "progress-", ".json"
+
+
+class Progress(NamedTuple):
+    """What a progress file holds: an object as above for each process, and the state of the exporter."""
+
+    processes: Mapping[str, Any]
+    state: Mapping[str, Any]
+
+
+class StoredSpan(NamedTuple):
+    """A span that has begun and not ended: all encoded, the span without an end; and the id of the span around it."""
+
+    resource: bytes
+    scope: bytes
+    span: bytes
+    within: bytes
+
+
+def file_name(label: str) -> str:
+    """The name of the progress file of the exporter, or other reader of the spool, with this label."""
+    return f"{_PREFIX}{label.replace('/', '_')}{_SUFFIX}"
+
+
+def is_progress_file(name: str) -> bool:
+    return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+
+
+def encode(progress: Progress) -> str:
+    return json.dumps({"version": VERSION, "processes": progress.processes, "sink": progress.state})
+
+
+def decode(text: str) -> Progress:
+    """Raises ValueError, TypeError or KeyError for what is no progress, or of a later version."""
+    found = json.loads(text)
+    if "version" in found and found["version"] != VERSION:
+        raise ValueError(f"it has version {found['version']!r}, and this release reads version {VERSION}")
+    return Progress(dict(found["processes"]), dict(found["sink"]))
+
+
+def encode_open_spans(spans: Iterable[StoredSpan]) -> list[Any]:
+    """The ``openings`` of a process."""
+    groups: dict[tuple[bytes, bytes], tuple[list[str], list[str]]] = {}
+    for resource, scope, span, within in spans:
+        encoded, around = groups.setdefault((resource, scope), ([], []))
+        encoded.append(_text(span))
+        around.append(within.hex())
+    return [[_text(resource), _text(scope), *found] for (resource, scope), found in groups.items()]
+
+
+def open_spans(process: Mapping[str, Any]) -> Iterator[StoredSpan]:
+    """The open spans of one of the processes. Raises ValueError, TypeError or KeyError for what is none."""
+    for resource, scope, *rest in process["openings"]:
+        # Early releases stored one span in place of both lists.
+        spans, within = rest if len(rest) > 1 else (rest, [""])
+        heads = base64.b64decode(resource), base64.b64decode(scope)
+        for span, around in zip(spans, within, strict=True):
+            yield StoredSpan(*heads, base64.b64decode(span), bytes.fromhex(around))
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()

@@ -1,0 +1,79 @@
+"""Checks the distributions in a folder before they are published: ``distribution.py dist [v1.2.3]``.
+
+They must hold what the repository does, and the wheel only the package, no more and no less, in the version that the
+tag says.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "ray_tracing_hooks/"
+NOT_PUBLISHED = (".github/", ".gitignore")
+NOT_INSTALLED = ("/package.json", ".d.ts")
+"""What the checks and tests of the report's JavaScript need, and the report does not."""
+
+_RELATIVE = re.compile(r"\[[^\]]*\]\((?![a-z]+:|#)[^)\s]+\)")
+
+
+def problems(folder: Path, tag: str) -> list[str]:
+    """What is wrong with the distributions in the folder; nothing where it is empty. ``tag`` may be empty."""
+    wheels, archives = sorted(folder.glob("*.whl")), sorted(folder.glob("*.tar.gz"))
+    if len(wheels) != 1 or len(archives) != 1:
+        return [f"{folder} has to hold one wheel and one source archive, and holds {len(wheels)} and {len(archives)}"]
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        name = wheels[0].name.rsplit("-", 3)[0]
+        metadata = message_from_bytes(wheel.read(f"{name}.dist-info/METADATA"))
+        in_wheel = {file for file in wheel.namelist() if not file.startswith(f"{name}.dist-info/")}
+        licensed = f"{name}.dist-info/licenses/LICENSE" in wheel.namelist()
+    with tarfile.open(archives[0]) as archive:
+        in_archive = {member.name.partition("/")[2] for member in archive.getmembers() if not member.isdir()}
+    tracked = {file for file in _tracked() if not file.startswith(NOT_PUBLISHED)}
+    installed = {file for file in tracked if file.startswith(PACKAGE) and not file.endswith(NOT_INSTALLED)}
+    found = [
+        *_differences("the wheel", in_wheel, installed),
+        *_differences("the source archive", in_archive - {".gitignore"}, tracked | {"PKG-INFO"}),
+        *_metadata(metadata, tag),
+    ]
+    return found if licensed else [*found, "the wheel has no LICENSE"]
+
+
+def _tracked() -> list[str]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return listed.stdout.splitlines()
+
+
+def _differences(where: str, found: set[str], expected: set[str]) -> list[str]:
+    return [
+        *(f"{where} lacks {file}" for file in sorted(expected - found)),
+        *(f"{where} holds {file}, which the repository does not" for file in sorted(found - expected)),
+    ]
+
+
+def _metadata(metadata: Message, tag: str) -> list[str]:
+    found = []
+    version = metadata["Version"]
+    if tag and tag != f"v{version}":
+        found.append(f"the tag is {tag}, and the version {version}")
+    if tag and not metadata.get_all("Project-URL"):
+        found.append("a release has to say where the project is: URL=https://...")
+    description = str(metadata.get_payload())
+    if metadata.get_all("Project-URL"):
+        found += [f"the README has a link that leads nowhere: {link}" for link in _RELATIVE.findall(description)]
+    if metadata["Description-Content-Type"] != "text/markdown" or "# ray-tracing-hooks" not in description:
+        found.append("the README is not in the metadata")
+    return found
+
+
+if __name__ == "__main__":
+    wrong = problems(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
+    print(*wrong, sep="\n", file=sys.stderr)
+    sys.exit(bool(wrong))

@@ -1,0 +1,100 @@
+"""Clusters of Ray that start with fewer processes: no autoscaler, log monitor, dashboard or server for clients.
+
+Each of these takes a second of processor time, and Ray waits for the dashboard even where it is off. No test looks at
+them, but for those that ask for one. Run as a program, this is the command ``ray``, with a log monitor where
+``RTH_LOG_MONITOR`` is set.
+"""
+
+import contextlib
+import importlib.util
+import os
+import sys
+
+import ray
+from ray._private.node import Node
+
+try:
+    from ray._raylet import persist_port
+except ImportError:  # a Ray whose raylet waits for no ports
+    persist_port = None
+
+# By its place, since not every program that uses this has it on its path.
+_HELPERS = os.path.join(os.path.dirname(__file__), "..", "..", "helpers")
+_spec = importlib.util.spec_from_file_location("ports", os.path.join(_HELPERS, "ports.py"))
+ports = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(ports)
+
+PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
+
+
+@contextlib.contextmanager
+def processes(logs=False, dashboard=False, clients=False):
+    """Nodes that start within this block have a log monitor, a dashboard, a server for clients if these say so."""
+    replaced = {
+        "__init__": _with_ports(Node.__init__),
+        "start_raylet": _with_told_port(Node.start_raylet),
+        "start_monitor": _nothing,
+    }
+    for name, is_wanted in (
+        ("start_log_monitor", logs),
+        ("start_api_server", dashboard),
+        ("start_ray_client_server", clients),
+    ):
+        if not is_wanted:
+            replaced[name] = _nothing
+    before = {name: getattr(Node, name) for name in replaced}
+    try:
+        for name, replacement in replaced.items():
+            setattr(Node, name, replacement)
+        yield
+    finally:
+        for name, original in before.items():
+            setattr(Node, name, original)
+
+
+def _with_ports(begin):
+    """The agents of a node listen at ports that are known before: where they choose theirs, the raylet ends if they
+    have not told it within 15 seconds, and Ray says after 30 that the node timed out.
+    """
+
+    def begin_with_ports(node, ray_params, *arguments, **options):
+        for name in PORTS:
+            if not getattr(ray_params, name):
+                setattr(ray_params, name, ports.free_port())
+        return begin(node, ray_params, *arguments, **options)
+
+    return begin_with_ports
+
+
+def _with_told_port(start_raylet):
+    """One of these ports the raylet takes from a file alone, which the agent writes again."""
+
+    def start_raylet_with_told_port(node, *arguments, **options):
+        if persist_port is not None:
+            name = "dashboard_agent_listen_port"
+            persist_port(node._session_dir, node._node_id, name, getattr(node._ray_params, name))
+        return start_raylet(node, *arguments, **options)
+
+    return start_raylet_with_told_port
+
+
+def _nothing(*_arguments, **_options):
+    return None
+
+
+def start(*arguments, **options):
+    """``ray.init`` for a program that starts a cluster of its own."""
+    with processes(logs=options.get("log_to_driver", True)):
+        return ray.init(*arguments, **{"include_dashboard": False, **options})
+
+
+if __name__ == "__main__":
+    from ray.scripts.scripts import main
+
+    sys.argv[0] = os.path.join(os.path.dirname(sys.executable), "ray")
+    with processes(
+        logs="RTH_LOG_MONITOR" in os.environ,
+        dashboard="--include-dashboard=true" in sys.argv,
+        clients=any(argument.startswith("--ray-client-server-port=") for argument in sys.argv),
+    ):
+        main()

@@ -1,0 +1,80 @@
+"""The command line as a whole: what each command says of itself, and what a shell completes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ray_tracing_hooks._cli import main
+
+COMMANDS = main.list_commands(click.Context(main))
+
+
+def test_the_list_of_commands_is_cut_nowhere() -> None:
+    """In a terminal of 80 columns each has a whole sentence."""
+    shown = CliRunner().invoke(main, ["--help"], terminal_width=80).output
+    lines = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(lines) == len(COMMANDS)
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_shows_examples_that_it_understands(name: str) -> None:
+    """Each is a line of its own, with options that there are."""
+    shown = CliRunner().invoke(main, [name, "--help"], terminal_width=80).output
+    examples = [line.strip() for line in shown.partition("Examples:\n")[2].splitlines()]
+    assert len(examples) >= 2
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    options = {option for each in command.params for option in each.opts if isinstance(each, click.Option)}
+    for example in examples:
+        words = example.split()
+        after = words[words.index("ray-tracing-hooks") + 1 :]
+        assert after[0] == name
+        own = after[1 : next((at for at, word in enumerate(after) if word.endswith(".py")), None)]
+        assert {word for word in own if word.startswith("-")} <= options, example
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(shell: str) -> None:
+    script = CliRunner().invoke(main, ["completion", shell])
+    assert script.exit_code == 0
+    assert f"_RAY_TRACING_HOOKS_COMPLETE={shell}_complete" in script.output
+    wrong = CliRunner().invoke(main, ["completion"], env={"SHELL": "/bin/tcsh"})
+    assert wrong.exit_code == 2
+    assert "name the shell: one of bash, zsh, fish" in wrong.output
+
+
+def test_bash_completes_commands_and_options() -> None:
+    """What the script calls, as bash calls it."""
+    command = "import sys; from ray_tracing_hooks._cli import main; main(prog_name='ray-tracing-hooks')"
+
+    def completed(*words: str) -> list[str]:
+        variables = {
+            "_RAY_TRACING_HOOKS_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(("ray-tracing-hooks", *words)),
+            "COMP_CWORD": str(len(words)),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", command], env={**os.environ, **variables}, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    assert completed("su") == ["plain,summary"]
+    assert completed("view", "--o") == ["plain,--output", "plain,--open"]
+    assert completed("export", "--format", "perf") == ["plain,perfetto"]
+
+
+def test_commands_that_show_no_spans_import_nothing_for_it() -> None:
+    """Whoever asks for the settings does not wait for what tables are made with."""
+    program = (
+        "import sys; from ray_tracing_hooks._cli import main; import ray_tracing_hooks._cli.config; "
+        "print([name for name in ('numpy', 'msgspec') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,55 @@
+"""The layout of progress files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ray_tracing_hooks._spool.progress import (
+    Progress,
+    StoredSpan,
+    decode,
+    encode,
+    encode_open_spans,
+    file_name,
+    is_progress_file,
+    open_spans,
+)
+
+SPANS = [
+    StoredSpan(b"resource", b"scope", b"span 1", b""),
+    StoredSpan(b"resource", b"scope", b"span 2", b"12345678"),
+    StoredSpan(b"resource", b"another scope", b"span 3", b""),
+]
+
+
+def test_progress_reads_as_it_was_written() -> None:
+    """Also with the blanks behind it that keep its room on a full disk."""
+    process = {"sequence": 3, "offset": 70, "openings": encode_open_spans(SPANS), "in_order": True}
+    progress = Progress({"1-2-3": process}, {"file": "spans-0001.jsonl"})
+    found = decode(encode(progress) + " " * 100)
+    assert found == progress
+    assert list(open_spans(found.processes["1-2-3"])) == SPANS
+
+
+def test_spans_of_one_resource_and_scope_are_stored_together() -> None:
+    assert [len(group[2]) for group in encode_open_spans(SPANS)] == [2, 1]
+
+
+def test_progress_of_releases_without_a_version_is_read() -> None:
+    stored = {"processes": {"1-2-3": {"sequence": 1, "offset": 8, "openings": []}}, "sink": {}}
+    assert decode(json.dumps(stored)).processes == stored["processes"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", "[]", "{}", '{"version": 2, "processes": {}, "sink": {}}'])
+def test_what_is_no_progress_or_of_a_later_version_is_an_error(text: str) -> None:
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        decode(text)
+
+
+def test_names_of_progress_files_are_known() -> None:
+    assert file_name("otlp") == "progress-otlp.json"
+    assert file_name("a/b") == "progress-a_b.json"
+    assert is_progress_file(file_name("otlp"))
+    assert not is_progress_file("plan.json")

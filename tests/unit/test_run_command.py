@@ -1,0 +1,158 @@
+"""``ray-tracing-hooks run``: what a program notices of it. With Ray in it, see ``tests/ray/test_run.py``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = (sys.executable, "-m", "ray_tracing_hooks", "run")
+
+UNTRACED = "the program has not connected to Ray"
+
+
+def run(*arguments: object, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN, *map(str, arguments)],
+        input=given,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def program(folder: Path, text: str) -> Path:
+    path = folder / "program.py"
+    path.write_text(text)
+    return path
+
+
+SAYS_ALL = """
+import json, os, signal, sys
+skipped = ("RAY_TRACING_", "LC_CTYPE", "_")
+print(json.dumps({
+    "argv": sys.argv,
+    "path": sys.path,
+    "cached": [path for path in sys.path_importer_cache if "on_path" in path],
+    "sitecustomize": getattr(sys.modules.get("sitecustomize"), "__file__", None),
+    "environment": {name: value for name, value in os.environ.items() if not name.startswith(skipped)},
+    "input": sys.stdin.read(),
+    "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+    "handled": {number.name: str(signal.getsignal(number)).partition(" at ")[0] for number in signal.Signals},
+    "main": __spec__ and __spec__.name,
+    "open": [file for file in (3, 4, 5, 6, 7, 8) if os.path.exists(f"/proc/self/fd/{file}")],
+    "group": os.getpgid(0) == os.getpgid(os.getppid()),
+}))
+"""
+
+
+@pytest.mark.parametrize("custom", [False, True])
+@pytest.mark.parametrize("is_module", [False, True])
+def test_a_program_finds_what_it_finds_without(tmp_path: Path, is_module: bool, custom: bool) -> None:
+    """Arguments, input, environment, import path, signals, open files, and a sitecustomize of its own."""
+    path = program(tmp_path, SAYS_ALL)
+    variables = {"PYTHONPATH": str(tmp_path / "more")}
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "module.py").write_text(SAYS_ALL)
+    if custom:
+        (tmp_path / "more" / "sitecustomize.py").write_text("")
+    what = ["-m", "module"] if is_module else [str(path)]
+    read, write = os.pipe()
+    try:
+
+        def said(*command: str) -> str:
+            done = subprocess.run(
+                [*command, *what, "--view", "-m", "a b"],
+                input="given",
+                env={**os.environ, **variables},
+                capture_output=True,
+                text=True,
+                check=True,
+                pass_fds=(read,),
+            )
+            return done.stdout
+
+        assert said(*RUN) == said(sys.executable)
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+@pytest.mark.parametrize(
+    ("does", "code"),
+    [
+        ("raise SystemExit(7)", 7),
+        ("raise SystemExit('no')", 1),
+        ("raise KeyboardInterrupt", -signal.SIGINT),
+        ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL),
+        ("import os; os.abort()", -signal.SIGABRT),
+        ("import signal; signal.raise_signal(signal.SIGTERM)", -signal.SIGTERM),
+    ],
+)
+def test_the_command_ends_as_the_program_ends(tmp_path: Path, does: str, code: int) -> None:
+    """By its exit code or by its signal. A program without Ray is told so, on standard error."""
+    done = run(program(tmp_path, does), RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
+    assert done.returncode == code
+    assert UNTRACED in done.stderr
+    assert not done.stdout
+    assert not (tmp_path / "spans").exists()
+
+
+COUNTS = """
+import signal, sys
+got = []
+signal.signal(signal.SIGTERM, lambda *_: got.append("TERM"))
+signal.signal(signal.SIGINT, lambda *_: got.append("INT"))
+print("ready", flush=True)
+sys.stdin.readline()
+print(*got)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("to", ["the command", "its process group"])
+def test_a_signal_comes_once(tmp_path: Path, to: str, number: signal.Signals) -> None:
+    """Whether it is sent to the command alone, or to its process group, as Ctrl-C does and ``timeout``."""
+    with subprocess.Popen(
+        [*RUN, str(program(tmp_path, COUNTS))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as command:
+        assert command.stdin is not None
+        assert command.stdout is not None
+        assert command.stdout.readline() == "ready\n"
+        if to == "the command":
+            command.send_signal(number)
+        else:
+            os.killpg(command.pid, number)
+        # Longer than it takes to see who has got it.
+        with pytest.raises(subprocess.TimeoutExpired):
+            command.wait(timeout=1)
+        out, _ = command.communicate("\n")
+    assert out == f"{number.name.removeprefix('SIG')}\n"
+    assert command.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere.py"], "'nowhere.py' does not exist: expected a Python file, or -m and a module"),
+        (["python3", "program.py"], "Leave 'python3' out: ray-tracing-hooks run program.py"),
+        (["ls"], "commands that are no Python file are not run"),
+        (["--spans", "{file}", "{file}"], "is not a folder"),
+        ([], "Missing argument 'PROGRAM'"),
+    ],
+)
+def test_wrong_use_says_what_is_expected(tmp_path: Path, arguments: list[str], says: str) -> None:
+    file = program(tmp_path, "")
+    done = run(*(each.format(file=file) for each in arguments))
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())

@@ -1,0 +1,353 @@
+"""Tail sampling: of traces that are not sampled, those with an error or a slow call are kept, exactly once."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from shipping import Writer, until
+
+from ray_tracing_hooks._formats import protobuf
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._ship.folder import Folder
+from ray_tracing_hooks._ship.follow import Follower
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.quarantine import Quarantine
+from ray_tracing_hooks._ship.tail_sampling import progress
+from ray_tracing_hooks._ship.tail_sampling import sampler as sampling
+from ray_tracing_hooks._ship.tail_sampling.sampler import TailSampler
+from ray_tracing_hooks._spool.writer import SpoolWriter
+
+MS = 10**6
+INTERNAL, PRODUCER, CONSUMER = 1, 4, 5
+
+
+class Spool:
+    """A spool folder with undecided spans, a process that writes them, and shippers that sample them one after another.
+
+    Spans are known by the numbers of their traces and their own.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.undecided = folder / "undecided"
+        self.writer = SpoolWriter(str(self.undecided), segment_bytes=4096)
+        self._prefix = self.writer.scope(encode.resource({"service.name": "test"}), encode.scope("test"))
+        self.problems = Problems()
+        self.plan = ShipPlan(("local",), "", 1, 1, 1 << 30, keep_errors=True, keep_slower=1.0, keep_wait=60.0)
+        self._progress: dict[str, object] = {}
+        self.kept: list[Span] = []
+
+    def begin(self, trace: int, number: int) -> None:
+        self.writer.start(self._prefix.to_bytes(2, "little"), head(trace, number))
+
+    def end(
+        self, trace: int, number: int, *, took: int = MS, kind: int = INTERNAL, failed: bool = False, **more: object
+    ) -> None:
+        parent = more.get("parent")
+        name = str(more.get("name", "span"))
+        encoded = head(trace, number) + encode.name_and_kind(name, kind) + protobuf.fixed64(0x41, 1000 + took)
+        encoded += b"\x22\x08" + bytes(7) + bytes([9]) if parent else b""
+        self.writer.span(self._prefix.to_bytes(2, "little"), encoded + encode.status(2 if failed else 0, "wrong"))
+
+    def sampler(self) -> TailSampler:
+        """A shipper's that has just been started."""
+        return TailSampler(
+            str(self.folder), self.plan, self.problems, Quarantine(str(self.folder), "spool", 1, self.problems)
+        )
+
+    def turn(self, sampler: TailSampler, *, final: bool = False) -> list[tuple[int, int]]:
+        """What a turn has kept: the spans that have come to the spool."""
+        while True:
+            sampler.turn(hurry=True, final=final)
+            if not sampler.behind:
+                break
+        return self.delivered()
+
+    def delivered(self) -> list[tuple[int, int]]:
+        """What is new in the spool."""
+        follower = Follower(self._progress, self.problems, reports=True)
+        found = [
+            decode_span(span)
+            for batches in follower.follow(Folder(str(self.folder)).look(set()))
+            for batch in batches
+            for span in batch.spans
+        ]
+        self._progress = follower.positions()
+        self.kept += found
+        return sorted((number(span.trace_id), number(span.span_id)) for span in found)
+
+    def waiting(self) -> int:
+        return len(list(self.undecided.glob("*.spool")))
+
+
+def head(trace: int, number: int) -> bytes:
+    ids = trace.to_bytes(16, "big") + b"\x12\x08" + number.to_bytes(8, "big")
+    return b"\x0a\x10" + ids + protobuf.fixed64(0x39, 1000)
+
+
+def number(encoded: bytes) -> int:
+    return int.from_bytes(encoded, "big")
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    made = Spool(tmp_path)
+    yield made
+    made.writer.close()
+
+
+def test_an_error_keeps_what_came_before_it_and_what_comes_after(spool: Spool) -> None:
+    """All spans of the trace that the node has say why; those of other traces stay where they are."""
+    sampler = spool.sampler()
+    for trace in (1, 2):
+        spool.begin(trace, 1)
+        spool.end(trace, 2)
+    assert spool.turn(sampler) == []
+    spool.end(1, 3, failed=True)
+    spool.end(2, 3)
+    assert spool.turn(sampler) == [(1, 2), (1, 3)]
+    spool.end(1, 1)
+    spool.end(2, 1)
+    assert spool.turn(sampler) == [(1, 1)]
+    assert {span.attributes["ray.kept"] for span in spool.kept} == {"error"}
+    assert spool.kept[0].attributes.keys() == {"ray.kept"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "parent", "name", "took", "kept"),
+    [
+        (CONSUMER, True, "f ray.remote_worker", 1000, True),
+        (CONSUMER, True, "f ray.remote_worker", 999, False),
+        (INTERNAL, False, "GET /", 1000, True),
+        (INTERNAL, True, "of the user", 1000, False),
+        (PRODUCER, True, "f ray.remote", 1000, False),
+        (INTERNAL, False, "main.py ray.driver", 1000, False),
+    ],
+    ids=["slow call", "fast call", "slow root", "slow span within", "slow submission", "driver"],
+)
+def test_what_counts_as_slow(spool: Spool, kind: int, parent: bool, name: str, took: int, kept: bool) -> None:
+    """A task or method, and what begins a trace; a driver lasts as long as its program."""
+    sampler = spool.sampler()
+    spool.end(1, 1, kind=kind, parent=parent, name=name, took=took * MS)
+    assert spool.turn(sampler) == [(1, 1)] * kept
+    assert [span.attributes["ray.kept"] for span in spool.kept] == ["slow"] * kept
+
+
+def test_errors_are_kept_only_where_they_are_asked_for(spool: Spool) -> None:
+    spool.plan = spool.plan._replace(keep_errors=False)
+    sampler = spool.sampler()
+    spool.end(1, 1, failed=True)
+    assert spool.turn(sampler) == []
+
+
+def test_a_trace_without_error_is_dropped_when_nothing_of_it_is_open(spool: Spool) -> None:
+    """A short wait after its last news. Its segments go with it, but not that in which another trace is open."""
+    spool.plan = spool.plan._replace(keep_wait=0.0)
+    sampler = spool.sampler()
+    spool.begin(1, 1)
+    for each in range(2, 400):
+        spool.end(1, each)
+    assert spool.turn(sampler) == []
+    assert spool.waiting() > 5, "its first span is open"
+    spool.begin(2, 1)
+    spool.end(1, 1)
+    until(lambda: spool.turn(sampler) == [] and spool.waiting() == 1, "all others are gone")
+    spool.end(2, 1, failed=True)
+    assert spool.turn(sampler) == [(2, 1)]
+
+
+def test_news_put_off_the_end_of_a_trace(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    sampler = spool.sampler()
+    spool.end(2, 1)
+    for each in range(200):
+        spool.end(1, 1)
+        if each % 50 == 0:
+            now[0] += 50
+            spool.turn(sampler)
+    spool.end(2, 3, failed=True)
+    assert spool.turn(sampler) == [(2, 3)]
+    spool.end(1, 3, failed=True)
+    assert Counter(spool.turn(sampler)) == {(1, 1): 200, (1, 3): 1}
+
+
+def test_when_nobody_writes_any_more_what_is_left_is_dropped(spool: Spool) -> None:
+    sampler = spool.sampler()
+    spool.end(1, 1)
+    spool.end(2, 1, failed=True)
+    spool.writer.close()
+    assert spool.turn(sampler, final=True) == [(2, 1)]
+    spool.turn(sampler, final=True)
+    assert spool.waiting() == 0
+    assert sampler.clean_up()
+    assert sorted(os.listdir(spool.folder)) == [path.name for path in spool.folder.glob("0-*.spool")]
+
+
+def test_spans_that_a_kill_cuts_off_are_errors(spool: Spool) -> None:
+    writer = Writer(spool.undecided, 4096)
+    writer.do("start 7")
+    sampler = spool.sampler()
+    assert spool.turn(sampler) == []
+    writer.kill()
+    assert until(lambda: spool.turn(sampler), "its death is seen") == [(7, 7)]
+    (span,) = spool.kept
+    assert (span.status_code, span.attributes["ray.kept"]) == (2, "error")
+    again = spool.sampler()
+    assert spool.turn(again) == [], "an earlier shipper has closed it"
+
+
+@pytest.mark.parametrize("dies", ["before it stores", "before the segment is seen", "after"])
+def test_a_shipper_that_is_killed_loses_nothing_and_keeps_nothing_twice(
+    spool: Spool, dies: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it ends: the next one reads again what waits, and knows what was kept."""
+
+    class KilledError(BaseException):
+        pass
+
+    def die(*_arguments: object) -> None:
+        raise KilledError
+
+    first = spool.sampler()
+    for trace in (1, 2, 3):
+        spool.begin(trace, 1)
+        spool.end(trace, 2)
+    spool.end(1, 3, failed=True)
+    assert spool.turn(first) == [(1, 2), (1, 3)]
+    spool.end(1, 4)
+    spool.end(2, 4, failed=True)
+    with monkeypatch.context() as patched:
+        if dies == "before it stores":
+            patched.setattr(progress, "write_atomically", die)
+        elif dies == "before the segment is seen":
+            patched.setattr(os, "rename", die)
+            patched.setattr(progress, "write_atomically", lambda path, text: Path(path).write_text(text))
+        if dies == "after":
+            spool.turn(first)
+        else:
+            with pytest.raises(KilledError):
+                first.turn(hurry=True, final=False)
+    second = spool.sampler()
+    spool.turn(second)
+    spool.end(1, 5)
+    spool.end(2, 5)
+    spool.end(3, 5)
+    spool.turn(second)
+    spool.end(3, 6, failed=True)
+    for each in (1, 2, 3):
+        spool.end(each, 1)
+    spool.turn(second)
+    expected = {(1, each) for each in (1, 2, 3, 4, 5)} | {(2, each) for each in (1, 2, 4, 5)}
+    expected |= {(3, each) for each in (1, 2, 5, 6)}
+    assert Counter((number(span.trace_id), number(span.span_id)) for span in spool.kept) == Counter(expected)
+
+
+def test_a_shipper_that_is_killed_while_it_collects_a_long_trace_goes_on(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has collected so far is there, and comes once."""
+    monkeypatch.setattr(sampling, "_PORTION_BYTES", 3000)
+    monkeypatch.setattr(sampling, "_TURN", 0.0)
+    sampler = spool.sampler()
+    for each in range(1, 500):
+        spool.end(1, each)
+    spool.end(1, 500, failed=True)
+    killed = 0
+    while sampler.behind:
+        sampler.turn(hurry=False, final=False)
+        spool.delivered()
+        if len(spool.kept) > 100 * (killed + 1):
+            killed += 1
+            sampler = spool.sampler()
+    assert killed > 2
+    spool.turn(spool.sampler())
+    assert sorted(number(span.span_id) for span in spool.kept) == list(range(1, 501))
+
+
+def test_a_shipper_that_is_killed_while_it_reads_goes_on(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What belongs to a trace that is just being kept is collected by the next one, if it was not by this one."""
+    sampler = spool.sampler()
+    spool.end(1, 1, failed=True)
+    spool.turn(sampler)
+    for each in range(2, 100):
+        spool.end(2, each)
+        spool.end(1, each)
+        if each == 50:
+            spool.end(2, 1, failed=True)
+    monkeypatch.setattr(sampling, "_PORTION_BYTES", 1000)
+    publish = TailSampler._publish
+    published = 0
+
+    def publish_and_die(self: TailSampler) -> None:
+        nonlocal published
+        publish(self)
+        published += 1
+        if published % 2 == 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(TailSampler, "_publish", publish_and_die)
+    killed = 0
+    while sampler.behind or not killed:
+        try:
+            sampler.turn(hurry=True, final=False)
+        except KeyboardInterrupt:
+            killed += 1
+            sampler = spool.sampler()
+    assert killed > 1
+    spool.delivered()
+    kept = Counter((number(span.trace_id), number(span.span_id)) for span in spool.kept)
+    assert kept == Counter((trace, each) for trace in (1, 2) for each in range(1, 100))
+
+
+def test_what_waits_takes_no_more_than_its_share(spool: Spool) -> None:
+    """The oldest go, and that is told."""
+    spool.plan = spool.plan._replace(spool_max_bytes=100_000)
+    sampler = spool.sampler()
+    for each in range(1, 2000):
+        spool.end(1, each)
+    spool.turn(sampler)
+    size = sum(path.stat().st_size for path in spool.undecided.glob("*.spool"))
+    assert 12_500 < size <= 25_000 + 4096 + 200
+    assert any("before these were decided on" in text for text in spool.problems.tell())
+    spool.end(1, 2000, failed=True)
+    kept = spool.turn(sampler)
+    assert kept[-1] == (1, 2000)
+    assert 50 < len(kept) < 2000
+
+
+def test_a_full_disk_puts_keeping_off(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = spool.sampler()
+    spool.end(1, 1, failed=True)
+    with monkeypatch.context() as patched:
+
+        def refuse(*_arguments: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        patched.setattr(progress, "write_atomically", refuse)
+        sampler.turn(hurry=True, final=False)
+        assert sampler.behind
+        assert any("No space left on device" in text for text in spool.problems.tell())
+    assert spool.turn(sampler) == [(1, 1)]
+    assert spool.problems.tell() == []
+
+
+def test_the_tree_of_a_spool_does_not_show_what_is_undecided(spool: Spool) -> None:
+    spool.end(1, 1)
+    assert span_files([str(spool.folder)]) == []
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x22", b"\x7a\x02\x18\x02\x39", b"\x7a\x02\x18\xff"])
+def test_a_span_that_makes_no_sense_is_no_reason(spool: Spool, rest: bytes) -> None:
+    sampler = spool.sampler()
+    spool.writer.span(bytes(2), head(1, 1)[:28] + rest)
+    spool.end(2, 1, failed=True)
+    assert spool.turn(sampler) == [(2, 1)]

@@ -327,9 +327,8 @@ class Bridge:
     def _exit(self) -> None:
         """This process ends as programs do: tell what spans it leaves open from those that a kill cuts off."""
         if self._processor is not None and self._processor.has_open():
-            for writer in (self._processor.writer, self._processor.undecided):
-                if writer is not None:
-                    writer.exit()
+            for writer in self._processor.writers:
+                writer.exit()
 
     def _shared_processor(self) -> SpoolSpanProcessor:
         if self._processor is None:
@@ -344,7 +343,7 @@ class Bridge:
 
     def _write_to(self, processor: SpoolSpanProcessor) -> None:
         """Have spans written where they are recorded now, if they are."""
-        processor.writer, processor.undecided = self._writer, self._undecided
+        processor.write_to(self._writer, self._undecided)
         if self._awaits_exit != (self._writer is not None):
             self._awaits_exit = not self._awaits_exit
             # Ray has registered its own earlier, which ends the connection: that runs after this.

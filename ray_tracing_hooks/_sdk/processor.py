@@ -19,51 +19,85 @@ if TYPE_CHECKING:
 
 
 _MOST_SCOPES = 256
+"""Some SDKs make a new scope at each call of get_tracer()."""
 
 _MOST_OPEN = 10_000
 """At most so many ids of open spans are kept, since a program may never end its spans."""
+
+
+class _Output:
+    """A writer of the spool, and under which ids it has the scopes of the SDK's spans."""
+
+    def __init__(self, writer: SpoolWriter) -> None:
+        self.writer = writer
+        self._prefixes: dict[tuple[int, int], tuple[Any, Any, bytes]] = {}
+
+    def prefix(self, span: ReadableSpan) -> bytes:
+        """The id of the scope of this span, as the writer takes it."""
+        resource, scope = span.resource, span.instrumentation_scope
+        # Keyed by identity, since hashing a Resource costs more than encoding a span; the objects are kept, so that no
+        # other one gets the identity.
+        key = (id(resource), id(scope))
+        known = self._prefixes.get(key)
+        if known is None:
+            if len(self._prefixes) >= _MOST_SCOPES:
+                self._prefixes.clear()
+            encoded_resource = encode.resource(resource.attributes)
+            encoded_scope = (
+                encode.scope(scope.name, scope.version, scope.attributes) if scope is not None else encode.scope("")
+            )
+            known = (resource, scope, U16.pack(self.writer.scope(encoded_resource, encoded_scope)))
+            self._prefixes[key] = known
+        return known[2]
 
 
 class SpoolSpanProcessor(SpanProcessor):
     """Writes each span to the spool when it starts and when it ends, in the thread that ends it.
 
     A write is one system call; there is no queue that a killed process could lose. ``force_flush`` and ``shutdown``
-    have nothing to do.
-
-    Attributes:
-        writer: Where sampled spans go, if anywhere.
-        undecided: Where those go that are recorded and not sampled.
+    have nothing to do. Until :meth:`write_to` is called, spans go nowhere.
     """
 
     def __init__(self) -> None:
-        self.writer: SpoolWriter | None = None
-        self.undecided: SpoolWriter | None = None
-        self._prefixes: dict[tuple[int, int, int], tuple[Any, Any, bytes]] = {}
+        self._sampled: _Output | None = None
+        self._undecided: _Output | None = None
         self._open: set[int] = set()
         """The ids of the spans that have begun here. Others that end here began before this was told of any."""
         self._is_child = False
 
+    def write_to(self, writer: SpoolWriter | None, undecided: SpoolWriter | None = None) -> None:
+        """From now on write sampled spans with ``writer``, and those that are recorded but not sampled with
+        ``undecided``; None for nowhere.
+        """
+        self._sampled = _output(self._sampled, writer)
+        self._undecided = _output(self._undecided, undecided)
+
+    @property
+    def writers(self) -> list[SpoolWriter]:
+        """What spans are written with now."""
+        return [output.writer for output in (self._sampled, self._undecided) if output is not None]
+
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        writer = self._writer_of(span.context)
-        if writer is None:
+        output = self._output_of(span.context)
+        if output is None:
             return
         try:
             if self._is_child or len(self._open) < _MOST_OPEN:
                 self._open.add(span.context.span_id)
-            writer.start(self._prefix(writer, span), sdk_spans.begun(span))
+            output.writer.start(output.prefix(span), sdk_spans.begun(span))
         except Exception as error:  # noqa: BLE001  the span is the user's, the fault would be ours
             failed(f"recording the start of the span {str(span.name)[:100]!r}", error)
 
     def on_end(self, span: ReadableSpan) -> None:
         context = span.get_span_context()
-        writer = self._writer_of(context)
-        if writer is None or context is None:
+        output = self._output_of(context)
+        if output is None or context is None:
             return
         if self._is_child and context.span_id not in self._open:
             return  # its parent ends it
         self._open.discard(context.span_id)
         try:
-            writer.span(self._prefix(writer, span), sdk_spans.ended(span))
+            output.writer.span(output.prefix(span), sdk_spans.ended(span))
         except Exception as error:  # noqa: BLE001  as above
             failed(f"recording the span {str(span.name)[:100]!r}", error)
 
@@ -81,23 +115,11 @@ class SpoolSpanProcessor(SpanProcessor):
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         return True
 
-    def _writer_of(self, context: SpanContext | None) -> SpoolWriter | None:
-        return self.writer if context is not None and context.trace_flags & 0x01 else self.undecided
+    def _output_of(self, context: SpanContext | None) -> _Output | None:
+        return self._sampled if context is not None and context.trace_flags & 0x01 else self._undecided
 
-    def _prefix(self, writer: SpoolWriter, span: ReadableSpan) -> bytes:
-        resource, scope = span.resource, span.instrumentation_scope
-        # Keyed by identity, since hashing a Resource costs more than encoding a span; the objects are kept, so that an
-        # id is never used again.
-        key = (id(writer), id(resource), id(scope))
-        known = self._prefixes.get(key)
-        if known is None:
-            if len(self._prefixes) >= _MOST_SCOPES:
-                # Some SDKs make a new scope at each call of get_tracer().
-                self._prefixes.clear()
-            encoded_resource = encode.resource(resource.attributes)
-            encoded_scope = (
-                encode.scope(scope.name, scope.version, scope.attributes) if scope is not None else encode.scope("")
-            )
-            known = (resource, scope, U16.pack(writer.scope(encoded_resource, encoded_scope)))
-            self._prefixes[key] = known
-        return known[2]
+
+def _output(now: _Output | None, writer: SpoolWriter | None) -> _Output | None:
+    if writer is None:
+        return None
+    return now if now is not None and now.writer is writer else _Output(writer)

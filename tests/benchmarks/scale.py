@@ -179,7 +179,7 @@ def attributes() -> dict[str, Curve]:
             values = {f"attribute.{number}": f"value {number}" for number in range(count)}
             ours, bare = (TracerProvider(shutdown_on_exit=False) for _ in range(2))
             processor = SpoolSpanProcessor()
-            processor.writer = SpoolWriter(str(folder))
+            processor.write_to(SpoolWriter(str(folder)))
             ours.add_span_processor(processor)
 
             def body(provider: TracerProvider) -> Callable[[], None]:

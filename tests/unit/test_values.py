@@ -51,7 +51,7 @@ class Spans:
         self.exporter = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False, span_limits=limits_for_sdk(self.limits))
         processor = SpoolSpanProcessor()
-        processor.writer = writer
+        processor.write_to(writer)
         provider.add_span_processor(processor)
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self._tracer = provider.get_tracer("scope")
@@ -303,7 +303,7 @@ def test_times_and_names_of_any_type_cost_no_span(tmp_path: Path) -> None:
     """The SDK takes them, and its encoder would lose the batch."""
     spans = Spans(tmp_path)
     processor = SpoolSpanProcessor()
-    processor.writer = SpoolWriter(str(tmp_path))
+    processor.write_to(SpoolWriter(str(tmp_path)))
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(processor)
     odd_name = provider.get_tracer("scope").start_span(cast("str", 5), start_time=cast("int", 1.5))

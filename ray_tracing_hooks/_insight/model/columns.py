@@ -119,7 +119,7 @@ class Columns:
         self.status = bytearray()
         self.state = bytearray()
         self.objects = IdLists()
-        """The ids of objects that a submission takes as arguments, that a wait waits for, or that ``ray.put`` stored."""
+        """The ids of objects that a submission has as arguments, that a wait waits for, or that ``ray.put`` stored."""
         self.ready = IdLists()
         self.named = IdLists()
         """The name from ``.options(name=...)``, as a list of one. It may differ for each call, so no site holds it."""

@@ -279,7 +279,7 @@ class Table:
         return made
 
     def _cut_circles(self, parent: array[int]) -> None:
-        """Break cycles of parents. A cycle has a row not sorted after its parent, so only such rows, few, are followed."""
+        """Break cycles of parents. Each cycle has a row that is not after its parent; only such rows are followed."""
         checked: set[int] = set()
         for suspect in np.nonzero(as_numpy(parent) >= np.arange(len(parent)))[0].tolist():
             path: list[int] = []

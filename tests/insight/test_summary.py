@@ -712,7 +712,7 @@ def test_a_method_that_blocks_its_event_loop_is_named() -> None:
     assert (finding.kind, finding.is_assumed) == ("blocked-event-loop", True)
     assert finding.text.startswith(
         "Store.push seems to block the event loop of its async actor: 7 times, for up to 99.0 ms and 693 ms in all, "
-        "nothing else began or ended while it ran, and 7 calls waited for that"
+        "no other call started or ended while it ran, and 7 calls waited for it"
     )
     assert finding.figures["waiting_calls"] == 7
     assert finding.share > 0.6
@@ -862,7 +862,7 @@ def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
     assert (finding.kind, finding.is_assumed) == ("waiting-for-resources", True)
     assert finding.text.startswith("the run waited 5.10 s for 1 call of blocked to start: no worker process was")
     assert 'each needs {"CPU": 1.0}, and Holder#' in finding.text
-    assert "Ray's states of tasks say whether it was resources" in finding.advice
+    assert "Ray's task states show whether it was resources" in finding.advice
     states = States(files=1, first={blocked.task: Queued(0, round(5_900 * MS), 0, 0)})
     (finding,) = find(Analysis(run.table(), states))
     assert not finding.is_assumed

@@ -41,9 +41,7 @@ def find(analysis: Analysis) -> list[Finding]:
         reasons.append(f"{several} {was} imported and {its} internal calls made no spans")
         advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of {several}")
     if unseen:
-        reasons.append(
-            f"{count(unseen, 'object')} that the run waited for came from calls without spans"
-        )
+        reasons.append(f"{count(unseen, 'object')} that the run waited for came from calls without spans")
     if strays:
         reasons.append(f"{count(len(strays), 'worker span')} {'is' if len(strays) == 1 else 'are'} in no recorded call")
     if (unseen or strays) and not libraries and not calls.internal:

@@ -414,7 +414,7 @@ def test_speedscope_cuts_stacks_that_are_too_deep_and_says_so(tmp_path: Path) ->
     folder.mkdir()
     (folder / "a.jsonl").write_text(lines([span(n, n, 2000 - n, n - 1) for n in range(1, 301)]))
     result, out = export(folder, "speedscope")
-    assert "100 spans lie deeper than 200 levels" in result.stderr
+    assert "100 spans are deeper than 200 levels" in result.stderr
     merged = json.loads(out.read_text())["profiles"][0]
     assert max(map(len, merged["samples"])) == 200
     assert sum(merged["weights"]) == 1998

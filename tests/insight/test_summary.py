@@ -106,9 +106,9 @@ PLANTED = [
         "unrecorded",
         {"driver": "planted.py", "libraries": "Ray Data"},
         [
-            "Ray Data was imported, whose own calls made no spans, waiting was not recorded",
+            "Ray Data was imported and its internal calls made no spans, waiting was not recorded",
             "RAY_TRACING_INTERNAL=1 shows the tasks and actors of Ray Data",
-            "RAY_TRACING_RAY=task,actor,job,serve,get,wait shows what is waited for",
+            "RAY_TRACING_RAY=task,actor,job,serve,get,wait shows what callers wait for",
             "Inferred: waiting was not recorded",
         ],
     ),
@@ -427,7 +427,7 @@ def test_errors_are_told_by_type() -> None:
         if number == 4:
             run.run(call, 30, 40, attributes={"ray.attempt": 1})
     (finding,) = findings(run)
-    assert finding.text.startswith("5 executions of load failed: ValueError x4, KeyError; 1 of them tried again")
+    assert finding.text.startswith("5 executions of load failed: ValueError x4, KeyError; 1 of them retried")
     assert finding.figures["wasted_ns"] == 10 * MS
 
 
@@ -712,7 +712,7 @@ def test_a_method_that_blocks_its_event_loop_is_named() -> None:
     assert (finding.kind, finding.is_assumed) == ("blocked-event-loop", True)
     assert finding.text.startswith(
         "Store.push seems to block the event loop of its async actor: 7 times, for up to 99.0 ms and 693 ms in all, "
-        "nothing else began or ended while it ran, and 7 calls waited for that"
+        "no other call started or ended while it ran, and 7 calls waited for it"
     )
     assert finding.figures["waiting_calls"] == 7
     assert finding.share > 0.6
@@ -777,8 +777,8 @@ def test_the_start_of_workers_is_named_where_the_run_waits_for_it() -> None:
     (finding,) = findings(run)
     assert finding.kind == "worker-start"
     assert "6 workers started while it ran, up to 6 at once on a node with 2 processors" in finding.text
-    assert "took 3.90 s (median) until work could be given to them" in finding.text
-    assert "for the processes of workers to start: 6 workers" in finding.text
+    assert "took 3.90 s (median) until they were ready for work" in finding.text
+    assert "for worker processes to start: 6 workers" in finding.text
     assert finding.advice.startswith("the more start at once, the slower they start")
     assert finding.share == pytest.approx(0.39)
 
@@ -803,7 +803,7 @@ def test_the_start_of_workers_that_others_queued_behind_is_told_apart(capsys: py
     assert finding.figures["waited_directly_ns"] == 0
     print_summary(analysis, 1)
     text = capsys.readouterr().out
-    assert "39 %   3.90 s  (starting the processes of workers)" in text
+    assert "39 %   3.90 s  (starting worker processes)" in text
     assert "The critical path goes on into what kept an actor or worker busy" in text
 
 
@@ -834,7 +834,7 @@ def test_a_median_of_an_even_number_is_the_mean_of_the_two_in_the_middle(share: 
 
 def test_self_time_says_what_it_holds_of_async_methods() -> None:
     """They share a loop: what they await, and the turns of others, look like their own time."""
-    for attributes, said in ((LOOP, "; async methods with what else they await"), ({}, "")):
+    for attributes, said in ((LOOP, "; for async methods, including whatever else they await"), ({}, "")):
         run = HandMade()
         driver = run.driver(0, 1000)
         call = run.submit(driver, "Store.push", 10, actor=run.actor())
@@ -860,13 +860,13 @@ def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
     run.started("w2", 5_100, 5_900)
     (finding,) = findings(run)
     assert (finding.kind, finding.is_assumed) == ("waiting-for-resources", True)
-    assert finding.text.startswith("the run waited 5.10 s for 1 call of blocked to begin, for which no process was")
+    assert finding.text.startswith("the run waited 5.10 s for 1 call of blocked to start: no worker process was")
     assert 'each needs {"CPU": 1.0}, and Holder#' in finding.text
-    assert "Ray's states of tasks say whether it was resources" in finding.advice
+    assert "Ray's task states show whether it was resources" in finding.advice
     states = States(files=1, first={blocked.task: Queued(0, round(5_900 * MS), 0, 0)})
     (finding,) = find(Analysis(run.table(), states))
     assert not finding.is_assumed
-    assert "for which no resources were free, or no worker" in finding.text
+    assert "to start: no resources were free, or no worker" in finding.text
     nothing = States(files=1, first={blocked.task: Queued(0, 0, round(5_900 * MS), 0)})
     assert find(Analysis(run.table(), nothing)) == [], "the states say that it was something else"
 
@@ -880,7 +880,7 @@ def test_the_delay_of_a_retry_is_part_of_its_cost() -> None:
     run.run(call, 520, 600, attributes={"ray.attempt": 1})
     run.get(driver, [call], 1, 601)
     (finding,) = findings(run)
-    assert finding.text.endswith("after 10.0 ms of work in vain; the run waited 500 ms for the next attempts to begin")
+    assert finding.text.endswith("after 10.0 ms of lost work; the run waited 500 ms for the retries to start")
     assert finding.share == pytest.approx(0.51)
     assert finding.figures["retry_delay_ns"] == 500 * MS
 
@@ -904,7 +904,7 @@ def test_a_straggler_is_told_with_what_makes_it_one(arguments: str) -> None:
     assert ', named "trial-7", on node abcdef01; the run waited' in finding.text
     assert finding.figures["name"] == "trial-7"
     assert finding.figures["node"] == "abcdef0123"
-    assert (f"was given {arguments}" in finding.text) == bool(arguments)
+    assert (f"arguments of the longest: {arguments}" in finding.text) == bool(arguments)
     assert ("RAY_TRACING_ARGUMENTS=1" in finding.advice) != bool(arguments)
     shown = [report.described([finding], lambda row: row, redaction)[0] for redaction in (Redaction(), HIDING)]
     assert shown[0]["text"] == finding.text
@@ -927,12 +927,12 @@ def test_a_driver_without_calls_is_not_called_explained(tmp_path: Path) -> None:
     (finding,) = find(analysis)
     assert (finding.kind, finding.share) == ("unrecorded", 1.0)
     assert finding.text == (
-        "no span says what 29.0 s of job.py were (100 % of the run): Ray Data was imported, whose own calls made no "
+        "no span explains 29.0 s of job.py (100 % of the run): Ray Data was imported and its internal calls made no "
         "spans, waiting was not recorded"
     )
     assert finding.advice == (
         "RAY_TRACING_INTERNAL=1 shows the tasks and actors of Ray Data; "
-        "RAY_TRACING_RAY=task,actor,job,serve,get,wait shows what is waited for"
+        "RAY_TRACING_RAY=task,actor,job,serve,get,wait shows what callers wait for"
     )
     assert ["of the time explained", "0 %"] in report.facts(analysis)
     assert (analysis.path.is_exact, analysis.path.coverage) == (False, 0)
@@ -943,8 +943,8 @@ def test_a_driver_without_calls_is_not_called_explained(tmp_path: Path) -> None:
     ("parts", "mode", "words"),
     [
         ("actor,get,task,wait", "exact", "waiting was recorded"),
-        ("actor,get,task", "inferred", "waiting was not recorded, so it is assumed who waited for what"),
-        ("actor,task", "inferred", "waiting was not recorded, so it is assumed who waited for what"),
+        ("actor,get,task", "inferred", "waiting was not recorded, so what callers waited for is assumed"),
+        ("actor,task", "inferred", "waiting was not recorded, so what callers waited for is assumed"),
     ],
 )
 def test_all_views_say_the_same_of_waiting(parts: str, mode: str, words: str, tmp_path: Path) -> None:
@@ -985,7 +985,7 @@ def test_calls_of_libraries_that_made_no_spans_are_told() -> None:
     (finding,) = findings(run)
     assert finding.figures["unseen_objects"] == 2
     assert finding.figures["spans_below_no_call"] == 1
-    assert "2 objects of calls without spans were waited for, 1 span of workers is below no call" in finding.text
+    assert "2 objects that the run waited for came from calls without spans, 1 worker span is in no" in finding.text
     assert finding.advice == "RAY_TRACING_INTERNAL=1 shows the tasks and actors of Ray's libraries"
 
 

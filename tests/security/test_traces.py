@@ -161,7 +161,7 @@ def test_no_segment_is_read_that_is_too_large_for_one(tmp_path: Path) -> None:
         file.write(layout.MAGIC)
         file.truncate(1 << 40)
     result = run("tree", tmp_path)
-    assert "larger than 64 MiB, which no segment is" in result.output
+    assert "larger than 64 MiB, the most that a segment can have" in result.output
     result = run("replay", "--dry-run", tmp_path)
     assert "larger than 64 MiB" in result.output
 

@@ -1,1 +1,1 @@
-"""What a run says: where its time went, who waited for whom, and what to do about it. Writes nothing."""
+"""Analyses a run: where its time went, what waited for what, and what to do about it. Produces no output itself."""

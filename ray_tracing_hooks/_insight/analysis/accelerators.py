@@ -1,4 +1,4 @@
-"""GPUs and the like in a run: how long each was held, and how long something ran on it."""
+"""GPUs and other accelerators of a run: how long each was held, and how long its holders ran."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class Accelerator:
     """One accelerator of a node. Times are nanoseconds."""
 
     node: str
-    """Ray's id of its node."""
+    """Ray's id of the node."""
     name: str
     """As Ray names it: ``GPU:0``."""
     holders: list[str] = field(default_factory=list)
-    """The classes of actors, and the functions, that held it, by their first execution."""
+    """The actor classes and functions that held it, in order of their first execution."""
     executions: list[int] = field(default_factory=list)
     """Rows, by start."""
     held: int = 0
-    """How long somebody held it: an actor at least from its creation to the end of its last method."""
+    """How long it was held; an actor holds it at least from its creation to the end of its last method."""
     busy: int = 0
-    """How long what held it ran, without ``ray.get`` and ``ray.wait`` where waiting is recorded."""
+    """How long its holders ran, without ``ray.get`` and ``ray.wait`` where waiting is recorded."""
     longest_gap: int = 0
-    """The longest time in which it was held and nothing ran."""
+    """The longest time in which it was held but no holder ran."""
 
     @property
     def busy_share(self) -> float:
@@ -36,7 +36,7 @@ def accelerators(calls: Calls) -> list[Accelerator]:
     """Every accelerator that an execution held, by node and name."""
     found: dict[tuple[str, str], Accelerator] = {}
     table = calls.table
-    # What a span holds is the same for all of its site, and most runs have none.
+    # All spans of a site hold the same accelerators, and most runs have none.
     held_at = [site.get(names.RAY_ACCELERATOR_IDS) for site in table.sites]
     if not any(held_at):
         return []
@@ -58,7 +58,7 @@ def accelerators(calls: Calls) -> list[Accelerator]:
 
 
 def _waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
-    """By the row of an execution when it waited."""
+    """The intervals in which each frame waited, by its row."""
     table = calls.table
     found: dict[int, list[tuple[int, int]]] = {}
     for row, role in enumerate(calls.role):
@@ -68,10 +68,10 @@ def _waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
 
 
 def _describe(accelerator: Accelerator, calls: Calls, waits: dict[int, list[tuple[int, int]]]) -> None:
-    """Add up its times, by going through all beginnings and ends."""
+    """Add up its times in one sweep over all starts and ends."""
     table = calls.table
     lives: dict[str, list[int]] = {}
-    # When the numbers of holders, and of executions that run, change.
+    # Time, change in the number of holders, change in the number of running executions.
     changes: list[tuple[int, int, int]] = []
     for row in accelerator.executions:
         start, end = table.start[row], table.end_or_now(row)

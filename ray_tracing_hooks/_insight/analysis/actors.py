@@ -1,4 +1,4 @@
-"""Actors of a run: how busy each was, and how long calls waited for it."""
+"""The actors of a run: how busy each was, and how long calls waited for it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
 
 @dataclass
 class Actor:
-    """An actor. Times are nanoseconds; its creation is no call."""
+    """An actor. Times are nanoseconds; its creation does not count as a call."""
 
     actor_id: str
     name: str
     """``Class#1a2b3c4d``: its class and the beginning of its id."""
     actor_class: str
     slots: int
-    """How many of its methods may run at once."""
+    """How many of its methods may run at the same time."""
     executions: list[int] = field(default_factory=list)
     """Rows of methods, by start."""
     self_time: int = 0
     busy: int = 0
-    """How long at least one method ran or waited in ``ray.get``, so that no slot, or one less, was free."""
+    """How long at least one method ran or waited in ``ray.get``, and so occupied a slot."""
     begin: int = 0
-    """When its first method was submitted or, later, it was created."""
+    """When its first method was submitted, or when its creation ended if that was later."""
     end: int = 0
     """When its last method ended."""
     queued: list[int] = field(default_factory=list)
-    """How long each call waited for it, sorted; from its submission or, later, the end of the actor's creation."""
+    """Queue time of each call, sorted; from its submission, or from the end of the actor's creation if later."""
     found_busy: int = 0
-    """How many calls were there before the one that ran before them had ended."""
+    """How many calls were already waiting when an earlier call ended."""
     deepest: int = 0
-    """The most calls that waited at once."""
+    """The most calls that waited at the same time."""
     callers: int = 0
     """How many executions and drivers called it."""
     on_path: int = 0
@@ -51,7 +51,7 @@ class Actor:
 
 
 def actors(calls: Calls, self_time: Sequence[int], path: Path) -> list[Actor]:
-    """Every actor of which a method ran, those with most self time first."""
+    """Every actor whose methods ran, by self time, largest first."""
     table = calls.table
     created: dict[str, int] = {}
     found: dict[str, Actor] = {}

@@ -1,6 +1,6 @@
-"""One run, looked at from all sides: what the summary says and the page shows comes from here, so they cannot disagree.
+"""The analysis of one run. The summary and the page both take their figures from here, so they agree.
 
-Everything is computed when it is first asked for, from the table alone. Times are nanoseconds.
+Everything is computed from the table on first use. Times are nanoseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ray_tracing_hooks._insight.model.table import Table
 
 
 class Analysis:
-    """What there is to know of the spans of a table, which should be those of one run."""
+    """The analysis of a table, which should hold the spans of one run."""
 
     def __init__(self, table: Table, states: States | None = None) -> None:
         self.table = table
@@ -32,7 +32,7 @@ class Analysis:
 
     @classmethod
     def corrected(cls, table: Table, states: States | None = None) -> Analysis:
-        """What there is to know of a table when its clocks have been set right."""
+        """The analysis of a table, with its clock skew corrected."""
         right, calls = corrected(table)
         analysis = cls(right, states)
         if calls is not None:
@@ -41,24 +41,24 @@ class Analysis:
 
     @cached_property
     def name(self) -> str:
-        """The driver's program, or what else the run ends with."""
+        """The name of the driver, or of the function or root span that ended last."""
         return self.calls.frame_name(self.path.root) if len(self.table) else ""
 
     @cached_property
     def session(self) -> str:
-        """The session of the cluster, empty where it is not recorded."""
+        """The session of the cluster, empty if not recorded."""
         found = (resource.get(names.RESOURCE_SESSION_NAME) for resource in self._resources())
         return next((str(each) for each in found if each), "")
 
     @cached_property
     def job(self) -> str:
-        """Ray's id of the job, likewise."""
+        """Ray's id of the job, empty if not recorded."""
         found = (site.get(names.RAY_JOB_ID) for site in self._sites())
         return next((str(each) for each in found if each), "")
 
     @cached_property
     def unexecuted(self) -> int:
-        """Submissions that Ray took, and of which no execution is recorded."""
+        """The number of successful submissions without a recorded execution."""
         calls, table = self.calls, self.table
         return sum(
             execution < 0 and submission >= 0 and not table.failed(submission)
@@ -82,39 +82,39 @@ class Analysis:
 
     @cached_property
     def split(self) -> Path:
-        """The wall time by what it was spent on, queues told apart."""
+        """The wall time split by what it was spent on, with queue time shown separately."""
         return paths.time_split(self.calls)
 
     @cached_property
     def self_time(self) -> array[int]:
-        """For each execution how long its own code ran: without waiting in ``ray.get`` and ``ray.wait``."""
+        """For each execution its self time: without waiting in ``ray.get`` and ``ray.wait``."""
         return self_times(self.calls)
 
     @cached_property
     def functions(self) -> list[Function]:
-        """Functions and methods, those with most self time first."""
+        """Functions and methods, by self time, largest first."""
         return functions(self.calls, self.self_time, self.path)
 
     @cached_property
     def actors(self) -> list[Actor]:
-        """Actors, those with most self time first."""
+        """Actors, by self time, largest first."""
         return actors(self.calls, self.self_time, self.path)
 
     @cached_property
     def accelerators(self) -> list[Accelerator]:
-        """GPUs and the like that were held, by node and name."""
+        """GPUs and other accelerators that were held, by node and name."""
         return accelerators(self.calls)
 
     @cached_property
     def parallelism(self) -> Parallelism:
-        """How many calls ran at once, over the time of the run."""
+        """How many calls ran at the same time, over the run."""
         return parallelism(self.calls, self.path)
 
     @cached_property
     def queues(self) -> list[FunctionQueue]:
-        """What the calls of functions waited for before they ran, the longest first; of those of which it is known."""
+        """What the calls of each function waited for before they ran, where known; the longest first."""
         if not self.states.first:
-            return []  # as for most runs, of which the ids of all tasks need not be read
+            return []  # most runs have none, so the ids of all tasks need not be read
         calls, table = self.calls, self.table
         found = []
         for call in range(len(calls)):

@@ -1,9 +1,9 @@
-"""Two runs compared: which functions take longer than before, and how sure that is.
+"""Compares two runs: which functions take longer than before, and how significant the difference is.
 
-The times of a function's calls in one run are compared with those in the other by the test of Mann and Whitney (rank
-sum), with the normal approximation, corrected for ties and continuity. It asks whether calls of one run tend to take
-longer, whatever the shape of their distribution. Since each function is a test, the probabilities are corrected by
-Holm's method. It says nothing of calls that depend on each other, nor of why.
+The self times of a function's calls in both runs are compared with the Mann-Whitney U test (rank sum), with the normal
+approximation, corrected for ties and continuity. It tests whether the calls of one run tend to take longer, whatever
+the shape of their distribution. Since each function is a separate test, the p-values are corrected by Holm's method.
+The test assumes independent calls, and does not explain the cause.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 METHOD = "Mann-Whitney U test, two-sided, of self times; probabilities corrected by Holm's method"
 
 SURE = 0.01
-"""A difference whose probability is less, if there were none, is taken for one."""
+"""A difference with a smaller p-value counts as significant."""
 
 LITTLE = 0.05
-"""A change of the median by less is none, however sure it is: with many calls the least difference is sure."""
+"""A smaller relative change of the median is ignored: with many calls even tiny differences are significant."""
 
 _LEAST = 5
-"""With fewer calls in either run nothing is said."""
+"""With fewer calls in either run, no p-value is computed."""
 
 
 @dataclass
 class Change:
-    """A function in two runs. Times are nanoseconds; those of a run in which it was not called are 0."""
+    """A function in two runs. Times are nanoseconds, and 0 for a run that did not call it."""
 
     function: str
     calls: int
@@ -37,12 +37,12 @@ class Change:
     median: int
     median_before: int
     total: int
-    """Its self time in all calls."""
+    """Its self time, summed over all calls."""
     total_before: int
     on_path: int
     on_path_before: int
     probability: float | None
-    """That calls differ so much by chance, corrected for the number of functions; None with too few calls to tell."""
+    """The p-value of the difference, corrected for the number of functions; None with too few calls."""
 
     @property
     def is_sure(self) -> bool:
@@ -50,7 +50,7 @@ class Change:
 
     @property
     def is_slower(self) -> bool:
-        """Whether it surely takes longer, and by so much that somebody may care."""
+        """Whether it takes significantly longer, by an amount that matters."""
         return self.is_sure and self.median > self.median_before * (1 + LITTLE)
 
     @property
@@ -59,12 +59,12 @@ class Change:
 
     @property
     def cost(self) -> int:
-        """How much more its calls take than before, as many as there are."""
+        """How much longer its calls take than before: the change of the median times the number of calls."""
         return (self.median - self.median_before) * self.calls
 
 
 def changes(now: Analysis, before: Analysis) -> list[Change]:
-    """Every function of either run, those that cost more than before first."""
+    """Every function of either run, by increase of cost, largest first."""
     here = {function.name: function for function in now.functions}
     there = {function.name: function for function in before.functions}
     found = []
@@ -91,7 +91,7 @@ def changes(now: Analysis, before: Analysis) -> list[Change]:
 
 
 def mann_whitney(one: Sequence[int], other: Sequence[int]) -> float:
-    """The probability, two-sided, that two samples of one distribution differ so much; 1 where one is empty."""
+    """The two-sided p-value that both samples come from the same distribution; 1 if one is empty."""
     many, more = len(one), len(other)
     if not many or not more:
         return 1.0
@@ -116,7 +116,7 @@ def mann_whitney(one: Sequence[int], other: Sequence[int]) -> float:
 
 
 def _correct(found: Sequence[Change]) -> None:
-    """Holm's method: the least probability counts as often as there are tests, the next once less, and so on."""
+    """Holm's method: multiply the smallest p-value by the number of tests, the next by one less, and so on."""
     tested = sorted(
         (change for change in found if change.probability is not None), key=lambda change: change.probability or 0
     )

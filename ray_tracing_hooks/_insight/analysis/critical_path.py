@@ -1,21 +1,22 @@
-"""The critical path of a run: what its end waited for, step by step back to its beginning.
+"""The critical path of a run: what its end waited for, step by step back to its start.
 
 A parent in Ray does not wait for its children: ``.remote()`` returns at once. So the path does not follow nesting. It
-goes back from the end of the driver through whatever each moment waited for: the code of a function ran (``RUN``); a
-``ray.get`` waited for a task, so the path goes to that task's end; an execution began once it was submitted, its
-arguments and its actor were there, and a slot of its actor or a worker was free, whichever came last.
+goes back from the end of the driver through whatever the run waited for at each moment: the code of a function ran
+(``RUN``); a ``ray.get`` waited for a task, so the path continues at that task's end; an execution started once it was
+submitted, its arguments and its actor were available, and a slot of its actor or a worker was free, whichever came
+last.
 
-Each step says what the time was spent on and which edge leads to what is before it. What no edge explains is
-``UNEXPLAINED``. Where waiting was not recorded (no spans ``ray.get`` and ``ray.wait``) a caller is assumed to have
-waited for the last of its calls that ended before each moment; those edges are marked. A driver of which waiting was
-not recorded is not taken to have run its own code for a long time in which nothing else was recorded of it either.
+Each step has a kind, for what the time was spent on, and an edge to the step before it. Time that no edge explains is
+``UNEXPLAINED``. Where waiting was not recorded (no ``ray.get`` and ``ray.wait`` spans), each caller is assumed to have
+waited for the call of its own that ended last; such edges are marked. If a driver's waits were not recorded, a long
+time without any other span of the driver does not count as its own code.
 
-A wait that gave up waited all the same. Where it polls, so that it is soon followed by one that finds what the first
-was for, the path goes through what they waited for.
+A wait that timed out has waited all the same. If it polls, so that a later wait soon finds the object, the path goes
+through what both waited for.
 
-The same walk in a second form answers another question. :func:`critical_path` goes through queues: while a call waited
-for its actor, the path is in the call that the actor was busy with, since that is what would have to be faster.
-:func:`time_split` stays with the call that waited, so that the time spent in queues can be seen.
+The same walk has a second form, for another question. :func:`critical_path` passes through queues: while a call waited
+for its actor, the path is in the call that kept the actor busy, since that call would have to be faster.
+:func:`time_split` stays with the call that waited, which makes the queue time visible.
 """
 
 from __future__ import annotations
@@ -34,64 +35,63 @@ from ray_tracing_hooks._insight.model.table import ENDED
 from ray_tracing_hooks._insight.model.worker_starts import Workers
 
 RUN = "run"
-"""Code ran: of the function, method or driver that the step names. What it did in that time is not known."""
+"""Code of the step's function, method or driver ran. What it did in that time is unknown."""
 SUBMIT = "submit"
-"""In ``.remote()``: only in totals; it is a part of steps of ``RUN``."""
+"""In ``.remote()``. This is part of ``RUN`` steps and occurs only in totals."""
 GET_TIME = "get"
-"""The object was there, or there was none to wait for: it was brought here and deserialized."""
+"""The object was available, or the call named none: it was fetched and deserialized."""
 ACTOR_QUEUE = "actor queue"
 """The actor was busy with other calls."""
 WORKER_QUEUE = "worker queue"
 """The worker that ran it was busy with other calls."""
 STARTING = "worker start"
-"""All was there, and the process of its worker was being started, or those before it: until it could be given work."""
+"""Everything else was ready: its worker process, or one before it, was starting, until it was ready for work."""
 SCHEDULING = "scheduling"
-"""All was there: the time in which resources are not free, and that Ray takes for a lease and to fetch arguments. It
-holds the start of a worker too where that is not recorded."""
+"""The call was ready: time until resources were free, and for Ray to lease a worker and fetch arguments. It includes
+the start of the worker if that is not recorded."""
 WAITING = "waiting"
-"""In ``ray.get``, ``ray.wait`` or ``await`` until it gave up, for what was not there."""
+"""In ``ray.get``, ``ray.wait`` or ``await`` until its timeout or cancellation, for an unavailable object."""
 RETRYING = "retrying"
-"""From the end of a failed attempt to the beginning of the next one."""
+"""From the end of a failed attempt to the start of the next one."""
 UNEXPLAINED = "unexplained"
 
 KINDS = (RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, STARTING, SCHEDULING, WAITING, RETRYING, UNEXPLAINED)
 
 MEANINGS = {
-    RUN: "code that ran, of the driver and of calls",
+    RUN: "running code of the driver and of calls",
     SUBMIT: "submitting calls, in .remote()",
-    GET_TIME: "fetching results that were there, in ray.get",
-    ACTOR_QUEUE: "waiting for an actor that was busy",
-    WORKER_QUEUE: "waiting for a worker that was busy",
-    STARTING: "starting the processes of workers",
+    GET_TIME: "fetching available results, in ray.get",
+    ACTOR_QUEUE: "waiting for a busy actor",
+    WORKER_QUEUE: "waiting for a busy worker",
+    STARTING: "starting worker processes",
     SCHEDULING: "scheduling: resources, leases, workers, fetching arguments",
-    WAITING: "waiting in vain: ray.wait and ray.get until their timeout",
-    RETRYING: "between a failed attempt and the next one",
-    UNEXPLAINED: "unexplained: no span says what it was",
+    WAITING: "waiting without a result: ray.wait and ray.get until their timeout",
+    RETRYING: "between a failed attempt and its retry",
+    UNEXPLAINED: "unexplained: no span shows the reason",
 }
-"""What is said of each to people."""
+"""What each kind means, for people."""
 
 BY_SUBMISSION, BY_ARGUMENT, BY_CREATION, BY_ACTOR, BY_WORKER = "submission", "argument", "creation", "actor", "worker"
 BY_RETRY, BY_GET, BY_ITEM, BY_CODE, BY_NOTHING = "retry", "get", "generator item", "code", "nothing"
-"""Edges: why a step could not begin before what stands before it. ``code``: one thing after the other in one place;
-``nothing``: no reason is known."""
+"""Edges: why a step could not start earlier. ``code``: it follows other code of the same frame; ``nothing``: no reason
+is known."""
 
 
 class Step(NamedTuple):
-    """A stretch of the path, in nanoseconds since the epoch."""
+    """A part of the path. Times are nanoseconds since the epoch."""
 
     kind: str
     start: int
     end: int
     row: int
-    """The span that it is a part of: the execution or driver that ran, the wait, the execution that had to wait. As a
-    frame of :class:`~ray_tracing_hooks._insight.model.calls.Calls`, it may be one that no row describes; -1 for
-    none."""
+    """The row of its span: the execution or driver that ran, the wait, or the execution that had to wait. It may be a
+    frame of :class:`~ray_tracing_hooks._insight.model.calls.Calls` without a row; -1 for none."""
     edge: str
     """What made it wait until ``start``."""
     source: int
-    """The row of what it waited for; -1 where that is no span."""
+    """The row of the span that it waited for; -1 if there is none."""
     is_assumed: bool = False
-    """Nothing recorded says that it waited for that."""
+    """Whether the edge is assumed and not recorded."""
 
 
 @dataclass
@@ -101,27 +101,27 @@ class Path:
     start: int
     end: int
     root: int
-    """The frame that the path leads to the end of: the driver, or what ended last."""
+    """The frame at whose end the path ends: the driver, or the frame that ended last."""
     steps: list[Step]
-    """By time, without gaps and overlaps: their lengths add up to the wall time."""
+    """In order, without gaps and overlaps: their durations add up to the wall time."""
     is_exact: bool
-    """Whether no edge of it is assumed, and waiting was recorded wherever its code ran."""
+    """Whether no edge is assumed, and waiting was recorded wherever code ran on the path."""
     is_estimated: bool = False
-    """Whether it goes through spans that had not ended, or of which the end is not known."""
+    """Whether it includes spans that had not ended, or whose end is unknown."""
     circle: list[int] = field(default_factory=list)
-    """The frames that wait for each other in a circle, if there is one: each for the next, the last for the first."""
+    """The frames of a deadlock, if there is one: each waits for the next, the last for the first."""
     clamped: int = 0
-    """How much later than their effects causes ended, in total: clocks that differ, or ends that are estimated."""
+    """By how much causes ended after their effects, in total: because of clock skew or estimated ends."""
     kinds: Counter[str] = field(default_factory=Counter)
-    """Time by what it was spent on. Sums to the wall time."""
+    """Time by kind. Adds up to the wall time."""
     functions: Counter[str] = field(default_factory=Counter)
-    """Time that the code of each function ran on the path, submitting included."""
+    """Time on the path in which each function's code ran, including submissions."""
     submitting: Counter[str] = field(default_factory=Counter)
-    """Time on the path that the submission of calls of each function took."""
+    """Time on the path that submitting calls of each function took."""
     executions: Counter[int] = field(default_factory=Counter)
-    """For each execution, by row, the time on the path in which it ran, was waited for by itself, or its result was."""
+    """For each execution, by row, the time on the path in which it ran, waited to start, or its result was fetched."""
     first_scheduling: dict[str, int] = field(default_factory=dict)
-    """Of each function how long the first of its calls on the path waited for Ray: that is when workers start."""
+    """For each function, how long its first call on the path waited for Ray, since that is when workers start."""
 
     @property
     def wall(self) -> int:
@@ -134,28 +134,28 @@ class Path:
 
 
 def critical_path(calls: Calls) -> Path:
-    """The path that goes through queues: what would have to be faster for the run to end earlier."""
+    """The path that passes through queues: what would have to be faster for the run to end earlier."""
     return _Walk(calls, through_queues=True).path()
 
 
 def time_split(calls: Calls) -> Path:
-    """The path that stays with calls that wait in queues: what the wall time was spent on."""
+    """The path that stays with calls that wait in queues: how the wall time was spent."""
     return _Walk(calls, through_queues=False).path()
 
 
 _SILENCE = 0.1
-"""A stretch of a driver without any span explains itself up to this share of the run: its own code, between calls."""
+"""Time of a driver without any span counts as its own code between calls, up to this share of the run."""
 
 _MOST_THREADS = 64
-"""So many waits of one frame are taken to go on at once, and no more."""
+"""The most waits of one frame that are considered concurrent."""
 
 
 _MOST_ATTEMPTS = 64
-"""So many attempts before the last are looked at for the one that a wait ended with."""
+"""The most attempts before the last one that are searched for the one that ended a wait."""
 
 
 class _Before(NamedTuple):
-    """What an execution had to wait for, last."""
+    """The last thing that a frame had to wait for."""
 
     time: int
     edge: str
@@ -168,7 +168,7 @@ class _Lane:
     def __init__(
         self, rows: list[int], starts: list[int], ends: list[int], slots: int, loop: Loop | None = None
     ) -> None:
-        """``loop`` is the event loop that they share, if they do."""
+        """``loop`` is the event loop that they share, if any."""
         self.slots = slots
         self.loop = loop
         self.starts = array("q", sorted(starts))
@@ -177,9 +177,9 @@ class _Lane:
         self.rows = array("q", [rows[place] for place in order])
 
     def freed(self, row: int, start: int, ready: int) -> tuple[int, int] | None:
-        """The execution that made room for one that began at ``start``, and when: as it ended, or let go of the loop.
+        """The execution that freed the slot for one that started at ``start``, and when it ended or released the loop.
 
-        ``ready`` is when that one could have begun.
+        ``ready`` is when the later one could have started.
         """
         if self.loop is not None and (stall := next(self.loop.waited(ready, start), None)) is not None:
             return stall.row, stall.end
@@ -203,11 +203,11 @@ class _Walk:
         self.wall = 0
         self.circle: list[int] = []
         self._seen: dict[tuple[int, int], int] = {}
-        """Where the walk has been, with how many places it had been to before."""
+        """The places that the walk has visited, each with the number of places visited before it."""
         self._waits: dict[int, tuple[list[int], list[int]]] = {}
         self._made: dict[int, tuple[list[int], list[int]]] = {}
         self._spoken: dict[int, list[tuple[int, int]]] = {}
-        """Of drivers the times of their own spans, by start."""
+        """For drivers, the times of their own spans, by start."""
         self._lanes: dict[tuple[str, str], _Lane] | None = None
         self._creations: dict[str, list[int]] = {}
         self._workers = Workers(calls.table)
@@ -233,7 +233,7 @@ class _Walk:
         return path
 
     def _back(self, frame: int, time: int, start: int) -> tuple[int, int]:
-        """Go back in a frame from a time to where the path leaves it, and give where it goes on."""
+        """Go back in a frame from ``time`` to where the path leaves it. Returns where the path continues."""
         begun = max(self.calls.frame_start(frame), start)
         while time > begun:
             wait = self._wait_before(frame, time)
@@ -279,7 +279,7 @@ class _Walk:
         return (-1, begun) if before is None else self._enter(frame, begun, before)
 
     def _is_circle(self, before: _Before) -> bool:
-        """Whether the walk would come to where it has been, since calls wait for each other."""
+        """Whether the walk would return to a place that it has visited, since calls wait for each other."""
         place = self._seen.get((calls_frame(self.calls, before.source), before.time))
         if place is None:
             return False
@@ -287,11 +287,11 @@ class _Walk:
         return True
 
     def _enter(self, row: int, begun: int, before: _Before) -> tuple[int, int]:
-        """From the beginning of an execution to what it waited for."""
+        """From the start of an execution to what it waited for."""
         freed = self._freed(row, begun, before.time) if before.edge != BY_RETRY else None
         if freed is not None and freed[1] > before.time:
             by = BY_ACTOR if self.calls.place(row).actor else BY_WORKER
-            # Who keeps an event loop is not recorded.
+            # The call that blocked an event loop is not recorded.
             assumed = is_loop(self.calls.place(row))
             self._scheduled(freed[1], begun, row, by, freed[0], is_assumed=assumed)
             if self.through_queues:
@@ -305,11 +305,11 @@ class _Walk:
         return calls_frame(self.calls, before.source), before.time
 
     def _scheduled(self, start: int, end: int, row: int, edge: str, source: int, *, is_assumed: bool = False) -> None:
-        """An execution had to wait for nothing but Ray, and maybe for the process of its worker to start."""
+        """Add the time in which an execution waited only for Ray, and perhaps for its worker process to start."""
         worker = self._workers.of_resource[self.table.resource[row]]
         if worker is not None and start < worker.ready and worker.created < end:
-            # Until its worker could be given work. While others of the node were starting it had not its turn yet: Ray
-            # starts no more at once than the node has CPUs.
+            # Until its worker was ready for work. While others of the node were starting, it had to wait for its turn:
+            # Ray starts no more workers at once than the node has CPUs.
             for begun, ready in reversed(self._workers.starting(worker.node, start, min(worker.ready, end))):
                 self._step(SCHEDULING, ready, end, row, BY_CODE, row, is_assumed=is_assumed)
                 is_first = begun == start
@@ -326,7 +326,7 @@ class _Walk:
             self.steps.append(Step(kind, start, end, row, edge, source, is_assumed))
 
     def _run(self, start: int, end: int, frame: int, edge: str, source: int, *, is_assumed: bool = False) -> None:
-        """The code of a frame ran, as far as that is known."""
+        """Add the time in which the code of a frame ran, as far as that is known."""
         if end <= start:
             return
         if not self.calls.records_waits(frame):
@@ -338,7 +338,7 @@ class _Walk:
         self._step(RUN, start, end, frame, edge, source, is_assumed=is_assumed)
 
     def _silent(self, frame: int, start: int, end: int) -> list[tuple[int, int]]:
-        """The long stretches of a driver in which it has no span at all: it may as well have waited."""
+        """The long times of a driver without any span, in which it may have waited."""
         most = self.wall * _SILENCE
         if end - start <= most or frame not in self.calls.drivers():
             return []
@@ -359,7 +359,7 @@ class _Walk:
     # --- what a frame waited for ----------------------------------------------------------------------------------
 
     def _wait_before(self, frame: int, time: int) -> int | None:
-        """The last wait of a frame that ended before a time. One that goes on at that time is in another thread."""
+        """The last wait of a frame that ended by ``time``. A wait that is still open then is in another thread."""
         if frame not in self._waits:
             rows = [row for row in self.calls.members(frame) if self.calls.role[row] in WAITS]
             self._waits[frame] = rows, [self.table.start[row] for row in rows]
@@ -371,7 +371,7 @@ class _Walk:
         return None
 
     def _assumed_wait(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
-        """The call that a frame is assumed to have waited for, where that is not recorded, and the end of it."""
+        """The call that a frame is assumed to have waited for, if that is not recorded, and the end of that call."""
         if self.calls.records_waits(frame) and not self._waits_unseen(frame):
             return None
         found = self._last_made(frame, time)
@@ -380,11 +380,11 @@ class _Walk:
         return found if found[1] < time or self.calls.frame_end(frame) == time else None
 
     def _waits_unseen(self, frame: int) -> bool:
-        """Coroutines wait with ``await``, which makes no span."""
+        """Whether the frame may wait without a span, as coroutines do with ``await``."""
         return frame < len(self.table) and self.calls.place(frame).slots > 1
 
     def _last_made(self, frame: int, time: int) -> tuple[int, int] | None:
-        """Of the calls that a frame submitted the one that ended last, not after a time, with its end."""
+        """The last of a frame's calls to end by ``time``, with its end."""
         if frame not in self._made:
             calls, table = self.calls, self.table
             rows = [
@@ -399,9 +399,9 @@ class _Walk:
         return (rows[place], ends[place]) if place >= 0 else None
 
     def _binding(self, wait: int, end: int) -> _Before | None:
-        """What a wait that lasted until ``end`` waited for last; None where that is not known.
+        """What a wait that lasted until ``end`` waited for last; None if unknown.
 
-        The edge ``BY_CODE`` says that it is only assumed.
+        The edge ``BY_CODE`` means that it is only assumed.
         """
         calls, table = self.calls, self.table
         named = table.ready.get(wait, ()) if calls.role[wait] == WAIT else calls.objects_of(wait)
@@ -417,7 +417,7 @@ class _Walk:
         return last
 
     def _gave_up(self, wait: int) -> bool:
-        """Whether a wait ended by its timeout, or was cancelled, before it had what it was for."""
+        """Whether a wait timed out or was cancelled before its objects were available."""
         calls, table = self.calls, self.table
         if calls.role[wait] != WAIT:
             error = table.attribute(wait, names.ERROR_TYPE)
@@ -429,7 +429,7 @@ class _Walk:
         return found < wanted or not found
 
     def _late(self, wait: int, end: int, until: int) -> _Before | None:
-        """What a wait that gave up at ``end`` was for, if that was there before ``until``."""
+        """What a wait that gave up at ``end`` had waited for, if that was available before ``until``."""
         calls = self.calls
         if calls.role[wait] == WAIT:
             ready = set(self.table.ready.get(wait, ()))
@@ -438,7 +438,7 @@ class _Walk:
             ready, missing = set(), 0
         pending = [each for each in calls.objects_of(wait) if each not in ready]
         made = [self._made_at(each, until, failed=True) for each in pending]
-        # When a generator had which item is not known.
+        # It is not known when a generator yielded an item.
         found = [each for each in made if each is not None and each.edge == BY_GET and each.time > end]
         if not found or (calls.role[wait] != WAIT and None in made):
             return None
@@ -446,11 +446,11 @@ class _Walk:
         return found[min(missing, len(found)) - 1] if missing else found[-1]
 
     def _names_any(self, wait: int) -> bool:
-        """Whether a wait was for any object, whose id it tells or not."""
+        """Whether a wait was for any object, with its id recorded or not."""
         return bool(self.calls.objects_of(wait)) or bool(self.table.attribute(wait, names.RAY_OBJECT_COUNT))
 
     def _made_at(self, object_id: str, end: int, *, failed: bool) -> _Before | None:
-        """When an object was there, if that was before ``end`` or can be taken for it."""
+        """What made an object available and when, if that was before ``end`` or can be assumed to be."""
         calls, table = self.calls, self.table
         if is_put(object_id):
             row = calls.put_of(object_id)
@@ -461,7 +461,7 @@ class _Walk:
             return self._held_up(call, end) if call >= 0 else None
         row = attempts[-1]
         for attempt in attempts[-_MOST_ATTEMPTS:-1]:
-            # The wait may have ended before a later attempt, as with an actor that was made anew.
+            # The wait may have ended before a later attempt, as when an actor was restarted.
             if table.end_or_now(attempt) <= end < table.start[row]:
                 row = attempt
         made = table.end_or_now(row)
@@ -470,12 +470,12 @@ class _Walk:
         if is_item(object_id) or (calls.is_generator(row) and table.start[row] < end):
             return _Before(end, BY_ITEM, row)
         if failed or table.start[row] >= end:
-            return None  # it gave up before
+            return None  # the wait gave up before
         self.clamped += made - end
         return _Before(end, BY_GET, row)
 
     def _held_up(self, call: int, end: int) -> _Before | None:
-        """What the actor of a call is busy with that has not begun."""
+        """What keeps the actor of a call busy, if the call has not started."""
         submission = self.calls.submission[call]
         actor = self.calls.place(submission).actor if submission >= 0 else ""
         lane = self._index().get((actor, "")) if actor else None
@@ -486,7 +486,7 @@ class _Walk:
     # --- what an execution waited for -----------------------------------------------------------------------------
 
     def _ready(self, row: int, begun: int) -> _Before | None:
-        """What came last of what an execution needs beside a free slot; None if nothing of it is known."""
+        """The last precondition of an execution apart from a free slot; None if none is known."""
         calls, table = self.calls, self.table
         call = calls.call_of[row]
         attempts = calls.attempts(call)
@@ -510,13 +510,13 @@ class _Walk:
         return max(candidates, key=lambda before: before.time, default=None)
 
     def _caller(self, row: int) -> int:
-        """The execution that submitted a call of which only the execution is known; -1 if that is not known either."""
+        """The execution that submitted a call without a recorded submission; -1 if unknown."""
         caller = self.table.caller[row]
         call = self.calls.call_of_task(caller)
         return self.calls.execution[call] if call >= 0 else -1
 
     def _created(self, row: int, begun: int) -> _Before | None:
-        """The creation of an actor, before its first method."""
+        """The creation of the actor before this method ran; None if there is none."""
         place = self.calls.place(row)
         if not place.actor:
             return None
@@ -603,12 +603,12 @@ class _Walk:
 
 
 def calls_frame(calls: Calls, row: int) -> int:
-    """The frame that a span is a part of; -1 for no span."""
+    """The frame that a span is part of; -1 for no span."""
     return calls.frame[row] if row >= 0 else -1
 
 
 def _root(calls: Calls) -> tuple[int, int, int]:
-    """The frame whose end is the run's, with the time from which to which the path goes."""
+    """The frame whose end is the end of the run, and the start and end of the path."""
     table = calls.table
     if not len(table):
         return -1, 0, 0

@@ -1,4 +1,4 @@
-"""Calls that wait for each other in a circle, so that none of them can end."""
+"""Deadlocks: calls that wait for each other in a cycle, so that none of them can end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from ray_tracing_hooks._insight.model.table import RUNNING
 
 
 def deadlocks(calls: Calls) -> list[list[int]]:
-    """Circles of executions that run, each waiting in ``ray.get`` or ``ray.wait`` for the next: for its end, or for a
-    call that cannot begin because its actor is in the next.
+    """Cycles of running executions, each waiting in ``ray.get`` or ``ray.wait`` for the next one to end, or for a call
+    that cannot start because its actor is busy with the next one.
     """
     table = calls.table
     running = [row for row in range(len(table)) if table.state[row] == RUNNING]
@@ -35,7 +35,7 @@ def deadlocks(calls: Calls) -> list[list[int]]:
 
 
 def _circles(after: dict[int, list[int]]) -> list[list[int]]:
-    """One circle for each way into one, without recursion."""
+    """One cycle for each entry into one, without recursion."""
     found = []
     done: set[int] = set()
     for first in after:

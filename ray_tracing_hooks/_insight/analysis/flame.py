@@ -1,7 +1,7 @@
-"""Calls merged by their stacks, over all processes: what a flame graph shows.
+"""Calls merged by their call stacks across all processes, as a flame graph shows them.
 
-The width of a stack is either its share of the wall time or the time of its calls, added up: that of its own spans and
-of all stacks below it, so that no stack is wider than the one above it, and says the same as its label.
+The width of a stack is either its share of the wall time or the total time of its calls. Both include all stacks below
+it, so no stack is wider than the one above it, and the width agrees with the label.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from ray_tracing_hooks._insight.model.table import Table
 MOST_STACKS = 20_000
 MOST_DEPTH = 1_000
 _PARTS = 4096
-"""In so many parts of the time it is told how much runs at once, on average."""
+"""The number of equal time slices for which the mean concurrency is computed."""
 
-BEYOND = "(all further stacks)"
-"""What stacks are put together as that are more, or deeper, than anybody can look at."""
+BEYOND = "(other stacks)"
+"""The label that replaces stacks beyond the limits on their number and depth."""
 
 
 class Flame(NamedTuple):
-    """Stacks as a tree; a stack's index is greater than that of the stack above it. Times are in nanoseconds."""
+    """Stacks as a tree; each stack's index is greater than that of the stack above it. Times are in nanoseconds."""
 
     label: list[str]
     """The function or span at the end of the stack."""
     parent: list[int]
     """The stack above, -1 for none."""
     first: list[int]
-    """When the first of its spans began."""
+    """When the first of its spans started."""
     spans: list[int]
     errors: list[int]
     total: list[int]
-    """The durations of its spans, added up: spans that run at once count each."""
+    """The sum of the durations of its spans; concurrent spans each count in full."""
     wall: list[int]
     """The time in which at least one of them ran."""
     own: list[int]
-    """The part of ``total`` in which a span ran and none below it did, in whatever process."""
+    """The part of ``total`` in which a span ran but none below it, in any process."""
     share: list[int]
-    """Its part of the time of all: each moment counts once, and is shared equally by what ran then, as in ``own``. What
-    waits has a share in moments only in which nothing ran. With those of the stacks below it, it is the stack's part of
-    the wall time; those of all stacks add up to the time in which there was any span."""
+    """Its share of the wall time: each moment counts once, divided equally among what ran then, as in ``own``. Waits
+    get a share only of moments in which nothing ran. A stack's share of the wall time includes those of the stacks
+    below it; the shares of all stacks add up to the time in which there was any span."""
     is_wait: list[bool]
-    """Whether it is waiting for objects, in ``ray.get`` and the like: what they wait for stands beside it."""
+    """Whether it waits for objects, as ``ray.get`` does; the calls that it waits for are its siblings."""
     of: array[int]
     """By row of the table, its stack."""
 
 
 def flame(table: Table, ends: array[int]) -> Flame:
-    """The stacks of all spans. An execution stands right below the span that made the call, not its submission."""
+    """The stacks of all spans. An execution is directly below the span that made the call, not below its submission."""
     labels = [call_name(name) for name in table.names]
     above = callers(table)
     tree = Flame([], [], [], [], [], [], [], [], [], [], array("q", b"\xff" * (8 * len(table))))
@@ -98,7 +98,7 @@ def flame(table: Table, ends: array[int]) -> Flame:
 
 
 def callers(table: Table) -> array[int]:
-    """For each row the row above it in a stack: for an execution what made the call, not the submission between."""
+    """For each row the row above it in its stack: for an execution the span that made the call, not its submission."""
     parents, kinds = table.parent, table.kind
     return array(
         "q",
@@ -140,16 +140,17 @@ def spent(
     first: int,
     last: int,
 ) -> tuple[list[int], list[int]]:
-    """Of each stack what its spans took themselves, and its share of the time from ``first`` to ``last``.
+    """For each stack the own time of its spans, and its share of the time from ``first`` to ``last``.
 
-    By span, by start: its begin and end in that time, the number of the one above it or -1, and its stack.
+    ``begin``, ``end``, ``above`` and ``of`` have for each span, by start: its start and end within that time, the
+    number of the span above it or -1, and its stack.
     """
     length = max(1, last - first)
     width = max(1, -(-length // _PARTS))
     rows = list(map(is_wait.__getitem__, of))
     ran = means(((a, b) for row, a, b in pieces(begin, end, above) if not rows[row]), first, length, _PARTS)
     waited = means(((a, b) for row, a, b in pieces(begin, end, above) if rows[row]), first, length, _PARTS)
-    # Of a part in which nothing runs at times, the rest is shared by what waits.
+    # In a slice in which nothing runs at times, waits share the rest.
     clocks = (
         _clock([1 / max(1.0, each) for each in ran], width),
         _clock([(1 - min(1.0, busy)) / max(1.0, each) for busy, each in zip(ran, waited, strict=True)], width),
@@ -166,13 +167,13 @@ def spent(
 
 
 def pieces(begin: Sequence[int], end: Sequence[int], above: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """For each span, by start, when it ran and none below it did: its number, and from when until when."""
+    """The intervals in which each span ran but none below it: its number, start and end of the interval."""
     done = array("q", begin)
-    """By span, until when it is told of it."""
+    """For each span, the end of the time that has been covered."""
     for since, until, caller in zip(begin, end, above, strict=True):
         if caller >= 0:
             told = done[caller]
-            inside, since = min(until, end[caller]), max(since, told)  # noqa: PLW2901  no earlier than what is told
+            inside, since = min(until, end[caller]), max(since, told)  # noqa: PLW2901  not before the covered time
             if inside > since:
                 if since > told:
                     yield caller, told, since
@@ -183,5 +184,5 @@ def pieces(begin: Sequence[int], end: Sequence[int], above: Sequence[int]) -> It
 
 
 def _clock(rate: list[float], width: int) -> tuple[list[float], list[float]]:
-    """How fast a clock goes in each part, and what it shows where that begins."""
+    """A clock that runs at another rate in each slice: its rates, and its reading at the start of each slice."""
     return rate, [0.0, *(each * width for each in accumulate(rate))]

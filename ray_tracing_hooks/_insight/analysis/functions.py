@@ -1,4 +1,4 @@
-"""Functions and methods of a run: how often they ran, for how long, and what they waited for."""
+"""Functions and methods of a run: how often and how long they ran and waited."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ def _times() -> array[int]:
 
 @dataclass
 class Function:
-    """A function or method. Times are nanoseconds; all are sorted."""
+    """A function or method. Times are nanoseconds; lists of times are sorted."""
 
     name: str
     calls: int = 0
-    """Submissions, and executions of which no submission is recorded."""
+    """The number of submissions, and of executions without a recorded submission."""
     executions: list[int] = field(default_factory=list)
     """Rows, by start."""
     self_times: array[int] = field(default_factory=_times)
-    """Of each execution the time that its own code ran."""
+    """The self time of each execution."""
     durations: array[int] = field(default_factory=_times)
     queued: array[int] = field(default_factory=_times)
-    """From submission to beginning, of each call where both are known."""
+    """The queue time, from submission to start, of each call where both are known."""
     submitting: array[int] = field(default_factory=_times)
     """How long each ``.remote()`` took."""
     failed: int = 0
-    """Executions that failed or were cut off."""
+    """The number of executions that failed or were interrupted."""
     on_path: int = 0
-    """Time that its code ran on the critical path: the run is shorter by at most that much if it takes no time."""
+    """Time that its code ran on the critical path, and so the most that the run could save if it took no time."""
 
     @property
     def self_time(self) -> int:
@@ -42,7 +42,7 @@ class Function:
 
 
 def functions(calls: Calls, self_time: Sequence[int], path: Path) -> list[Function]:
-    """Every function that was called, those with most self time first."""
+    """Every function that was called, by self time, largest first."""
     table = calls.table
     found = [Function(name) for name in calls.functions]
     for call in range(len(calls)):
@@ -68,10 +68,7 @@ def functions(calls: Calls, self_time: Sequence[int], path: Path) -> list[Functi
 
 
 def self_times(calls: Calls) -> array[int]:
-    """For each execution, by row, how long its own code ran; 0 for other rows.
-
-    That is its duration without what it waited.
-    """
+    """For each execution, by row, its self time: its duration without the time it waited. 0 for other rows."""
     table = calls.table
     waiting = waits(calls)
     found = array("q", bytes(8 * len(table)))
@@ -83,10 +80,10 @@ def self_times(calls: Calls) -> array[int]:
 
 
 def waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
-    """By frame when it waited: in ``ray.get``, ``ray.wait`` and ``await``.
+    """The intervals in which each frame waited in ``ray.get``, ``ray.wait`` and ``await``, by frame.
 
-    Of a process of which that was not recorded it is the time in which calls that the frame made had not ended, since
-    it may have waited for them then.
+    If the process did not record its waits, these are the times in which calls that the frame made had not ended, since
+    it may have waited for them.
     """
     table, frame = calls.table, calls.frame
     found: dict[int, list[tuple[int, int]]] = {}
@@ -101,7 +98,7 @@ def waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
 
 
 def covered(intervals: Sequence[tuple[int, int]], start: int, end: int) -> int:
-    """How much of the time from ``start`` to ``end`` is in one of the intervals or more."""
+    """How much of the time from ``start`` to ``end`` is in at least one of the intervals."""
     total, done = 0, start
     for begun, ended in sorted(intervals):
         here, there = max(begun, done), min(ended, end)
@@ -112,9 +109,9 @@ def covered(intervals: Sequence[tuple[int, int]], start: int, end: int) -> int:
 
 
 def percentile(ordered: Sequence[int], share: float) -> int:
-    """The least value that at least this share of the values does not exceed; 0 of none.
+    """The smallest value that at least this share of the values does not exceed; 0 if there are none.
 
-    Where exactly this share does not exceed it, the mean of it and the next one, as in the median of an even number.
+    If exactly this share does not exceed it, the mean of it and the next value, as for the median of an even number.
     """
     if not ordered:
         return 0

@@ -1,4 +1,4 @@
-"""Who calls whom: functions and methods, the calls between them, and the data that goes from one to another."""
+"""The call graph: functions and methods, the calls between them, and the data passed from one to another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
 
 MOST_FUNCTIONS = 5_000
-BEYOND = "(all further functions)"
+BEYOND = "(other functions)"
 
 DATA, WAITED, RETRY = range(3)
 
@@ -44,14 +44,14 @@ class Times:
 
 @dataclass(slots=True)
 class Function:
-    """A function, a method of an actor class, a driver, or a span of others that begins something."""
+    """A function, a method of an actor class, a driver, or another span that starts work, such as a root span."""
 
     label: str
     kind: Kind
     name: int
-    """Index of the name of one of its spans."""
+    """The index of the name of one of its spans."""
     actor: str = ""
-    """The class whose method it is."""
+    """The class of the actor, for a method."""
     method: str = ""
     times: Times = field(default_factory=Times)
     queue: list[int] = field(default_factory=list)
@@ -60,26 +60,26 @@ class Function:
 
 @dataclass(slots=True)
 class Data:
-    """Objects that results of one function, or what it stored, are arguments of another."""
+    """Objects that one function returned or stored, and that were arguments of another."""
 
     objects: set[str] = field(default_factory=set)
     readers: int = 0
-    """How many times one of them was an argument."""
+    """How often one of them was an argument."""
 
 
 class Graph(NamedTuple):
-    """Functions, and by row of the table the index of the function that the span belongs to, or -1."""
+    """Functions, and for each row of the table the index of the function that the span belongs to, or -1."""
 
     functions: list[Function]
     of: array[int]
     calls: dict[tuple[int, int], Times]
     """By caller and called function; a caller is the function in which the call was made."""
     data: dict[tuple[int, int], Data]
-    """By where objects come from and where they go to."""
+    """By the function that the objects come from and the function that they go to."""
 
 
 def graph(joined: Calls, ends: array[int]) -> Graph:
-    """The graph of the calls of a table, with the ends of its spans."""
+    """The call graph of a table, given the ends of its spans."""
     table = joined.table
     found = _Functions(joined)
     of = _belonging(table, found)
@@ -108,18 +108,19 @@ def graph(joined: Calls, ends: array[int]) -> Graph:
 
 
 def caller_of(joined: Calls, of: Sequence[int], row: int) -> int:
-    """The function in which the call of an execution was made, -1 where that is not known."""
+    """The function that made the call of an execution, -1 if unknown."""
     submitted = joined.submission[joined.call_of[row]]
     above = joined.table.parent[submitted] if submitted >= 0 else joined.table.parent[row]
     return of[above] if above >= 0 else -1
 
 
 def edges(joined: Calls) -> Iterator[tuple[int, int, int]]:
-    """For each object that is known at both ends the row it comes from, the row it goes to, and ``DATA`` or ``WAITED``.
+    """The edges between spans: the row each comes from, the row it goes to, and ``DATA``, ``WAITED`` or ``RETRY``.
 
-    It comes from an execution or ``ray.put``, or from a submission that nothing has executed. It goes to an execution,
-    or its submission, that has it among its arguments, or to a ``ray.get`` or ``ray.wait``. Once for a pair of rows.
-    And ``RETRY`` from each attempt to the next one.
+    An object whose source and destination are known makes an edge: from an execution or ``ray.put``, or a submission
+    without an execution; to the execution, or the submission, that has it as an argument (``DATA``), or to a
+    ``ray.get`` or ``ray.wait`` (``WAITED``). Each pair of rows has at most one. ``RETRY`` connects each attempt to the
+    next.
     """
     table = joined.table
     for row in sorted(table.objects):
@@ -140,7 +141,7 @@ def edges(joined: Calls) -> Iterator[tuple[int, int, int]]:
 
 
 def source_of(joined: Calls, object_id: str) -> int:
-    """The row that an object comes from, -1 where that is not known."""
+    """The row that an object comes from, -1 if unknown."""
     if is_put(object_id):
         return joined.put_of(object_id)
     call = joined.producer(object_id)
@@ -212,7 +213,7 @@ class _Functions:
 
 
 def _belonging(table: Table, found: _Functions) -> array[int]:
-    """By row the function that a span belongs to: its own if it is a call or begins something, else its parent's."""
+    """For each row the function that its span belongs to: its own if it is a call or a root span, else its parent's."""
     unknown = -2
     of = array("q", [unknown]) * len(table)
     kinds, parents = table.kind, table.parent
@@ -232,6 +233,6 @@ def _belonging(table: Table, found: _Functions) -> array[int]:
 
 
 def median_and_most(values: Iterable[int]) -> tuple[int | None, int | None]:
-    """The median and the maximum; None where there are none."""
+    """The median and the maximum; None if there are no values."""
     ordered = sorted(values)
     return (percentile(ordered, 0.5), ordered[-1]) if ordered else (None, None)

@@ -1,9 +1,9 @@
-"""Spans as rows of bars: in a lane they follow each other or nest, and never overlap otherwise.
+"""Lanes of a timeline: in a lane, spans follow each other or nest, and never overlap otherwise.
 
-A process has as many lanes as things went on in it at once: one for a plain worker, several for an actor with threads
-or coroutines. A span lies in the lane of its parent, inside it, if the two are of one process, the parent lasts as long
-and no sibling is in the way. Otherwise it begins a stack of its own in the first lane of the process that is free, at
-its full length: nothing is cut or left out.
+A process has as many lanes as it has concurrent work: one for a plain worker, several for an actor with threads or
+coroutines. A span is placed in the lane of its parent, inside it, if both are in the same process, the parent does not
+end earlier, and no sibling is in the way. Otherwise it starts a new stack in the first free lane of the process, at its
+full length: no span is shortened or left out.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ray_tracing_hooks._insight.model.table import Table
 
 
 class Lane(NamedTuple):
-    """A row of bars."""
+    """One lane."""
 
     place: int
-    """Index into the places."""
+    """The index of its place."""
     number: int
-    """From 0 within its place."""
+    """Its number within its place, from 0."""
 
 
 class Lanes(NamedTuple):
@@ -32,15 +32,15 @@ class Lanes(NamedTuple):
     of: array[int]
     """By row of the table, the index of its lane in ``lanes``."""
     depth: array[int]
-    """By row, in how many spans of its lane it lies."""
+    """By row, the number of spans of its lane that enclose it."""
     lanes: list[Lane]
-    """By place, in the order of the places, then by number."""
+    """In the order of the places, then by number."""
     overflows: int
-    """How many spans overlap their parent in the same process and do not lie inside it: each is in another lane."""
+    """How many spans overlap their parent in the same process without being inside it; each is in another lane."""
 
 
 def lanes(table: Table, places: Places, ends: array[int] | None = None) -> Lanes:
-    """Which lane each span lies in; ``ends`` if the ends of the spans are known already, as :func:`ends` gives them."""
+    """The lane of each span. ``ends`` are the ends of the spans from :func:`ends_of`, if known already."""
     ends = ends_of(table) if ends is None else ends
     start, parents, place_of = table.start, table.parent, places.of
     of, depth = array("L", bytes(8 * len(table))), array("L", bytes(8 * len(table)))
@@ -85,9 +85,9 @@ def lanes(table: Table, places: Places, ends: array[int] | None = None) -> Lanes
 
 
 def by_lane(table: Table, ends: array[int], found: Lanes) -> list[list[int]]:
-    """The rows of each lane, outer spans before what is in them.
+    """The rows of each lane, outer spans before the spans inside them.
 
-    What was recorded together is together here: spans are read from their files quicker so than by time.
+    Spans that were recorded together stay together, so reading them from their files is faster than by time.
     """
     rows: list[list[int]] = [[] for _ in found.lanes]
     for row in outer_first(table, ends):
@@ -98,8 +98,8 @@ def by_lane(table: Table, ends: array[int], found: Lanes) -> list[list[int]]:
 def ends_of(table: Table) -> array[int]:
     """When each span ended, or until when it is shown: never before its start.
 
-    One that its program never ended is shown where it began: how long it took is not known, and the end that it was
-    given is that of its process, which may be long after all else.
+    A span that its program never ended is shown at its start only: its duration is unknown, and its recorded end is the
+    end of its process, which may be much later.
     """
     now, site = table.end_or_now, table.site
     never_ended = [bool(each.get(names.RAY_NEVER_ENDED)) for each in table.sites]
@@ -107,7 +107,7 @@ def ends_of(table: Table) -> array[int]:
 
 
 def outer_first(table: Table, ends: array[int]) -> list[int]:
-    """The rows by start, of equal starts the longest first, of equal times parents before children."""
+    """The rows by start; for equal starts the longest first; for equal times parents before children."""
     order = list(range(len(table)))
     start = table.start
     position, size = 0, len(order)
@@ -127,26 +127,26 @@ def outer_first(table: Table, ends: array[int]) -> list[int]:
 
 
 class _Place:
-    """The lanes of one place by whether a stack of spans goes on in them."""
+    """The lanes of one place: those that are free, and those in which a stack of spans is open."""
 
     __slots__ = ("busy", "count", "free")
 
     def __init__(self) -> None:
         self.count = 0
         self.free: list[tuple[int, int]] = []
-        """Number and index of those that are free, a heap."""
+        """Number and index of the free lanes, a heap."""
         self.busy: list[tuple[int, int, int]] = []
-        """When they will be free, number and index of the others, a heap."""
+        """The time from which each other lane is free, its number and its index, a heap."""
 
 
 def _steps_up(parents: array[int], first: int, after: int) -> list[int]:
-    """For the rows from ``first`` to ``after``: more than for any ancestor among them. Nothing is walked over twice."""
+    """A number for each row from ``first`` to ``after``, greater than those of its ancestors. Visits each row once."""
     steps = [-1] * (after - first)
     for row in range(first, after):
         chain = []
         here = row
         while first <= here < after and steps[here - first] < 0:
-            steps[here - first] = 0  # for a circle of parents, in which there is no first
+            steps[here - first] = 0  # in case parents form a cycle, which has no first row
             chain.append(here)
             here = parents[here]
         known = steps[here - first] + 1 if first <= here < after else 0

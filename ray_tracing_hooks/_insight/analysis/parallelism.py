@@ -1,10 +1,10 @@
-"""How many calls ran at once: what every view means by it.
+"""How many calls ran at the same time, by the definition that all views share.
 
-A call *runs* while its own code does: from the beginning of an execution to its end, without what it waits in
-``ray.get``, ``ray.wait`` and ``await`` (:func:`~ray_tracing_hooks._insight.analysis.functions.waits`). An execution
-that waits is *waiting*: it holds its worker, and does nothing there. A driver is no call, and counts as neither.
+A call *runs* while its own code does: from the start of an execution to its end, without the time it waits in
+``ray.get``, ``ray.wait`` and ``await`` (:func:`~ray_tracing_hooks._insight.analysis.functions.waits`). During that time
+the execution is *waiting*: it occupies its worker but does nothing. A driver is not a call and counts as neither.
 
-So the sum of the self times of all functions is the mean of what runs, times the length of the run.
+So the sum of the self times of all functions is the mean number of running calls times the duration of the run.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ BUCKETS = 60
 
 @dataclass
 class Parallelism:
-    """Calls that ran at once, over the wall time of a run."""
+    """How many calls ran at the same time, over the wall time of a run."""
 
     average: float
     """How many ran, on average."""
     peak: int
-    """The most that ran at one moment."""
+    """The most that ran at any moment."""
     waiting: float
-    """How many executions waited instead, on average."""
+    """How many executions waited, on average."""
     buckets: list[float]
-    """The average of what ran in equal parts of the wall time, by time."""
+    """How many ran, on average, in each of equal slices of the wall time."""
     workers: int
-    """How many workers ran anything."""
+    """How many workers ran at least one call."""
     nodes: int
 
 
 def parallelism(calls: Calls, path: Path) -> Parallelism:
-    """The calls of a run over the wall time of its path."""
+    """The parallelism of a run over the wall time of its path."""
     table = calls.table
     workers, nodes = set(), set()
     held = 0
@@ -66,7 +66,7 @@ def parallelism(calls: Calls, path: Path) -> Parallelism:
 
 
 def running(calls: Calls) -> Iterator[tuple[int, int, int]]:
-    """When the own code of each execution ran: its row, and from when until when, several times if it waited."""
+    """The intervals in which the code of each execution ran: its row, start and end; several if it waited."""
     table = calls.table
     waiting = waits(calls)
     for row, role in enumerate(calls.role):
@@ -82,11 +82,11 @@ def running(calls: Calls) -> Iterator[tuple[int, int, int]]:
 
 
 def means(intervals: Iterable[tuple[int, int]], start: int, length: int, parts: int) -> list[float]:
-    """How many of the intervals there are at once, on average, in each of equal parts of the time since ``start``."""
+    """How many intervals overlap, on average, in each of equal slices of the time from ``start``."""
     width = max(1, -(-length // parts))
     found = [0.0] * parts
     whole = [0] * (parts + 1)
-    """Where intervals begin, and end, to fill whole parts."""
+    """By slice, how many more intervals fill it completely than fill the slice before."""
     for begin, end in intervals:
         first, last = (begin - start) // width, (end - 1 - start) // width
         if first == last:
@@ -99,7 +99,7 @@ def means(intervals: Iterable[tuple[int, int]], start: int, length: int, parts: 
     filling = 0
     for part in range(parts):
         filling += whole[part]
-        # The last part may be shorter than the others.
+        # The last slice may be shorter than the others.
         found[part] = (found[part] + filling * width) / max(1, min(width, length - part * width))
     return found
 

@@ -1,7 +1,7 @@
-"""What calls waited for before they ran, where files of task states stand beside those of spans.
+"""What calls waited for before they ran, if files with task states are next to the files of spans.
 
-A span knows when its call was submitted and when it began. In between it is Ray that knows: the task waited for its
-arguments, for resources and a worker, for the actor that was busy. See :mod:`ray_tracing_hooks._formats.task_states`.
+Spans show when a call was submitted and when it started. Only Ray knows what happened in between: the task waited for
+its arguments, for resources and a worker, or for a busy actor. See :mod:`ray_tracing_hooks._formats.task_states`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import Attempt
 
 ARGUMENTS = "arguments"
-"""Other tasks had to make the arguments first."""
+"""Other tasks had to create the arguments first."""
 SCHEDULING = "scheduling"
-"""Resources had to be free and a worker there, or the actor of a method had to be made."""
+"""The call waited for free resources and a worker, or for the creation of its actor."""
 FETCHING = "fetching"
-"""The call was sent, and its arguments were brought to its node."""
+"""The call was sent to its worker, and its arguments were fetched to its node."""
 ACTOR_QUEUE = "actor queue"
-"""The actor was busy with other calls, or had to keep their order."""
+"""The actor was busy with other calls, or had to run earlier calls first."""
 
 PHASES = (ARGUMENTS, SCHEDULING, FETCHING, ACTOR_QUEUE)
 
@@ -38,14 +38,14 @@ _PHASE_OF = {
     "PENDING_ACTOR_TASK_ARGS_FETCH": FETCHING,
     "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY": ACTOR_QUEUE,
 }
-"""By state of Ray 2.60 (``TaskStatus``)."""
+"""By task state of Ray 2.60 (``TaskStatus``)."""
 
 _SENT = "SUBMITTED_TO_WORKER"
 _ACTOR_TASK = "ACTOR_TASK"
 
 
 class Queued(NamedTuple):
-    """How long one attempt waited for what, in nanoseconds, before it ran."""
+    """How long one attempt waited in each phase before it ran, in nanoseconds."""
 
     arguments: int
     scheduling: int
@@ -59,22 +59,22 @@ class Queued(NamedTuple):
 
 @dataclass
 class States:
-    """The task states beside some files of spans."""
+    """The task states found next to files of spans."""
 
     files: int = 0
     dropped: int = 0
-    """Of so many events Ray has told that it did not keep them."""
+    """The number of events that Ray reported as dropped."""
     problems: list[str] = field(default_factory=list)
     """Why files could not be read."""
     first: dict[str, Queued] = field(default_factory=dict)
-    """By task what its first attempt waited for."""
+    """By task, what its first attempt waited for."""
 
 
 def beside(paths: Iterable[str], tasks: Iterable[str] | None = None) -> States:
-    """The states of ``tasks``, or of all, that are known in the folders ``paths``, or beside the files ``paths``."""
+    """The states of ``tasks``, or of all, from files in the folders ``paths`` or next to the files ``paths``."""
     found = States()
     files = _files(paths)
-    # There may be a million of them, and mostly there are no files.
+    # There may be a million tasks, and usually there are no files.
     wanted = None if tasks is None or not files else set(tasks)
     for path in files:
         try:
@@ -95,7 +95,7 @@ def beside(paths: Iterable[str], tasks: Iterable[str] | None = None) -> States:
 
 
 def waited(attempt: Attempt) -> Queued | None:
-    """What an attempt waited for; None of one that did not run, or of which that is not known."""
+    """What an attempt waited for; None if it did not run, or if that is unknown."""
     began = attempt.states.get(_RUNNING)
     if began is None:
         return None
@@ -104,7 +104,7 @@ def waited(attempt: Attempt) -> Queued | None:
         return None
     times: Counter[str] = Counter()
     for (start, state), (end, _) in zip(before, [*before[1:], (began, "")], strict=True):
-        # An actor takes a call when it is done with those before it.
+        # An actor accepts a call once it is done with the earlier ones.
         is_queue = state == _SENT and attempt.kind == _ACTOR_TASK
         times[ACTOR_QUEUE if is_queue else _PHASE_OF[state]] += end - start
     return Queued(*(times[phase] for phase in PHASES))
@@ -112,7 +112,7 @@ def waited(attempt: Attempt) -> Queued | None:
 
 @dataclass
 class FunctionQueue:
-    """What the calls of one function waited for, together."""
+    """What the calls of one function waited for, in total."""
 
     name: str
     calls: int = 0
@@ -125,7 +125,7 @@ class FunctionQueue:
 
 
 def by_function(calls: Sequence[tuple[str, str]], states: States) -> list[FunctionQueue]:
-    """The queues of ``calls``, pairs of function and task, those that waited longest first."""
+    """The queue times of ``calls``, pairs of function and task, the longest first."""
     found: dict[str, FunctionQueue] = {}
     for function, task in calls:
         queued = states.first.get(task)
@@ -140,7 +140,7 @@ def _files(paths: Iterable[str]) -> list[str]:
     folders = dict.fromkeys(path if os.path.isdir(path) else os.path.dirname(path) or "." for path in paths)
     found = []
     for folder in folders:
-        with suppress(OSError):  # a file may be read in a folder that may not, or that is gone
+        with suppress(OSError):  # the folder may be unreadable although the file is not, or it may be gone
             names = [name for name in os.listdir(folder) if task_states.is_file_name(name)]
             found += [path for name in names if os.path.isfile(path := os.path.join(folder, name))]
     return sorted(found)

@@ -1,7 +1,6 @@
-"""How much of a run was recorded, and what is said of that: by the summary, the page and the server in the same words.
+"""How much of a run was recorded, in the same words for the summary, the page and the server.
 
-Nothing here is inferred from what the spans look like where the process has said what it records
-(``ray.tracing.parts``).
+Nothing is inferred from the spans of a process that states what it records (``ray.tracing.parts``).
 """
 
 from __future__ import annotations
@@ -17,58 +16,58 @@ from ray_tracing_hooks._insight.model.event_loops import is_loop
 
 RECORD_WAITS = "RAY_TRACING_RAY=task,actor,job,serve,get,wait"
 RECORD_INTERNAL = "RAY_TRACING_INTERNAL=1"
-"""What to set so that it is recorded next time."""
+"""The settings that record it next time."""
 
 _LIBRARIES = {"data": "Ray Data", "train": "Ray Train", "tune": "Ray Tune", "rllib": "RLlib"}
-"""Whose own tasks and actors make no spans unless they are asked for. The requests of Ray Serve do."""
+"""Libraries whose internal tasks and actors make no spans by default. The requests of Ray Serve always do."""
 
 _NEARLY_ALL = 0.95
 
 
 def waiting(calls: Calls) -> str:
-    """Whether it is known who waited for what, as a part of a sentence."""
+    """Whether it is known what callers waited for, to be used in a sentence."""
     if calls.waiting == EVERYWHERE:
         return "waiting was recorded"
     where = "waiting was recorded in some processes only" if calls.waiting == PARTLY else "waiting was not recorded"
-    return f"{where}, so it is assumed who waited for what ({RECORD_WAITS} records it)"
+    return f"{where}, so what callers waited for is assumed ({RECORD_WAITS} records it)"
 
 
 def certainty(calls: Calls, path: Path) -> str:
-    """How far a path, or the split of the time, can be relied on, in one sentence or two."""
+    """How reliable a path, or the split of the time, is, in one or two sentences."""
     if path.is_exact:
         said = f"Exact: {waiting(calls)}."
     elif calls.waiting == EVERYWHERE:
-        said = "Inferred in part: waiting was recorded, but not in each case what it was for."
+        said = "Partly inferred: waiting was recorded, but not always what it was for."
     else:
         said = f"Inferred: {waiting(calls)}."
-    return said + (" Estimated: it goes through spans that have not ended." if path.is_estimated else "")
+    return said + (" Estimated: it includes spans that have not ended." if path.is_estimated else "")
 
 
 def at_once(parallel: Parallelism) -> str:
-    """How many calls ran at once, as a part of a sentence."""
+    """How many calls ran at the same time, to be used in a sentence."""
     waiting = f"; {parallel.waiting:.1f} more waited in ray.get" if parallel.waiting >= 0.05 else ""
     return f"{parallel.average:.1f} on average, {parallel.peak:,} at most{waiting}"
 
 
 def own_time(calls: Calls) -> str:
-    """What else counts as self time, as the end of a sentence on that; empty where nothing does."""
+    """What else counts as self time, to end a sentence about it; empty if nothing does."""
     if not any(map(is_loop, calls.places)):
         return ""
-    return "; async methods with what else they await"
+    return "; for async methods, including whatever else they await"
 
 
 def gaps(calls: Calls, path: Path) -> str:
-    """What no finding can be made of, in brackets after a claim that there is none; empty where all was recorded."""
+    """What limits the findings, to follow the statement that there are none; empty if nothing does."""
     found = []
     if calls.waiting != EVERYWHERE:
         found.append("waiting was not recorded" + (" everywhere" if calls.waiting == PARTLY else ""))
     if path.wall and path.coverage < _NEARLY_ALL:
-        found.append(f"{percent(1 - path.coverage)} of the time is not explained")
+        found.append(f"{percent(1 - path.coverage)} of the time is unexplained")
     return f" in what was recorded ({', and '.join(found)})" if found else ""
 
 
 def libraries(calls: Calls) -> list[str]:
-    """The libraries of Ray that a driver had imported and whose own tasks and actors were not to make spans."""
+    """The Ray libraries that a driver had imported and whose internal tasks and actors make no spans."""
     if calls.internal:
         return []
     table = calls.table
@@ -80,7 +79,7 @@ def libraries(calls: Calls) -> list[str]:
 
 
 def unseen_objects(calls: Calls) -> int:
-    """How many objects were waited for that calls without spans have made."""
+    """How many of the objects that were waited for came from calls without spans."""
     found: set[str] = set()
     for row, objects in calls.table.objects.items():
         if calls.role[row] in WAITS:
@@ -89,7 +88,7 @@ def unseen_objects(calls: Calls) -> int:
 
 
 def strays(calls: Calls) -> Iterator[int]:
-    """The rows of spans of workers that are below no call of theirs: what ran them made no span."""
+    """The rows of worker spans that are not inside a recorded call: the call that ran them made no span."""
     table = calls.table
     is_worker = [resource.get(names.RESOURCE_PROCESS_TYPE) == "worker" for resource in table.resources]
     for row, frame in enumerate(calls.frame):

@@ -1,4 +1,4 @@
-"""Figures and names in sentences."""
+"""Formats figures and names for sentences."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 def percent(share: float) -> str:
-    """``34 %``; ``< 1 %`` for what is little, and not nothing."""
+    """``34 %``; ``< 1 %`` for a small share that is not zero."""
     return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
-    """The text without its middle if it is longer: of names both ends tell most."""
+    """The text, without its middle if it is too long: the ends of a name say most."""
     if len(text) <= longest:
         return text
     tail = (longest - 1) // 2
@@ -42,5 +42,5 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 
 
 def plain(name: str) -> str:
-    """A function's name without the module that scripts have; ``__main__.py``, the driver of ``python -m``, stays."""
+    """A function's name without the module ``__main__``; the driver name ``__main__.py`` (``python -m``) is kept."""
     return name if name == "__main__.py" else name.removeprefix("__main__.")

@@ -1,1 +1,1 @@
-"""Reading spans: files of OTLP-JSON, also while they grow, the spool of a node, and merging what was read in parts."""
+"""Reads spans from OTLP-JSON files, also while they grow, and from a node's spool; large inputs are read in parts."""

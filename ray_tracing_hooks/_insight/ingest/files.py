@@ -1,4 +1,4 @@
-"""Which files hold spans, and the lines in them."""
+"""Finds the files that hold spans, and reads their lines."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from ray_tracing_hooks._spool.layout import SUFFIX, UNDECIDED
 JSON_SUFFIXES = (".jsonl", ".jsonl.gz")
 
 MAX_LINE = 64 * 1024 * 1024
-"""A longer line is taken for damage. What we write stays below 1 MiB."""
+"""A longer line is treated as damage. The lines that this package writes stay below 1 MiB."""
 
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
-"""What reading a file raises that is not what its name says."""
+"""What reading a file raises if it is unreadable or its content does not match its suffix."""
 
 
 class Part(NamedTuple):
-    """Some bytes of a file. An ``end`` of 0 means all of it, which a packed file and a segment are read as."""
+    """A byte range of a file. An ``end`` of 0 means to the end; compressed files and segments are read whole."""
 
     path: str
     begin: int = 0
     end: int = 0
     alive: bool = False
-    """Of a segment of a spool: whether the process that writes it lived when that was asked, before it is read."""
+    """For a spool segment: whether the process that writes it was alive when this was checked, before the read."""
 
 
 def span_files(paths: Iterable[str]) -> list[str]:
-    """The files with spans among ``paths``: a file stands for itself, a folder for what it holds.
+    """The files with spans in ``paths``: files as given, and for a folder the span files in it.
 
-    A folder that holds none itself stands for its subfolders: a session of Ray has a spool folder for each node in one.
-    What waits in a spool to be decided on is left out, since most of it will be dropped.
-    Raises OSError for a path that does not exist or a folder that may not be read.
+    If a folder has no span files, its subfolders are searched: a Ray session has one folder with a spool per node.
+    Spans that await a tail sampling decision are left out, since most of them will be dropped.
+    Raises OSError if a path does not exist or a folder cannot be read.
     """
     found: list[str] = []
     for path in paths:
@@ -52,7 +52,7 @@ def span_files(paths: Iterable[str]) -> list[str]:
 
 
 def is_segment(path: str) -> bool:
-    """Whether a file is a segment of a spool, by its name, and otherwise lines of OTLP-JSON."""
+    """Whether a file is a spool segment, judged by its name. Any other file is read as OTLP-JSON lines."""
     return path.endswith(SUFFIX)
 
 
@@ -61,7 +61,7 @@ def _with_spans(paths: Iterable[str]) -> list[str]:
 
 
 def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """The lines with their numbers, without empty ones; None for a line that is too long."""
+    """Line numbers and lines, without empty ones; None in place of a line that is too long."""
     number = 0
     try:
         while line := file.readline(MAX_LINE):

@@ -1,4 +1,4 @@
-"""Reading a part of a file of OTLP-JSON lines into columns."""
+"""Reads a part of an OTLP-JSON file into columns."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from ray_tracing_hooks._insight.model.columns import (
 _BLOCK = 1 << 20
 
 _PAIR, _TASK = b'{"key":"', b'task_id","value":{"stringValue":"'
-"""Attributes of this package's calls begin with those that many calls share; the first of the others is this."""
+"""This package writes the attributes that many calls share first. The task id is the first one that differs."""
 
 _NO_ID = "0" * 16
 
 
 def read_part(part: Part) -> Columns:
-    """The spans of lines that begin in a part of a file of OTLP-JSON. Raises as reading a file does."""
+    """The spans of the lines that begin in this part of an OTLP-JSON file. Raises one of ``UNREADABLE``."""
     columns = Columns()
     quality = columns.quality
     adder = _Adder(columns)
@@ -75,8 +75,8 @@ def read_part(part: Part) -> Columns:
 class _Adder:
     """Adds the spans of lines to columns.
 
-    Calls of one function in one place share most attributes, and with them most of their text. That is parsed when it
-    is seen first, and looked up after that.
+    Calls of the same function in the same process share most attributes, and so most of their text. That text is
+    parsed once, and looked up from then on.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -84,10 +84,10 @@ class _Adder:
         self._resources: dict[bytes | str, int] = {}
         self._scopes: dict[bytes, int] = {}
         self._shared: dict[bytes, _Shared] = {}
-        """By the text of attributes."""
+        """By the text of the attributes."""
 
     def add(self, document: Any, offset: int) -> str:
-        """Add the spans of a line, which begins at ``offset``; gives what is wrong with one of them, else nothing."""
+        """Add the spans of the line at ``offset``. Returns the first problem found in it, or an empty string."""
         columns, first = self._columns, len(self._columns)
         columns.origins.begin(offset, first)
         rows: list[Row] = []
@@ -115,19 +115,19 @@ class _Adder:
         return problem
 
     def _row(self, head: _Head, attributes: Any, row: int, resource: int, scope: int) -> Row:
-        """The columns of a span. Raises one of ``MALFORMED`` where its attributes are none."""
+        """The columns of a span. Raises one of ``MALFORMED`` if its attributes are malformed."""
         columns = self._columns
         trace_id, span_id, parent_id, start, end, name, kind, status = head
         site, task, caller, submitted = self._values(attributes, row)
         trace = columns.traces.setdefault(trace_id, len(columns.traces))
         named = columns.names.setdefault(name, len(columns.names))
-        # In a file nobody will end a span that has no end, so it is lost as well.
+        # No process will end a span that a file holds without an end, so it is lost as well.
         state = LOST if not end or columns.sites[site].get(names.RAY_END_ESTIMATED) else ENDED
         where = trace, named, resource, scope, site, task, caller
         return start, end, span_id, parent_id, *where, submitted, kind, status, state
 
     def _values(self, attributes: Any, row: int) -> tuple[int, int, int, int]:
-        """Site, task, caller and time of submission, as attributes say them."""
+        """Site, task, caller and submission time, taken from the attributes."""
         columns = self._columns
         if not isinstance(attributes, Raw):
             site, task, caller, submitted = columns.values_of(row, plain_attributes(attributes).items())
@@ -149,7 +149,7 @@ class _Adder:
         return columns.site_index(site), task, caller, submitted
 
     def _scope(self, scope: Any) -> int:
-        """The index of the name of a scope."""
+        """The index of a scope's name."""
         columns = self._columns
         if not isinstance(scope, Raw):
             return columns.scopes.setdefault(scope_name(scope), len(columns.scopes))
@@ -170,15 +170,15 @@ class _Adder:
 
 
 class _Shared:
-    """The beginning of a list of attributes that many spans have in common."""
+    """The leading part of an attribute list that many spans have in common."""
 
     def __init__(self, text: bytes) -> None:
         self.site: tuple[Any, ...] = ()
-        """Alternating keys and values of the site that it is the beginning of; empty where it must not be shared."""
+        """Alternating keys and values that begin a site; empty if this text must not be shared."""
         self.sites: dict[tuple[Any, ...], int] = {}
-        """By the rest of a site, its index."""
+        """The index of a site, by the rest of its keys and values."""
         try:
-            # What is a list by itself was cut between two attributes, and not within the value of one.
+            # If the text parses as a list, it was split between two attributes and not within a value.
             attributes = attributes_in(text.rstrip().removesuffix(b",") + b"]")
         except MALFORMED:
             return
@@ -187,11 +187,11 @@ class _Shared:
 
 
 _Head = tuple[str, int, int, int, int, str, int, int]
-"""Trace id, span id, parent, start, end, name, kind and status code of a span."""
+"""A span's trace id, span id, parent, start, end, name, kind and status code."""
 
 
 def _head(span: SpanJson) -> _Head:
-    """Raises one of ``MALFORMED`` where it is none."""
+    """The head of one span. Raises one of ``MALFORMED`` if it is not a valid span."""
     trace_id, _ = span_ids(span)
     name = span.name or ""
     if not isinstance(name, str):
@@ -209,7 +209,7 @@ def _head(span: SpanJson) -> _Head:
 
 
 def _heads(spans: Sequence[Any]) -> Sequence[_Head]:
-    """The same of many spans at once, which is quicker; none where one of them needs to be looked at by itself."""
+    """The heads of many spans at once, which is faster; empty if any of them has to be checked on its own."""
     try:
         trace_ids = [span.trace_id for span in spans]
         for trace_id in set(trace_ids):
@@ -231,27 +231,27 @@ def _heads(spans: Sequence[Any]) -> Sequence[_Head]:
 
 
 def _numbers(ids: list[str]) -> tuple[int, ...]:
-    """Raises one of ``MALFORMED`` or struct.error where one is no id."""
+    """Ids as numbers. Raises one of ``MALFORMED``, or struct.error, if one is invalid."""
     if set(map(len, ids)) != {16}:
-        raise ValueError("an id of another length")
+        raise ValueError("an id has the wrong length")
     return struct.unpack(f">{len(ids)}Q", bytes.fromhex("".join(ids)))
 
 
 def _number(text: str) -> int:
-    """An id of 8 bytes; 0 is none. Raises one of ``MALFORMED`` where it is none."""
+    """An 8-byte id as a number, 0 if it is empty. Raises one of ``MALFORMED`` if it is invalid."""
     return int(id_text(text, 8) or "0", 16)
 
 
 def _lines(part: Part, raw: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
-    """Number, offset and text of the lines that begin in the part, without empty ones; None for one that is too long.
+    """Number, offset and text of the lines that begin in the part, without empty ones; None if a line is too long.
 
-    The number counts from the beginning of the part.
+    Lines are numbered from the beginning of the part.
     """
     file = unpacked(part.path, raw) if part.path.endswith(".gz") else _Plain(raw)
     most = MAX_LINE
     offset = number = 0
     if part.begin:
-        # A line that begins before the part, and ends in it, belongs to the part before.
+        # A line that begins before this part and ends in it belongs to the previous part.
         file.seek(part.begin - 1)
         offset = part.begin - 1
         while line := file.readline(most):
@@ -275,7 +275,7 @@ def _lines(part: Part, raw: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]
 
 
 class _Plain:
-    """The lines of a file that is not packed. Python's own files look at each byte for their ends, which takes long."""
+    """Lines of an uncompressed file. Python's own file objects search for line ends byte by byte, which is slow."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
@@ -287,7 +287,7 @@ class _Plain:
         self._held, self._at = b"", 0
 
     def readline(self, most: int) -> bytes:
-        """The next line, or so many bytes of it; what there is of it at the end of the file."""
+        """The next line, at most ``most`` bytes of it; at the end of the file, the rest."""
         end = self._held.find(b"\n", self._at) + 1
         while not end and len(self._held) - self._at < most and (more := self._raw.read(_BLOCK)):
             looked_at = len(self._held) - self._at

@@ -1,4 +1,4 @@
-"""Reading files into a table: in parts, by several processes where there is much of them."""
+"""Reads files into a table; large inputs are split into parts that several processes read."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ray_tracing_hooks._spool.layout import SUFFIX
 
 
 def load(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None) -> Table:
-    """The spans of the files, as :func:`~ray_tracing_hooks._insight.ingest.files.span_files` gives them.
+    """The spans of the files that :func:`~ray_tracing_hooks._insight.ingest.files.span_files` found.
 
-    Damage is counted in ``table.quality`` and never raised. Much is read by several processes. ``on_bytes`` is called
-    with the size of what was read since its last call, in this process.
+    Damage is counted in ``table.quality`` and never raised. Several processes read large inputs. This process calls
+    ``on_bytes`` with the number of bytes read since the previous call.
     """
     with collector_paused():
         quality = Quality()

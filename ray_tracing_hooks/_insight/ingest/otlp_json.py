@@ -1,8 +1,8 @@
-"""The structure of OTLP-JSON: the one place that knows where in a line the spans are, and what a span's members mean.
+"""The structure of OTLP-JSON: the only module that knows where a line holds its spans and what their members mean.
 
-Lines are decoded by msgspec into the structs below, which is several times as fast as dictionaries. What it refuses,
-because it is stricter than Python's reader (halves of characters, ``NaN``, other encodings), is decoded by Python's:
-files of others may hold it. Members that only some readers need stay text (``Raw``) until they are asked for.
+msgspec decodes lines into the structs below, which is several times as fast as decoding into dictionaries. It is
+stricter than Python's decoder (lone surrogates, ``NaN``, other encodings), so lines that it rejects are decoded by
+Python's: other programs may write them. Members that only some readers need stay text (``Raw``) until they are used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ray_tracing_hooks._insight.model.span import Event, Link, Span, State
 OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles")
 
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading text or members that are not OTLP-JSON raises."""
+"""What reading raises if the text or its members are not OTLP-JSON."""
 
 _NO_TEXT = Raw(b"")
 _NO_VALUE: dict[str, Any] = {}
@@ -35,7 +35,7 @@ class KeyValue(Struct, gc=False):
 
 
 class SpanJson(Struct, rename="camel"):
-    """A span as it is written. What others write may be of any type: whoever reads a member converts it."""
+    """A span as written. Other programs may write values of any type, so each reader of a member converts it."""
 
     trace_id: Any = UNSET
     span_id: Any = UNSET
@@ -51,7 +51,7 @@ class SpanJson(Struct, rename="camel"):
 
 
 class _Written(SpanJson, rename="camel"):
-    """The same with attributes that are read when they are asked for."""
+    """The same, but its attributes are decoded only when they are used."""
 
     attributes: Raw = _NO_TEXT
 
@@ -71,12 +71,12 @@ class _TracesData(Struct, rename="camel"):
 
 
 class Group(Struct):
-    """The spans of one resource and one scope. Resource and scope are text where msgspec could read the line."""
+    """The spans of one resource and one scope. Resource and scope are still text if msgspec decoded the line."""
 
     resource: Any
     scope: Any
     spans: Sequence[Any]
-    """Each a ``SpanJson``, or what stands in place of one: see :func:`as_span`."""
+    """Each is a ``SpanJson``, or whatever the line holds instead: see :func:`as_span`."""
 
 
 _decode_line = msgspec.json.Decoder(_TracesData).decode
@@ -85,19 +85,19 @@ _decode_pairs = msgspec.json.Decoder(list[KeyValue] | None).decode
 
 
 def document_of(line: bytes) -> Any:
-    """The content of a line, for :func:`groups_of`. Raises ValueError or RecursionError for what is no JSON."""
+    """The content of a line, for :func:`groups_of`. Raises ValueError or RecursionError if it is not JSON."""
     try:
         if not line.isascii():
-            line.decode()  # msgspec does not look into text that it skips
+            line.decode()  # msgspec does not validate text that it skips
         document = _decode_line(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return json.loads(line)
-    # Whether it is a line of another signal is among the members that the structs leave out.
+    # The structs leave out the members that tell whether the line belongs to another signal.
     return json.loads(line) if document.resource_spans is UNSET else document
 
 
 def groups_of(document: Any) -> Iterator[Group]:
-    """The spans of a line by resource and scope. Raises one of ``MALFORMED`` where its structure is not OTLP's."""
+    """The spans of a line by resource and scope. Raises one of ``MALFORMED`` if it is not structured as OTLP."""
     if isinstance(document, _TracesData):
         for of_resource in document.resource_spans or ():
             for of_scope in of_resource.scope_spans or ():
@@ -112,7 +112,7 @@ def groups_of(document: Any) -> Iterator[Group]:
 
 
 def as_span(found: Any) -> SpanJson:
-    """An item of a group as a span. Raises one of ``MALFORMED`` where it is none."""
+    """An item of a group as a span. Raises one of ``MALFORMED`` if it is not one."""
     if isinstance(found, SpanJson):
         return found
     members = ((field, found.get(written, UNSET)) for field, written in _MEMBERS)
@@ -123,7 +123,7 @@ _MEMBERS = tuple(zip(SpanJson.__struct_fields__, SpanJson.__struct_encode_fields
 
 
 def span_of_text(text: str | bytes) -> SpanJson:
-    """A span that stands alone. Raises one of ``MALFORMED``."""
+    """A span from the JSON text of that span alone. Raises one of ``MALFORMED``."""
     try:
         return _decode_span(text)
     except (msgspec.MsgspecError, UnicodeError):
@@ -131,12 +131,12 @@ def span_of_text(text: str | bytes) -> SpanJson:
 
 
 def plain_text(text: Any) -> Any:
-    """A resource or scope as plain values, whether it is text still or not; an empty one where there is none."""
+    """A resource or scope as plain values, whether it is still text or not; an empty dictionary if it is missing."""
     return ((json.loads(bytes(text)) if bytes(text) else None) if isinstance(text, Raw) else text) or {}
 
 
 def scope_name(scope: Any) -> str:
-    """The name of a scope, as a group has it."""
+    """The name of a group's scope."""
     return str(plain_text(scope).get("name", ""))
 
 
@@ -147,19 +147,19 @@ def attributes_of(span: SpanJson) -> dict[str, Any]:
 
 
 def attributes_in(text: bytes) -> dict[str, Any]:
-    """The attributes in a list of JSON, which may be empty text. Raises one of ``MALFORMED``."""
+    """The attributes in a JSON list; the text may be empty. Raises one of ``MALFORMED``."""
     return {intern(key): intern(value) if type(value) is str else value for key, value in pairs_in(text)}
 
 
 def pairs_in(text: bytes) -> Iterable[tuple[str, Any]]:
-    """The same as keys and values."""
+    """The same, as pairs of key and value."""
     if not text:
         return ()
     try:
         pairs = _decode_pairs(text) or ()
     except (msgspec.MsgspecError, UnicodeError):
         return plain_attributes(json.loads(text)).items()
-    # Most values are text: those need no call each.
+    # Most values are strings, which need no function call each.
     return [
         (pair.key, plain)
         if len(value := pair.value or _NO_VALUE) == 1 and type(plain := value.get("stringValue")) is str
@@ -169,12 +169,12 @@ def pairs_in(text: bytes) -> Iterable[tuple[str, Any]]:
 
 
 def plain_attributes(described: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """The attributes that a list of keys and values says. Raises one of ``MALFORMED``."""
+    """The attributes in a list of OTLP ``KeyValue``. Raises one of ``MALFORMED``."""
     return {intern(item["key"]): plain_value(item.get("value") or {}) for item in described or ()}
 
 
 def plain_value(described: dict[str, Any]) -> Any:
-    """The plain value; bytes stay base64 text."""
+    """The plain value of an ``AnyValue``; bytes stay base64 text."""
     for kind, value in described.items():
         if kind == "stringValue":
             return intern(value)
@@ -192,12 +192,12 @@ def plain_value(described: dict[str, Any]) -> Any:
 
 
 def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
-    """All of a span. Raises one of ``MALFORMED``."""
+    """The complete span. Raises one of ``MALFORMED``."""
     attributes = attributes_of(written)
     status = written.status or {}
     trace_id, span_id = span_ids(written)
     end_ns = time_of(written.end_time_unix_nano)
-    # In a file nobody will end a span that has no end, so it is lost as well.
+    # No process will end a span that a file holds without an end, so it is lost as well.
     state: State = "ended" if end_ns and not attributes.get(names.RAY_END_ESTIMATED) else "lost"
     return Span(
         trace_id=trace_id,
@@ -227,7 +227,7 @@ def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
 
 
 def span_ids(written: SpanJson) -> tuple[str, str]:
-    """Its trace id and span id. Raises one of ``MALFORMED`` where one is missing or none."""
+    """Its trace id and span id. Raises one of ``MALFORMED`` if one is missing or invalid."""
     for given, member in ((written.trace_id, "traceId"), (written.span_id, "spanId")):
         if given is UNSET:
             raise KeyError(member)
@@ -240,12 +240,12 @@ def span_ids(written: SpanJson) -> tuple[str, str]:
 def time_of(described: Any) -> int:
     number = int(described or 0)
     if not 0 <= number < 1 << 64:
-        raise ValueError("a time that is none")
+        raise ValueError("an invalid time")
     return number
 
 
 def id_text(text: str, size: int) -> str:
-    """An id in lower case. An empty one, or only zeros, is none."""
+    """An id in lower case; empty if it is missing or all zeros."""
     number = bytes.fromhex(text)
     if number and len(number) != size:
         raise ValueError(f"the id {text!r} is not {size} bytes in hex")
@@ -253,7 +253,7 @@ def id_text(text: str, size: int) -> str:
 
 
 def explain(error: Exception) -> str:
-    """What is wrong, as a part of a sentence."""
+    """What is wrong, to be used in a sentence."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos + 1}"  # its own text counts lines within this line
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,4 +1,4 @@
-"""Reading files in parts, by several processes where there is much to read."""
+"""Reads files in parts, with several processes if there is much to read."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._spool.layout import SUFFIX
 
 _PART = 32 * 1024 * 1024
-"""Large files are read in parts of this size."""
+"""Size of the parts in which large files are read, in bytes."""
 
 _WORTH_A_PROCESS = 24 * 1024 * 1024
-"""A process takes as long to start as it takes to read some megabytes."""
+"""Bytes. Starting a process takes as long as reading some megabytes."""
 
 Answer = Columns | str | None
-"""What reading a part gives: the reason where it cannot be read, None where the file is gone."""
+"""The result of reading a part: the reason if it cannot be read, None if the file is gone."""
 
 
 def parts_of(paths: Sequence[str], quality: Quality) -> list[Part]:
-    """The files in parts, in their order; those that are gone are left out."""
+    """The files split into parts, in order; files that are gone are left out."""
     parts: list[Part] = []
     for path in paths:
         try:
             size = os.path.getsize(path)
         except FileNotFoundError:
-            continue  # an old file made room since the folder was listed
+            continue  # removed to make room since the folder was listed
         except OSError as error:
             quality.files += 1
             quality.bad(path, 0, str(error.strerror or error))
@@ -46,7 +46,7 @@ def parts_of(paths: Sequence[str], quality: Quality) -> list[Part]:
             parts.append(Part(path))
         else:
             begins = [*range(0, size - _PART // 2, _PART)]
-            # The last part goes to the end of the file, which may have grown meanwhile.
+            # The last part extends to the end of the file, which may have grown meanwhile.
             parts += [Part(path, begin, end) for begin, end in zip(begins, [*begins[1:], 0], strict=True)]
     return parts
 
@@ -54,7 +54,7 @@ def parts_of(paths: Sequence[str], quality: Quality) -> list[Part]:
 def read_parts(
     parts: Sequence[Part], quality: Quality, on_bytes: Callable[[int], None], processes: int | None = None
 ) -> Iterator[tuple[Part, Columns]]:
-    """What was read of each part, in their order. What is wrong goes into ``quality``."""
+    """The columns of each part, in order. Problems are recorded in ``quality``."""
     sizes = [_size(part) for part in parts]
     most = processes or min(len(os.sched_getaffinity(0)), 8, sum(sizes) // _WORTH_A_PROCESS)
     answers = _here(parts) if most < 2 or len(parts) < 2 else _by_processes(parts, min(most, len(parts)))
@@ -110,7 +110,7 @@ answer_requests(sys.stdin.buffer, sys.stdout.buffer)
 
 
 def answer_requests(requests: BinaryIO, answers: BinaryIO) -> None:
-    """In a child: read the parts that are asked for, until there are no more."""
+    """In a child process: read the requested parts until there are no more requests."""
     with collector_paused():
         while True:
             try:
@@ -136,11 +136,11 @@ def _by_processes(parts: Sequence[Part], processes: int) -> Iterator[Answer]:
 
 
 def _serve(waiting: queue.SimpleQueue[tuple[int, Part]], answered: Sequence[queue.SimpleQueue[Answer]]) -> None:
-    """Have a child read parts until all are read; without one, or when it ends, they are read here."""
+    """Have a child process read parts until all are read. If it cannot start, or dies, they are read here."""
     child = None
     try:
         child = subprocess.Popen(  # noqa: S603
-            # Isolated: nothing of the current folder is imported.
+            # Isolated mode: nothing is imported from the current folder.
             [sys.executable, "-I", "-c", _CHILD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

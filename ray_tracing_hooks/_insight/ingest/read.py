@@ -1,8 +1,8 @@
-"""Reading spans as objects, with all that they have: for views of a run that fits into memory so, as ``tree``.
+"""Reads complete spans as objects, for views such as ``tree`` of runs that fit into memory that way.
 
-Files may come from us, from the OpenTelemetry Collector or from another SDK, may be cut anywhere, and may hold a span
-more than once, since delivery repeats what was not acknowledged. Whatever cannot be read is counted and reported with
-its place, never raised: the rest is worth seeing.
+The files may come from this package, the OpenTelemetry Collector or another SDK, may be truncated anywhere, and may
+hold a span more than once, since deliveries without an acknowledgement are retried. Whatever cannot be read is counted
+and reported with its file and line, and never raised: the rest is worth seeing.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ray_tracing_hooks._insight.model.span import Span
 
 
 def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None) -> tuple[list[Span], Quality]:
-    """All spans of the files, and what is wrong with them.
+    """All spans of the files, and the problems found in them.
 
-    ``paths`` are files as :func:`~ray_tracing_hooks._insight.ingest.files.span_files` gives them. A span found more
-    than once is taken once: a record with an end wins over one without, an end that was recorded over one that was
-    estimated, then the later end. ``on_bytes`` is called with the size of what was read since its last call.
+    ``paths`` are files that :func:`~ray_tracing_hooks._insight.ingest.files.span_files` found. Of several records of
+    one span, one is kept: a record with an end wins over one without, a recorded end over an estimated one, then the
+    later end. ``on_bytes`` is called with the number of bytes read since the previous call.
     """
     reader = _Reader(on_bytes)
     with collector_paused():
@@ -51,7 +51,7 @@ def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
 
 
 class _Reader:
-    """The spans so far, what is wrong, and what is shared between spans."""
+    """The spans so far, the problems, and the resources that spans share."""
 
     def __init__(self, on_bytes: Callable[[int], None]) -> None:
         self.spans: dict[tuple[str, str], Span] = {}
@@ -64,14 +64,14 @@ class _Reader:
         self.quality.files += 1
         try:
             if is_segment(path):
-                # Asked before reading: what a dead process wrote is all there, while a living one may end a span
-                # meanwhile.
+                # Checked before reading: a dead process has written everything, while a live one may end a span
+                # during the read.
                 self._segments.read(path, alive=self._segments.is_alive(path))
                 self._on_bytes(os.path.getsize(path))
             else:
                 self._read_lines(path)
         except FileNotFoundError:
-            # The shipper delivered a segment, or an old file made room, since the folder was listed.
+            # Since the folder was listed, a segment was delivered, or an old file was removed to make room.
             self.quality.files -= 1
         except UNREADABLE as error:
             self.quality.bad(path, 0, str(getattr(error, "strerror", None) or error))
@@ -99,7 +99,7 @@ class _Reader:
                 position = here
 
     def _add_document(self, document: Any, path: str, number: int) -> None:
-        """Add the spans of one line. A span that is none costs itself, not the others of the line."""
+        """Add the spans of one line. A malformed span is skipped; the others of the line are kept."""
         problem = ""
         try:
             for group in groups_of(document):
@@ -127,7 +127,7 @@ class _Reader:
         if other is None:
             self.spans[key] = span
             return
-        # An opening in a spool is no duplicate of the span that it opens.
+        # A start record in a spool is not a duplicate of the ended span.
         self.quality.duplicates += bool(span.end_ns and other.end_ns)
         if _rank(span) > _rank(other):
             self.spans[key] = span
@@ -139,7 +139,7 @@ def _rank(span: Span) -> tuple[bool, bool, int]:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Without the garbage collector, which would go over all spans read so far again and again: three times as fast."""
+    """Pause the garbage collector, which would scan all spans read so far again and again. Three times as fast."""
     enabled = gc.isenabled()
     gc.disable()
     try:

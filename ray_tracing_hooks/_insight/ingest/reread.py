@@ -1,4 +1,4 @@
-"""Going back to the files for what the columns do not hold of a span."""
+"""Reads a span again from its file, to get what the columns do not hold."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ray_tracing_hooks._insight.model.origins import Origins
 from ray_tracing_hooks._insight.model.span import Span
 
 _MOST_LINES = 64
-"""Spans that are asked for one after the other by their time are in a few lines at once, one of each writer."""
+"""Spans requested in order of time come from a few lines at a time, one per writer."""
 
 _MOST_FILES = 64
 
 
 class Lines:
-    """The lines that a table was read from. Their spans are numbered through all files, as they were read."""
+    """The lines that a table was read from. Spans are numbered across all files, in the order they were read."""
 
     def __init__(self) -> None:
         self._files: list[tuple[str, Origins]] = []
@@ -38,14 +38,14 @@ class Lines:
         self._open: OrderedDict[str, BinaryIO] = OrderedDict()
 
     def add(self, path: str, origins: Origins, first: int) -> None:
-        """Add a part of a file, whose spans are numbered from ``first`` on."""
+        """Add a part of a file. Its spans are numbered from ``first``."""
         self._files.append((path, origins))
         self._first.append(first)
 
     def span(self, number: int, resource: dict[str, Any], scope: str) -> Span | None:
-        """The span of this number, with what is known of its resource and scope; None where there is none any more.
+        """The span with this number, given its resource and scope; None if it no longer exists.
 
-        It may be another one where the file has changed.
+        If the file has changed, this may be a different span.
         """
         part = bisect_right(self._first, number) - 1
         path, origins = self._files[part]
@@ -61,7 +61,7 @@ class Lines:
             return None  # removed or changed since it was read
 
     def close(self) -> None:
-        """Close all files and forget what was read; they are opened again when they are needed."""
+        """Close all files and drop the cached lines. Files are opened again when they are needed."""
         self._read.clear()
         while self._open:
             self._open.popitem()[1].close()
@@ -96,7 +96,7 @@ def _seekable(path: str) -> BinaryIO:
     file = open(path, "rb")  # noqa: SIM115  kept open
     if not path.endswith(".gz"):
         return file
-    # To go back in a packed file is to unpack it again from its beginning.
+    # Seeking backwards in a compressed file would decompress it again from its beginning.
     plain = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115
     with file:
         try:

@@ -1,4 +1,4 @@
-"""Reading the spool of a node: the segments that processes write, and what their shipper says is open besides."""
+"""Reads a node's spool: the segments that processes write, and the other open spans that their shipper noted."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from ray_tracing_hooks._spool.layout import (
 _CHUNK = 4 * 1024 * 1024
 
 Add = Callable[[Span, int], None]
-"""Takes a span, and where its record begins in the segment: -1 for one that stands in no segment any more."""
+"""Takes a span and the offset of its record in the segment: -1 if no segment holds it any more."""
 
 
 class Segments:
-    """Reads segments of spools and hands their spans on."""
+    """Reads spool segments and passes on their spans."""
 
     def __init__(self, quality: Quality, add: Add) -> None:
         self._quality, self._add = quality, add
@@ -55,9 +55,9 @@ class Segments:
         self._processes: dict[str, dict[str, bool]] = {}
 
     def is_alive(self, segment: str) -> bool:
-        """Whether the process that wrote this segment lived when its folder was first asked about.
+        """Whether the process that wrote this segment was alive when its folder was first checked.
 
-        Hands on the spans that the folder says are open besides, when it is first asked about.
+        That first check also passes on the open spans that the folder's progress files list.
         """
         folder, name = os.path.split(segment)
         if folder not in self._processes:
@@ -68,9 +68,9 @@ class Segments:
         return parsed is not None and self._processes[folder].get(parsed[0], False)
 
     def read(self, path: str, *, alive: bool) -> None:
-        """Hand on the spans of a segment. Raises one of ``UNREADABLE`` where it cannot be read at all."""
+        """Pass on the spans of a segment. Raises one of ``UNREADABLE`` if it cannot be read at all."""
         if os.path.getsize(path) > MAX_SEGMENT:
-            raise ValueError(f"larger than {MAX_SEGMENT >> 20} MiB, which no segment is")
+            raise ValueError(f"larger than {MAX_SEGMENT >> 20} MiB, the most that a segment can have")
         segment = spool.SegmentReader(path)
         resources: dict[int, dict[str, Any]] = {}
         scopes: dict[int, tuple[dict[str, Any], str]] = {}
@@ -101,7 +101,7 @@ class Segments:
         return self._resources.setdefault(json.dumps(described), plain_attributes(described.get("attributes")))
 
     def _read_openings(self, folder: str, alive: dict[str, bool]) -> None:
-        """Hand on the spans that are open although the records of their beginnings have been delivered."""
+        """Pass on the spans that are open although their start records have been delivered."""
         for name in sorted(filter(progress.is_progress_file, os.listdir(folder))):
             path = os.path.join(folder, name)
             try:
@@ -115,7 +115,7 @@ class Segments:
                                 span.state = "running"
                             self._add(span, -1)
             except (OSError, *MALFORMED) as error:
-                self._quality.bad(path, 0, f"not what a shipper has written: {explain(error)}")
+                self._quality.bad(path, 0, f"not a valid progress file: {explain(error)}")
 
 
 def _records(segment: spool.SegmentReader, *, final: bool) -> Iterator[spool.Record]:
@@ -126,9 +126,9 @@ def _records(segment: spool.SegmentReader, *, final: bool) -> Iterator[spool.Rec
 
 
 def segments_of(paths: Sequence[str], quality: Quality) -> tuple[Columns, list[Part]]:
-    """The segments, each with whether its process lives, and the spans that their folders say are open besides.
+    """The segments, each with whether its process is alive, and the open spans that their progress files list.
 
-    That is asked here, before any of them is read: what a dead process wrote is all there.
+    Processes are checked here, before any segment is read, because a dead process has written everything.
     """
     columns = Columns(quality)
     segments = Segments(quality, _adding(columns))
@@ -145,7 +145,7 @@ def segments_of(paths: Sequence[str], quality: Quality) -> tuple[Columns, list[P
 
 
 def read_segment(part: Part) -> Columns:
-    """The spans of a segment. Raises as reading a file does."""
+    """The spans of a segment. Raises one of ``UNREADABLE``."""
     columns = Columns()
     Segments(columns.quality, _adding(columns)).read(part.path, alive=part.alive)
     return columns
@@ -156,7 +156,7 @@ def _adding(columns: Columns) -> Add:
 
 
 def span_at(file: BinaryIO, offset: int) -> str:
-    """The span of the record at this place of a segment, as OTLP-JSON."""
+    """The span whose record is at this offset of a segment, as OTLP-JSON."""
     file.seek(offset)
     length, _, _ = FRAME.unpack(file.read(FRAME.size))
     return span_json(file.read(min(length, MAX_PAYLOAD))[U16.size :])

@@ -1,1 +1,1 @@
-"""The spans of a run as a table, and what each of them is: a call, a process, a worker that starts. No findings yet."""
+"""The spans of a run as a table, and what they describe: calls, processes, starting workers. Not yet the analysis."""

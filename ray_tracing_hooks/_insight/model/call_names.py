@@ -1,20 +1,20 @@
-"""How calls are named: by their function, or by what `.options(name=...)` gave them."""
+"""How calls are named: by their function, or by `.options(name=...)`."""
 
 from __future__ import annotations
 
 from ray_tracing_hooks import names
 
 MOST_NAMES = 8
-"""Of one function; with more of them, or with names that are hardly used twice, each call has a name of its own."""
+"""Names per function. With more names, or if few are used twice, each call probably has its own name."""
 
 
 def are_few(different: int, calls: int) -> bool:
-    """Whether calls are to be told apart by the names that they were given."""
+    """Whether the names given to a function's calls are few enough to group the calls by them."""
     return different <= MOST_NAMES and calls >= 2 * different
 
 
 def call_name(span_name: str) -> str:
-    """The function of a submission's or execution's name, any other name as it is."""
+    """The function in the name of a submission or execution; any other name unchanged."""
     for named in (names.submission_name(""), names.execution_name("")):
         if span_name.endswith(named):
             return span_name[: -len(named)]

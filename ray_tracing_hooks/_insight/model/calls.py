@@ -1,8 +1,9 @@
-"""Calls of Ray in a table of spans: which execution belongs to which submission, and who waits for what.
+"""Ray calls in a table of spans: which execution belongs to which submission, and which call waits for which.
 
-Submissions and executions are joined by parent, else by the id of the task; several executions of one task are its
-attempts. An object's id says which task makes it, so a ``ray.get`` that names objects names the calls it waits for.
-Files of Ray's own tracing are read too. There ``ray.task_id`` on a submission is the caller's task, and is left aside.
+Submissions and executions are joined by parent, or else by task id; several executions of one task are its attempts.
+An object id contains the id of the task that creates the object, so the objects of a ``ray.get`` identify the calls
+that it waits for. Spans of Ray's own tracing can be read too; there ``ray.task_id`` on a submission is the caller's
+task, so it is ignored.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from ray_tracing_hooks._insight.model.columns import NONE
 from ray_tracing_hooks._insight.model.table import Table
 
 OTHER, SUBMISSION, EXECUTION, GET, WAIT, PUT, DRIVER = range(7)
-"""What a span is to Ray."""
+"""A span's role in Ray."""
 
 WAITS = (GET, WAIT)
 
 EVERYWHERE, PARTLY, NOWHERE = "everywhere", "partly", "nowhere"
-"""Where waiting was recorded (``ray.get`` and ``ray.wait``), so that it is known who waits for what."""
+"""Where waiting (``ray.get`` and ``ray.wait``) was recorded, which shows what each caller waited for."""
 
 _FIRST_PUT = 100_000_001
-"""The index in the id of an object that ``ray.put`` makes is at least this; that of a result counts from 1."""
+"""The index in the id of an object from ``ray.put`` is at least this; the index of a task's result counts from 1."""
 
 _TASK_DIGITS, _OBJECT_DIGITS = 48, 56
 
 
 class Place(NamedTuple):
-    """What a span says of where it ran; texts are empty where it does not say."""
+    """Where a span ran, according to its attributes; strings are empty where an attribute is missing."""
 
     node: str
     worker: str
@@ -41,24 +42,24 @@ class Place(NamedTuple):
     group: str
     """Concurrency group."""
     slots: int
-    """How many methods of the actor may run at once."""
+    """How many methods of the actor may run at the same time."""
     is_asyncio: bool
-    """Whether it is said that they share an event loop."""
+    """Whether the span says that they share an event loop."""
 
 
 class Calls:
-    """The calls in a table, numbered from 0 by what is seen first of each.
+    """The calls in a table, numbered from 0 in the order of their submissions, then of executions without one.
 
-    ``role``        for each row ``SUBMISSION``, ``EXECUTION``, ``GET``, ``WAIT``, ``PUT``, ``DRIVER`` or ``OTHER``.
-    ``call_of``     for each row its call; -1 if it is neither submission nor execution.
-    ``submission``  for each call the row of its submission, -1 if that is not known.
-    ``execution``   for each call the row of its last attempt, -1 if none is known.
-    ``function``    for each call an index into ``functions``, the names of functions and methods. Where the calls of a
-                    function were given a few names, by ``.options(name=...)``, there is one for each: ``f "name"``.
-    ``frame``       for each row the row of the execution or root that it is a part of: code that ran in one place. What
-                    a driver without a root span made is part of a frame that no row describes: those are numbered
-                    from ``len(table)`` on, one for each such process.
-    ``internal``    whether tasks and actors of Ray's own make spans: None where that is not recorded.
+    ``role``        for each row: ``SUBMISSION``, ``EXECUTION``, ``GET``, ``WAIT``, ``PUT``, ``DRIVER`` or ``OTHER``.
+    ``call_of``     for each row: its call; -1 if it is neither a submission nor an execution.
+    ``submission``  for each call: the row of its submission, -1 if unknown.
+    ``execution``   for each call: the row of its last attempt, -1 if none is known.
+    ``function``    for each call: an index into ``functions``, the names of functions and methods. If
+                    ``.options(name=...)`` gave the calls of a function a few names, each has an entry: ``f "name"``.
+    ``frame``       for each row: the row of the execution or root span whose code it is part of. A driver without a
+                    root span has a frame without a row: such frames are numbered from ``len(table)``, one for each
+                    process.
+    ``internal``    whether Ray's internal tasks and actors make spans; None if that is not recorded.
     """
 
     def __init__(self, table: Table) -> None:
@@ -98,19 +99,19 @@ class Calls:
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def attempts(self, call: int) -> Sequence[int]:
-        """The rows of its executions, the first attempt first."""
+        """The rows of its executions, in order of attempts."""
         several = self._attempts.get(call)
         if several is not None:
             return several
         return [self.execution[call]] if self.execution[call] >= 0 else []
 
     def function_of(self, row: int) -> str:
-        """The function of a submission or execution; of any other span its name."""
+        """The function of a submission or execution; the name of any other span."""
         call = self.call_of[row]
         return self.functions[self.function[call] if call >= 0 else self._function_of_name[self.table.name[row]]]
 
     def name_of(self, row: int) -> str:
-        """The name that ``.options(name=...)`` gave the call of a submission or execution; empty without one."""
+        """The name that ``.options(name=...)`` gave the call; empty if none was given."""
         named, call = self.table.named, self.call_of[row]
         rows = (row,) if call < 0 else (row, self.submission[call], self.execution[call])
         return next((named[each][0] for each in rows if each in named), "") if named else ""
@@ -119,20 +120,20 @@ class Calls:
         return self.places[self.table.site[row]]
 
     def submitted_ns(self, call: int) -> int:
-        """When Ray had the call; 0 if that is not known. Never after the first attempt began."""
+        """When Ray received the call; 0 if unknown. Never after the start of the first attempt."""
         table, row = self.table, self.submission[call]
         attempts = self.attempts(call)
         begun = table.start[attempts[0]] if attempts else 0
         if row >= 0:
             end = table.end_or_now(row)
-            # An execution may begin before `.remote()` has returned.
+            # An execution may start before `.remote()` has returned.
             return max(table.start[row], min(end, begun)) if begun else end
         return table.submitted[attempts[0]] if attempts else 0
 
     def queued_ns(self, call: int) -> int | None:
-        """From its submission to the beginning of its first attempt; None where one of them is not known.
+        """Queue time: from the submission to the start of the first attempt; None if either is unknown.
 
-        Not below 0. What it waits for in that time (its arguments, its actor, a worker) is not told apart here.
+        Never negative. It includes waiting for arguments, for the actor and for a worker.
         """
         attempts, submitted = self.attempts(call), self.submitted_ns(call)
         if not attempts or not submitted:
@@ -140,17 +141,17 @@ class Calls:
         return max(0, self.table.start[attempts[0]] - submitted)
 
     def call_of_task(self, task: int) -> int:
-        """The call that makes a task, by the index of its id in the table; -1 where there is none."""
+        """The call that created a task, by the index of the task's id in the table; -1 if there is none."""
         return self._call_of_task[task] if task != NONE else -1
 
     def is_generator(self, row: int) -> bool:
-        """Whether an execution is of a generator, whose items are there before it ends."""
+        """Whether an execution is of a generator, whose items are available before it ends."""
         return self.table.attribute(row, names.RAY_GENERATOR_ITEMS) is not None
 
     # --- objects --------------------------------------------------------------------------------------------------
 
     def producer(self, object_id: str) -> int:
-        """The call that makes the object, -1 where it is not known."""
+        """The call that creates the object, -1 if unknown."""
         if len(object_id) != _OBJECT_DIGITS or is_put(object_id):
             return -1
         if self._by_id is None:
@@ -163,26 +164,26 @@ class Calls:
         return self._by_id.get(object_id[:_TASK_DIGITS], -1)
 
     def put_of(self, object_id: str) -> int:
-        """The row of the ``ray.put`` that stored the object, -1 where it is not known."""
+        """The row of the ``ray.put`` that stored the object, -1 if unknown."""
         if self._puts is None:
             self._puts = {each: row for row, ids in self.table.objects.items() if self.role[row] == PUT for each in ids}
         return self._puts.get(object_id, -1)
 
     def objects_of(self, row: int) -> tuple[str, ...]:
-        """The ids of a submission's arguments, or of what a wait waits for."""
+        """The object ids of a submission's arguments, or of what a wait waits for."""
         return self.table.objects.get(row, ())
 
     def is_cut(self, row: int) -> bool:
-        """Whether a wait waits for more objects than it names."""
+        """Whether a wait waits for more objects than its span lists."""
         many = self.table.attribute(row, names.RAY_OBJECT_COUNT)
         return isinstance(many, int) and many > len(self.objects_of(row))
 
     def wanted(self, row: int) -> int:
-        """How many objects a ``ray.wait`` had to find ready."""
+        """How many objects had to be ready for a ``ray.wait`` to return."""
         return self._number(row, names.RAY_NUM_RETURNS, 1)
 
     def ready_count(self, row: int) -> int:
-        """How many objects a ``ray.wait`` found ready."""
+        """How many objects were ready when a ``ray.wait`` returned."""
         return self._number(row, names.RAY_READY_OBJECT_COUNT, len(self.table.ready.get(row, ())))
 
     def _number(self, row: int, key: str, default: int) -> int:
@@ -198,7 +199,7 @@ class Calls:
         return self.table.end_or_now(frame) if frame < len(self.table) else self._extent[frame][1]
 
     def members(self, frame: int) -> Sequence[int]:
-        """The rows of submissions, waits and puts that the code of a frame made, by start."""
+        """The rows of the submissions, waits and puts that a frame's code made, by start."""
         if self._members is None:
             self._members = {}
             for row, role in enumerate(self.role):
@@ -207,27 +208,27 @@ class Calls:
         return self._members.get(frame, ())
 
     def frame_of(self, row: int) -> int:
-        """The frame that a row is a part of; of a frame, itself."""
+        """The frame that a row is part of; a frame is part of itself."""
         return self.frame[row] if row < len(self.table) else row
 
     def frames_with_members(self) -> list[int]:
-        """The frames that made calls, waited or stored."""
+        """The frames that made calls, waited, or stored objects."""
         self.members(-1)
         return list(self._members or ())
 
     def frames(self) -> list[int]:
-        """All frames: executions, roots, and those that no row describes."""
+        """All frames: executions, root spans, and frames without a row."""
         frame = self.frame
         return [row for row in range(len(self.table)) if frame[row] == row] + list(self._extent)
 
     def drivers(self) -> list[int]:
-        """The frames of drivers: the spans of their own, and the frames that no row describes."""
+        """The frames of drivers: their own spans if there are any, else the frames without a row."""
         if self._drivers is None:
             self._drivers = [row for row, role in enumerate(self.role) if role == DRIVER] or list(self._extent)
         return self._drivers
 
     def frame_name(self, frame: int) -> str:
-        """The function of a frame, or the name of its driver or root."""
+        """The function of a frame, or the name of its driver or root span."""
         if frame < len(self.table):
             name = self.function_of(frame)
             return name.removesuffix(_DRIVER_SUFFIX) if self.role[frame] == DRIVER else name
@@ -236,7 +237,7 @@ class Calls:
     # --- what was recorded ----------------------------------------------------------------------------------------
 
     def records_waits(self, frame: int) -> bool:
-        """Whether the process of a frame made spans of its waiting: without them it may have waited at any time."""
+        """Whether the process of a frame recorded its waits. If not, it may have waited at any time."""
         return self._records_waits[self.resource_of(frame)]
 
     def resource_of(self, frame: int) -> int:
@@ -245,7 +246,7 @@ class Calls:
 
     @cached_property
     def waiting(self) -> str:
-        """In which of the processes that ran a driver or a call waiting was recorded: one of ``EVERYWHERE``..."""
+        """``EVERYWHERE``, ``PARTLY`` or ``NOWHERE``: how many processes that ran a driver or call recorded waits."""
         ran = {self.resource_of(frame) for frame in self.drivers()}
         ran.update({self.table.resource[row] for row, role in enumerate(self.role) if role == EXECUTION})
         recorded = [self._records_waits[resource] for resource in ran]
@@ -290,12 +291,12 @@ class Calls:
         return len(self.submission) - 1
 
     def _group_by_name(self) -> None:
-        """Tell calls of a function apart that were given names, where these are few: ``eval``, but not ``trial-17``."""
+        """Group the named calls of a function by their names, if the names are few: ``eval``, but not ``trial-17``."""
         by_function: dict[int, dict[int, str]] = {}
         for row, (name,) in self.table.named.items():
             call = self.call_of[row]
             own = self.functions[self.function[call]] if call >= 0 else ""
-            # The name of a creation is that of its actor.
+            # An actor's creation has the name of the actor.
             if own and not own.endswith(".__init__") and name not in (own, own.rpartition(".")[2]):
                 by_function.setdefault(self.function[call], {})[call] = name
         for function, calls in by_function.items():
@@ -342,12 +343,12 @@ _FRAMES = (EXECUTION, DRIVER)
 
 
 def is_put(object_id: str) -> bool:
-    """Whether ``ray.put`` made the object, and not a task."""
+    """Whether ``ray.put`` created the object, rather than a task."""
     return _index(object_id) >= _FIRST_PUT
 
 
 def is_item(object_id: str) -> bool:
-    """Whether it may be an item of a generator, which is there before its task ends: not the first result."""
+    """Whether it may be a generator's item, available before the task ends: any result but the first."""
     return 1 < _index(object_id) < _FIRST_PUT
 
 
@@ -359,7 +360,7 @@ def _index(object_id: str) -> int:
 
 
 def role_of(name: str) -> int:
-    """What a span of this name is to Ray."""
+    """The role of a span with this name."""
     if name.endswith(_EXECUTION_SUFFIX):
         return EXECUTION
     if name.endswith(_SUBMISSION_SUFFIX):
@@ -388,9 +389,9 @@ def _place(site: dict[str, Any]) -> Place:
 
 
 def _waits_recorded(table: Table, some: bool) -> list[bool]:
-    """For each resource whether its process made spans of waiting.
+    """For each resource whether its process recorded its waits.
 
-    Files of earlier versions do not say: there it is taken that all processes did if ``some`` did.
+    Earlier versions did not write this to their files: for those, all processes are assumed to have if ``some`` did.
     """
     found = []
     for resource in table.resources:
@@ -405,5 +406,5 @@ def _internal_recorded(table: Table) -> bool | None:
 
 
 def _stock(table: Table) -> list[bool]:
-    """For each resource whether Ray's own tracing made its spans, as far as one can tell."""
+    """For each resource whether Ray's own tracing made its spans, as far as this can be determined."""
     return [resource.get(names.DISTRO_NAME) != names.SCOPE for resource in table.resources]

@@ -1,9 +1,9 @@
-"""Clocks of machines that differ, told by causes that seem to come after their effects, and set right.
+"""Clock skew between machines: detected where an effect seems to precede its cause, and corrected.
 
-A submission begins before its execution, and a task ends before a ``ray.get`` that gives its result. Where the clocks
-of two machines say otherwise, one of them is shifted by the least amount that makes it right; the machine of the driver
-is taken to be right. What is not contradicted is not touched: clocks that differ by less than a message takes look as
-if they were equal. Processes of one machine share its clock.
+A submission starts before its execution, and a task ends before the ``ray.get`` that returns its result. Where the
+clocks of two machines contradict this, one clock is shifted by the smallest amount that resolves it; the clock of the
+driver's machine is the reference. Skew without a contradiction is not corrected: clocks that differ by less than the
+time a message takes look equal. Processes on one machine share its clock.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ray_tracing_hooks._insight.model.calls import EXECUTION, GET, Calls
 from ray_tracing_hooks._insight.model.table import ENDED, Table
 
 _MOST_MACHINES = 200
-"""Of more machines all times are taken as they are: comparing takes the square of their number and more."""
+"""With more machines no clocks are corrected, since the cost grows at least with the square of their number."""
 
 _ROUNDS = 50
-"""So many bounds are followed in a row. Those that contradict each other are given up then."""
+"""The longest chain of bounds that is followed. This also ends the search where bounds contradict each other."""
 
 
 def correct(table: Table) -> Table:
-    """The table with the clocks of its machines set right; ``quality.clocks`` says what was added to which."""
+    """The table with its clock skew corrected; ``quality.clocks`` has what was added for each machine."""
     return corrected(table)[0]
 
 
 def corrected(table: Table) -> tuple[Table, Calls | None]:
-    """The same, with its calls where they had to be looked at and nothing was wrong: they take a while to be joined."""
+    """The same, and the calls of the table if they were joined and remain valid, since joining them takes a while."""
     machine_of = [_machine(resource) for resource in table.resources]
     if not 1 < len(set(machine_of)) <= _MOST_MACHINES:
         return table, None
@@ -56,9 +56,10 @@ def _reference(calls: Calls, machine_of: list[str]) -> str:
 
 
 def _bounds(calls: Calls, machine_of: list[str]) -> dict[tuple[str, str], int]:
-    """For two machines how much later, at the most, an effect on the second seems to come than its cause on the first.
+    """For each pair of machines, how far effects on the second seem to precede their causes on the first, at most.
 
-    That is, the least that has to be added to times of the second, or taken from those of the first; it may be below 0.
+    This is the least that must be added to the times of the second, or subtracted from those of the first. It is
+    negative if all effects come after their causes.
     """
     table = calls.table
     bounds: dict[tuple[str, str], int] = {}
@@ -83,13 +84,13 @@ def _bounds(calls: Calls, machine_of: list[str]) -> dict[tuple[str, str], int]:
 
 
 def _shifts(bounds: Mapping[tuple[str, str], int], reference: str) -> dict[str, int]:
-    """What to add to the times of each machine so that every bound holds, as far as they agree."""
+    """What to add to the times of each machine to satisfy all bounds, as far as they do not contradict each other."""
     shifts = {reference: 0}
     if all(least <= 0 for least in bounds.values()):
         return shifts
     upper = {(second, first): least for (first, second), least in bounds.items()}
     for machine in sorted({machine for pair in bounds for machine in pair} - {reference}):
-        # What has been decided on bounds what is left, so the least for one machine is one that the others can meet.
+        # Shifts that are already chosen bound the rest, so the other machines can still satisfy their bounds.
         low = _longest(bounds, shifts).get(machine)
         high = _longest(upper, {known: -shift for known, shift in shifts.items()}).get(machine)
         shift = 0 if high is None else min(0, -high)
@@ -98,7 +99,7 @@ def _shifts(bounds: Mapping[tuple[str, str], int], reference: str) -> dict[str, 
 
 
 def _longest(bounds: Mapping[tuple[str, str], int], known: Mapping[str, int]) -> dict[str, int]:
-    """The most that chains of bounds ask of each machine, beginning with what is known of some."""
+    """The greatest shift that chains of bounds demand of each machine, given the ``known`` shifts of some."""
     asked = dict(known)
     for _ in range(_ROUNDS):
         changed = False

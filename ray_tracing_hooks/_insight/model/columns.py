@@ -1,4 +1,4 @@
-"""Spans of a part of a file as columns: what is read in one go, by one process, and handed to the table as a whole."""
+"""The spans of one part of a file as columns: one process reads them in one go and passes them to the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATES: tuple[State, ...] = ("ended", "running", "lost")
 """The names of the states, as :class:`~ray_tracing_hooks._insight.model.span.Span` has them."""
 
 NONE = 0xFFFFFFFF
-"""In a column of indexes: there is none."""
+"""Stands for no value in a column of indexes."""
 
 SITE_KEYS = frozenset(
     {
@@ -62,7 +62,7 @@ SITE_KEYS = frozenset(
         names.THREAD_NAME,
     }
 )
-"""Attributes that many spans share with all their values. They are kept once for each set of values that occurs."""
+"""Attributes whose values many spans share. Each set of values that occurs is stored once, as a site."""
 
 OBJECT_KEYS = frozenset({names.RAY_ARGUMENT_IDS, names.RAY_OBJECT_IDS})
 
@@ -78,7 +78,7 @@ _OF_CALL = {
 }
 
 CALL_KEYS = frozenset(_OF_CALL)
-"""Attributes that are another for each call. They have columns of their own."""
+"""Attributes that differ for each call. They have their own columns."""
 
 _KINDS = dict.fromkeys(SITE_KEYS, _OF_SITE) | _OF_CALL
 
@@ -92,17 +92,17 @@ COLUMNS = (
 """The names of all columns, in the order of a ``Row``."""
 
 Row = tuple[int, ...]
-"""A span, a number for each column."""
+"""A span: one number for each column."""
 
 NO_ID = -1
-"""In the columns of tasks, while a part is read: there is none. In a table it is ``NONE``."""
+"""Stands for no task id in the columns of a part. A table has ``NONE`` instead."""
 
 
 class Columns:
-    """Spans, a column for each thing that is known of them, in the order in which they were read."""
+    """Spans as columns, in the order in which they were read."""
 
     def __init__(self, quality: Quality | None = None) -> None:
-        """What is wrong with the spans is counted in ``quality``."""
+        """Problems with the spans are counted in ``quality``."""
         self.start = array("q")
         self.end = array("q")
         self.span_id = array("Q")
@@ -119,21 +119,21 @@ class Columns:
         self.status = bytearray()
         self.state = bytearray()
         self.objects = IdLists()
-        """The objects that a submission has among its arguments, that a wait waits for, or that are stored."""
+        """The ids of objects that a submission has as arguments, that a wait waits for, or that ``ray.put`` stored."""
         self.ready = IdLists()
         self.named = IdLists()
-        """What ``.options(name=...)`` gave a call, as a list of one. It may differ each time, so it is no site's."""
+        """The name from ``.options(name=...)``, as a list of one. It may differ for each call, so no site holds it."""
         self.kept: dict[int, Span] = {}
-        """Whole spans, for which there is no line to read again."""
+        """Complete spans that are in no line or record that could be read again."""
         self.openings: set[int] = set()
-        """Those among them that only tell of a beginning: such a one is no duplicate of what it opens."""
+        """Rows that come from a start record, which is not a duplicate of the ended span."""
 
         self.origins = Origins()
         self.traces: dict[str, int] = {}
         self.names: dict[str, int] = {}
         self.scopes: dict[str, int] = {}
         self.ids: dict[str, int] = defaultdict(count().__next__)
-        """Ids of tasks, each with how many are before it: asking for one adds it."""
+        """Task ids, each with its index; looking up a new id adds it."""
         self.resources: list[dict[str, Any]] = []
         self.sites: list[dict[str, Any]] = []
         self.quality = quality or Quality()
@@ -141,11 +141,11 @@ class Columns:
         self._site_index: dict[tuple[Any, ...], int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a table is made of, without what only reading needs."""
+        """What a table needs, without what only reading needs."""
         return self.__dict__ | dict.fromkeys(_OF_READING) | {"ids": dict(self.ids)}
 
     def resource_index(self, attributes: dict[str, Any]) -> int:
-        """Where the attributes of a resource are, which are known by being the same dictionary."""
+        """The index of a resource's attributes, which are recognised by the identity of their dictionary."""
         known = self._resource_index.get(id(attributes))
         if known is None:
             known = self._resource_index[id(attributes)] = len(self.resources)
@@ -153,7 +153,7 @@ class Columns:
         return known
 
     def site_index(self, pairs: tuple[Any, ...]) -> int:
-        """Where the attributes are that these alternating keys and values say."""
+        """The index of the site with these alternating keys and values."""
         known = self._site_index.get(pairs)
         if known is None:
             known = self._site_index[pairs] = len(self.sites)
@@ -162,14 +162,14 @@ class Columns:
         return known
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Add spans of which all is known but what :meth:`values_of` took."""
+        """Add spans, apart from the values that :meth:`values_of` has added."""
         for name, values in zip(COLUMNS, zip(*rows, strict=True), strict=False):
             getattr(self, name).extend(values)
 
     def add_span(self, span: Span, *, opening: bool = False, offset: int = -1) -> None:
-        """Add a span, which is kept as it is if it stands in no record of a segment.
+        """Add a span. It is kept as it is if no record of a segment holds it, so that ``offset`` is -1.
 
-        ``opening``: it only tells of a beginning. ``offset`` is where its record begins.
+        ``opening``: it comes from a start record. ``offset``: where its record begins.
         """
         row = len(self)
         ids = int(span.span_id, 16), int(span.parent_id, 16) if span.parent_id else 0
@@ -189,10 +189,9 @@ class Columns:
             self.openings.add(row)
 
     def values_of(self, row: int, attributes: Iterable[tuple[str, Any]]) -> tuple[tuple[Any, ...], int, int, int]:
-        """What the columns ``task``, ``caller`` and ``submitted`` have of the attributes of a row, after its site.
+        """The site of a row, as :meth:`site_index` takes it, and its values for ``task``, ``caller`` and ``submitted``.
 
-        The row is the next one that is added. A site is what :meth:`site_index` takes. Raises one of ValueError,
-        TypeError and OverflowError for a time that is none.
+        The row must be the next one to be added. Raises ValueError, TypeError or OverflowError for an invalid time.
         """
         site: list[Any] = []
         objects = ready = given = None
@@ -229,7 +228,7 @@ class Columns:
 
 
 def site_pairs(attributes: Iterable[tuple[str, Any]]) -> tuple[Any, ...]:
-    """Alternating keys and values of those attributes that are kept for a site."""
+    """Alternating keys and values of the attributes that belong to a site."""
     return tuple([each for key, value in attributes if key in SITE_KEYS for each in (key, _hashable(value))])
 
 
@@ -240,13 +239,13 @@ def _hashable(found: Any) -> Any:
 
 
 def as_byte(number: int) -> int:
-    """A number of OTLP that fits into its column; 0, which is none, for any other."""
+    """An OTLP enum value that fits into its column; any other becomes 0, the unspecified value."""
     return number if 0 <= number < 256 else 0
 
 
 def time_of(described: Any) -> int:
-    """A time that a column can hold. Raises ValueError, TypeError or OverflowError for what is none."""
+    """A time that a column can hold. Raises ValueError, TypeError or OverflowError if it is invalid."""
     number = int(described or 0)
     if not 0 <= number <= MOST_TIME:
-        raise ValueError("a time that is none")
+        raise ValueError("an invalid time")
     return number

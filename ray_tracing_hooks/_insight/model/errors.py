@@ -1,4 +1,4 @@
-"""The error that ended a span, in words."""
+"""The error that ended a span, as text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.span import Span
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""What Ray puts into the texts of remote errors."""
+"""Terminal colours, which Ray puts into the text of remote errors."""
 
 
 def error_type(span: Span) -> str:
-    """The class of the error that ended the span, as far as it is recorded."""
+    """The class of the error that ended the span; empty if it is not recorded."""
     given = span.attributes.get(names.ERROR_TYPE) or _exception(span).get(names.EXCEPTION_TYPE)
     return str(given or "")
 
@@ -26,7 +26,7 @@ def error_text(span: Span) -> str:
         return span.status_message or "its process died before it ended"
     message = str(_exception(span).get(names.EXCEPTION_MESSAGE) or span.status_message)
     lines = [line for line in _COLOURS.sub("", message).splitlines() if line.strip()]
-    # Ray's own text of a remote error is the remote traceback; what it was about stands at its end.
+    # The text of a remote error in Ray is the remote traceback, with the message at its end.
     text = lines[-1 if lines[0].startswith("ray::") else 0].strip() if lines else ""
     kind = error_type(span)
     if kind and kind.rpartition(".")[2] not in text.partition(":")[0]:

@@ -1,4 +1,4 @@
-"""Many short texts in one piece of memory: an object for each of a million ids would take as much as all columns."""
+"""Many short strings in one block of memory: a million string objects would take as much memory as all columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Strings(Sequence[str]):
-    """Texts, numbered in the order in which they were added."""
+    """Strings, numbered in the order in which they were added."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._bytes = bytearray()
@@ -22,13 +22,13 @@ class Strings(Sequence[str]):
     def add(self, texts: Iterable[str]) -> None:
         added = list(texts)
         joined = "".join(added)
-        # JSON can say halves of characters, which UTF-8 cannot.
+        # JSON can contain lone surrogates, which UTF-8 cannot encode.
         lengths = map(len, added if joined.isascii() else map(_encoded, added))
         self._ends.extend(array("Q", list(accumulate(lengths, initial=len(self._bytes)))[1:]))
         self._bytes += _encoded(joined)
 
     def extend(self, others: Strings) -> None:
-        """Add all of some others."""
+        """Add all of ``others``."""
         _extend(self._ends, others._ends, len(self._bytes))
         self._bytes += others._bytes
 
@@ -46,7 +46,7 @@ class Strings(Sequence[str]):
         return self._bytes[self._ends[place - 1] if place else 0 : end].decode("utf-8", "surrogatepass")
 
     def between(self, first: int, last: int) -> tuple[str, ...]:
-        """Those from ``first`` on, before ``last``."""
+        """Those from ``first`` up to, but not including, ``last``."""
         held, ends = self._bytes, self._ends
         begin = ends[first - 1] if first else 0
         if last == first + 1:
@@ -66,32 +66,32 @@ def _encoded(text: str) -> bytes:
 
 
 class IdLists(Mapping[int, tuple[str, ...]]):
-    """Lists of ids of some of the rows of a table, by row."""
+    """Lists of ids for some rows of a table, by row."""
 
     def __init__(self) -> None:
         self._rows = array("I")
         self._lists = array("I")
-        """For each of these rows the number of its list."""
+        """For each of these rows, the number of its list."""
         self._ends = array("Q")
-        """Where in the texts each list ends."""
+        """Where each list ends in the strings."""
         self._texts = Strings()
 
     def add(self, row: int, ids: Iterable[str]) -> None:
-        """Add the list of a row, which is after all others."""
+        """Add the list of a row, which must come after all rows added before."""
         self._texts.add(ids)
         self._lists.append(len(self._ends))
         self._ends.append(len(self._texts))
         self._rows.append(row)
 
     def extend(self, others: IdLists, first: int) -> None:
-        """Add the lists of others, whose rows begin at ``first`` here."""
+        """Add the lists of ``others``, whose row 0 is row ``first`` here."""
         _extend(self._lists, others._lists, len(self._ends))
         _extend(self._ends, others._ends, len(self._texts))
         _extend(self._rows, others._rows, first)
         self._texts.extend(others._texts)
 
     def taken(self, rows: Any) -> IdLists:
-        """Those of some of the rows, which are numbered anew; the lists themselves are shared."""
+        """The lists of some rows, which are renumbered; the lists themselves are shared."""
         own = np.frombuffer(self._rows, "I")
         of_old = np.full(int(max(rows.max(initial=-1), own.max(initial=0))) + 1, -1)
         of_old[rows] = np.arange(len(rows))
@@ -118,6 +118,6 @@ class IdLists(Mapping[int, tuple[str, ...]]):
 
 
 def _extend(column: array[int], others: array[int], added: int) -> None:
-    """Add to a column the numbers of another one, each greater by ``added``."""
+    """Append another column's numbers, each increased by ``added``."""
     kind = column.typecode
     column.frombytes((np.frombuffer(others, kind) + np.array(added, kind)).tobytes())

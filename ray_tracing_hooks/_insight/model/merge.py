@@ -1,4 +1,4 @@
-"""What was read in parts as one set of columns: with indexes that are common to all, each span once, and by start."""
+"""Merges the columns of all parts into one set: with common indexes, without duplicate spans, and sorted by start."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from ray_tracing_hooks._insight.model.origins import Origins
 from ray_tracing_hooks._insight.model.span import Span
 
 _SHARED = ("trace", "name", "scope", "resource", "site", "task", "caller")
-"""The columns of indexes, which mean something else in each part."""
+"""The columns of indexes, whose meaning differs between parts."""
 
 
 class Details(Protocol):
-    """Where what the columns do not hold of a span can be found again."""
+    """The source of a span's details that the columns do not hold."""
 
     def add(self, path: str, origins: Origins, first: int) -> None:
-        """Add a part of a file, whose spans are numbered from ``first`` on."""
+        """Add a part of a file. Its spans are numbered from ``first``."""
 
     def span(self, number: int, resource: dict[str, Any], scope: str) -> Span | None:
-        """The span of this number; None where there is none any more."""
+        """The span with this number; None if it no longer exists."""
 
 
 class Merged:
-    """All parts. Columns are arrays of numpy, each of the spans once, by start."""
+    """All parts merged. The columns are NumPy arrays, with each span once, by start."""
 
     def __init__(self, parts: Iterable[tuple[str, Columns]], details: Details) -> None:
-        """``parts`` are let go of one by one; each comes with the file that it was read from."""
+        """``parts``: pairs of a file's path and the columns read from it. Each is released once it is merged."""
         self.objects, self.ready, self.named = IdLists(), IdLists(), IdLists()
         self.kept: dict[int, Span] = {}
         self.traces: dict[str, int] = {}
@@ -49,13 +49,13 @@ class Merged:
         self._chunks: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         self._resource_of: dict[str, int] = {}
         self._site_of: dict[str, int] = {}
-        # Each with how many are before it: asking for one adds it.
+        # Each id with its index; looking up a new id adds it.
         ids: dict[str, int] = defaultdict(count().__next__)
         for path, columns in parts:
             self._add(path, columns, ids)
         self.ids = Strings(ids)
         del ids
-        # The number of each row, counted through all parts in their order.
+        # The number of each row, counted across all parts in their order.
         self.rows = self._by_start(self._unique())
         self.objects, self.ready = self.objects.taken(self.rows), self.ready.taken(self.rows)
         self.named = self.named.taken(self.rows)
@@ -64,7 +64,7 @@ class Merged:
             self.kept = {row: self.kept[old] for old, row in new.items()}
 
     def column(self, name: str) -> Any:
-        """A column, which is let go of: asked for a second time it is not there any more."""
+        """A column. It is released, so each column can be taken only once."""
         return self._joined(name)[self.rows]
 
     def _add(self, path: str, columns: Columns, ids: dict[str, int]) -> None:
@@ -74,7 +74,7 @@ class Merged:
             "scope": _indexes(self.scopes, columns.scopes),
             "resource": _indexes_of_dicts(self.resources, self._resource_of, columns.resources),
             "site": _indexes_of_dicts(self.sites, self._site_of, columns.sites),
-            # The last one is what an index of -1 stands for.
+            # The last item is what an index of -1 selects.
             "task": (in_common := [*map(ids.__getitem__, columns.ids), NONE]),
             "caller": in_common,
         }
@@ -95,7 +95,7 @@ class Merged:
         return np.concatenate(chunks) if chunks else np.array([], as_numpy(getattr(Columns(), name)).dtype)
 
     def _peek(self, name: str) -> Any:
-        """The column as it was read, which stays."""
+        """The column as it was read, without releasing it."""
         column = self._joined(name)
         self._chunks[name] = [column]
         return column
@@ -105,7 +105,7 @@ class Merged:
         return rows if (start[1:] >= start[:-1]).all() else rows[np.argsort(start, kind="stable")]
 
     def _unique(self) -> Any:
-        """The rows without duplicates; the best record of a span stands where its first one did."""
+        """The rows without duplicates; the best record of a span takes the place of the first one."""
         rows = np.arange(self._size)
         trace, span_id = self._peek("trace"), self._peek("span_id")
         several = repeated(span_id)
@@ -131,7 +131,7 @@ class Merged:
 
 
 def repeated(numbers: Any) -> Any:
-    """For each number whether there are others equal to it."""
+    """For each number whether it occurs more than once."""
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     same = ordered[1:] == ordered[:-1]
@@ -142,13 +142,13 @@ def repeated(numbers: Any) -> Any:
 
 
 def as_numpy(column: Any) -> Any:
-    """The same memory as an array of numpy: of an array, a bytearray, or a part of a file that is mapped."""
+    """A NumPy array over the memory of an array, a bytearray, or a mapped part of a file."""
     view = memoryview(column)
     return np.frombuffer(view, view.format if view.format != "c" else "B")
 
 
 def as_array(column: Any, typecode: str) -> array[int]:
-    """A copy of an array of numpy, whose items are quick to get one by one."""
+    """A copy of a NumPy array as an ``array``, whose single items are faster to get."""
     found: array[int] = array(typecode)
     found.frombytes(np.ascontiguousarray(column, typecode).view("B").data)
     return found

@@ -1,8 +1,8 @@
-"""Where spans were recorded: the processes, on which node each is, and what Ray made of it.
+"""Where spans were recorded: the processes, the node of each, and its role in Ray.
 
-A process is told by the Resource of its spans, as this package and others that know Ray write it; else by the
-attributes of the span itself, as Ray's own tracing writes them; else by the span's parent, if both have one Resource,
-since a library's span inside a task says nothing of where it is.
+The Resource of its spans identifies a process, if this package or another one that knows Ray wrote it. Otherwise the
+attributes of the span itself do, as Ray's own tracing writes them. Otherwise the span's parent does, if both have the
+same Resource, since a library's span inside a task does not say where it ran.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ray_tracing_hooks._insight.model.span import CONSUMER
 from ray_tracing_hooks._insight.model.table import Table
 
 _SHOWN = 4
-"""How many digits of an id a label has, as long as that tells it from the others in most clusters."""
+"""Digits of an id in a label: enough to distinguish ids in most clusters."""
 
 
 class Actor(NamedTuple):
@@ -27,17 +27,17 @@ class Actor(NamedTuple):
     class_name: str
     """Without its module."""
     name: str
-    """The name that the program gave it, if it gave one."""
+    """The name that the program gave it, if any."""
 
     @property
     def label(self) -> str:
-        """``Trainer#3f2a``, or with its own name ``Trainer "chief"``."""
+        """``Trainer#3f2a``, or ``Trainer "chief"`` if it has a name."""
         return f'{self.class_name} "{self.name}"' if self.name else f"{self.class_name}#{self.actor_id[:_SHOWN]}"
 
 
 @dataclass(slots=True)
 class Place:
-    """One process, or as much as is known of it. Texts are empty where they are not recorded."""
+    """One process, as far as it is known. Strings are empty where nothing is recorded."""
 
     node: str
     """Ray's id of the node."""
@@ -47,19 +47,19 @@ class Place:
     """Ray's id of the worker or driver."""
     pid: str
     process_type: str
-    """``driver``, ``worker``, or nothing."""
+    """``driver``, ``worker``, or empty."""
     service: str
     """``service.name`` of the Resource."""
     start_ns: int
     """The start of its first span."""
     actors: list[Actor] = field(default_factory=list)
-    """The actors that lived in it. Ray gives an actor a process of its own, so there is at most one in a cluster."""
+    """The actors that lived in it. Ray gives each actor its own process, so in a cluster there is at most one."""
     placement_groups: list[str] = field(default_factory=list)
-    """The placement groups that its executions were in, by their first."""
+    """The placement groups of its executions, in order of their first execution."""
 
     @property
     def node_key(self) -> str:
-        """Equal for the places of one node."""
+        """The same for all places on one node."""
         return self.node or self.host or self.ip
 
     @property
@@ -90,7 +90,7 @@ class Places(NamedTuple):
     of: array[int]
     """By row of the table, the index of the place in ``places``."""
     places: list[Place]
-    """In the order in which to show them: nodes with a driver first, on each the drivers first, then by first span."""
+    """In display order: nodes with a driver first; on each node drivers first; then by first span."""
 
     def place(self, row: int) -> Place:
         return self.places[self.of[row]]
@@ -142,7 +142,7 @@ class _Process(NamedTuple):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for what is told of one process."""
+        """The same for all descriptions of one process."""
         if self.worker or self.pid:
             return self.node or self.host, self.worker, self.pid
         return self.node or self.host, self.service, self.instance, ""
@@ -165,7 +165,7 @@ class _Found:
 
 
 def _tell(place: Place, execution: Mapping[str, Any]) -> None:
-    """Take from the attributes of an execution what they tell of its process."""
+    """Note the actor and placement group of an execution's process, from the attributes of the execution."""
     actor_id = _text(execution.get(names.RAY_ACTOR_ID))
     if actor_id and all(actor.actor_id != actor_id for actor in place.actors):
         class_name = _text(execution.get(names.RAY_ACTOR_CLASS)).rpartition(".")[2]
@@ -176,7 +176,7 @@ def _tell(place: Place, execution: Mapping[str, Any]) -> None:
 
 
 def _process(resource: Mapping[str, Any]) -> tuple[_Process, bool]:
-    """What a Resource tells, and whether that is all there is to know of the process."""
+    """The process that a Resource describes, and whether it identifies the process on its own."""
     node, worker = _text(resource.get(names.RESOURCE_NODE_ID)), _text(resource.get(names.RESOURCE_WORKER_ID))
     addresses = resource.get("host.ip")
     return _Process(
@@ -206,12 +206,15 @@ def _text(value: Any) -> str:
 def _inherit(
     table: Table, of: array[int], unknown: list[int], described: list[tuple[_Process, bool]], found: _Found
 ) -> None:
-    """Give the spans that do not say it the place of their nearest ancestor of one Resource, else one by Resource."""
+    """Give spans that do not identify a process the place of the nearest ancestor with the same Resource, or a new one.
+
+    A new place is identified by the Resource alone.
+    """
     pending = set(unknown)
     for row in unknown:
         chain = []
         here = row
-        while here in pending:  # each is walked over once: it is not pending afterwards, which ends circles as well
+        while here in pending:  # each row is visited once, so cycles of parents end as well
             pending.remove(here)
             chain.append(here)
             parent = table.parent[here]
@@ -230,7 +233,7 @@ def _inherit(
 
 
 def _ordered(of: array[int], unordered: list[Place]) -> Places:
-    """The places in the order in which to show them, and the rows' indices into that order."""
+    """The places in display order, and the rows' indices into that order."""
     nodes: dict[str, tuple[bool, int]] = {}
     for place in unordered:
         is_other, start_ns = nodes.get(place.node_key, (True, place.start_ns))

@@ -1,4 +1,4 @@
-"""What was read, and what is wrong with it: an output of every view, and never an exception."""
+"""What was read, and what is wrong with it. Every view reports this; it is never raised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SHOWN_PROBLEMS = 20
 
 
 class Problem(NamedTuple):
-    """Something that could not be read: where (``line`` 0 means the file as a whole) and why."""
+    """Something that could not be read: where (``line`` 0 means the whole file) and why."""
 
     file: str
     line: int
@@ -27,26 +27,26 @@ class Quality:
     files: int = 0
     lines: int = 0
     spans: int = 0
-    """Different spans, after duplicates were merged."""
+    """Distinct spans, without duplicates."""
     duplicates: int = 0
     bad_lines: int = 0
-    """Lines, or parts of a spool, that could not be read in full."""
+    """Lines, or parts of a spool, that could not be read completely."""
     problems: list[Problem] = field(default_factory=list)
-    """The first of them."""
+    """The first few of them."""
     running: int = 0
     lost: int = 0
     dropped: int = 0
-    """Spans that processes say they could not record."""
+    """Spans that processes reported as dropped."""
     orphans: int = 0
-    """Spans whose parent is not among the spans. This and what follows is counted for a table only."""
+    """Spans whose parent was not read. This and the following are counted only for a table."""
     circles: int = 0
-    """Parents that would be their own ancestors. They count as missing."""
+    """Spans whose parent links form a cycle. The parent of one span in each cycle is treated as missing."""
     clocks: dict[str, int] = field(default_factory=dict)
-    """For machines whose clocks were found to be wrong, the nanoseconds that were added to all times of theirs."""
+    """For each machine with clock skew, the nanoseconds that were added to all its times."""
     last_line: int = 0
-    """The number of the last line of a part of a file."""
+    """The number of the last line in a part of a file."""
     negative: int = 0
-    """Spans that say that they ended before they began. They count as ended when they began."""
+    """Spans whose end is before their start. Their end is set to their start."""
 
     def bad(self, file: str, line: int, reason: str) -> None:
         self.bad_lines += 1

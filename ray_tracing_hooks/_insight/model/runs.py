@@ -1,7 +1,7 @@
-"""The runs in a folder of spans: each driver's, with all that it had done.
+"""The runs in a folder of spans: one for each driver, with all its work.
 
-A folder collects the spans of every program that is traced. What belongs together is told by traces: those with spans
-of one job of one session of Ray are one run. A driver without a root span has many of them.
+A folder collects the spans of every traced program. Traces with spans of the same job of the same Ray session belong
+to one run; a driver without a root span has many traces.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class Run:
     """One run."""
 
     session: str
-    """The session of the cluster, empty where it is not recorded."""
+    """The session of the cluster, empty if not recorded."""
     job: str
-    """Ray's id of the job, or the id of the trace where there is none."""
+    """Ray's id of the job, or the trace id if there is no job."""
     rows: list[int] = field(default_factory=list)
     """By start."""
 

@@ -1,4 +1,4 @@
-"""Spans as the analysis sees them, and the trees that they form."""
+"""Spans as objects, and the trees that they form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Event(NamedTuple):
 
 
 class Link(NamedTuple):
-    """Another span that a span points to; ids in hex."""
+    """A link to another span; ids in hex."""
 
     trace_id: str
     span_id: str
@@ -44,13 +44,13 @@ class Span:
     trace_id: str
     span_id: str
     parent_id: str
-    """Empty for a span without parent."""
+    """Empty for a span without a parent."""
     name: str
     kind: int
-    """As in OTLP: one of the constants of this module, 0 if not given."""
+    """As in OTLP: one of the constants of this module, 0 if unspecified."""
     start_ns: int
     end_ns: int
-    """0 while no end is known."""
+    """0 if no end is known."""
     status_code: int
     """As in OTLP: 2 is an error."""
     status_message: str
@@ -58,11 +58,11 @@ class Span:
     events: list[Event]
     links: list[Link]
     resource: dict[str, Any]
-    """The attributes of the Resource; spans of one resource share the dictionary."""
+    """The attributes of the Resource; spans of the same resource share the dictionary."""
     scope: str
-    """Name of the instrumentation scope."""
+    """The name of the instrumentation scope."""
     state: State
-    """``running``: its process lives and has not ended it; ``lost``: its process died before it ended."""
+    """``running``: its process is alive and has not ended it; ``lost``: its process died before it ended."""
 
     @property
     def failed(self) -> bool:
@@ -71,11 +71,11 @@ class Span:
 
     @property
     def never_ended(self) -> bool:
-        """Whether its program did not end it. The end is that of its process then, and no error."""
+        """Whether its program never ended it. Its end is then the end of its process, and not an error."""
         return bool(self.attributes.get(names.RAY_NEVER_ENDED))
 
     def duration_ns(self, now_ns: int) -> int | None:
-        """How long it took, for a running span until ``now_ns``; None for a lost one whose end nobody knows, and for
+        """How long it took, for a running span until ``now_ns``; None for a lost span whose end is unknown, and for
         one that was never ended.
         """
         if self.never_ended:
@@ -87,12 +87,12 @@ class Span:
 
 @dataclass(slots=True)
 class Node:
-    """A span and the spans that have it as parent, by start."""
+    """A span and its children, by start."""
 
     span: Span
     children: list[Node] = field(default_factory=list)
     executed: bool = False
-    """Of the submission of a call: whether there is an execution of it, also where that is not among the children."""
+    """For a submission: whether the call has an execution, even if that is not among the children."""
 
 
 @dataclass(slots=True)
@@ -101,9 +101,9 @@ class Trace:
 
     trace_id: str
     roots: list[Node]
-    """By start: the spans without parent, and the orphans, whose parent is not among the spans."""
+    """By start: the spans without a parent, and the orphans, whose parent was not read."""
     size: int
-    """How many spans the trace has; a selection of them keeps this number."""
+    """How many spans the trace has; a selection keeps the number of the whole trace."""
     orphans: int
 
     @property
@@ -116,7 +116,7 @@ class Trace:
 
 
 def walk(roots: Iterable[Node]) -> Iterator[Node]:
-    """``roots`` and all nodes below, each parent before its children, in the order of a printed tree."""
+    """``roots`` and all their descendants, in the order of a printed tree: parents before their children."""
     pending = list(roots)[::-1]
     while pending:
         node = pending.pop()
@@ -127,8 +127,8 @@ def walk(roots: Iterable[Node]) -> Iterator[Node]:
 def traces(spans: Iterable[Span]) -> list[Trace]:
     """The traces that the spans form, the newest first.
 
-    Each pair of trace id and span id must be unique. Parents that form a circle, which no honest program writes, count
-    as missing for the first span of the circle.
+    Each pair of trace id and span id must be unique. If parents form a cycle, which only damaged or forged data has,
+    the first span of the cycle becomes a root.
     """
     by_trace: dict[str, dict[str, Node]] = {}
     for span in spans:

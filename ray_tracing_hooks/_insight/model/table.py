@@ -1,7 +1,7 @@
-"""All spans of a run as columns: what a million of them can be held in, sorted, joined and gone over quickly.
+"""All spans of a run as columns, which hold, sort, join and scan a million spans quickly.
 
-A row is a span; rows are sorted by start. What the analysis needs of every span is in columns. The rest (attributes of
-users, events, links) is read again from its file for the spans that somebody wants to see.
+A row is a span; rows are sorted by start. The columns have what the analysis needs of every span. The rest (users'
+attributes, events, links) is read again from the files, for the spans that a user wants to see.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ __all__ = ["ENDED", "LOST", "RUNNING", "STATES", "Table"]
 
 
 class Table:
-    """Spans as columns; row numbers are from 0 and by start.
+    """Spans as columns; rows are numbered from 0, by start.
 
-    ``start``, ``end``   ``array('q')``: nanoseconds since the epoch; an end of 0 is not known, and
-                         none is before its start.
-    ``parent``           ``array('q')``: the row of the parent, -1 where there is none or it is not in the table.
+    ``start``, ``end``   ``array('q')``: nanoseconds since the epoch; an end of 0 is unknown, and no
+                         other end is before its start.
+    ``parent``           ``array('q')``: the row of the parent, -1 if there is none or it is not in the table.
     ``span_id``          ``array('Q')``: the id as a number; :meth:`span_id_of` gives it in hex.
     ``name``             ``array('I')``: index into ``names``; likewise ``trace`` and ``traces`` (ids in hex),
                          ``resource`` and ``resources`` (attributes of the Resource), ``scope`` and ``scopes`` (names).
-    ``kind, status``     ``bytearray``: the numbers of OTLP.
+    ``kind, status``     ``bytearray``: the enum values of OTLP.
     ``state``            ``bytearray``: ``ENDED`` (0), ``RUNNING`` (1), ``LOST`` (2: its process died before it ended).
-    ``site``             ``array('I')``: index into ``sites``, dictionaries of those attributes that are common to many
-                         spans (``columns.SITE_KEYS``: function, actor, node, worker, error type, ...).
+    ``site``             ``array('I')``: index into ``sites``, dictionaries of the attributes that many spans share
+                         (``columns.SITE_KEYS``: function, actor, node, worker, error type, ...).
     ``task, caller``     ``array('I')``: index into ``ids`` of ``ray.task_id`` and ``ray.parent_task_id``, or ``NONE``.
-    ``submitted``        ``array('q')``: ``ray.submit_time_unix_nano``, 0 where there is none.
-    ``objects, ready``   mappings from a row to ids of objects: those among the arguments, waited for or
-                         stored; those that were ready.
+    ``submitted``        ``array('q')``: ``ray.submit_time_unix_nano``, 0 if missing.
+    ``objects, ready``   mappings from a row to object ids: ``objects`` has those passed as arguments, waited for
+                         or stored, ``ready`` those that a wait returned as ready.
     ``named``            mapping from a row to a list of one: the name that ``.options(name=...)`` gave the call.
-    ``now_ns``           when a running span is taken to end: the time of reading.
+    ``now_ns``           the time of reading, which stands in for the end of running spans.
     ``quality``          what is wrong with the data.
     """
 
@@ -82,15 +82,15 @@ class Table:
         now_ns: int | None = None,
         details: Details | None = None,
     ) -> None:
-        """The spans of ``parts``, each with the file that it was read from; what is there twice is taken once.
+        """The spans of ``parts``, pairs of a file's path and the columns read from it, without duplicates.
 
-        ``details`` is where the rest of a span is found again; by default nowhere.
+        ``details`` reads the rest of a span again; by default it finds nothing.
         """
         self.quality = quality
         merged = Merged(parts, details or _NoDetails())
         self._details = merged.details
         self._origin = as_array(merged.rows, "I")
-        # One at a time, so that the columns are not in memory twice.
+        # One at a time, so that the columns are never in memory twice.
         for name in _TAKEN:
             setattr(self, name, _column(merged.column(name), _TYPES[name]))
         parent_id = merged.column("parent_id")
@@ -108,7 +108,7 @@ class Table:
         quality.orphans = self.parent.count(-1) - int(np.count_nonzero(parent_id == 0))
         self.now_ns = self._now(now_ns)
         self.shifts: Sequence[int] = ()
-        """What was added to all times of a span, by the index of its resource; empty where nothing was."""
+        """What was added to all times of a span, by the index of its resource; empty if nothing was added."""
         self._first_child: array[int] | None = None
         self._children: array[int] = array("q")
         self._last_known: list[int] | None = None
@@ -116,8 +116,8 @@ class Table:
     def part(self, rows: Iterable[int], shifts: Sequence[int] | None = None) -> Table:
         """A table of some of the rows. ``shifts`` are added to all times of a span, by the index of its resource.
 
-        Lists that rows index (``names``, ``traces``, ...), the quality and the files are shared. The parent of a span
-        whose parent is left out is -1.
+        The lists that rows index (``names``, ``traces``, ...), the quality and the files are shared. If a parent is
+        left out, its children have the parent -1.
         """
         found = Table.__new__(Table)
         found.__dict__.update(self.__dict__)
@@ -132,7 +132,7 @@ class Table:
             self.start, self.end = as_array(start, "q"), as_array(np.where(end != 0, end + added, 0), "q")
             self.shifts = [sum(each) for each in zip_longest(self.shifts, shifts, fillvalue=0)]
             chosen = chosen[np.argsort(start[chosen], kind="stable")]
-        # The last item stays -1: what stands for the parent of a span without one.
+        # The last item stays -1: a parent of -1 selects it.
         row_of = np.full(len(self) + 1, -1)
         row_of[chosen] = np.arange(len(chosen))
         self.parent = as_array(row_of[as_numpy(self.parent)[chosen]], "q")
@@ -146,7 +146,7 @@ class Table:
 
     @classmethod
     def of(cls, spans: Iterable[Span], now_ns: int | None = None) -> Table:
-        """The table of these spans, which it keeps. ``now_ns`` is by default the last time that is in them."""
+        """A table of these spans, which it keeps. ``now_ns`` is by default the latest time in the spans."""
         columns = Columns()
         for span in spans:
             columns.add_span(span)
@@ -173,7 +173,7 @@ class Table:
         return self.status[row] == STATUS_ERROR or self.state[row] == LOST
 
     def attribute(self, row: int, key: str) -> Any:
-        """One attribute, None where it is missing. Keys of this package are quick, others are read from the file."""
+        """One attribute, None if missing. This package's keys are fast; others are read from the file."""
         if key in SITE_KEYS:
             return self.sites[self.site[row]].get(key)
         if key == names.RAY_TASK_ID:
@@ -185,7 +185,7 @@ class Table:
         if key == names.RAY_NAME:
             return self.named[row][0] if row in self.named else None
         if key in OBJECT_KEYS or key == names.RAY_READY_OBJECT_IDS:
-            # Which of the keys it is depends on the kind of span, and no span has two of them.
+            # Which key applies depends on the kind of span; no span has both.
             found = (self.ready if key == names.RAY_READY_OBJECT_IDS else self.objects).get(row)
             is_submission = self.name_of(row) not in ("ray.get", names.AWAIT, "ray.wait", "ray.put")
             if found is None or (
@@ -196,10 +196,10 @@ class Table:
         return self.span(row).attributes.get(key)
 
     def span(self, row: int) -> Span:
-        """The span with all that is known of it.
+        """The complete span, read from its file on demand.
 
-        Made when asked for, from its file. Where that is gone or has changed meanwhile, it has what the columns hold.
-        Its times and its parent are those of the table.
+        If the file is gone or has changed, the span has only what the columns hold. Its times and its parent are those
+        of the table.
         """
         span = self._kept.get(row) or self._read_again(row) or self._from_columns(row)
         parent = self.parent[row]
@@ -218,15 +218,15 @@ class Table:
         return span
 
     def forget_names(self) -> None:
-        """Take calls as if no names had been given to them."""
+        """Discard the names that ``.options(name=...)`` gave to calls."""
         self.named = IdLists()
 
     def as_recorded(self, rows: Iterable[int]) -> list[int]:
-        """The rows in the order in which they stand in the files: in it :meth:`span` reads each line once."""
+        """The rows in file order, in which :meth:`span` reads each line only once."""
         return sorted(rows, key=self._origin.__getitem__)
 
     def end_or_now(self, row: int) -> int:
-        """When it ended; of a running span when it was read, of a lost one the last time that its process recorded."""
+        """When it ended; for a running span when it was read, for a lost one the last time its process recorded."""
         if end := self.end[row]:
             return end
         if self.state[row] == RUNNING:
@@ -242,7 +242,7 @@ class Table:
         return self.end_or_now(row) - self.start[row]
 
     def children(self, row: int) -> Sequence[int]:
-        """The rows that have this one as parent, by start."""
+        """The rows of the span's children, by start."""
         if self._first_child is None:
             self._index_children()
         first = self._first_child
@@ -250,7 +250,7 @@ class Table:
         return self._children[first[row] : first[row + 1]]
 
     def roots(self) -> list[int]:
-        """The rows without parent in the table, by start."""
+        """The rows without a parent in the table, by start."""
         return [row for row, parent in enumerate(self.parent) if parent < 0]
 
     # --- making ---------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ class Table:
     def _parents(self, parent_id: Any) -> array[int]:
         parent = np.full(len(self), -1)
         if len(self):
-            # Two traces may have a span id in common, so both are in the key: as one number, which is quick to find.
+            # Span ids may repeat across traces, so the key holds both ids; as one number it is fast to search.
             ids, places = np.unique(as_numpy(self.span_id), return_inverse=True)
             trace = as_numpy(self.trace).astype(np.uint64) * np.uint64(len(ids))
             keys = trace + places.astype(np.uint64)
@@ -279,7 +279,7 @@ class Table:
         return made
 
     def _cut_circles(self, parent: array[int]) -> None:
-        """A circle has a span that does not begin after its parent, and that is rare: these alone are followed."""
+        """Break cycles of parents. Each cycle has a row that is not after its parent; only such rows are followed."""
         checked: set[int] = set()
         for suspect in np.nonzero(as_numpy(parent) >= np.arange(len(parent)))[0].tolist():
             path: list[int] = []
@@ -306,7 +306,7 @@ class Table:
         parent = as_numpy(self.parent)
         rows = np.nonzero(parent >= 0)[0]
         many = np.bincount(parent[rows], minlength=len(self) + 1)
-        # One item more than there are rows: where the children of the last one end.
+        # One item more than rows: the last one is where the children of the last row end.
         self._first_child = as_array(np.cumsum(many) - many, "q")
         self._children = as_array(rows[np.argsort(parent[rows], kind="stable")], "q")
 
@@ -344,7 +344,7 @@ class Table:
 
 class _NoDetails:
     def add(self, path: str, origins: Origins, first: int) -> None:
-        """Take no note of it."""
+        """Ignore the part."""
 
     def span(self, number: int, resource: dict[str, Any], scope: str) -> Span | None:
         return None
@@ -355,7 +355,7 @@ _TYPES = {name: column.typecode if isinstance(column, array) else "" for name, c
     "task": "I",
     "caller": "I",
 }
-"""The type of each column; that of numbers below 256 has none."""
+"""The type code of each column; empty for columns of bytes."""
 
 
 def _column(found: Any, typecode: str) -> array[int] | bytearray:

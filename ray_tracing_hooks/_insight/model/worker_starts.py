@@ -1,4 +1,4 @@
-"""When the processes of workers were created, and when they could be given work, as their Resource tells it."""
+"""When worker processes were created, and when they were ready for work, as recorded in their Resource."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ray_tracing_hooks._insight.model.table import Table
 
 @dataclass(frozen=True)
 class Start:
-    """The start of the process of one worker. Times are nanoseconds since the epoch."""
+    """The start of one worker process. Times are nanoseconds since the epoch."""
 
     created: int
     ready: int
     """When it had connected to Ray."""
     node: str
     processors: int
-    """How many its node has; 0 if that is not known."""
+    """How many processors its node has; 0 if unknown."""
 
 
 class Workers:
@@ -29,7 +29,7 @@ class Workers:
     def __init__(self, table: Table) -> None:
         shifts = table.shifts or [0] * len(table.resources)
         self.of_resource = [_start(resource, shift) for resource, shift in zip(table.resources, shifts, strict=True)]
-        """For each resource of the table the start of its worker; None where that is not recorded."""
+        """For each resource of the table the start of its worker; None if not recorded."""
         self._of_node: dict[str, list[tuple[int, int]]] = {}
         for index in dict.fromkeys(table.resource):
             if (start := self.of_resource[index]) is not None:
@@ -38,7 +38,7 @@ class Workers:
             self._of_node[node] = _merged(times)
 
     def starting(self, node: str, start: int, end: int) -> list[tuple[int, int]]:
-        """When processes of the node were being started from ``start`` to ``end``, by time."""
+        """The intervals between ``start`` and ``end`` in which processes of the node were starting, in order."""
         return [
             (max(begun, start), min(ready, end))
             for begun, ready in self._of_node.get(node, ())

@@ -1,1 +1,1 @@
-"""What is shown of a run: trees, the summary document, the page, exports, and the server with its index."""
+"""Views of a run: trees, the summary document, the page, exports, and the server with its index."""

@@ -1,7 +1,6 @@
-"""From the tree of spans to the outline that a person reads: fewer lines that say the same.
+"""Turns the tree of spans into an outline for people: fewer lines with the same content.
 
-The submission of a call and its execution become one item, spans that nobody asked for are left out, and equal siblings
-are put together.
+The submission and the execution of a call become one item, unwanted spans are left out, and equal siblings are grouped.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ class Item:
     submission: Span | None
     children: list[Item]
     is_unexecuted: bool = False
-    """A submission that Ray took, and of which no execution is recorded."""
+    """Whether it is a successful submission without a recorded execution."""
     shape: int = 0
-    """Equal for items whose names, outcomes and children are equal."""
+    """The same for items with equal names, outcomes and children."""
 
     @property
     def name(self) -> str:
-        """The span's name; of a call that is one item the function's."""
+        """The span's name; for a call that is one item, the name of the function."""
         return self.span.name if self.submission is None else call_name(self.span.name)
 
     @property
     def given_name(self) -> str:
-        """What ``.options(name=...)`` gave the call; empty without one, or where it is the function's own."""
+        """The name that ``.options(name=...)`` gave the call; empty if none, or if it is the function's own name."""
         spans = (self.span, self.submission)
         given = next((str(name) for span in spans if span and (name := span.attributes.get(names.RAY_NAME))), "")
         function = call_name(self.span.name)
@@ -42,15 +41,15 @@ class Item:
 
     @property
     def attempt(self) -> int:
-        """The number of the retry, or restart of an actor, that this is; 0 for the first attempt."""
+        """The number of this retry, or of this actor restart; 0 for the first attempt."""
         found = self.span.attributes.get(names.RAY_ATTEMPT)
         return found if isinstance(found, int) else 0
 
     @property
     def queued_ns(self) -> int | None:
-        """From the end of the submission to the beginning of the execution; None if this is no call of both.
+        """From the end of the submission to the start of the execution; None if one of them is missing.
 
-        Never below 0: an execution may begin before ``.remote()`` has returned, and clocks of two nodes differ.
+        Never negative, although an execution may start before ``.remote()`` has returned, and clocks of nodes differ.
         """
         return None if self.submission is None else max(0, self.span.start_ns - self.submission.end_ns)
 
@@ -66,7 +65,7 @@ def select(roots: Iterable[Node], keep: Callable[[Span], bool]) -> list[Node]:
 
 
 def outline(roots: Sequence[Node], *, pair: bool = True) -> list[Item]:
-    """The items of a tree. With ``pair`` a submission and the execution that is its only child are one item."""
+    """The items of a tree. With ``pair``, a submission and the execution that is its only child become one item."""
     made: dict[int, Item] = {}
     shapes: dict[object, int] = {}
     for node in _children_first(roots):
@@ -82,9 +81,9 @@ def outline(roots: Sequence[Node], *, pair: bool = True) -> list[Item]:
 
 
 def groups(items: Iterable[Item], *, collapse: bool = True) -> list[list[Item]]:
-    """Equal items together, each group where its first item stands; without ``collapse`` each item alone.
+    """Groups of equal items, in the order of their first items; without ``collapse``, each item alone.
 
-    Items that were given a few names are in a group for each name; where there are many names, in one for all.
+    Items with a few names from ``.options(name=...)`` have a group for each name; with many names, one for all.
     """
     if not collapse:
         return [[item] for item in items]

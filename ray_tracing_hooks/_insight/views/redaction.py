@@ -1,4 +1,4 @@
-"""What of spans may be shown where they are passed on: in the page, and in exports."""
+"""Hides parts of spans in output that is passed on: the page and the exports."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 HIDDEN = "***"
-"""What stands for a value that is redacted."""
+"""The text that replaces a redacted value."""
 
 
 class Redaction:
-    """Hides the values of attributes whose key fits a pattern, as ``*.password``, without regard to case.
+    """Hides the values of attributes whose key matches a pattern such as ``*.password``, ignoring case.
 
-    Keys of values that are maps count too. The message of a span's status says what ``exception.message`` does, and is
-    hidden with it.
+    Keys inside map values count too. The message of a span's status repeats ``exception.message`` and is hidden with
+    it.
 
     Attributes:
-        attributes: Whether attributes are shown at all, of spans, events, links and Resources, and messages of errors.
+        attributes: Whether attributes of spans, events, links and Resources, and error messages, are shown at all.
     """
 
     def __init__(self, *, attributes: bool = True, redact: Sequence[str] = ()) -> None:
@@ -27,11 +27,11 @@ class Redaction:
 
     @property
     def shows_all(self) -> bool:
-        """Whether there is nothing to hide."""
+        """Whether nothing has to be hidden."""
         return self.attributes and not self._patterns
 
     def hides(self, key: str) -> bool:
-        """Whether the value of this key is not to be shown."""
+        """Whether the value of this key must be hidden."""
         if not self._patterns:
             return False
         found = self._known.get(key)
@@ -40,13 +40,13 @@ class Redaction:
         return found
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The attributes as they may be shown."""
+        """The attributes, redacted."""
         if self.shows_all:
             return attributes
         return self._shown(attributes) if self.attributes else {}
 
     def message(self, text: str) -> str:
-        """The message of a status as it may be shown."""
+        """The message of a status, redacted."""
         if not self.attributes or not text:
             return ""
         return HIDDEN if self.hides("exception.message") else text

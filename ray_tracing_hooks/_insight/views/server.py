@@ -1,8 +1,8 @@
-"""The report from a local server: made anew as spans arrive, asked for in parts where a run is too large for a page.
+"""Serves the report locally: it is rebuilt as spans arrive, and sent in parts if a run is too large for one page.
 
-Whoever has the address, with the random token in it, may see the spans; nobody else. The server listens on this
-machine's own address only, answers GET requests to the paths that it knows, and opens no path that a request names. A
-page of another site cannot ask it under a name of its own, since it must be asked as ``localhost``.
+Only those who have the address, which contains a random token, can see the spans. The server listens on the loopback
+address only, answers GET requests to the paths that it knows, and never opens a path taken from a request. It checks
+the ``Host`` header, so that another site cannot reach it through DNS rebinding.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from ray_tracing_hooks._insight.views.index.filters import WrongError
 ADDRESS = "127.0.0.1"
 
 _NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
-"""What the server may be called in a request. Its port may be another one there, as through a tunnel of SSH."""
+"""The accepted host names in a request. The port may differ, for example through an SSH tunnel."""
 
 _LEAST_PAUSE = 2.0
-"""Seconds between the end of one reading and the next. After a long one as long as it took."""
+"""The least pause in seconds between two reads. After a read that took longer, the pause is as long as the read."""
 
 _CHUNK = 1 << 20
 _WORTH_PACKING = 1024
@@ -45,21 +45,21 @@ _MOST_PARAMETERS = 10
 _REQUEST_TIMEOUT = 30
 
 PAGE, INDEX = "page.html", "index"
-"""What is in the folder of a report: the page, and for a large run a folder with its index."""
+"""The names in a report's folder: the page, and for a large run a folder with its index."""
 
 
 class Made(NamedTuple):
-    """What a report is of."""
+    """What a report was made from."""
 
     spans: int
 
 
 Make = Callable[[str, Callable[[str], None]], Made]
-"""Makes a report in a folder, which is empty, and tells what it is doing. May raise OSError or ValueError."""
+"""Makes a report in an empty folder, and reports its progress. May raise OSError or ValueError."""
 
 
 class Report(NamedTuple):
-    """What was made of what was read."""
+    """A finished report."""
 
     version: int
     made: Made
@@ -69,10 +69,10 @@ class Report(NamedTuple):
 
 
 class Reports:
-    """The report of some files, which is made anew when they have changed and somebody looks."""
+    """The report of some files. It is rebuilt if they have changed when a browser asks for the state."""
 
     def __init__(self, find: Callable[[], Sequence[str]], make: Make) -> None:
-        """``find`` gives the files; it may raise what ``make`` may."""
+        """``find`` returns the files; it may raise the same errors as ``make``."""
         self._find, self._make_report = find, make
         self._lock = threading.Lock()
         self._wanted = threading.Event()
@@ -86,12 +86,12 @@ class Reports:
         self._thread = threading.Thread(target=self._run, name="ray-tracing-hooks report", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._wanted.set()
         self._thread.start()
 
     def end(self) -> None:
-        """Stop; waits for what is being made."""
+        """Stop, after the report that is being made."""
         self._is_ended = True
         self._wanted.set()
         self._thread.join()
@@ -101,7 +101,7 @@ class Reports:
                 self._report = None
 
     def state(self) -> dict[str, object]:
-        """What there is to show. If the files have changed, their reading begins."""
+        """The state for the browser. If the files have changed, a new read starts."""
         if not self._is_making and time.monotonic() >= self._not_before and self._signature() != self._seen:
             self._wanted.set()
         report = self._report
@@ -117,7 +117,7 @@ class Reports:
 
     @contextmanager
     def page(self) -> Iterator[int | None]:
-        """A descriptor of the newest page, None while there is none."""
+        """A descriptor of the newest page, None if there is none yet."""
         with self._lock:
             found = os.dup(self._report.page.fileno()) if self._report else None
         try:
@@ -127,7 +127,7 @@ class Reports:
                 os.close(found)
 
     def answers(self, version: int) -> Answers | None:
-        """What answers for the report of this version; None where that is gone or asks nothing."""
+        """The answers for the report of this version; None if that version is gone or has no index."""
         report = self._report
         return report.answers if report and report.version == version else None
 
@@ -144,7 +144,7 @@ class Reports:
                 self._problem = ""
             except UNREADABLE as error:
                 self._problem = f"The spans cannot be read: {getattr(error, 'strerror', None) or error}"
-            except Exception as error:  # noqa: BLE001  what one reading comes to must not end those after it
+            except Exception as error:  # noqa: BLE001  a failed read must not prevent later ones
                 self._problem = f"The page cannot be made: {type(error).__name__}: {error}"
             finally:
                 self._not_before = time.monotonic() + max(_LEAST_PAUSE, time.monotonic() - began)
@@ -154,7 +154,7 @@ class Reports:
     def _make(self) -> None:
         self._seen = self._signature()
         read_ms = time.time_ns() // 1_000_000
-        # What is mapped or open stays as long as somebody uses it, without a name that others could find.
+        # Mapped and open files stay usable after the folder is removed, without a name that others could find.
         with tempfile.TemporaryDirectory(prefix="ray-tracing-hooks-") as folder:
             made = self._make_report(folder, self._tell)
             page: BinaryIO = open(os.path.join(folder, PAGE), "rb")  # noqa: SIM115  kept until there is a newer one
@@ -170,7 +170,7 @@ class Reports:
         self._doing = doing
 
     def _signature(self) -> object:
-        """Equal as long as the files are."""
+        """The same as long as the files have not changed."""
         found = []
         try:
             for path in self._find():
@@ -182,18 +182,18 @@ class Reports:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves reports; ``address`` is where a browser finds them."""
+    """Serves reports; ``address`` is the URL for a browser."""
 
     daemon_threads = True
 
     def __init__(self, reports: Reports, port: int = 0) -> None:
-        """``port`` 0 is any that is free. Raises OSError for one that is not."""
+        """``port`` 0 means any free port. Raises OSError if the port is in use."""
         self.reports = reports
         self.token = secrets.token_urlsafe(24)
         super().__init__((ADDRESS, port), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say what went wrong, unless it is that a browser has gone away."""
+        """Report the error, unless the browser has closed the connection."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -207,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _REQUEST_TIMEOUT
 
     def parse_request(self) -> bool:
-        """Whether this is a request to answer; others are refused here, whatever they ask for."""
+        """Whether to answer this request; any other is refused here, whatever it asks for."""
         if not super().parse_request():
             return False
         host = self.headers.get_all("Host") or []
@@ -277,7 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         size = os.fstat(page).st_size
-        # What the page itself may do stands in it.
+        # The page contains its own content security policy.
         self._begin("text/html; charset=utf-8", size, "frame-ancestors 'self'")
         position = 0
         while self.command == "GET" and (chunk := os.pread(page, _CHUNK, position)):
@@ -294,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
             "Cache-Control": "no-store",
             "Cross-Origin-Opener-Policy": "same-origin",
             "Cross-Origin-Resource-Policy": "same-origin",
-            "Referrer-Policy": "no-referrer",  # the address has the token in it
+            "Referrer-Policy": "no-referrer",  # the address contains the token
             "X-Content-Type-Options": "nosniff",
         }.items():
             self.send_header(name, value)
@@ -304,11 +304,11 @@ class _Handler(BaseHTTPRequestHandler):
         return "ray-tracing-hooks"
 
     def log_message(self, *_arguments: object) -> None:
-        """Nothing is printed for a request: the address has the token in it."""
+        """Print nothing for a request, because the address contains the token."""
 
 
 def _asked(query: str) -> dict[str, str] | None:
-    """The parameters, each of which may be there once."""
+    """The parameters; None if one occurs more than once or the query is malformed."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS, errors="replace")
     except ValueError:

@@ -1,31 +1,31 @@
-"""What the summary of a run says, as plain values: the document of ``ray-tracing-hooks summary --json``.
+"""The summary of a run as plain values: the document of ``ray-tracing-hooks summary --json``.
 
 Times are integers in nanoseconds (``_ns``, or ``_unix_nano`` since the epoch), shares are from 0 to 1, ids are hex.
-Names of members stay as they are within one ``version``; members may be added. Texts quote names out of spans, which
-may hold anything. The members:
+The names of members do not change within one ``version``; members may be added. Texts quote names from spans, which
+may contain anything. The members:
 
 ``run``            ``name`` of the driver, ``session``, ``job``, ``start_unix_nano``, ``wall_ns``, ``spans``, ``calls``,
-                   ``state`` (``ended`` or ``running``), and how many ``runs`` the spans read are of.
+                   ``state`` (``ended`` or ``running``), and the number of ``runs`` in the spans that were read.
 ``quality``        what is wrong with the data: counts, ``problems`` as text, ``clocks`` (nanoseconds that were added to
-                   the times of a machine). Counts are of all that was read.
-``mode``           ``exact`` where waiting was recorded wherever the critical path leads, ``inferred`` where it is
-                   assumed who waits for what.
+                   the times of a machine). Counts cover all spans that were read.
+``mode``           ``exact`` if waiting was recorded everywhere on the critical path, ``inferred`` if what callers
+                   waited for is partly assumed.
 ``time_split``     the wall time by what it was spent on: ``kind``, ``ns``, ``share``. Adds up to ``wall_ns``.
-``critical_path``  ``functions`` with the time that their code ran on it, by which the run can be shorter at most;
+``critical_path``  ``functions`` with the time that their code ran on it, the most that the run could save;
                    ``kinds`` as in ``time_split``; ``coverage``; ``is_exact``, ``is_estimated``, ``circle``;
-                   ``steps`` if they are asked for.
+                   ``steps`` on request.
 ``functions``      by self time: ``calls``, ``executions``, ``failed``, ``self_ns``, ``on_path_ns``, and percentiles of
                    ``self``, ``duration``, ``queued`` and ``submitting``.
 ``actors``         by self time: how busy each was, and how long calls waited for it.
-``queues``         what calls waited for before they ran, where files of task states are beside the spans: ``calls`` of
-                   which it is known, events that Ray has ``dropped``, and ``functions`` with their time by phase:
+``queues``         what calls waited for before they ran, if files with task states are next to the spans: the number of
+                   ``calls`` with states, events that Ray ``dropped``, and ``functions`` with their time by phase:
                    ``arguments_ns``, ``scheduling_ns``, ``fetching_ns``, ``actor_queue_ns``; null without such files.
 ``accelerators``   by ``node`` and ``accelerator``: ``held_ns``, ``busy_ns``, ``longest_gap_ns``, ``holders``,
                    ``executions``.
-``parallelism``    calls whose code ran at once: ``average``, ``peak``, ``buckets`` over the wall time; ``waiting``: the
-                   average of those that waited in ``ray.get`` and the like instead; ``workers``, ``nodes``.
+``parallelism``    calls that ran at the same time: ``average``, ``peak``, ``buckets`` over the wall time; ``waiting``:
+                   how many waited in ``ray.get`` and similar calls, on average; ``workers``, ``nodes``.
 ``findings``       ``kind``, ``text``, ``advice``, ``share``, ``figures``, ``is_assumed``, ``evidence`` (ids of spans).
-``against``        with another run: its ``run``, the ``method``, and ``changes`` of functions.
+``against``        compared with another run: its ``run``, the ``method``, and ``changes`` of functions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PERCENTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 def document(
     analysis: Analysis, findings: Sequence[Finding] | None = None, *, runs: int = 1, steps: bool = False
 ) -> dict[str, Any]:
-    """The document of a run. ``runs`` is how many there were to choose from."""
+    """The document of a run. ``runs`` is the number of runs that were found."""
     return {
         "version": VERSION,
         "run": run(analysis, runs),
@@ -103,7 +103,7 @@ def quality(analysis: Analysis) -> dict[str, Any]:
 
 
 def kinds(path: Path) -> list[dict[str, Any]]:
-    """What the time of a path was spent on, the most first."""
+    """The time of a path by kind, the largest first."""
     return [
         {"kind": kind, "ns": path.kinds[kind], "share": path.kinds[kind] / path.wall if path.wall else 0.0}
         for kind in sorted(KINDS, key=lambda kind: -path.kinds[kind])

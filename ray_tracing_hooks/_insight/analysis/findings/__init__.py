@@ -1,7 +1,7 @@
-"""What is worth a look in a run: one file a kind of finding. Each looks at an analysis and gives what it finds.
+"""Findings of a run: one file for each kind, with a ``find`` that takes an analysis and returns its findings.
 
-A threshold stands where it is used. All want two things: the pattern, and that it costs a share of the wall time that
-somebody would want to have back. So a healthy program has no findings, whatever it is built of.
+Thresholds are defined in the file that uses them. Each finding needs both its pattern and a cost: a share of the wall
+time that is worth saving. So a healthy program has no findings, whatever its structure.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FINDERS = (
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """All findings, the most expensive first; what failed or hangs before all others."""
+    """All findings: failures and hangs first, then by cost, largest first."""
     found = [finding for finder in _FINDERS for finding in finder(analysis)]
     return sorted(found, key=lambda finding: (finding.kind not in _FIRST, -finding.share))
 

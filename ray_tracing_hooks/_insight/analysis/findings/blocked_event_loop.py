@@ -1,4 +1,4 @@
-"""A method of an async actor that keeps the event loop, so that no other call of the actor begins or goes on."""
+"""A method of an async actor that blocks the event loop, so that no other call of the actor starts or continues."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _COST = 0.05
 
 @dataclass
 class _Blocking:
-    """What one method has kept waiting."""
+    """The calls that one method kept waiting."""
 
     stalls: dict[Stall, None] = field(default_factory=dict)
     waited: dict[int, int] = field(default_factory=dict)
-    """By call, as the row of its execution, how long it waited for the method."""
+    """How long each call waited for the method, by the row of its execution."""
     actors: set[str] = field(default_factory=set)
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Methods during which calls of their async actor waited that had nothing else to wait for."""
+    """Methods during which calls of their async actor waited although they had nothing else to wait for."""
     wall = analysis.path.wall
     found = []
     for function, blocking in _blocking(analysis).items():
@@ -48,7 +48,7 @@ def _blocking(analysis: Analysis) -> dict[str, _Blocking]:
         for row in rows:
             call = calls.call_of[row]
             submitted, begun = calls.submitted_ns(call), analysis.table.start[row]
-            # What waits for objects may wait for nothing else.
+            # A call with arguments may have waited for those instead.
             if not submitted or calls.attempts(call)[0] != row or calls.objects_of(calls.submission[call]):
                 continue
             ready = max(submitted, created)
@@ -61,7 +61,7 @@ def _blocking(analysis: Analysis) -> dict[str, _Blocking]:
 
 
 def _loops(analysis: Analysis) -> Iterator[tuple[list[int], int]]:
-    """The executions of each event loop, and when its actor had been created."""
+    """The executions on each event loop, and when its actor had been created."""
     calls, table = analysis.calls, analysis.table
     loops: dict[tuple[str, str], list[int]] = {}
     created: dict[str, int] = {}
@@ -77,7 +77,7 @@ def _loops(analysis: Analysis) -> Iterator[tuple[list[int], int]]:
 
 
 def _on_path(analysis: Analysis, blocking: _Blocking) -> int:
-    """How long the run waited for methods of these actors while the loop stood still: whichever they were."""
+    """How long the run waited for any method of these actors while the loop was blocked."""
     calls = analysis.calls
     stalls: dict[str, list[tuple[int, int]]] = {}
     for stall in blocking.stalls:
@@ -97,12 +97,12 @@ def _finding(analysis: Analysis, function: str, blocking: _Blocking, on_path: in
     where = "of its async actor" if len(blocking.actors) == 1 else f"of {count(len(blocking.actors), 'async actor')}"
     text = (
         f"{quoted(function)} seems to block the event loop {where}: {count(len(stalls), 'time')}, for up to "
-        f"{duration(longest)} and {duration(stood_still)} in all, nothing else began or ended while it ran, and "
-        f"{count(len(blocking.waited), 'call')} waited for that (median {duration(waited)})"
+        f"{duration(longest)} and {duration(stood_still)} in all, no other call started or ended while it ran, and "
+        f"{count(len(blocking.waited), 'call')} waited for it (median {duration(waited)})"
     )
     advice = (
-        "await what waits (asyncio.sleep, an async client), and run what blocks or computes in a thread, with "
-        "asyncio.to_thread; or let the methods be no coroutines, and max_concurrency give them threads"
+        "use await to wait (asyncio.sleep, an async client), and run blocking calls and computations in a thread, with "
+        "asyncio.to_thread; or make the methods plain functions that run in threads, with max_concurrency"
     )
     figures: dict[str, float | int | str] = {
         "function": function,

@@ -14,13 +14,13 @@ _CALLS = 8
 _BUSY = 0.7
 _DEPTH = 1.0
 _SATURATED = 0.7
-"""A caller with back-pressure, such as Ray Data, has few calls wait at an actor, but one whenever another ends."""
+"""With backpressure, as in Ray Data, few calls wait for an actor at a time, but the next one whenever one ends."""
 _COST = 0.1
 _HOTTER = 1.5
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Actors that are busy nearly always, with calls waiting, and are on the critical path for it."""
+    """Actors that are busy most of the time while calls wait, and so are on the critical path."""
     found = []
     for actor in analysis.actors:
         cost = actor.on_path / analysis.path.wall if analysis.path.wall else 0.0
@@ -37,7 +37,7 @@ def find(analysis: Analysis) -> list[Finding]:
 
 
 def _is_hot(actor: Actor, actors: list[Actor]) -> bool:
-    """Whether it has clearly more to do than others of its class: where all of a pool are busy, none is the reason."""
+    """Whether it clearly has more work than others of its class: if a whole pool is busy, no one actor is the cause."""
     others = [each.self_time for each in actors if each.actor_class == actor.actor_class and each is not actor]
     return not others or actor.self_time >= _HOTTER * sum(others) / len(others)
 
@@ -47,11 +47,11 @@ def _finding(actor: Actor, analysis: Analysis, cost: float) -> Finding:
     text = (
         f"actor {quoted(actor.name)} was busy {percent(actor.busy_share)} of the {duration(actor.end - actor.begin)} "
         f"it was in use, while up to {count(actor.deepest, 'call')} waited for it (median wait {duration(waited)}, "
-        f"{count(len(actor.executions), 'call')} of {count(actor.callers, 'caller')})"
+        f"{count(len(actor.executions), 'call')} from {count(actor.callers, 'caller')})"
     )
     advice = (
-        "calls of an actor run one at a time: split its work over several actors, make its methods shorter, or async "
-        "if they wait"
+        "an actor runs its calls one at a time: split its work across several actors, make its methods shorter, or "
+        "make them async if they wait"
     )
     slowest = sorted(actor.executions, key=lambda row: -analysis.self_time[row])
     figures: dict[str, float | int | str] = {

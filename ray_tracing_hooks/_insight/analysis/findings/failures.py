@@ -1,4 +1,4 @@
-"""What failed, was killed, or was tried again."""
+"""Executions that failed, were killed, or were retried."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ KILLED, ERRORS = "killed-workers", "errors"
 KINDS = (KILLED, ERRORS)
 
 _READ = 1000
-"""The type of an error may stand in an event, which is read from the file: of so many at most."""
+"""The most spans that are read from files for their error type, which may be in an event."""
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Executions that were cut off with their worker, and those that failed, by the type of their error."""
+    """Executions whose worker died, and executions that failed, by the type of their error."""
     table, calls = analysis.table, analysis.calls
     failed = [row for row, role in enumerate(calls.role) if role == EXECUTION and table.failed(row)]
     killed = [row for row in failed if table.state[row] == LOST]
@@ -42,7 +42,7 @@ def _killed(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
         f"{count(len(workers), 'worker')} died while running {_functions(analysis, rows)} "
         f"({shortened(reason, 160)}{more}); {_tried(again, len(rows), wasted, late)}"
     )
-    advice = "look for the reason in the worker's log; if it was out of memory, let fewer such tasks run on a node"
+    advice = "look for the cause in the worker's log; if it ran out of memory, run fewer such tasks per node"
     yield Finding(KILLED, text, advice, _share(analysis, wasted + late), rows, _figures(rows, again, wasted, late))
 
 
@@ -67,24 +67,24 @@ def _errors(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
 
 
 def _again(analysis: Analysis, rows: list[int]) -> tuple[int, int]:
-    """How many of these executions were followed by another attempt, and how long they had run in vain."""
+    """How many of these executions were retried, and how much time was lost in them."""
     calls = analysis.calls
     again = [row for row in rows if calls.execution[calls.call_of[row]] != row]
     return len(again), sum(map(analysis.table.duration, again))
 
 
 def _late(analysis: Analysis, rows: list[int]) -> int:
-    """How long the run waited between these executions and the next attempts."""
+    """How long the run waited between these executions and their retries."""
     among = set(rows)
     return sum(step.end - step.start for step in analysis.split.steps if step.kind == RETRYING and step.source in among)
 
 
 def _tried(again: int, number: int, wasted: int, late: int) -> str:
     if not again:
-        return "not tried again" if number == 1 else "none was tried again"
+        return "not retried" if number == 1 else "none was retried"
     of_all = "" if again == number else f"{again:,} of them "
-    waited = f"; the run waited {duration(late)} for the next attempts to begin" if late else ""
-    return f"{of_all}tried again, after {duration(wasted)} of work in vain{waited}"
+    waited = f"; the run waited {duration(late)} for the retries to start" if late else ""
+    return f"{of_all}retried, after {duration(wasted)} of lost work{waited}"
 
 
 def _functions(analysis: Analysis, rows: list[int]) -> str:

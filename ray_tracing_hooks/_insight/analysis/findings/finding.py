@@ -1,4 +1,4 @@
-"""What a finding is."""
+"""A finding of the analysis."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ MOST_ROWS = 20
 
 @dataclass
 class Finding:
-    """Something that is worth a look, with what shows it.
+    """Something worth a look, with the spans that show it.
 
-    Texts quote names out of spans: they are to be escaped where they are shown.
+    The texts quote names from spans, so escape them where they are shown.
     """
 
     kind: str
-    """What it is, for programs: the same in every release, as ``get-in-loop``."""
+    """Its kind, for programs; stable across releases, such as ``get-in-loop``."""
     text: str
     """One sentence with figures."""
     advice: str
-    """What may be done; empty where that is for the reader to say."""
+    """What can be done about it; empty if that depends on the program."""
     share: float
-    """What it costs at most, as a share of the wall time from 0 to 1: by this, findings are ordered."""
+    """The most that it costs, as a share of the wall time from 0 to 1. Findings are ordered by this."""
     rows: Sequence[int]
-    """Spans that show it, at most :data:`MOST_ROWS`."""
+    """The rows of spans that show it, at most :data:`MOST_ROWS`."""
     figures: dict[str, float | int | str] = field(default_factory=dict)
-    """The same figures for programs. Names say units: ``_ns``, ``_share``; else they are counts."""
+    """The figures of the text, for programs. Suffixes: ``_ns``, ``_share``; numbers without one are counts."""
     is_assumed: bool = False
-    """Whether it rests on what was not recorded, as waiting without spans ``ray.get``."""
+    """Whether it assumes something that was not recorded, such as waiting without ``ray.get`` spans."""
     quotes: dict[str, str] = field(default_factory=dict)
-    """What of the text is the value of an attribute, by its key: where that is hidden, this has to be."""
+    """Parts of the text that are attribute values, by key. If an attribute is redacted, they must be too."""
 
     @property
     def cost(self) -> str:
-        """The share as it is said to people; empty where there is none."""
+        """The share as text for people; empty if it is 0."""
         return f"at most {percent(self.share)} of the run" if self.share else ""
 
     def __post_init__(self) -> None:
@@ -44,5 +44,5 @@ class Finding:
 
 
 def quoted(name: str) -> str:
-    """A name in a sentence: without the module that scripts have, and not endless."""
+    """A name for a sentence: without the module ``__main__``, and shortened if it is long."""
     return shortened(plain(name))

@@ -1,4 +1,4 @@
-"""Calls that a loop makes and waits for one by one, so that never more than one runs."""
+"""Calls that a loop makes and waits for one by one, so that only one runs at a time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ KIND = "get-in-loop"
 _ROUNDS = 5
 _COST = 0.05
 _PAUSE = 0.25
-"""Where waiting is not recorded: a loop that waits submits again soon after a call has ended, by so much of it."""
+"""Where waiting is not recorded: the longest pause between the end of a call and the next submission in such a loop, as
+a share of the call."""
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """For each function the loops that submit one call of it, and wait for it before they submit the next one."""
+    """For each function, the loops that submit one call of it and wait for it before they submit the next one."""
     calls, wall = analysis.calls, analysis.path.wall
     loops: dict[int, list[tuple[int, int, int]]] = {}
     assumed = set()
@@ -40,7 +41,7 @@ def find(analysis: Analysis) -> list[Finding]:
 
 
 def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
-    """The loops of a frame: the function, and for each round the execution, and from when to when it was waited for."""
+    """The loops of a frame: the function, and for each round the execution, and the start and end of the wait."""
     rounds: list[tuple[int, int, int]] = []
     function = -1
     for call, start, end in _rounds(calls, frame) if calls.records_waits(frame) else _likely_rounds(calls, frame):
@@ -55,7 +56,7 @@ def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[tuple[int, int,
 
 
 def _rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
-    """The calls that a frame waits for right after their submission; a call of -1 ends a row of such."""
+    """The calls that a frame waits for right after their submission; a call of -1 ends a series of them."""
     table = calls.table
     submitted: list[int] = []
     for row in calls.members(frame):
@@ -75,7 +76,7 @@ def _rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _likely_rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
-    """The same where waiting is not recorded: each call is submitted soon after the one before it has ended."""
+    """The same where waiting is not recorded: each call is submitted soon after the previous one has ended."""
     table = calls.table
     ended = 0
     for row in calls.members(frame):
@@ -90,7 +91,7 @@ def _likely_rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _caller(calls: Calls, execution: int) -> int:
-    """The frame that has made a call; -1 if that is not known."""
+    """The frame that made a call; -1 if unknown."""
     submission = calls.submission[calls.call_of[execution]]
     return calls.frame[submission] if submission >= 0 else -1
 
@@ -115,7 +116,7 @@ def _finding(
         f"{seems}{quoted(caller)} calls {quoted(function)} in a loop and waits for each call before it makes the next: "
         f"{count(len(rounds), 'call')}{of_loops}, {duration(each)} each (median), {duration(waited)} in all"
     )
-    advice = "if a call does not need the result of the one before it: submit all calls first, and wait once for all"
+    advice = "if a call does not need the result of the previous one: submit all calls first, then wait for all at once"
     figures: dict[str, float | int | str] = {
         "function": function,
         "caller": caller,

@@ -1,4 +1,4 @@
-"""A GPU that is held, and on which nothing runs for most of that time."""
+"""A GPU that is held, but whose holders do not run for most of that time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COST = 0.2
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Accelerators that were idle for more than half of the time they were held, and for a fifth of the run."""
+    """Accelerators that were idle for more than half of the time that they were held, and for a fifth of the run."""
     wall = analysis.path.wall
     return [
         _finding(each, (each.held - each.busy) / wall)
@@ -30,10 +30,10 @@ def _finding(accelerator: Accelerator, share: float) -> Finding:
     busy = f"{duration(accelerator.busy)} ({percent(accelerator.busy_share)})"
     text = (
         f"{accelerator.name} of node {accelerator.node[:8]} was held by {held_by} for {duration(accelerator.held)}, "
-        f"and something ran on it for {busy}; the longest gap was {duration(accelerator.longest_gap)}"
+        f"but its holders ran for only {busy}; the longest gap was {duration(accelerator.longest_gap)}"
     )
     advice = (
-        "have the next input ready before it is asked for, give it larger pieces, or let several share it "
+        "prepare the next input before it is needed, use larger batches, or let several tasks or actors share it "
         "(num_gpus below 1)"
     )
     figures: dict[str, float | int | str] = {

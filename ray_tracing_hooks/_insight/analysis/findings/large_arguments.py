@@ -1,4 +1,4 @@
-"""Calls that take long to submit: large values are packed anew for each of them, or a function drags much along."""
+"""Calls that take long to submit: each one serializes large values again, or a function captures large ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMES = 50
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Functions of which each `.remote()` takes milliseconds, and those of which only the first takes seconds."""
+    """Functions whose every `.remote()` takes milliseconds, and functions with a single one that takes seconds."""
     calls, table, wall = analysis.calls, analysis.table, analysis.path.wall
     found = []
     for function in analysis.functions:
@@ -39,9 +39,9 @@ def _arguments(function: Function, usual: int, total: int, wall: int, rows: list
     many = count(len(function.submitting), "call")
     text = (
         f"each {quoted(function.name)}.remote() takes {duration(usual)} (median of {many}, {duration(total)} in all), "
-        "which is what packing large arguments takes"
+        "which suggests that it serializes large arguments"
     )
-    advice = "store a value that several calls get with ray.put once, and pass the reference"
+    advice = "store a value that several calls use once, with ray.put, and pass the reference"
     figures: dict[str, float | int | str] = {
         "function": function.name,
         "calls": len(function.submitting),
@@ -54,8 +54,8 @@ def _arguments(function: Function, usual: int, total: int, wall: int, rows: list
 def _closure(function: Function, usual: int, longest: int, wall: int, rows: list[int]) -> Finding:
     text = (
         f"one {quoted(function.name)}.remote() took {duration(longest)} and the others {duration(usual)} (median): "
-        f"with the first call of a function Ray packs the function, and all that it refers to"
+        f"with the first call of a function, Ray serializes the function and everything that it refers to"
     )
-    advice = "if it was the first: pass large values as arguments, by ray.put, and not as variables of the function"
+    advice = "if it was the first call: pass large values as arguments, with ray.put, instead of capturing them"
     figures: dict[str, float | int | str] = {"function": function.name, "longest_ns": longest, "median_ns": usual}
     return Finding(CLOSURE, text, advice, min(1.0, longest / wall), rows, figures)

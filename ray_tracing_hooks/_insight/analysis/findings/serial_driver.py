@@ -1,4 +1,4 @@
-"""A driver that takes longer to make each call than the call takes to run, so that workers wait for work."""
+"""A driver that takes longer to prepare each call than the call takes to run, so that workers wait for work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COST = 0.1
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Functions whose calls a driver submits slower than one worker runs them, doing work of its own in between."""
+    """Functions whose calls a driver submits more slowly than one worker runs them, due to its own work in between."""
     found = []
     by_name = {function.name: function for function in analysis.functions}
     for driver in analysis.calls.drivers():
@@ -23,7 +23,7 @@ def find(analysis: Analysis) -> list[Finding]:
             if len(between) < _CALLS or not analysis.path.wall:
                 continue
             usual, runs = percentile(sorted(between), 0.5), percentile(by_name[name].self_times, 0.5)
-            # The path has that time too if it is what the run waits for.
+            # The critical path includes this time if the run waits for it.
             own = min(sum(between), analysis.path.functions[analysis.calls.frame_name(driver)])
             if usual > runs and own / analysis.path.wall >= _COST:
                 found.append(_finding(analysis, driver, by_name[name], usual, runs, own, rows))
@@ -33,7 +33,8 @@ def find(analysis: Analysis) -> list[Finding]:
 def _between(calls: Calls, driver: int) -> dict[str, tuple[list[int], list[int]]]:
     """How long the driver's own code ran before each submission that follows another one without a wait, by function.
 
-    Where waiting was not recorded, the time in which the call before ran is left out, since it may have waited for it.
+    If waiting was not recorded, the time in which the previous call ran is left out, since the driver may have waited
+    for it.
     """
     table = calls.table
     found: dict[str, tuple[list[int], list[int]]] = {}
@@ -57,10 +58,11 @@ def _finding(
 ) -> Finding:
     name = analysis.calls.frame_name(driver)
     text = (
-        f"{quoted(name)} works {duration(usual)} by itself before each call of {quoted(function.name)}, which runs for "
-        f"{duration(runs)} (medians of {count(len(rows), 'call')}): workers wait for the driver, {duration(own)} in all"
+        f"{quoted(name)} runs its own code for {duration(usual)} before each call of {quoted(function.name)}, which "
+        f"takes {duration(runs)} (medians of {count(len(rows), 'call')}): workers wait for the driver, "
+        f"{duration(own)} in all"
     )
-    advice = "move that work into the tasks, or into tasks of its own"
+    advice = "move that work into the tasks, or into separate tasks"
     figures: dict[str, float | int | str] = {
         "driver": name,
         "function": function.name,

@@ -21,9 +21,9 @@ _COST = 0.05
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Nodes, and accelerators, where the calls of a function take clearly longer than elsewhere.
+    """Nodes and accelerators on which the calls of a function take clearly longer than elsewhere.
 
-    Clearly: half as long again by the median, and by Mann and Whitney's test not by chance.
+    Clearly means a median at least half as long again, and a significant difference by the Mann-Whitney U test.
     """
     calls, table = analysis.calls, analysis.table
 
@@ -51,7 +51,7 @@ def _slowest(analysis: Analysis, function: Function, place_of: Callable[[int], s
     here = times[slowest]
     elsewhere = [each for place, found in times.items() if place != slowest for each in found]
     usual, slow = round(median(elsewhere)), round(median(here))
-    # No run is shorter by all of it, since other workers could take the calls: the part that they have of the path.
+    # Only the part on the critical path counts, since other workers could take the calls.
     share = function.on_path / analysis.path.wall * (1 - usual / max(slow, 1))
     if slow < _TIMES * usual or share < _COST or mann_whitney(here, elsewhere) > _SURE / len(times):
         return []
@@ -69,5 +69,5 @@ def _slowest(analysis: Analysis, function: Function, place_of: Callable[[int], s
         "calls_elsewhere": len(elsewhere),
     }
     rows = sorted(by_place[slowest], key=lambda row: -analysis.self_time[row])
-    advice = f"see what else runs on that {what}, and whether its hardware or what it has to fetch differs"
+    advice = f"check what else runs on that {what}, and whether its hardware or the data it has to fetch differs"
     return [Finding(KIND, text, advice, share, rows, figures)]

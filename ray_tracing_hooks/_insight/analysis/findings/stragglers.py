@@ -1,4 +1,4 @@
-"""Calls of a function that take far longer than the others of it, while the run waits for them."""
+"""Stragglers: calls that take far longer than other calls of the same function, while the run waits for them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TIMES = 3.0
 _COST = 0.05
 _LONGEST_ARGUMENTS = 160
 _FEW = 0.2
-"""Stragglers are few. Where more calls are slow, the function simply takes different times."""
+"""The largest share of calls that count as stragglers. If more are slow, the function's durations simply vary."""
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Functions with a few calls that took three times the median and more, on the critical path."""
+    """Functions with a few calls on the critical path that took at least three times the median."""
     wall = analysis.path.wall
     found = []
     on_path = analysis.path.executions
@@ -36,9 +36,9 @@ def find(analysis: Analysis) -> list[Finding]:
 
 
 def _alike(analysis: Analysis, function: Function) -> list[list[int]]:
-    """Executions of a function that may be expected to take equally long.
+    """Groups of a function's executions that should take about equally long.
 
-    Those of a task; those of a method in a gang of actors that are each called a few times; else those of each actor.
+    All executions of a task; all of a method if it has many actors with few calls each; else those of each actor.
     """
     by_actor: dict[str, list[int]] = {}
     for row in function.executions:
@@ -62,10 +62,10 @@ def _finding(
     )
     given = _given(analysis, slow[0])
     if given:
-        text += f"; the longest was given {given}"
-    advice = "cut large pieces smaller, begin with them, or take results as they come with ray.wait"
+        text += f"; arguments of the longest: {given}"
+    advice = "split large pieces, start with them, or take results as they become ready with ray.wait"
     if not given:
-        advice = f"look at what these calls were given (RAY_TRACING_ARGUMENTS=1 records it): {advice}"
+        advice = f"look at the arguments of these calls (RAY_TRACING_ARGUMENTS=1 records them): {advice}"
     figures: dict[str, float | int | str] = {
         "function": function.name,
         "slow_calls": len(slow),
@@ -83,13 +83,13 @@ def _finding(
 
 
 def _given(analysis: Analysis, row: int) -> str:
-    """The arguments of a call, where they are recorded."""
+    """The arguments of a call, empty if not recorded."""
     given = analysis.table.attribute(row, names.RAY_ARGUMENTS)
     return shortened(str(given), _LONGEST_ARGUMENTS) if given else ""
 
 
 def _itself(analysis: Analysis, row: int, *, among: list[int]) -> str:
-    """What tells the longest call from the others: its name, and where it ran if not all ran there."""
+    """What distinguishes the longest call from the others: its name, and where it ran if not all ran there."""
     calls = analysis.calls
     name, place = calls.name_of(row), calls.place(row)
     told = [f'named "{shortened(name)}"'] if name and not calls.function_of(row).endswith(f'"{name}"') else []
@@ -101,7 +101,7 @@ def _itself(analysis: Analysis, row: int, *, among: list[int]) -> str:
 
 
 def _in_common(analysis: Analysis, rows: list[int], slow: list[int]) -> str:
-    """What all of the slow calls share and not all calls do."""
+    """What all of the slow calls have in common, but not all calls: a worker or a node."""
     if len(slow) < 2:
         return ""
     calls = analysis.calls

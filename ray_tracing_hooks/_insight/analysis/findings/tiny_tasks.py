@@ -1,4 +1,4 @@
-"""Tasks that do so little that the run is spent on sending them."""
+"""Tasks that are so small that the overhead of each call dominates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COST = 0.1
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Functions that are called often, run for less than a millisecond, and whose sending takes part of the run."""
+    """Functions that are called often, run for less than a millisecond, and whose calls take a share of the run."""
     wall = analysis.path.wall
     found = []
     for function in analysis.functions:
@@ -25,7 +25,7 @@ def find(analysis: Analysis) -> list[Finding]:
         tiny = [row for row in function.executions if analysis.self_time[row] < _TINY]
         submitting = analysis.path.submitting[function.name] * len(tiny) // len(function.executions)
         sending = sum(analysis.path.executions[row] for row in tiny)
-        # What the first call waits for is that workers start, and no fault of its size.
+        # The first call waits for workers to start, which has nothing to do with its size.
         cost = max(0, min(wall, submitting + sending) - analysis.path.first_scheduling.get(function.name, 0))
         if cost / wall >= _COST:
             found.append(_finding(analysis, function, usual, cost))
@@ -34,10 +34,10 @@ def find(analysis: Analysis) -> list[Finding]:
 
 def _finding(analysis: Analysis, function: Function, usual: int, cost: int) -> Finding:
     text = (
-        f"{count(function.calls, 'call')} of {quoted(function.name)} run for {duration(usual)} each (median), and the "
-        f"run spends {duration(cost)} on sending them and on their results"
+        f"{count(function.calls, 'call')} of {quoted(function.name)} run for {duration(usual)} each (median), and with "
+        f"their submission and results they take {duration(cost)} of the run"
     )
-    advice = "give each call more to do: a batch of what is now one call each"
+    advice = "give each call more work: batch what is now one call each"
     figures: dict[str, float | int | str] = {
         "function": function.name,
         "calls": function.calls,

@@ -1,4 +1,4 @@
-"""A run that goes on, or hangs: what it is in now."""
+"""A run that is still running, or hangs: what it is doing now."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMED = 6
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """What has been running longest, as long as anything does; and whether calls wait for each other in a circle."""
+    """What has been running longest, if anything is running, and whether calls are in a deadlock."""
     table, calls = analysis.table, analysis.calls
     running = [
         row for row in range(len(table)) if table.state[row] == RUNNING and calls.role[row] in (EXECUTION, *WAITS)
@@ -22,26 +22,26 @@ def find(analysis: Analysis) -> list[Finding]:
     circle = analysis.path.circle
     if not running and not circle:
         return []
-    # What waits is there because of what it waits for: the innermost says most.
+    # A waiting call is open because of what it waits for, so the innermost calls say most.
     waiting = {calls.frame[row] for row in running if calls.role[row] in WAITS}
     leaves = [row for row in running if calls.role[row] == EXECUTION and row not in waiting]
     executions = [row for row in running if calls.role[row] == EXECUTION]
     text = f"{count(len(executions), 'call')} had not ended when this was read"
     if circle:
         names = [quoted(calls.frame_name(frame)) for frame in circle[:_NAMED]]
-        text += f"; they wait for each other in a circle, so that none can end: {' > '.join([*names, names[0]])}"
+        text += f"; they wait for each other in a cycle, a deadlock: {' > '.join([*names, names[0]])}"
     elif leaves:
         oldest = min(leaves, key=table.start.__getitem__)
         since = duration(table.duration(oldest))
         text += f"; the one that has run longest without waiting is {quoted(calls.function_of(oldest))}, for {since}"
     elif running:
         oldest = min(running, key=table.start.__getitem__)
-        text += f"; all wait, and the longest for {duration(table.duration(oldest))}"
+        text += f"; all of them wait, the longest for {duration(table.duration(oldest))}"
     shown = [row for row in circle if row < len(table)] or sorted(leaves or running, key=table.start.__getitem__)
     share = max((table.duration(row) for row in shown), default=0) / max(1, analysis.path.wall)
     figures: dict[str, float | int | str] = {"running": len(executions), "circle": len(circle)}
     advice = (
-        "an actor that waits for a call that comes back to it can never run it: make it async, or do not wait"
+        "an actor cannot run a call while it waits for that call: make the actor async, or do not wait for the call"
         if circle
         else ""
     )

@@ -1,4 +1,4 @@
-"""Time of which no span says what it was, with the reasons that are known and what would record it."""
+"""Time that no span explains, with the known reasons and the settings that would record it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _COST = 0.4
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """A driver that had no calls, or none that were recorded, for two fifths of the run and more.
+    """A driver that had no calls, or no recorded ones, for at least two fifths of the run.
 
-    Where a library of Ray's was imported that makes its calls without spans, what the driver did between its own calls
-    may have been the library's work. It counts then, as what nothing was recorded of does always.
+    Unexplained time always counts. If the driver imported a Ray library whose internal calls make no spans, the
+    driver's time between its own calls counts too, since the library may have worked then.
     """
     calls, path = analysis.calls, analysis.path
     drivers = set(calls.drivers())
@@ -37,24 +37,23 @@ def find(analysis: Analysis) -> list[Finding]:
     reasons, advice = [], []
     if libraries:
         several = " and ".join(libraries)
-        reasons.append(f"{several} {'was' if len(libraries) == 1 else 'were'} imported, whose own calls made no spans")
+        was, its = ("was", "its") if len(libraries) == 1 else ("were", "their")
+        reasons.append(f"{several} {was} imported and {its} internal calls made no spans")
         advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of {several}")
     if unseen:
-        reasons.append(
-            f"{count(unseen, 'object')} of calls without spans {'was' if unseen == 1 else 'were'} waited for"
-        )
+        reasons.append(f"{count(unseen, 'object')} that the run waited for came from calls without spans")
     if strays:
-        reasons.append(f"{count(len(strays), 'span')} of workers {'is' if len(strays) == 1 else 'are'} below no call")
+        reasons.append(f"{count(len(strays), 'worker span')} {'is' if len(strays) == 1 else 'are'} in no recorded call")
     if (unseen or strays) and not libraries and not calls.internal:
         advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of Ray's libraries")
     if not records_waits:
         reasons.append("waiting was not recorded")
-        advice.append(f"{recorded.RECORD_WAITS} shows what is waited for")
+        advice.append(f"{recorded.RECORD_WAITS} shows what callers wait for")
     if not reasons:
         return []
     text = (
-        f"no span says what {duration(hidden)} of {quoted(analysis.name)} were ({percent(hidden / path.wall)} of the "
-        f"run): {', '.join(reasons)}"
+        f"no span explains {duration(hidden)} of {quoted(analysis.name)} ({percent(hidden / path.wall)} of the run): "
+        f"{', '.join(reasons)}"
     )
     figures: dict[str, float | int | str] = {
         "driver": analysis.name,

@@ -1,4 +1,4 @@
-"""Calls that could have run, and for which no resources were free, or no worker was leased."""
+"""Calls that were ready to run but had to wait for free resources or for the lease of a worker."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _NEARLY_ALL = 0.9
 
 @dataclass
 class _Waiting:
-    """The calls of one function that the run waited for while they had not begun. Times are nanoseconds."""
+    """The calls of one function that the run waited for before they started. Times are nanoseconds."""
 
     rows: dict[int, int] = field(default_factory=dict)
-    """How long, by execution."""
+    """How long the run waited for each execution."""
     spans: list[tuple[int, int]] = field(default_factory=list)
     for_resources: int = 0
-    """How long of that they had no node and worker yet, by Ray's states of tasks."""
+    """How long of that they had no node and worker yet, according to Ray's task states."""
     known: int = 0
-    """How many of the calls these tell of."""
+    """How many of the calls have task states."""
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Functions whose calls the run waited for so, a second and a tenth of its time or more."""
+    """Functions whose calls the run waited for in this way, for at least a second and a tenth of its time."""
     wall = analysis.path.wall
     found = []
     for function, waiting in _waiting(analysis).items():
@@ -49,8 +49,10 @@ def find(analysis: Analysis) -> list[Finding]:
 
 
 def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
-    """By function. Methods of actors that have been made need no resources. What is left out: what a worker takes that
-    has just started, and all where the start of workers is not recorded, which would be most of it.
+    """The waiting calls by function, without methods of existing actors, which need no resources.
+
+    The time after the start of a new worker is left out. So are workers whose start is not recorded, since most of the
+    time might be their start.
     """
     calls, table = analysis.calls, analysis.table
     started = Workers(table).of_resource
@@ -82,22 +84,22 @@ def _finding(analysis: Analysis, function: str, waiting: _Waiting, waited: int) 
     rows = sorted(waiting.rows, key=lambda row: -waiting.rows[row])
     needs = str(analysis.table.attribute(rows[0], names.RAY_ASSIGNED_RESOURCES) or "")
     is_known = waiting.known == len(waiting.rows)
-    why = "no resources were free, or no worker was leased" if is_known else "no process was started"
+    why = "no resources were free, or no worker was leased" if is_known else "no worker process was starting for them"
     who = f"{count(len(rows), 'call')} of {quoted(function)}"
-    text = f"the run waited {duration(waited)} for {who} to begin, for which {why}"
+    text = f"the run waited {duration(waited)} for {who} to start: {why}"
     if needs:
         text += f"; each needs {quoted(needs)}"
     if holders := _holders(analysis, waiting, needs):
         several = ", ".join(map(quoted, holders[:_NAMED]))
         more = f" and {count(len(holders) - _NAMED, 'other')}" if len(holders) > _NAMED else ""
-        text += f", and {several}{more} held some of it meanwhile"
+        text += f", and {several}{more} held some of that during the wait"
     advice = (
-        "give back what is held and not used (actors hold their resources as long as they live), let each ask for less "
-        "(num_cpus, resources), or give the cluster more"
+        "release resources that are held but not used (actors hold theirs as long as they live), request less for each "
+        "call (num_cpus, resources), or add resources to the cluster"
     )
     if not is_known:
         advice = (
-            "what they waited for is not recorded: Ray's states of tasks say whether it was resources "
+            "what they waited for is not recorded: Ray's task states show whether it was resources "
             f"(ray-tracing-hooks states, while the cluster runs). If it was: {advice}"
         )
     figures: dict[str, float | int | str] = {
@@ -114,7 +116,7 @@ def _finding(analysis: Analysis, function: str, waiting: _Waiting, waited: int) 
 
 
 def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> list[str]:
-    """The actors that held, nearly all the while, a resource that these calls need; those that hold most first."""
+    """The actors that held a resource these calls need for nearly all of the wait, by amount held, largest first."""
     calls, table = analysis.calls, analysis.table
     wanted = _resources(needs)
     longest = max(waiting.spans, key=lambda span: span[1] - span[0])

@@ -1,4 +1,4 @@
-"""Processes of workers that the run waits for to start."""
+"""Worker processes whose start the run waits for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAST = 1_000_000_000
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """The start of workers, where the run waited a second and a tenth of its time for it; one finding for all."""
+    """The start of workers, if the run waited for it at least a second and a tenth of its time; one finding for all."""
     path = analysis.path
     cost = path.kinds[STARTING]
     if cost < _LEAST or cost / path.wall < _COST:
@@ -28,9 +28,9 @@ def find(analysis: Analysis) -> list[Finding]:
     each = percentile(sorted(start.ready - start.created for start in started), 0.5)
     of = f" on a node with {count(processors, 'processor')}" if processors else ""
     text = (
-        f"the run waited {duration(cost)} for the processes of workers to start{_behind(analysis, cost)}: "
+        f"the run waited {duration(cost)} for worker processes to start{_behind(analysis, cost)}: "
         f"{count(len(started), 'worker')} started while it ran, up to {at_once:,} at once{of}, and took "
-        f"{duration(each)} (median) until work could be given to them"
+        f"{duration(each)} (median) until they were ready for work"
     )
     steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: step.start - step.end)
     figures: dict[str, float | int | str] = {
@@ -46,7 +46,7 @@ def find(analysis: Analysis) -> list[Finding]:
 
 
 def _behind(analysis: Analysis, cost: int) -> str:
-    """How much of that the split of the time shows as something else: there, who waits in a queue waits for that."""
+    """How much of that the split of the time shows as queue time, since calls queued behind the starting workers."""
     directly = min(cost, analysis.split.kinds[STARTING])
     if directly == cost:
         return ""
@@ -57,19 +57,19 @@ def _behind(analysis: Analysis, cost: int) -> str:
 def _advice(at_once: int, processors: int) -> str:
     if processors and at_once > processors:
         first = (
-            "the more start at once, the slower they start: use fewer actors that do more each, and let num_cpus say "
+            "the more start at once, the slower they start: use fewer actors that do more each, and set num_cpus to "
             "what each needs"
         )
     else:
-        first = "reuse the workers and actors that there are instead of making new ones"
+        first = "reuse existing workers and actors instead of starting new ones"
     return (
-        f"{first}; create actors ahead of their work; a task with a runtime_env of its own, or with max_calls, needs a "
+        f"{first}; create actors before they are needed; a task with its own runtime_env, or with max_calls, needs a "
         "new process"
     )
 
 
 def _at_once(started: list[Start], node: str) -> tuple[int, int]:
-    """The most processes of a node that were starting at once, and its processors."""
+    """The most processes of a node that were starting at the same time, and its number of processors."""
     here = [start for start in started if start.node == node]
     changes = sorted([(start.created, 1) for start in here] + [(start.ready, -1) for start in here])
     number = most = 0

@@ -1,4 +1,4 @@
-"""Recorded spans in the files of other viewers; one module a format, each with a ``write`` of one shape."""
+"""Exports recorded spans to file formats of other viewers; one module per format, all with the same ``write``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ray_tracing_hooks._insight.views.exports.selection import Source
 
 
 class Format(NamedTuple):
-    """A kind of file."""
+    """An export format."""
 
     suffix: str
-    """Of the file that is written if none is named."""
+    """The suffix of the output file if no name is given."""
     meaning: str
-    """What opens it, for a help text."""
+    """What can open it, for the help text."""
 
 
 FORMATS = {
@@ -31,8 +31,8 @@ FORMATS = {
 def writer(name: str) -> Callable[[Source, BinaryIO], Sequence[str]]:
     """The function that writes this format.
 
-    It writes all spans of the source and returns what a user should know of what the file does not hold, as sentences.
-    Raises ImportError where the format needs a package that is not installed.
+    It writes all spans of the source and returns notes for the user about what the file does not contain.
+    Raises ImportError if the format needs a package that is not installed.
     """
     write: Callable[[Source, BinaryIO], Sequence[str]] = import_module(f"{__name__}.{name}").write
     return write

@@ -1,12 +1,12 @@
-"""JSON of trace events: what Perfetto, vizviewer and ``chrome://tracing`` open.
+"""Trace event JSON, which Perfetto, vizviewer and ``chrome://tracing`` open.
 
-Nodes are the processes of the format and lanes its threads. Each span is a complete event (``X``), with its ids and
-attributes as arguments; its events are instants. Arrows go from a submission to its execution, and from an execution to
-the end of the ``ray.get`` that waited for it, where a slice named ``wake`` of at most 1 us stands for them to point to.
-Queued calls are asynchronous slices, and what goes on at once on a node are counters.
+Nodes become processes of the format and lanes become threads. Each span is a complete event (``X``), with its ids and
+attributes as arguments; its events are instants. Arrows connect a submission to its execution, and an execution to the
+end of the ``ray.get`` that waited for it, where a slice named ``wake`` of at most 1 us is their target. Queued calls
+are asynchronous slices; running and queued calls of each node are counters.
 
-Times are in microseconds with the nanoseconds as decimals, from the first span on, whose time since the epoch in
-nanoseconds is ``otherData.start_unix_nano``: a double of the full time could not hold them.
+Times are in microseconds with the nanoseconds as decimals, relative to the first span, whose time since the epoch in
+nanoseconds is ``otherData.start_unix_nano``: a double could not hold absolute times with nanoseconds.
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
@@ -26,7 +26,7 @@ _MANY = 1000
 
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
-    """Write all spans; returns what a user should know."""
+    """Write all spans; returns notes for the user."""
     drawn = scene(correct(source.table))
     head = {
         "start_unix_nano": str(drawn.origin_ns),
@@ -46,22 +46,22 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
 
 
 def notes(drawn: Scene) -> list[str]:
-    """What a timeline of these spans does not show as it was."""
+    """Notes on what a timeline shows differently from what happened."""
     told = []
     unfinished = sum(1 for state in drawn.table.state if state)
     if unfinished:
         told.append(
-            f"{unfinished:,} spans have not ended: they are drawn as long as is known, with state=running or lost"
+            f"{unfinished:,} spans have not ended: they are drawn up to the last known time, with state=running or lost"
         )
     if drawn.behind:
         told.append(
-            f"{drawn.behind:,} arrows are left out: by the clocks of their nodes the effect was before the cause"
+            f"{drawn.behind:,} arrows are left out: by the clocks of their nodes the effect came before the cause"
         )
     return told + clocks(drawn.table)
 
 
 def clocks(table: Table) -> list[str]:
-    """What was done to the clocks of machines."""
+    """Notes on corrected clocks."""
     return [
         f"the clock of {machine} was set {'forward' if shift > 0 else 'back'} by {abs(shift) / 1e6:.3f} ms, "
         "since effects seemed to come before their causes"
@@ -124,7 +124,7 @@ def _tracks(drawn: Scene) -> Iterator[str]:
 
 
 def _first_tid(drawn: Scene) -> int:
-    # A thread with the number of its process would be taken for its main thread.
+    # Viewers treat a thread with the number of its process as the main thread.
     return len(drawn.nodes) + 1
 
 

@@ -1,7 +1,7 @@
-"""The JSON of Jaeger's own UI, for its upload of a file: traces with their processes, as its query service answers.
+"""The JSON that Jaeger's UI accepts as an uploaded file: traces with their processes, as its query service returns.
 
-Spans have the tags and logs that they would have in a Jaeger that they were sent to. Times are in microseconds, as
-there is nothing else in this format.
+Spans have the same tags and logs as if they had been sent to Jaeger. Times are in microseconds, the only unit of this
+format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REFERENCES = {jaeger.CHILD_OF: "CHILD_OF", jaeger.FOLLOWS_FROM: "FOLLOWS_FROM"}
 
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
-    """Write all spans; returns what a user should know."""
+    """Write all spans; returns notes for the user."""
     table = source.table
     of_trace: list[array[int]] = [array("L") for _ in table.traces]
     for row, trace in enumerate(table.trace):
@@ -39,7 +39,7 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
         )
         out.write(encoded(f'\n],"processes":{as_json(_processes(source, table, rows))}}}'))
     out.write(b"\n]}\n")
-    told = ["Jaeger's JSON has microseconds: the nanoseconds of times are left out"]
+    told = ["Jaeger's JSON has times in microseconds: nanoseconds are cut off"]
     if running := table.state.count(RUNNING):
         told.append(f"{running:,} spans are still running: they end at the time of reading, with a warning")
     return told
@@ -64,7 +64,7 @@ def _spans(source: Source, table: Table, rows: Sequence[int]) -> Iterator[str]:
                     {"refType": kind, "traceID": trace, "spanID": parent} for kind, trace, parent in references
                 ],
                 "startTime": made.start_ns // 1000,
-                # From the ends, so that no child lasts longer than its parent by the rounding.
+                # From the truncated ends, so that truncation makes no child outlast its parent.
                 "duration": (made.start_ns + made.duration_ns) // 1000 - made.start_ns // 1000,
                 "tags": [_tag(key, value) for key, value in made.tags],
                 "logs": [

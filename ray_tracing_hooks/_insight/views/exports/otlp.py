@@ -1,8 +1,8 @@
-"""All spans as OTLP-JSON lines in one file, each span once: what the Collector's ``otlp_json_file`` receiver reads.
+"""All spans as OTLP-JSON lines in one file, without duplicates, for the Collector's ``otlp_json_file`` receiver.
 
-Lines of OTLP-JSON files are taken over as they are. Only those are written anew that hold a span which is elsewhere as
-well, text that is no Unicode, or attributes that are not to be shown. Lines of other signals, such as metrics, are left
-out. What a spool holds is written from what is known of it: all but trace states, flags and versions of scopes.
+Lines of OTLP-JSON files are copied unchanged, unless they hold a duplicate span, text that is not valid Unicode, or
+attributes to redact: those are rewritten. Lines of other signals, such as metrics, are left out. Spans from a spool are
+written without their trace state, flags and scope version.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _SPANS_A_LINE = 100
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Half of a character, perhaps without the other half: strict readers refuse that."""
+"""A surrogate, perhaps a lone one, which strict readers refuse."""
 
 _Line = list[int]
-"""The positions of those spans of a line that are left out."""
+"""The positions of the spans of a line that are left out."""
 
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
-    """Write all spans; returns what a user should know."""
+    """Write all spans; returns notes for the user."""
     segments = [path for path in source.files if is_segment(path)]
     files = [path for path in source.files if not is_segment(path)]
-    # Before the files, since spans are on their way from here to there. Of equal records that of a file is taken.
+    # The spool is read before the files, since spans move from the spool to files. Of equal records, the file's wins.
     spooled, quality = reading.read(segments, source.on_bytes)
     wanted = source.traces
     spooled = [span for span in spooled if wanted is None or span.trace_id in wanted]
@@ -58,11 +58,11 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
     return told
 
 
-# --- which record of a span is taken ------------------------------------------------------------------------------
+# --- which record of a span is used -------------------------------------------------------------------------------
 
 
 class _Chosen:
-    """Of each span the best record so far; the others are marked in their lines."""
+    """The best record of each span so far; the others are marked in their lines."""
 
     def __init__(self) -> None:
         self._best: dict[bytes, tuple[int, _Line, int]] = {}
@@ -72,7 +72,7 @@ class _Chosen:
         return len(self._best)
 
     def add(self, ids: str, rank: int, line: _Line, position: int) -> None:
-        """Take note of a record; ``ids`` are its trace and span. Raises ValueError where they are no ids."""
+        """Note a record; ``ids`` are its trace id and span id. Raises ValueError if they are invalid."""
         key = bytes.fromhex(ids)
         if len(key) != 24 or not any(key[:16]) or not any(key[16:]):
             raise ValueError(f"the ids {ids!r} are not 24 bytes in hex")
@@ -87,14 +87,14 @@ class _Chosen:
 
 
 def _rank(end_ns: int, *, is_estimated: bool) -> int:
-    """Greater for a record with an end, then for one that was not estimated, then for a later one."""
+    """Ranks a record with an end higher, then one with a recorded end, then one with a later end."""
     return bool(end_ns) << 66 | (not is_estimated) << 65 | end_ns
 
 
 def _looked_through(
     path: str, wanted: frozenset[str] | None, chosen: _Chosen, quality: Quality, on_bytes: Callable[[int], None]
 ) -> dict[int, _Line]:
-    """The lines with spans, by number, and which spans of them are to be left out."""
+    """The lines with spans, by number, and the spans to leave out of each."""
     found: dict[int, _Line] = {}
     quality.files += 1
     try:
@@ -139,7 +139,7 @@ def _spans(document: Any) -> Iterator[dict[str, Any]]:
 
 
 def _copy(source: Source, out: BinaryIO, path: str, lines: Mapping[int, _Line]) -> str:
-    """Write the lines of a file. Returns what went wrong, if something did."""
+    """Write the lines of a file. Returns a description of the problem, if any."""
     written = 0
     try:
         with open(path, "rb") as raw:
@@ -162,13 +162,13 @@ def _copy(source: Source, out: BinaryIO, path: str, lines: Mapping[int, _Line]) 
 
 
 def _line(document: dict[str, Any]) -> bytes:
-    """A line of plain ASCII, as all that this package writes: no reader can take a character of it for its end."""
+    """A line in plain ASCII, like all lines of this package, so that no reader mistakes a character for a line end."""
     text = encoded(as_json(document)).decode()
     return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text).encode() + b"\n"
 
 
 def _leave_out(document: dict[str, Any], positions: frozenset[int]) -> bool:
-    """Whether there are spans left."""
+    """Remove the spans at these positions. Returns whether any are left."""
     position = 0
     for resource_spans in document["resourceSpans"]:
         for scope_spans in resource_spans.get("scopeSpans") or ():
@@ -209,7 +209,7 @@ def _redact_attributes(holder: dict[str, Any], redaction: Redaction, keep: str =
 
 
 def _redacted(pairs: list[dict[str, Any]], redaction: Redaction) -> list[dict[str, Any]]:
-    """The pairs of OTLP-JSON as they may be shown, as :meth:`Redaction.shown` has it."""
+    """OTLP-JSON attributes, redacted as by :meth:`Redaction.shown`."""
     return [
         {"key": each["key"], "value": {"stringValue": HIDDEN}}
         if redaction.hides(each.get("key") or "")
@@ -244,7 +244,7 @@ def _write_spooled(source: Source, out: BinaryIO, spans: Sequence[Span]) -> int:
 
 
 def _described(span: Span) -> dict[str, Any]:
-    """A span in OTLP-JSON."""
+    """A span as OTLP-JSON."""
     described: dict[str, Any] = {
         "traceId": span.trace_id,
         "spanId": span.span_id,

@@ -1,4 +1,4 @@
-"""A Parquet table with one row a span, by start; :data:`COLUMNS` says what is in it. Needs pyarrow."""
+"""A Parquet table with one row per span, by start, and the columns of :data:`COLUMNS`. Needs pyarrow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ray_tracing_hooks._insight.model.span import KIND_NAMES, Span
 from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded
 
 _ROWS = 50_000
-"""Of a row group: what is held in memory at once."""
+"""Rows in a row group, which is the unit held in memory."""
 
 _STATUS = {1: "OK", 2: "ERROR"}
 
@@ -25,11 +25,11 @@ class _Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """What is said of each span."""
+    """One column of the table."""
 
     name: str
     kind: str
-    """``string``, ``category`` (a string of few values), ``int64``, ``timestamp`` (in nanoseconds, UTC) or ``json``."""
+    """``string``, ``category`` (a string with few values), ``int64``, ``timestamp`` (nanoseconds, UTC) or ``json``."""
     value: Callable[[_Row], Any]
     meaning: str
 
@@ -103,8 +103,8 @@ COLUMNS = (
 
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
-    """Write all spans; returns what a user should know. Raises ImportError without pyarrow."""
-    # Large, not needed elsewhere, and not there where types are checked.
+    """Write all spans; returns notes for the user. Raises ImportError without pyarrow."""
+    # Imported here because it is large, not needed elsewhere, and not installed where types are checked.
     pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     kinds = {
         "string": pyarrow.string(),
@@ -133,5 +133,5 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
 def _stored(column: Column, value: Any) -> Any:
     if column.kind == "json":
         value = as_json(value) if value else None
-    # Lone surrogates are in no UTF-8.
+    # UTF-8 cannot encode lone surrogates.
     return encoded(value).decode() if isinstance(value, str) and not value.isascii() else value

@@ -1,7 +1,7 @@
-"""Perfetto's own format, a ``Trace`` of protobuf: named tracks, each string once, nanoseconds since the epoch.
+"""Perfetto's own format, a protobuf ``Trace``: named tracks, interned strings, nanoseconds since the epoch.
 
-Nodes are processes, Ray's processes threads, and their further lanes tracks below these. What is drawn is the same as
-in :mod:`chrome`. https://perfetto.dev/docs/reference/synthetic-track-event
+Nodes become processes, Ray's processes become threads, and their other lanes become tracks below these. The content is
+the same as in :mod:`chrome`. https://perfetto.dev/docs/reference/synthetic-track-event
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ _REALTIME, _BOOTTIME = 1, 6
 _MANY = 1000
 _MOST_VALUES = 100_000
 _LONGEST_VALUE = 256
-"""Values of attributes are written once, and by a number from then on, if they are so many and so short at most."""
+"""Characters. Attribute values up to this length, and up to a limit on their number, are interned."""
 _MOST_NS = (1 << 63) - 1
 _pack_arrow = struct.Struct("<Q").pack
 _pack_double = struct.Struct("<d").pack
 
-# All packets are of one sequence, and refer to strings of earlier ones except for the first.
+# All packets are in one sequence, and all but the first refer to interned strings of earlier packets.
 _FIRST = b"\x50\x01\x68\x01"
 _FURTHER = b"\x50\x01\x68\x02"
 _EXPLICIT_ORDER = b"\x58\x03"
 
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
-    """Write all spans; returns what a user should know."""
+    """Write all spans; returns notes for the user."""
     drawn = scene(correct(source.table))
     _Writer(drawn, source, out).write()
     return notes(drawn)
 
 
 class _Strings:
-    """Strings of one kind, written when they first occur and by their number from then on."""
+    """Interned strings of one kind: written at their first occurrence, and by number from then on."""
 
     def __init__(self, tag: bytes) -> None:
         self._tag = tag
         self._numbers: dict[str, int] = {}
 
     def number(self, text: str, new: list[bytes]) -> bytes:
-        """The number as a varint; what tells a reader of it is added to ``new`` if it is the first time."""
+        """The number as a varint; at the first occurrence its definition is added to ``new``."""
         number = self._numbers.get(text)
         if number is None:
             number = self._numbers[text] = len(self._numbers) + 1
@@ -70,8 +70,8 @@ class _Writer:
         self._values = _Strings(b"\xea\x01")
         self._seen: set[str] = set()
         self._written: dict[tuple[str, str], bytes] = {}
-        """Keys and values that are written by their numbers."""
-        # Uuids of tracks: nodes from 1, then lanes, then two counters a node, then the tracks of queued calls.
+        """Interned pairs of key and value."""
+        # Track uuids: nodes from 1, then lanes, then two counters per node, then the tracks of queued calls.
         self._first_lane = len(drawn.nodes) + 1
         self._first_counter = self._first_lane + len(drawn.lanes.lanes)
         self._first_queue = self._first_counter + 2 * len(drawn.nodes)
@@ -94,7 +94,7 @@ class _Writer:
         self._packets.clear()
 
     def _clocks(self) -> None:
-        """Say that the clock of the events, which is that of a machine's boot by default, is that of the day."""
+        """Declare that event times use the realtime clock; the default is the boot time clock."""
         now = _int(0x10, self._drawn.origin_ns)
         clocks = b"".join(field(0x0A, _int(0x08, clock) + now) for clock in (_BOOTTIME, _REALTIME))
         self._packet(_int(0x40, self._drawn.origin_ns) + field(0x32, clocks) + _FIRST)
@@ -133,8 +133,8 @@ class _Writer:
         for arrow in (*drawn.calls.values(), *drawn.wakes.values()):
             outgoing.setdefault(arrow.source, []).append(arrow.number)
         done = 0
-        # Lane by lane: what has one time is taken in the order of the file, and where one span ends as the next begins
-        # the end must come first.
+        # Lane by lane: readers keep the file order for equal times, and where one span ends as the next starts, the end
+        # must come first.
         for track, rows in enumerate(drawn.by_lane(), self._first_lane):
             open_rows: list[int] = []
             for row in rows:
@@ -180,7 +180,7 @@ class _Writer:
         return [self._annotation(key, value, new) for key, value in told.items()]
 
     def _annotation(self, key: str, value: Any, new: list[bytes]) -> bytes:
-        # Only of text: 1, 1.0 and True are one key of a dictionary.
+        # Only for text: 1, 1.0 and True would be the same dictionary key.
         text = (key, value) if isinstance(value, str) and value in self._seen else None
         if text is None or (written := self._written.get(text)) is None:
             written = field(0x22, b"\x08" + self._keys.number(key, new) + self._value(value, new))
@@ -203,7 +203,7 @@ class _Writer:
         return field(0x32, utf8(text))
 
     def _queues(self) -> None:
-        """Queued calls, in as many tracks of their node as there were at once; of one name, they are shown as one."""
+        """Write queued calls, in as many tracks of their node as waited at once; tracks with one name are merged."""
         drawn = self._drawn
         tracks = 0
         free: list[list[int]] = [[] for _ in drawn.nodes]

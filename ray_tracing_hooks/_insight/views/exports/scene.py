@@ -1,4 +1,4 @@
-"""What the timelines of other viewers draw: spans in lanes, arrows between them, and how much went on at once."""
+"""What the timelines of other viewers show: spans in lanes, arrows between them, and counters of concurrent calls."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports.selection import Source
 
 WAKE_NS = 1000
-"""How long at most the slice is that stands at the end of a wait, for the arrow from what ended it."""
+"""The longest duration of the slice at the end of a wait, to which the arrow from what ended the wait points."""
 
 _MOST_COUNTS = 20_000
-"""How many values a counter has at most; of more, the greatest of each step of time."""
+"""The most values of a counter; if there are more, only the greatest of each time step is kept."""
 
 
 class Arrow(NamedTuple):
-    """From one span to another that it brought about."""
+    """An arrow from one span to another that it caused."""
 
     number: int
-    """From 1, different for each arrow."""
+    """Unique for each arrow, from 1."""
     source: int
     target: int
     """Rows of the table."""
 
 
 class Count(NamedTuple):
-    """What went on at a node from this time on."""
+    """How many calls ran and were queued on a node from this time on."""
 
     time_ns: int
     running: int
-    """Executions of tasks and of methods of actors, without those that wait in ``ray.get`` and the like."""
+    """Executions of tasks and actor methods, without those that wait in ``ray.get`` and similar calls."""
     queued: int
-    """Calls that were submitted and had not begun; they count where they ran later."""
+    """Calls that were submitted and had not started; they count on the node where they ran later."""
 
 
 @dataclass
 class Scene:
-    """All that is drawn of a table. Rows are those of the table."""
+    """Everything that is drawn of a table. Rows are those of the table."""
 
     table: Table
     ends: array[int]
-    """When each span ends as it is drawn: never before its start, of a running one now."""
+    """The drawn end of each span: never before its start, and the current time for running spans."""
     places: Places
     lanes: Lanes
     joined: Calls
     nodes: list[list[int]]
-    """The places of each node, in the order in which to show them."""
+    """The places of each node, in display order."""
     calls: dict[int, Arrow]
-    """By row of an execution, the arrow from its submission, or from the attempt before."""
+    """By row of an execution, the arrow from its submission, or from the previous attempt."""
     wakes: dict[int, Arrow]
-    """By row of a wait, the arrow from the execution that ended it: the last to end of those waited for."""
+    """By row of a wait, the arrow from the execution that ended it: the last one to end of those it waited for."""
     behind: int
-    """How many arrows there are not, since by the clocks of their nodes the effect was before the cause."""
+    """How many arrows are left out, since by the clocks of their nodes the effect came before the cause."""
 
     @property
     def origin_ns(self) -> int:
@@ -74,15 +74,15 @@ class Scene:
         return self._nodes_of_places[place]
 
     def wake_ns(self, row: int) -> int:
-        """When the slice begins at the end of a wait to which the arrow points: after all else in it."""
+        """The start of the slice at the end of a wait, to which the arrow points: after all else in the wait."""
         return max(self.ends[row] - WAKE_NS, self._ends_inside.get(row, self.table.start[row]))
 
     def by_lane(self) -> list[list[int]]:
-        """The rows of each lane, outer spans before what is in them."""
+        """The rows of each lane, outer spans before the spans inside them."""
         return by_lane(self.table, self.ends, self.lanes)
 
     def queues(self) -> Iterator[tuple[int, int, int]]:
-        """Of each call that waited: the row of its first execution, and from when until when it did."""
+        """For each call that waited: the row of its first execution, and the start and end of the wait."""
         calls, start = self.joined, self.table.start
         for call in range(len(calls)):
             attempts = calls.attempts(call)
@@ -90,7 +90,7 @@ class Scene:
                 yield attempts[0], calls.submitted_ns(call), start[attempts[0]]
 
     def counts(self) -> list[list[Count]]:
-        """By node, what went on at once, over time; nothing for a node without executions."""
+        """The counters over time, by node; empty for a node without executions."""
         changes: list[list[tuple[int, int, int]]] = [[] for _ in self.nodes]
         for row, start, end in running(self.joined):
             changes[self.node_of(row)] += ((start, 1, 0), (min(end, self.ends[row]), -1, 0))
@@ -107,7 +107,7 @@ class Scene:
 
 
 def scene(table: Table) -> Scene:
-    """What there is to draw of these spans."""
+    """The scene of these spans."""
     where = places(table)
     ends = ends_of(table)
     nodes: dict[str, list[int]] = {}
@@ -149,7 +149,7 @@ def _edges(calls: Calls, ends: array[int]) -> Iterator[tuple[int, tuple[int, int
         producers = {calls.producer(each) for each in table.ready.get(row, objects)}
         executions = [calls.execution[call] for call in producers if call >= 0 and calls.execution[call] >= 0]
         decisive = max(executions, key=ends.__getitem__, default=-1)
-        # Otherwise it was ready before, or something else ended the wait.
+        # Otherwise it was ready earlier, or something else ended the wait.
         if decisive >= 0 and table.start[row] < ends[decisive] <= ends[row]:
             yield _WAKE, (decisive, row)
 
@@ -177,18 +177,18 @@ def _summed(changes: list[tuple[int, int, int]]) -> list[Count]:
 
 
 def title(table: Table, row: int) -> str:
-    """What a span is called on its bar: of an execution the function."""
+    """The label of a span's bar; for an execution, the function."""
     name = table.names[table.name[row]]
     return call_name(name) if table.kind[row] == CONSUMER else name
 
 
 def lane_label(place: Place, number: int) -> str:
-    """``Trainer#3f2a (pid 21)``, and of a further lane ``Trainer#3f2a (pid 21) lane 2``."""
+    """``Trainer#3f2a (pid 21)``; for further lanes ``Trainer#3f2a (pid 21) lane 2``."""
     return f"{place.label} lane {number + 1}" if number else place.label
 
 
 def told_of(span: Span, source: Source) -> dict[str, Any]:
-    """Its attributes, what identifies it and how it ended, where a viewer has only a list of keys and values."""
+    """Its attributes, ids and outcome, for viewers that only have a list of keys and values."""
     told: dict[str, Any] = {
         "trace_id": span.trace_id,
         "span_id": span.span_id,

@@ -1,4 +1,4 @@
-"""What an export is made from: the files, the spans in them, and what of a span is to be shown."""
+"""The input of an export: the files, the selection of spans, and their redaction."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Source:
     """The spans to write.
 
     Attributes:
-        files: As :func:`ray_tracing_hooks._insight.ingest.read.files` gives them.
-        redaction: What of the spans may be shown.
-        select: Chooses from all spans those to write.
-        on_bytes: Called with the size of what was read since its last call.
-        on_read: Called once all is read, with the number of spans and what is wrong with the data.
-        on_spans: Called with the number of spans that were written since its last call.
+        files: As :func:`ray_tracing_hooks._insight.ingest.files.span_files` returns them.
+        redaction: Hides parts of the spans.
+        select: Chooses the spans to write from all spans.
+        on_bytes: Called with the number of bytes read since the previous call.
+        on_read: Called once everything is read, with the number of spans and the problems with the data.
+        on_spans: Called with the number of spans written since the previous call.
     """
 
     files: Sequence[str]
@@ -37,7 +37,7 @@ class Source:
 
     @cached_property
     def table(self) -> Table:
-        """The spans, read when this is first asked for."""
+        """The spans, read on first use."""
         table = load(self.files, self.on_bytes)
         if self.select is not None and len(table):
             table = self.select(table)
@@ -46,16 +46,16 @@ class Source:
 
     @cached_property
     def traces(self) -> frozenset[str] | None:
-        """The ids of the traces to write, None for all. It takes reading the spans to know that."""
+        """The ids of the traces to write, None for all. Reads the spans."""
         return None if self.select is None else frozenset(map(self.table.traces.__getitem__, set(self.table.trace)))
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The attributes as they are to be shown."""
+        """The attributes, redacted."""
         return self.redaction.shown(attributes)
 
 
 def as_json(value: Any) -> str:
-    """JSON that every reader takes: what is no number there is text. Lone surrogates are left to :func:`encoded`."""
+    """JSON that every reader accepts: NaN and infinity become text. :func:`encoded` replaces lone surrogates."""
     try:
         return _encode(value)
     except ValueError:
@@ -63,7 +63,7 @@ def as_json(value: Any) -> str:
 
 
 def encoded(text: str) -> bytes:
-    """UTF-8, with what cannot be in it replaced."""
+    """UTF-8, with characters that it cannot encode replaced."""
     return text.encode("utf-8", "replace")
 
 

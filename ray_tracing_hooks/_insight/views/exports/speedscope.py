@@ -1,8 +1,8 @@
-"""Profiles for speedscope: one of all spans merged by their stacks, and one for each lane as it was over time.
+"""Profiles for speedscope: one of all spans merged by their stacks, and one for each lane over time.
 
-In the merged profile a stack is a span with its ancestors, of whatever process, and its weight the time that the span
-took while nothing below it ran; waiting in ``ray.get`` and the like is left out. Times are nanoseconds from the start
-of the first span on.
+In the merged profile, a stack is a span with its ancestors in any process, and its weight is the span's time while no
+span below it ran; waits in ``ray.get`` and similar calls are left out. Times are nanoseconds from the start of the
+first span.
 https://github.com/jlfwong/speedscope/wiki/Importing-from-custom-sources
 """
 
@@ -24,13 +24,13 @@ from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, 
 from ray_tracing_hooks._version import __version__
 
 _DEEPEST = 200
-"""Stacks of the merged profile are cut here: each is written with all its frames."""
+"""The greatest depth of stacks in the merged profile, since each is written with all its frames."""
 
 _MANY = 1000
 
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
-    """Write all spans; returns what a user should know."""
+    """Write all spans; returns notes for the user."""
     table = correct(source.table)
     frames: dict[str, int] = {}
     frame_of = array("L", [frames.setdefault(title(table, row), len(frames)) for row in range(len(table))])
@@ -47,10 +47,10 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
     out.write(encoded(merged))
     out.writelines(encoded(part) for part in _lanes(source, table, ends, frame_of))
     out.write(b"\n]}\n")
-    told = ["speedscope has no attributes: names and times are all that it shows"]
+    told = ["speedscope shows only names and times, not attributes"]
     if cut:
         told.append(
-            f"{cut:,} spans lie deeper than {_DEEPEST} levels: in the merged profile their time is at that level"
+            f"{cut:,} spans are deeper than {_DEEPEST} levels: the merged profile shows their time at that level"
         )
     return told + clocks(table)
 
@@ -90,14 +90,14 @@ def _close(
 
 
 def _merged(table: Table, ends: array[int], frame_of: array[int]) -> tuple[str, int]:
-    """The profile of all stacks, the heaviest first, and how many spans are too deep for it."""
+    """The profile of all stacks, the largest first, and the number of spans that are too deep for it."""
     weights: dict[int, int] = {}
     tree, cut = _Tree(), 0
     node_of = array("q", bytes(8 * len(table)))
     for row, node, is_cut in _nodes(table, frame_of, tree):
         cut += is_cut
         node_of[row] = node
-    # As in the flame graph of the page: what they wait for is another span.
+    # As in the page's flame graph: other spans show what they wait for.
     is_wait = [role_of(name) in WAITS for name in table.names]
     for row, since, until in pieces(table.start, ends, callers(table)):
         if not is_wait[table.name[row]]:
@@ -116,7 +116,7 @@ def _merged(table: Table, ends: array[int], frame_of: array[int]) -> tuple[str, 
 
 
 class _Tree:
-    """Stacks of frames, those with a common beginning put together."""
+    """Stacks of frames; stacks with a common prefix share nodes."""
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[int, int], int] = {}
@@ -125,7 +125,7 @@ class _Tree:
         self._depths: list[int] = []
 
     def node(self, parent: int, frame: int) -> tuple[int, bool]:
-        """The node of a frame below another, -1 for none, and whether it is this other one, which is deep enough."""
+        """The node of a frame below ``parent`` (-1 for none), and whether it is the parent, at the depth limit."""
         if parent >= 0 and self._depths[parent] >= _DEEPEST:
             return parent, True
         node = self._nodes.setdefault((parent, frame), len(self._frames))
@@ -144,7 +144,7 @@ class _Tree:
 
 
 def _nodes(table: Table, frame_of: array[int], tree: _Tree) -> Iterator[tuple[int, int, bool]]:
-    """Each row with its node; parents first, though by their clocks some begin after their children."""
+    """Each row with its node; parents first, even if by their clocks they start after their children."""
     node_of = array("q", [-1]) * len(table)
     for row in range(len(table)):
         chain = []

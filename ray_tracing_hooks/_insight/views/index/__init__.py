@@ -1,1 +1,1 @@
-"""A run on disk, for a server: columns that are mapped into memory, and the answers to what a page asks of them."""
+"""The index of a run on disk, for the server: columns mapped into memory, and the answers to the page's requests."""

@@ -1,7 +1,7 @@
-"""What the page of a large run asks its server: tiles, figures, spans, and what passes a filter.
+"""Answers requests from the page of a large run: for tiles, figures, spans, and the spans that match a filter.
 
-An answer is a block of columns, as the page itself carries them, with a header in JSON. Times are nanoseconds from the
-start of the run, spans are named by their row. Whatever is asked, an answer has a limit.
+An answer is a block of columns, in the same format as in the page itself, with a JSON header. Times are nanoseconds
+from the start of the run, and rows identify spans. Every answer has a size limit, whatever the request.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ray_tracing_hooks._insight.views.page.pack import packed, plain
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
 MOST_LISTED = 1_000
-"""Spans in a table."""
+"""The most spans in a table."""
 
 _MOST_LOOKED_AT = 400_000
-"""Of more spans figures of a range or a filter are estimated from a sample: they are asked for at each move."""
+"""With more spans, figures of a range or filter are estimated from a sample, since each move requests them."""
 
 _MOST_OPEN = 500
 _MOST_ABOVE = 100
@@ -43,7 +43,7 @@ _SLOWEST = 30
 _MOST_SUBS = 64
 _MOST_QUERY = 2_000
 _KEPT = 2
-"""So many filters are held at once: each takes up to 33 bytes for each span."""
+"""The number of filters that are cached: each takes up to 33 bytes per span."""
 
 _LENGTH = struct.Struct("<I")
 
@@ -51,11 +51,11 @@ _SPAN = ("row", "start", "took", "flags", "name", "function", "flame", "resource
 
 
 class UnknownError(LookupError):
-    """There is no such question."""
+    """The requested kind of answer does not exist."""
 
 
 class _Kept(NamedTuple):
-    """What passes a filter."""
+    """The spans that match a filter."""
 
     mask: bytes | None
     bars: Bars
@@ -63,10 +63,10 @@ class _Kept(NamedTuple):
 
 
 class Answers:
-    """The answers of one index, which stays the same. May be used by several threads."""
+    """Answers from one index, which does not change. Several threads may use it."""
 
     def __init__(self, folder: str) -> None:
-        """The index in this folder, which :func:`~ray_tracing_hooks._insight.views.index.build.build` has made."""
+        """``folder``: an index made by :func:`~ray_tracing_hooks._insight.views.index.build.build`."""
         self._table = open_table(folder)
         self._columns = opened(folder)
         with open(os.path.join(folder, "meta.json"), encoding="utf-8") as file:
@@ -88,16 +88,16 @@ class Answers:
         }
 
     def answer(self, what: str, asked: Mapping[str, str]) -> bytes:
-        """Raises WrongError and UnknownError."""
+        """The answer to one request. Raises WrongError or UnknownError."""
         found = self._questions.get(what)
         if found is None:
             raise UnknownError(what)
         return found(asked)
 
-    # --- questions ------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------
 
     def _tile(self, asked: Mapping[str, str]) -> bytes:
-        """Bars of a range and of some rows of the timeline: ``level``, ``index``, ``first``, ``last``, ``q``."""
+        """Bars of a time range in some rows of the timeline: ``level``, ``index``, ``first``, ``last``, ``q``."""
         bars = self._filtered(asked).bars
         level, index = _number(asked, "level", BUCKETS_BITS, 62), _number(asked, "index", 0, 1 << 53)
         rows = len(bars.begins) - 1
@@ -120,7 +120,7 @@ class Answers:
         )
 
     def _filter(self, asked: Mapping[str, str]) -> bytes:
-        """How many spans pass ``q``, where they are on the timeline, and how much of it ran at once."""
+        """How many spans match ``q``, where they are on the timeline, and how many ran at the same time."""
         try:
             kept = self._filtered(asked)
         except UnsearchableError as error:
@@ -133,7 +133,7 @@ class Answers:
         return _block({"kept": kept.many, "running": running, "failed": list(failed)}, {"begins": kept.bars.begins})
 
     def _figures(self, asked: Mapping[str, str]) -> bytes:
-        """Figures of a range and a filter: ``from``, ``to``, ``q``."""
+        """Figures for a range and a filter: ``from``, ``to``, ``q``."""
         kept, (first, last) = self._filtered(asked), self._range(asked)
         before, begin, end = self._overlapping(kept, first, last)
         rows, every = self._sampled(kept, begin, end)
@@ -149,7 +149,7 @@ class Answers:
         return _block({"every": every}, scaled)
 
     def _list(self, asked: Mapping[str, str]) -> bytes:
-        """Spans of a range and a filter as a table: ``by`` what, ``ascending``, at most so many."""
+        """Spans in a range that match a filter, as a table: sorted ``by`` a column, ``ascending``, up to a limit."""
         kept, (first, last) = self._filtered(asked), self._range(asked)
         by, ascending = asked.get("by", ""), asked.get("ascending") == "1"
         before, begin, end = self._overlapping(kept, first, last)
@@ -174,7 +174,7 @@ class Answers:
         return _block({"count": many}, self.spans(rows))
 
     def _stack(self, asked: Mapping[str, str]) -> bytes:
-        """What is open at a moment, and what is above it: ``at``."""
+        """The spans that are open at a moment, and their ancestors: ``at``."""
         kept, at = self._filtered(asked), self._time(asked, "at", 0)
         bars = self._all.bars
         open_now = set(bars.open_at(at))
@@ -192,7 +192,7 @@ class Answers:
         return _block({**head, "edges": edges}, self.spans(wanted))
 
     def _span(self, asked: Mapping[str, str]) -> bytes:
-        """One span with all that is known of it, and those that it has to do with: ``row``."""
+        """One complete span, and the spans related to it: ``row``."""
         table, columns = self._table, self._columns
         row = _number(asked, "row", 0, max(0, len(table) - 1))
         wanted: dict[int, None] = {row: None}
@@ -235,7 +235,7 @@ class Answers:
         return _block(head, self.spans(wanted))
 
     def _rows(self, asked: Mapping[str, str]) -> bytes:
-        """These spans: ``rows``, with dashes between them."""
+        """The spans of ``rows``, which are separated by dashes."""
         text = asked.get("rows", "")
         if not re.fullmatch(r"\d{1,12}(-\d{1,12}){0,199}", text):
             raise WrongError("rows")
@@ -243,7 +243,7 @@ class Answers:
         return _block({}, self.spans(rows))
 
     def _group(self, asked: Mapping[str, str]) -> bytes:
-        """The spans of a ``function``, a ``flame`` stack and what is below it, a ``place`` or a ``name``."""
+        """The spans of a ``function``, a ``flame`` stack and the stacks below it, a ``place`` or a ``name``."""
         columns, meta = self._columns, self._meta
         limits = {
             "function": len(meta["graph"]["functions"]),
@@ -286,7 +286,7 @@ class Answers:
         }
         return _block(head, self.spans([*slowest, *rows[:1]]))
 
-    # --- what they are made of ------------------------------------------------------------------------------------
+    # --- parts of answers -----------------------------------------------------------------------------------------
 
     @property
     def _extent(self) -> int:
@@ -316,18 +316,18 @@ class Answers:
         return first, self._time(asked, "to", first)
 
     def _time(self, asked: Mapping[str, str], name: str, least: int) -> int:
-        # The numbers of a browser have 53 bits: it may mean the end of a run that is longer, and say a little more.
+        # Numbers in a browser have 53 bits, so the end of a longer run may arrive slightly too large.
         return min(self._extent, _number(asked, name, least, self._extent + (self._extent >> 52)))
 
     def _overlapping(self, kept: _Kept, first: int, last: int) -> tuple[list[int], int, int]:
-        """The rows that begin before a range and go on in it, and between which rows the others are."""
+        """The rows that start before a range and extend into it, and the range of rows that start inside it."""
         start = self._columns["start"]
         begin, end = bisect_left(start, first), bisect_right(start, last)
         before = sorted(row for row in kept.bars.open_at(first) if row < begin)
         return before, begin, end
 
     def _sampled(self, kept: _Kept, begin: int, end: int) -> tuple[Iterable[int], int]:
-        """The rows between two that pass, or every so many of them."""
+        """The matching rows between two rows, or an evenly spaced sample of them."""
         rows: Iterable[int] = range(begin, end)
         if kept.mask is None:
             step = (end - begin) // _MOST_LOOKED_AT + 1
@@ -347,7 +347,7 @@ class Answers:
             yield row
 
     def edges(self, row: int) -> list[tuple[int, int, int]]:
-        """The first edges from a row and to it."""
+        """The first edges from and to a row, up to a limit."""
         columns = self._columns
         by_to, source, to, kind = columns["edge_by_to"], columns["edge_from"], columns["edge_to"], columns["edge_kind"]
         found: list[tuple[int, int, int]] = []
@@ -363,7 +363,7 @@ class Answers:
         return found
 
     def spans(self, rows: Iterable[int]) -> dict[str, Sequence[int]]:
-        """What the page knows of spans, as columns."""
+        """The columns of these spans, as the page has them."""
         rows = list(rows)
         columns, table = self._columns, self._table
         found: dict[str, Sequence[int]] = {"row": rows}

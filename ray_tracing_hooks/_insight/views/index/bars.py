@@ -1,9 +1,9 @@
-"""The bars of the timeline in the order in which they are drawn, and tiles of them: as much as can be seen.
+"""The bars of the timeline in drawing order, and tiles of them, which hold as much as can be seen.
 
-A row of the timeline is a depth of a lane; its bars follow each other and do not overlap. In a tile spans that are
-narrower than a bucket, which is about a pixel, are put together with their neighbours in it: how many they are, how
-long they ran together, whether one failed, and the longest of some of them. What is wider is itself. Whatever is in
-them, a tile has no more of both than it has rows and buckets.
+A row of the timeline is one depth of one lane; its bars follow each other and do not overlap. Spans narrower than a
+bucket, which is about a pixel, are merged with their neighbours in the bucket: a tile has their number, total duration,
+whether one failed, and the longest of some of them. Wider spans remain single bars. So the size of a tile is limited
+by its rows and buckets, whatever it holds.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import NamedTuple
 from ray_tracing_hooks._insight.analysis.lanes import Lanes
 
 MOST_DEPTH = 250
-"""As in the page: what lies deeper is not drawn."""
+"""As in the page: deeper spans are not drawn."""
 
 BUCKETS_BITS = 9
-"""A tile has so many buckets, as a power of two."""
+"""The number of buckets in a tile, as a power of two."""
 
 _LOOKED_AT = 8
-"""Of so many of the spans of a bucket the longest is taken."""
+"""The number of spans in a bucket among which the longest is searched."""
 
 _FAILED = 8
 _MOST_SUM = (1 << 63) - 1
@@ -35,23 +35,23 @@ class Bars(NamedTuple):
     """Spans by row of the timeline and start. Times are nanoseconds from the start of the run."""
 
     begins: Sequence[int]
-    """By row of the timeline, where its bars begin; one more item than there are rows."""
+    """By row of the timeline, the index of its first bar; one item more than rows."""
     row: Sequence[int]
     """The row of the table."""
     start: Sequence[int]
     end: Sequence[int]
     ran: Sequence[int]
-    """How long all bars before this one ran; one more item than there are bars."""
+    """The total duration of all bars before this one; one item more than bars."""
     failed: Sequence[int]
-    """How many bars before this one failed, likewise."""
+    """How many bars before this one failed; one item more than bars."""
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[int]]) -> Bars:
-        """As :func:`laid_out` made them."""
+        """The bars in columns that :func:`laid_out` made."""
         return cls(*(columns[f"bar_{name}"] for name in cls._fields))
 
     def only(self, keep: Sequence[int]) -> Bars:
-        """Those that are kept: one byte for each row of the table."""
+        """The bars to keep, given one byte for each row of the table."""
         wanted = bytes(map(keep.__getitem__, self.row))
         begins = array("q", [0])
         for first, last in zip(self.begins, self.begins[1:], strict=False):
@@ -69,18 +69,18 @@ class Bars(NamedTuple):
         )
 
     def first_after(self, sub: int, time: int) -> int:
-        """The first bar of a row of the timeline that ends after a time."""
+        """The first bar in a row of the timeline that ends after ``time``."""
         return bisect_right(self.end, time, self.begins[sub], self.begins[sub + 1])
 
     def open_at(self, time: int) -> Iterator[int]:
-        """The rows of the table that go on at a time."""
+        """The rows of the table that are open at ``time``."""
         for sub in range(len(self.begins) - 1):
             at = self.first_after(sub, time)
             if at < self.begins[sub + 1] and self.start[at] <= time:
                 yield self.row[at]
 
     def beside(self, sub: int, start: int, row: int) -> tuple[int, int]:
-        """The rows before and after a span in its row of the timeline, -1 for none."""
+        """The rows of the spans before and after a span in its row of the timeline, -1 for none."""
         low, high = self.begins[sub], self.begins[sub + 1]
         at = bisect_left(self.start, start, low, high)
         while at < high and self.start[at] == start and self.row[at] != row:
@@ -91,12 +91,12 @@ class Bars(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """What is to be drawn: spans, and spans that stand for all in a bucket."""
+    """What to draw: single spans, and spans that represent all spans of a bucket."""
 
     sub: array[int]
     """The row of the timeline."""
     row: array[int]
-    """The row of the table, of a bucket that of its longest."""
+    """The row of the table; for a bucket, that of its longest span."""
     begin: array[int]
     until: array[int]
     many: array[int]
@@ -105,7 +105,7 @@ class Tile(NamedTuple):
 
 
 def tile(bars: Bars, level: int, index: int, subs: range) -> Tile:
-    """The tile of so many nanoseconds, as a power of two, with this number, of some rows of the timeline."""
+    """The tile with number ``index`` for some rows of the timeline, ``2**level`` nanoseconds long."""
     found = Tile(*(array("q") for _ in Tile._fields))
     shift = max(0, level - BUCKETS_BITS)
     first, last = index << level, (index + 1) << level
@@ -115,7 +115,7 @@ def tile(bars: Bars, level: int, index: int, subs: range) -> Tile:
         high = bars.begins[sub + 1]
         at = bars.first_after(sub, first)
         if at > bars.begins[sub] and ends[at - 1] == first == starts[at - 1]:
-            at -= 1  # an instant at the very beginning
+            at -= 1  # an instant at the start of the tile
         while at < high:
             begin = starts[at]
             if begin >= last:
@@ -124,7 +124,7 @@ def tile(bars: Bars, level: int, index: int, subs: range) -> Tile:
             after = at + 1
             if ends[at] < limit and after < high and starts[after] < limit:
                 after = bisect_left(starts, limit, after, high)
-                # What is wider than a bucket is a bar of its own.
+                # A span wider than a bucket has its own bar.
                 after -= ends[after - 1] - starts[after - 1] > 1 << shift
             longest = at
             if after > at + 1:
@@ -140,7 +140,7 @@ def tile(bars: Bars, level: int, index: int, subs: range) -> Tile:
 def laid_out(
     start: array[int], took: array[int], flags: Sequence[int], lanes: Lanes, deepest: Sequence[int]
 ) -> dict[str, array[int]]:
-    """The bars of all spans as columns; ``deepest`` is as :func:`rows_of_lanes` gives it."""
+    """The bars of all spans as columns; ``deepest`` comes from :func:`rows_of_lanes`."""
     first = list(accumulate(deepest, initial=0))
     many = [0] * (first[-1] + 1)
     for lane, depth in zip(lanes.of, lanes.depth, strict=True):
@@ -168,7 +168,7 @@ def laid_out(
 
 def _sums(lengths: array[int]) -> Iterable[int]:
     sums = accumulate(lengths, initial=0)
-    # More than 292 years: some of the spans have damaged times, and those bars tell no average.
+    # More than 292 years: some spans have damaged times, so averages would be meaningless.
     return sums if sum(lengths) <= _MOST_SUM else (min(each, _MOST_SUM) for each in sums)
 
 

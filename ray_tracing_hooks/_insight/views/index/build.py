@@ -1,4 +1,4 @@
-"""Making the index of a run, and the page that asks it."""
+"""Makes the index of a run, and the page that uses it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _MOST_STEPS = 2_000
 _MOST_ROWS = 50_000
-"""Spans in the page itself: of the critical path, and those that findings point to."""
+"""The most spans in the page itself: those of the critical path, and those that findings refer to."""
 
 _MOST_EVIDENCE = 200
 
@@ -34,9 +34,9 @@ Told = Callable[[str], None]
 
 
 def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_step: Told = lambda _step: None) -> None:
-    """Write the index of a run into a folder, and the page of it that asks a server for its spans.
+    """Write the index of a run into a folder, and the page that requests its spans from a server.
 
-    ``on_step`` is told what is done next.
+    ``on_step`` is called with the name of each step when it starts.
     """
     redaction = Redaction()
     source = page.shortened(analysis.name, 100) or source
@@ -104,7 +104,7 @@ def _columns(analysis: Analysis, drawn: Whole, name_of: dict[int, int], resource
     for call, made_by in enumerate(calls.submission):
         attempts = calls.attempts(call)
         if made_by >= 0 and attempts:
-            # A further attempt did not wait since the submission.
+            # A retry did not wait since the submission.
             first = attempts[0]
             submission[first] = made_by + 1
             queued[first] = max(0, table.start[first] - drawn.ends[made_by]) + 1

@@ -1,4 +1,4 @@
-"""Figures of a range or a filter: of stacks, of places, and of how much ran at once."""
+"""Figures of a range or a filter: for stacks, for places, and for how many calls ran at the same time."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ray_tracing_hooks._insight.views.page.content import STRIP
 Columns = Mapping[str, Sequence[int]]
 
 WAITING = 64
-"""The flag of spans ``ray.get`` and the like."""
+"""The flag of waits, such as ``ray.get``."""
 
 _MOST_ABOVE = 1000
 
 
 class Figures(NamedTuple):
-    """As the page computes them of the spans that it holds. Times are nanoseconds."""
+    """The same figures that the page computes from the spans it holds. Times are nanoseconds."""
 
     spans: array[int]
     summed: list[int]
     wall: array[int]
-    """Of each stack of the flame graph the number of spans, their times added up, and the time in which one ran."""
+    """For each stack of the flame graph: number of spans, total duration, and the time in which at least one ran."""
     busy: array[int]
     calls: array[int]
     errors: array[int]
-    """Of each place the time in which something ran, and did not wait; the outermost spans, and what failed."""
+    """For each place: the time in which something ran without waiting, the number of outermost spans, and of errors."""
     functions: bytearray
-    """For each function whether it is there."""
+    """For each function whether it occurs."""
 
 
 def figures(
@@ -42,7 +42,10 @@ def figures(
     places: Sequence[int],
     sizes: tuple[int, int, int],
 ) -> Figures:
-    """Of these rows, which are by start and overlap a range. ``sizes`` are of stacks, places and functions."""
+    """The figures of ``rows``, which are by start and overlap a range.
+
+    ``sizes``: the numbers of stacks, places and functions.
+    """
     start, took, flags, lane = columns["start"], columns["took"], columns["flags"], columns["lane"]
     depth, stacks, functions = columns["depth"], columns["flame"], columns["function"]
     stack_count, place_count, function_count = sizes
@@ -82,9 +85,9 @@ def figures(
 def spent_in(
     columns: Columns, parents: Sequence[int], rows: Iterable[int], first: int, last: int, is_wait: Sequence[bool]
 ) -> tuple[list[int], list[int]]:
-    """Of each stack what its spans among these took themselves in a range, and their share of it, as in a ``Flame``.
+    """For each stack the own time of its spans among ``rows`` in a range, and their share of it, as in a ``Flame``.
 
-    ``is_wait`` says of each stack whether it is waiting.
+    ``is_wait``: for each stack, whether it waits.
     """
     start, took, flags, stacks = columns["start"], columns["took"], columns["flags"], columns["flame"]
     here: dict[int, int] = {}
@@ -104,9 +107,9 @@ def spent_in(
 def strip(
     columns: Columns, parents: Sequence[int], rows: Iterable[int], extent: int, *, has_calls: bool
 ) -> tuple[list[float], bytearray]:
-    """How many calls, else spans, ran at once in each part of the run on average; and where some failed.
+    """How many calls (without calls: spans) ran on average in each slice of the run; and the slices with errors.
 
-    ``rows`` are by start. Calls that wait do not run, where the waits are among the rows.
+    ``rows`` are by start. Calls do not count as running while they wait, if their waits are among the rows.
     """
     start, took, flags = columns["start"], columns["took"], columns["flags"]
     running, more, failed = [0.0] * STRIP, [0] * (STRIP + 1), bytearray(STRIP)
@@ -124,7 +127,7 @@ def strip(
             held = _execution(flags, parents, row) if flag & WAITING else -1
             if held < 0:
                 continue
-            # No moment twice: an execution may wait in several threads.
+            # Count each moment once: an execution may wait in several threads.
             begin, end = max(begin, waited.get(held, 0)), min(end, start[held] + took[held])
             if end <= begin:
                 continue
@@ -147,7 +150,7 @@ def strip(
 
 
 def _execution(flags: Sequence[int], parents: Sequence[int], row: int) -> int:
-    """The execution that a span is in, -1 for none: as of a driver's."""
+    """The execution that a span is in, -1 for none, as for spans of a driver."""
     for _ in range(_MOST_ABOVE):
         row = parents[row]
         if row < 0 or flags[row] & 7 == CONSUMER:
@@ -156,7 +159,7 @@ def _execution(flags: Sequence[int], parents: Sequence[int], row: int) -> int:
 
 
 def _single_lanes(places: Sequence[int], count: int) -> list[bool]:
-    """For each place whether one thing at most goes on there at once: if that waits, nothing runs."""
+    """For each place whether at most one execution runs there at a time, so that nothing runs while it waits."""
     lanes = [0] * count
     for place in places:
         lanes[place] += 1
@@ -167,16 +170,16 @@ class Queue(NamedTuple):
     """The calls that waited for a place."""
 
     most: int
-    """At once."""
+    """The most that waited at the same time."""
     waited: list[int]
-    """By the end of each part of the run, how long calls have waited, all together."""
+    """The total time that calls have waited by the end of each slice of the run."""
 
 
 _PARTS = 1024
 
 
 def queues(columns: Columns, places: Sequence[int], count: int, extent: int) -> list[Queue | None]:
-    """For each place; None where hardly anything waited."""
+    """The queue of each place; None if hardly any calls waited."""
     begun: list[array[int]] = [array("q") for _ in range(count)]
     done: list[array[int]] = [array("q") for _ in range(count)]
     for row, queued in enumerate(columns["queued"]):

@@ -1,4 +1,4 @@
-"""The page's search and filter, for spans that the page does not hold: the same words mean the same."""
+"""The page's search and filter for spans that the page does not hold, with the same query language."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER
 from ray_tracing_hooks._insight.model.table import Table
 
 FAILED, STATE_SHIFT, ON_PATH = 8, 4, 128
-"""In the flags of a span, as in the page."""
+"""Parts of a span's flags, as in the page."""
 
 _TOKEN = re.compile(r'(-?)((?:[^\s"]|"[^"]*")+)')
 _LONGER = re.compile(r"([<>])=?(.+)", re.DOTALL)
 _DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(ns|us|µs|ms|s|m|h)")
 _PAIR = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 _NAMES_SUFFIX = re.compile(r"ray\.|remote_worker", re.IGNORECASE)
-"""Somebody who writes so means what Ray puts at the end of names, too."""
+"""A query with these also searches the suffixes that Ray adds to names."""
 
 _UNITS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
 
@@ -28,21 +28,21 @@ _MOST_TOKENS = 20
 
 
 class WrongError(ValueError):
-    """What is given with a question is missing, or no such thing."""
+    """A parameter of the request is missing or invalid."""
 
 
 class UnsearchableError(WrongError):
-    """What is asked for is not among the columns."""
+    """The query needs something that is not among the columns."""
 
 
 class Filters:
-    """Tells which spans pass."""
+    """Decides which spans match a query."""
 
     def __init__(self, table: Table, columns: Mapping[str, Sequence[int]], meta: Mapping[str, Any]) -> None:
         self._table, self._columns, self._meta = table, columns, meta
 
     def keep(self, query: str) -> bytes | None:
-        """One byte for each row of the table, None where all pass. Raises UnsearchableError."""
+        """One byte for each row of the table, None if all match. Raises UnsearchableError."""
         found: int | None = None
         size = len(self._table)
         for minus, text in _TOKEN.findall(query)[:_MOST_TOKENS]:
@@ -82,13 +82,13 @@ class Filters:
         return _chosen([fit[place] for place in self._meta["lanes"]], self._columns["lane"])
 
     def _with(self, key: str, value: str) -> bytes:
-        """Those with such an attribute, of themselves or their Resource."""
+        """The spans that have such an attribute, themselves or in their Resource."""
         table, fits = self._table, matcher(value)
         fits_key = matcher(key) if "*" in key else lambda name: name == key or name.endswith("." + key)
         keys = {name for resource in self._meta["resources"] for name in resource}
         if not any(map(fits_key, (*SITE_KEYS, *keys))):
             raise UnsearchableError(
-                f"{key}: of a run of this size, attributes of calls and of processes can be searched, and no others"
+                f"{key}: in a run of this size, only attributes of calls and of processes can be searched"
             )
 
         def has(attributes: Mapping[str, Any]) -> bool:
@@ -115,11 +115,11 @@ _IS: dict[str, Callable[[int], bool]] = {
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a text contains the pattern, whatever the case; ``*`` and ``?`` stand for anything."""
+    """Whether a text contains the pattern, ignoring case; ``*`` and ``?`` are wildcards."""
     wanted = pattern.lower()
     if not re.search("[*?]", wanted):
         return lambda text: wanted in text.lower()
-    # Parts one after the other, each at the first place that it fits: what a pattern can be made to do takes no longer.
+    # Match the parts in order, each at its first occurrence, so that no pattern can cause exponential backtracking.
     parts = [
         re.compile("".join("." if letter == "?" else re.escape(letter) for letter in part), re.DOTALL)
         for part in re.split(r"\*+", wanted)

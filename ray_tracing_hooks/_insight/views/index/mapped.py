@@ -1,4 +1,4 @@
-"""Columns as files of a folder, which are mapped into memory: a process that opens them holds none of them itself."""
+"""Columns as files in a folder, which are mapped into memory, so that a process that opens them holds no copy."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TABLE = "table"
 _REST = "rest.pickle"
 _CHUNK = 1 << 20
 _LARGE = 4096
-"""Columns of a table of fewer bytes are not worth a file each."""
+"""Bytes. Smaller columns of a table do not get a file of their own."""
 
 
 def save(folder: str, columns: Mapping[str, Any]) -> None:
-    """Write arrays and bytearrays as files of a folder, which is made if it is not there."""
+    """Write arrays and bytearrays as files in a folder, which is created if it does not exist."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for name, column in columns.items():
         kind = column.typecode if isinstance(column, array) else "B"
@@ -31,7 +31,7 @@ def save(folder: str, columns: Mapping[str, Any]) -> None:
 
 
 def opened(folder: str) -> dict[str, Any]:
-    """The columns of a folder, as sequences of numbers."""
+    """The columns in a folder, as sequences of numbers."""
     found = {}
     for file in sorted(os.listdir(folder)):
         name, _, kind = file.rpartition(".")
@@ -49,9 +49,9 @@ def _mapped(path: str, kind: str) -> Sequence[int]:
 
 
 def save_table(folder: str, table: Table) -> None:
-    """Write a table: its columns as files, wherever in it they are."""
+    """Write a table: its large columns as files, everything else as a pickle."""
     if len(table):
-        table.children(0)  # the index of all of them
+        table.children(0)  # builds the index of all children
     where = os.path.join(folder, _TABLE)
     os.makedirs(where, mode=0o700)
     with open(os.path.join(where, _REST), "wb") as file:
@@ -59,7 +59,7 @@ def save_table(folder: str, table: Table) -> None:
 
 
 def open_table(folder: str) -> Table:
-    """The table that was written there, by this user: what is not a column is unpickled."""
+    """The table that this user wrote there. Everything but large columns is unpickled."""
     where = os.path.join(folder, _TABLE)
     with open(os.path.join(where, _REST), "rb") as file:
         table: Table = _Opener(where, file).load()
@@ -92,6 +92,6 @@ class _Opener(pickle.Unpickler):
         name, kind = pid
         if kind:
             return _mapped(os.path.join(self._folder, f"{name}.{kind}"), kind)
-        # Parts of what stands for a bytearray must be bytes.
+        # Slices of a column that replaces a bytearray must be bytes.
         with open(os.path.join(self._folder, f"{name}.B"), "rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

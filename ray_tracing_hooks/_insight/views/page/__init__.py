@@ -1,7 +1,7 @@
-"""The report as one HTML file that needs nothing else: no server, no network, no other file.
+"""The report as one self-contained HTML file: it needs no server, no network and no other file.
 
-Data stand in it as base64 in elements that are no scripts, so nothing that a span says can become part of the page. The
-page may run the one script that it was made with, by its hash, and may not connect to anything.
+The data is base64 in inert script elements, so text from spans cannot become markup. The content security policy allows
+only the page's own script, by its hash, and no connections.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from ray_tracing_hooks._private import open_file
 __all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "is_report", "shortened", "write", "write_served"]
 
 MOST_SPANS = 1_000_000
-"""More spans make a page that browsers take long to load."""
+"""With more spans, browsers take long to load the page."""
 
 MOST_DETAILS = 100_000
-"""Of so many spans the page holds the attributes; of more those of a sample."""
+"""The most spans whose attributes the page holds; if there are more, it holds those of a sample."""
 
 _SCRIPTS = (
     *("format", "dom", "codec", "query", "figures", "store", "served", "search", "colours", "tables", "scale"),
     *("timeline_head", "timeline_layout", "timeline_bars", "timeline_overlay", "timeline", "flame_layout", "flame"),
     *("graph_layout", "logical", "physical", "stack", "spans", "findings", "details", "keys", "address", "main"),
 )
-"""In the order in which they use each other."""
+"""The modules of the script, in order of their dependencies."""
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=((?:async )?function|class|const) (.*))", re.MULTILINE)
@@ -48,7 +48,7 @@ _GENERATOR = b'<meta name="generator" content="ray-tracing-hooks">'
 
 
 def is_report(path: str) -> bool:
-    """Whether there is a page of ours at ``path``, by what its head says."""
+    """Whether the file at ``path`` is such a page, according to its generator element."""
     try:
         with open(open_file(path, os.O_RDONLY), "rb") as file:
             return _GENERATOR in file.read(512)
@@ -66,10 +66,10 @@ def write(
     most_details: int = MOST_DETAILS,
     on_spans: Callable[[int], None] = lambda _count: None,
 ) -> int:
-    """Write the page of a run, and return how many of its spans it shows.
+    """Write the page of a run, and return how many of its spans the page shows.
 
-    ``source`` is where the spans were found, for the title of a run that has no name. ``on_spans`` is called with the
-    number of spans whose attributes were written since its last call.
+    ``source`` is where the spans were found, for the title of a run without a name. ``on_spans`` is called with the
+    number of spans whose attributes were written since the previous call.
     """
     redaction = redaction or Redaction()
     source = shortened(analysis.name, 100) or source
@@ -95,7 +95,7 @@ def write(
 
 
 def write_served(file: BinaryIO, meta: Mapping[str, Any], columns: Mapping[str, Iterable[int]], *, source: str) -> None:
-    """Write the page of a run that asks its server for spans; the columns are what it holds itself."""
+    """Write the page of a run that requests spans from its server; ``columns`` are those of the spans it holds."""
     before, after = _page(source, "connect-src 'self'; ").split("$details")
     head, rest = before.split("$meta")
     between, tail = rest.split("$columns")
@@ -104,7 +104,7 @@ def write_served(file: BinaryIO, meta: Mapping[str, Any], columns: Mapping[str, 
 
 
 def _page(source: str, more: str = "") -> str:
-    """The page but for its data; ``more`` is what it may do besides."""
+    """The page without its data; ``more`` are additional directives of its content security policy."""
     script = "(() => {\n" + "\n".join(['"use strict";', *map(_script, _SCRIPTS)]) + "\n})();\n"
     style = _read("page.css")
     policy = (
@@ -113,7 +113,7 @@ def _page(source: str, more: str = "") -> str:
     )
     return Template(_read("page.html")).safe_substitute(
         policy=html.escape(policy, quote=True),
-        # A dollar sign would be taken for the place of data.
+        # A dollar sign would be treated as a placeholder for data.
         title=html.escape(f"{safe(source)} - ray-tracing-hooks", quote=True).replace("$", "&#36;"),
         style=style,
         script=script,
@@ -121,11 +121,11 @@ def _page(source: str, more: str = "") -> str:
 
 
 def _script(name: str) -> str:
-    """A module as a part of the page's one script: a function that returns what it exports."""
+    """A module as part of the page's script: a function that returns what the module exports."""
     text = _read(f"{name}.js")
     exported: list[str] = []
     for kind, declared in _EXPORT.findall(text):
-        # Several constants may be declared at once.
+        # One statement may declare several constants.
         exported += _CONSTANT.findall(declared.partition("(")[0]) if kind == "const" else _NAME.findall(declared)[:1]
     body = _EXPORT.sub("", _IMPORT.sub(r"const \1 = module_\2;", text))
     return f"const module_{name} = (() => {{\n{body}return {{ {', '.join(exported)} }};\n}})();"

@@ -1,4 +1,4 @@
-"""What each kind of time in the split of a run consists of: functions, at which actor or worker, in which calls."""
+"""Breaks down each kind of time in the split of a run: by function, actor or worker, and calls."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ MOST_ROWS = 20
 
 @dataclass
 class Group:
-    """Time of one kind that one function took, in nanoseconds."""
+    """Time of one kind in one function, in nanoseconds."""
 
     function: str
     place: int = -1
-    """The index of the place of the actor or worker that was busy; -1 for time that waited for none."""
+    """The index of the place of the busy actor or worker; -1 if the time was not spent waiting for one."""
     ns: int = 0
     most: int = 0
-    """The longest stretch of it."""
+    """The longest single part of it."""
     calls: int = 0
-    """How many spans it is spread over."""
+    """How many spans it comes from."""
     rows: list[int] = field(default_factory=list)
-    """Rows of these spans, those of most time first; not more than ``MOST_ROWS``."""
+    """The rows of these spans, largest time first; at most ``MOST_ROWS``."""
 
 
 def breakdown(calls: Calls, split: Path, place_of: Sequence[int]) -> dict[str, list[Group]]:
-    """By kind of time its groups, those of most time first. ``place_of`` gives the place of each row of the table."""
+    """The groups of each kind of time, largest first. ``place_of`` has the place of each row of the table."""
     found: dict[str, dict[tuple[str, int], Group]] = {}
     spent: dict[tuple[str, str, int], dict[int, int]] = {}
 
@@ -68,7 +68,7 @@ def rows_of(found: Mapping[str, Sequence[Group]]) -> list[int]:
 
 
 def _function(calls: Calls, row: int) -> str:
-    """The function that a step belongs to: of a wait the one that waited."""
+    """The function that a step belongs to; for a wait, the function that waited."""
     if row < 0:
         return "no span"
     if row < len(calls.table) and calls.role[row] in WAITS:
@@ -77,7 +77,7 @@ def _function(calls: Calls, row: int) -> str:
 
 
 def _submissions(calls: Calls, step: Step) -> list[tuple[int, int]]:
-    """The submissions in a stretch of running code, with the time that each took of it; none counts twice."""
+    """The submissions in a step of running code, with the time that each took, without counting any time twice."""
     members = calls.members(step.row)
     table = calls.table
     found, done = [], step.start

@@ -1,4 +1,4 @@
-"""What stands in the page: every figure is computed here, once, and the browser only draws it."""
+"""The content of the page: every figure of the whole run is computed here, and the browser only draws it."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _MOST_EDGES = 500_000
 
 @dataclass
 class Content:
-    """All that a page is made of but the attributes of its spans."""
+    """The content of a page, except for the attributes of its spans."""
 
     meta: dict[str, Any]
     columns: dict[str, Sequence[int]]
     rows: list[int]
-    """The rows of the table that the page shows; their position is their number in the page."""
+    """The rows of the table that the page shows; a row's position in this list is its number in the page."""
     ends: array[int]
-    """When each span of the table ended, or is taken to."""
+    """The end of each span of the table, or the time up to which it is shown."""
 
 
 class Whole(NamedTuple):
-    """What is computed of all spans of a run, however many the page holds."""
+    """What is computed from all spans of a run, however many of them the page holds."""
 
     ends: array[int]
     places: Places
@@ -59,11 +59,11 @@ class Whole(NamedTuple):
     called: Graph
     findings: list[Finding]
     split: dict[str, list[Group]]
-    """By kind of time, what it consists of."""
+    """The breakdown of each kind of time."""
 
 
 def whole(analysis: Analysis) -> Whole:
-    """Where the spans of a run stand in each view."""
+    """The position of each span of a run in each view."""
     table = analysis.table
     ends = ends_of(table)
     where = places(table)
@@ -74,14 +74,14 @@ def whole(analysis: Analysis) -> Whole:
 
 
 def content(analysis: Analysis, source: str, most_spans: int, redaction: Redaction) -> Content:
-    """The content of the page of this analysis, with at most so many of its spans; figures are of all of them."""
+    """The content of the page of this analysis, with at most ``most_spans`` spans. Figures cover all spans."""
     table, calls, path = analysis.table, analysis.calls, analysis.path
     drawn = whole(analysis)
     rows = sample(table, drawn.ends, most_spans, on_path(analysis, path.steps))
     position = _positions(table, rows)
 
     def number(row: int) -> int:
-        """The number in the page of a row, -1 of one that it does not show."""
+        """The number of a row in the page, -1 if the page does not show it."""
         return position[row] if 0 <= row < len(table) and rows[position[row]] == row else -1
 
     meta, name_of, resource_of = described(analysis, drawn, source, number, redaction)
@@ -107,9 +107,9 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
 def described(
     analysis: Analysis, drawn: Whole, source: str, number: Row, redaction: Redaction, most_steps: int = sys.maxsize
 ) -> tuple[dict[str, Any], dict[int, int], dict[int, int]]:
-    """All that the page says besides its spans; and by index in the table where names and Resources are in that.
+    """The metadata of the page, and the page's indexes of names and Resources by their indexes in the table.
 
-    ``number`` gives the number in the page of a row of the table, -1 of one that it does not show.
+    ``number`` returns the number of a table row in the page, -1 if the page does not show it.
     """
     table, calls = analysis.table, analysis.calls
     ends, called = drawn.ends, drawn.called
@@ -155,11 +155,11 @@ def described(
 
 
 STRIP = 600
-"""In so many parts the page draws how much ran at once."""
+"""The number of slices in which the page draws how many calls ran at the same time."""
 
 
 def strip(analysis: Analysis, ends: array[int], begin: int) -> list[float]:
-    """How many calls, of a trace without any how many spans, ran at once on average in each part of the whole time."""
+    """How many calls (in a trace without calls: spans) ran on average in each slice of the whole time."""
     calls, table = analysis.calls, analysis.table
     extent = max(ends, default=begin) - begin
     if EXECUTION in calls.role:
@@ -170,7 +170,7 @@ def strip(analysis: Analysis, ends: array[int], begin: int) -> list[float]:
 
 
 def on_path(analysis: Analysis, steps: Iterable[Step]) -> list[int]:
-    """The rows that are kept whatever else is left out, with those above them."""
+    """The rows of the steps and their ancestors, which the page always keeps."""
     size = len(analysis.table)
     wanted = dict.fromkeys(row for step in steps for row in (step.row, step.source) if 0 <= row < size)
     for row in list(wanted):
@@ -182,15 +182,16 @@ def on_path(analysis: Analysis, steps: Iterable[Step]) -> list[int]:
 
 
 def _used(column: Sequence[int], values: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
-    """The values that a column names, and where each is in that list: other runs of a folder have others."""
+    """The values that a column refers to, and the new index of each; other runs in the folder use other values."""
     indexes = sorted(set(column))
     return [values[index] for index in indexes], {index: number for number, index in enumerate(indexes)}
 
 
 def _mark_path(meta: dict[str, Any], analysis: Analysis, where: Places, stacks: Flame, called: Graph) -> None:
-    """Add to each picture the time that the critical path spent there in running code.
+    """Add to each view the time that the critical path spent there in running code.
 
-    To the calls of a function by a caller: the time in which it ran them, waited for them to run, or for a result.
+    The calls of a function by a caller get the time in which the path ran them, waited for their start, or fetched
+    their results.
     """
     size = len(analysis.table)
     in_place: dict[int, int] = {}
@@ -214,7 +215,7 @@ def _mark_path(meta: dict[str, Any], analysis: Analysis, where: Places, stacks: 
 
 
 def _positions(table: Table, rows: Sequence[int]) -> array[int]:
-    """By row of the table its number in the page; of one that is not shown, that of its nearest parent, or -1."""
+    """The number of each table row in the page; for a row that is not shown, that of its nearest ancestor, or -1."""
     if len(rows) == len(table):
         return array("q", range(len(table)))
     unknown = -2
@@ -255,7 +256,7 @@ def _columns(
         return 0 if above < 0 or above == number else zigzag(number - above) + 1
 
     def submitted(row: int) -> int:
-        # A further attempt did not wait since the submission.
+        # A retry did not wait since the submission.
         call = calls.call_of[row] if calls.role[row] == EXECUTION else -1
         made_by = calls.submission[call] if call >= 0 and calls.attempts(call)[0] == row else -1
         if made_by < 0:
@@ -278,7 +279,7 @@ def _columns(
 
 
 def flags_of(kind: Iterable[int], status: Iterable[int], state: Iterable[int], role: Iterable[int]) -> Iterator[int]:
-    """What the page knows of a span beside its times, in one number."""
+    """The flags of each span as the page has them, in one number."""
     return (
         (kind if kind <= 5 else 0)
         | (_FAILED if status == 2 or state == 2 else 0)
@@ -334,7 +335,7 @@ def _place(place: Place, node: int) -> dict[str, Any]:
 
 
 def _flame(stacks: Flame, labels: list[str], begin: int) -> dict[str, Any]:
-    """The stacks; ``labels`` gets those that are no names of spans."""
+    """The stacks; labels that are not names of spans are added to ``labels``."""
     index = {label: number for number, label in reversed(list(enumerate(labels)))}
     name = []
     for label in stacks.label:
@@ -390,7 +391,7 @@ def _graph(found: Graph, name_of: dict[int, int]) -> dict[str, Any]:
 def _top(
     analysis: Analysis, ends: array[int], stacks: Flame, name_of: dict[int, int]
 ) -> tuple[str, list[dict[str, Any]]]:
-    """What took most time itself, and what that means: the functions of Ray; of a trace without any, the spans."""
+    """The largest self times, and what they mean: of Ray functions, or of spans in a trace without any."""
     table = analysis.table
     if analysis.functions:
         said = "Time in which a function's own code ran, without waits in ray.get and ray.wait"
@@ -436,7 +437,7 @@ def _figures(label: str, name: int, own: int, durations: Sequence[int], errors: 
 
 
 def _colour_order(table: Table, ends: array[int], name_of: dict[int, int]) -> list[list[int]]:
-    """The names that have one colour, those of a call together; the groups of most time first."""
+    """Groups of names that share a colour, such as the names of one call; largest time first."""
     total = [0] * len(table.names)
     for name, begin, end in zip(table.name, table.start, ends, strict=True):
         total[name] += end - begin

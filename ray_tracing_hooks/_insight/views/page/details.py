@@ -1,4 +1,4 @@
-"""The rest of what is known of spans, for the page: in chunks that a browser unpacks one at a time."""
+"""The details of spans for the page, in chunks that the browser unpacks one at a time."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ray_tracing_hooks._insight.views.page.pack import plain, plain_json_text
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
 CHUNK = 256
-"""Spans in a chunk: unpacked in a few milliseconds, and enough alike to compress well."""
+"""Spans per chunk: few enough to unpack in a few milliseconds, and enough to compress well."""
 
 _LONGEST = 16 * 1024
-"""Characters of a text. What is longer is cut, and says so."""
+"""The most characters of a text. Longer texts are truncated, with a note of their length."""
 
 
 class Links:
-    """What links point to, looked for when the first link is seen."""
+    """The targets of links; the lookup is built when the first link is seen."""
 
     def __init__(self, table: Table, rows: Sequence[int]) -> None:
         self._table, self._rows = table, rows
         self._numbers: dict[int, int] | None = None
 
     def row(self, trace_id: str, span_id: str) -> int:
-        """The number in the page of a span, -1 where it does not show it."""
+        """The number of a span in the page, -1 if the page does not show it."""
         if self._numbers is None:
             self._numbers = {self._table.span_id[row]: number for number, row in enumerate(self._rows)}
         number = self._numbers.get(int(span_id, 16), -1) if span_id else -1
@@ -39,7 +39,7 @@ def chunks(
     redaction: Redaction,
     on_spans: Callable[[int], None],
 ) -> Iterator[bytes]:
-    """The spans of these rows as lines of the page. ``row_of`` is as :meth:`Links.row`."""
+    """The spans of these rows as lines of the page. ``row_of`` works like :meth:`Links.row`."""
     for begin in range(0, len(rows), CHUNK):
         part = rows[begin : begin + CHUNK]
         shapes: dict[tuple[str, ...], int] = {}
@@ -51,9 +51,9 @@ def chunks(
 def described(
     table: Table, row: int, shapes: dict[tuple[str, ...], int], row_of: Callable[[str, str], int], redaction: Redaction
 ) -> list[Any]:
-    """A span as it stands in a chunk. The keys of its attributes go into ``shapes``."""
+    """A span as stored in a chunk. The keys of its attributes are added to ``shapes``."""
     span: Span = table.span(row)
-    # All of it is plain: what is not by itself is made so here.
+    # Every value is converted here to one that JSON can represent.
     attributes = _shown(redaction, span.attributes)
     found: list[Any] = [
         span.span_id,
@@ -79,13 +79,13 @@ def described(
 
 
 def shortened(text: str, most: int = _LONGEST) -> str:
-    """The text, or its beginning and how long it is."""
+    """The text, or its beginning and its length."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
 def _shown(redaction: Redaction, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes as they may be shown, plain, and cut to what a page can hold."""
-    # Nearly all are short texts: those need no call each.
+    """The attributes, redacted, converted for JSON, and truncated to what a page can hold."""
+    # Nearly all values are short strings, which need no function call each.
     return {
         key if len(key) <= _LONGEST else shortened(key): value
         if type(value) is str and len(value) <= _LONGEST

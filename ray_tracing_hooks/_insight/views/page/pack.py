@@ -1,8 +1,8 @@
-"""Columns of whole numbers as bytes that compress well and that a browser unpacks fast.
+"""Packs columns of integers into bytes that compress well and that a browser unpacks fast.
 
-A column is cut into byte planes: first the lowest byte of every number, then the next one, as many as the greatest
-number needs. Numbers of one column are alike, so the upper planes are nearly constant and cost next to nothing after
-gzip, and neither side looks at each number in a loop of its own.
+A column is split into byte planes: first the lowest byte of every number, then the next one, as many as the greatest
+number needs. The numbers of a column are similar, so the upper planes are nearly constant and cost little after gzip,
+and neither side needs a loop over each number.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _MOST = (1 << 64) - 1
 
 
 def packed(columns: Mapping[str, Iterable[int]]) -> bytes:
-    """The columns in one block: a header in JSON, which says where each one is, and their planes. Numbers are >= 0."""
+    """The columns in one block: a JSON header with the position of each, and their planes. Numbers must be >= 0."""
     header = []
     planes: list[bytes] = []
     for name, numbers in columns.items():
-        # Of bytes an array would take eight for a number.
+        # An array would take eight bytes for each byte.
         given = list(numbers) if isinstance(numbers, (bytearray, Iterator)) else numbers
         try:
             column = array("Q", given)
-        except OverflowError:  # a sum of times that damaged spans have
+        except OverflowError:  # a sum of times of damaged spans
             column = array("Q", [min(each, _MOST) for each in given])
         width = (max(column, default=0).bit_length() + 7) // 8
         header.append([name, len(column), width])
@@ -44,34 +44,34 @@ def packed(columns: Mapping[str, Iterable[int]]) -> bytes:
 
 
 def differences(ascending: array[int]) -> array[int]:
-    """Each number less the one before it; the first one less itself."""
+    """The difference of each number to the previous one; 0 for the first."""
     found = array("q", map(sub, ascending[1:], ascending))
     found.insert(0, 0)
     return found if ascending else array("q")
 
 
 def zigzag(number: int) -> int:
-    """The number as one that is not negative: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    """The number as a non-negative one: 0, -1, 1, -2 become 0, 1, 2, 3."""
     return number << 1 if number >= 0 else (-number << 1) - 1
 
 
 def text(block: bytes) -> bytes:
-    """The block as it stands in the page: compressed, and in characters that cannot end a script element."""
+    """The block as written to the page: compressed, and in characters that cannot end a script element."""
     return base64.b64encode(gzip.compress(block, _LEVEL, mtime=0))
 
 
 def json_text(described: Any) -> bytes:
-    """The same of what JSON can say. A browser rounds times that are longer than a hundred days by a microsecond."""
+    """The same for a JSON value. A browser rounds durations above a hundred days, by up to a microsecond."""
     return plain_json_text(plain(described, is_exact=False))
 
 
 def plain_json_text(described: Any) -> bytes:
-    """The same of what is :func:`plain`."""
+    """The same for a value that :func:`plain` has converted."""
     return text(json.dumps(described, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode())
 
 
 def plain(value: Any, *, is_exact: bool = True) -> Any:
-    """The value as JSON can say it; what JavaScript's numbers cannot hold is a text, if it is to be exact."""
+    """The value as JSON can represent it. With ``is_exact``, numbers that JavaScript cannot hold become text."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What the first screen says, from the analysis that the summary is made of."""
+"""The content of the first screen, from the same analysis as the summary."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LONGEST_NAME = 500
 _MOST_QUEUES = 25
 
 Row = Callable[[int], int]
-"""The number in the page of a row of the table, -1 for one that the page does not show, or that is none."""
+"""The number of a table row in the page, -1 for no row, or if the page does not show it."""
 
 Function = Callable[[str], int]
-"""The index in the graph of the function of this name, -1 for none."""
+"""The index of the function with this name in the graph, -1 for none."""
 
 _WHY = {
     paths.BY_SUBMISSION: "from its submission",
@@ -42,7 +42,7 @@ _WHY = {
 
 
 def facts(analysis: Analysis) -> list[list[Any]]:
-    """Labels and figures of the whole run; a third item says that a figure is bad."""
+    """Labels and figures of the whole run; a third item marks a bad figure."""
     table, path = analysis.table, analysis.path
     errors = sum(map(table.failed, range(len(table))))
     parallel = analysis.parallelism
@@ -65,7 +65,7 @@ def facts(analysis: Analysis) -> list[list[Any]]:
 def split(
     analysis: Analysis, groups: Mapping[str, Sequence[Group]], row: Row, function: Function
 ) -> dict[str, Any] | None:
-    """The wall time by what it was spent on, the largest part first, each with what it consists of."""
+    """The wall time by what it was spent on, the largest part first, each with its breakdown."""
     path = analysis.split
     if not path.wall:
         return None
@@ -101,7 +101,7 @@ def _group(group: Group, row: Row, function: Function) -> dict[str, Any]:
 
 
 def queues(analysis: Analysis) -> dict[str, Any] | None:
-    """What calls waited for before they ran, by function; None where Ray's states of tasks are not there."""
+    """What calls waited for before they ran, by function; None without Ray's task states."""
     found = analysis.queues
     if not found:
         return None
@@ -119,7 +119,7 @@ def queues(analysis: Analysis) -> dict[str, Any] | None:
 
 
 def critical_path(analysis: Analysis, row: Row, function: Function, most_steps: int = sys.maxsize) -> dict[str, Any]:
-    """The path step by step, and its time by function and by what else it was spent on; of more steps the longest."""
+    """The path: its time by function and by other kinds, and its steps, at most the longest ``most_steps`` of them."""
     path, table = analysis.path, analysis.table
     steps = longest_steps(path, most_steps)
     begin = table.start[0] if len(table) else 0
@@ -166,7 +166,7 @@ def critical_path(analysis: Analysis, row: Row, function: Function, most_steps: 
 
 
 def longest_steps(path: paths.Path, most: int) -> list[paths.Step]:
-    """At most so many steps of a path, in their order."""
+    """The longest ``most`` steps of a path, in their order."""
     if len(path.steps) <= most:
         return path.steps
     longest = heapq.nlargest(most, range(len(path.steps)), key=lambda at: path.steps[at].end - path.steps[at].start)
@@ -174,7 +174,7 @@ def longest_steps(path: paths.Path, most: int) -> list[paths.Step]:
 
 
 def described(found: Iterable[Finding], row: Row, redaction: Redaction) -> list[dict[str, Any]]:
-    """The findings, in their order."""
+    """The findings for the page, in their order."""
     return [
         {
             "id": finding.kind,
@@ -189,13 +189,13 @@ def described(found: Iterable[Finding], row: Row, redaction: Redaction) -> list[
 
 
 def nothing_found(analysis: Analysis) -> str:
-    """What is said where there are no findings."""
+    """The text if there are no findings."""
     gaps = recorded.gaps(analysis.calls, analysis.path)
     return f"Nothing stands out{gaps}: no failures, no stragglers, no bottlenecks, and no costly patterns."
 
 
 def quality(analysis: Analysis) -> list[str]:
-    """What is wrong with the data, in sentences, and what was read."""
+    """What was read and what is wrong with it, in sentences."""
     found = analysis.table.quality
     lines = [f"Read {count(found.files, 'file')} with {count(found.lines, 'line')} and {count(found.spans, 'span')}."]
     if found.bad_lines:
@@ -209,8 +209,8 @@ def quality(analysis: Analysis) -> list[str]:
             "spans were interrupted when their processes died",
         ),
         (found.running, "span was still running", "spans were still running"),
-        (found.circles, "parent would be its own ancestor", "parents would be their own ancestors"),
-        (found.negative, "span ended before it began", "spans ended before they began"),
+        (found.circles, "cycle of parents was cut", "cycles of parents were cut"),
+        (found.negative, "span ended before it started", "spans ended before they started"),
         (found.duplicates, "duplicate", "duplicates"),
     ):
         if number:

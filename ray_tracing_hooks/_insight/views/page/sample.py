@@ -1,4 +1,4 @@
-"""Which spans a page shows, and of which it has the details, of a run that is too large for all of them."""
+"""Chooses the spans that a page shows, and those with details, for a run that is too large to show completely."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SLOWEST = 100
 def sample(table: Table, ends: array[int], most: int, wanted: Iterable[int]) -> list[int]:
     """At most ``most`` rows, in order.
 
-    First those of ``wanted`` (the critical path, evidence of findings), then what failed or has not ended, the slowest
-    of each name, and the first and the last span; then every so many of the rest.
+    First those of ``wanted`` (the critical path, evidence of findings), then spans that failed or have not ended, the
+    slowest of each name, and the first and the last span; then an evenly spaced sample of the rest.
     """
     size = len(table)
     if size <= most:
@@ -25,10 +25,10 @@ def sample(table: Table, ends: array[int], most: int, wanted: Iterable[int]) -> 
 
 
 def with_details(table: Table, ends: array[int], rows: Sequence[int], most: int, path: Iterable[int]) -> list[int]:
-    """At most ``most`` of the rows that a page shows, in order: those of which it has the details.
+    """The rows whose details the page holds: at most ``most`` of the rows that it shows, in order.
 
-    First what failed or has not ended, then the slowest of each name, then the critical path; then every so many of
-    the rest.
+    First spans that failed or have not ended, then the slowest of each name, then the critical path; then an evenly
+    spaced sample of the rest.
     """
     if len(rows) <= most:
         return list(rows)
@@ -38,9 +38,9 @@ def with_details(table: Table, ends: array[int], rows: Sequence[int], most: int,
 
 
 def _first(groups: Iterable[Iterable[int]], rows: Sequence[int], most: int) -> list[int]:
-    """Rows of the groups, those of the first ones first, and every so many of the others; at most ``most``, in order.
+    """At most ``most`` rows, in order: the groups by priority, then an evenly spaced sample of the other rows.
 
-    Where a group does not fit, it is every so many of its rows.
+    A group that does not fit is sampled evenly too.
     """
     chosen: dict[int, None] = {}
     for group in groups:
@@ -51,7 +51,7 @@ def _first(groups: Iterable[Iterable[int]], rows: Sequence[int], most: int) -> l
 
 
 def _spread(rows: Sequence[int], most: int) -> Iterable[int]:
-    """All rows, or so many that are evenly spaced."""
+    """All rows, or ``most`` evenly spaced ones."""
     if len(rows) <= most:
         return rows
     return [rows[place * len(rows) // most] for place in range(most)]
@@ -62,7 +62,7 @@ def _failed(table: Table, rows: Iterable[int]) -> Iterator[int]:
 
 
 def _slowest(table: Table, ends: array[int], rows: Iterable[int]) -> Iterator[int]:
-    """The slowest of each name."""
+    """The slowest spans of each name."""
     start, name = table.start, table.name
     by_name: dict[int, array[int]] = {}
     for row in rows:

@@ -1,6 +1,6 @@
-// What is looked at as the part of the address after #, so that it can be passed on.
+// The state of the page as the fragment of its address (after #), so that it can be shared.
 
-/** What an address says. A selection is of a kind with a number of that kind; -1 is none.
+/** The state in an address. The selection is a kind and a number of that kind; -1 means none.
  * @typedef {{ view: string, range: [number, number] | null, query: string, showPath: boolean, part: string, moment: number | null, span: number,
  *   function: number, flame: number, place: number, name: number, theme: string }} Address */
 
@@ -25,7 +25,7 @@ export function read(hash) {
   };
 }
 
-/** The address of what is looked at; what is so from the beginning is left out.
+/** The address of a state; defaults are left out.
  * @param {Partial<Address> & { view: string }} look */
 export function written({ view, range, query, showPath = true, part, moment, span = -1, theme, ...groups }) {
   /** @type {Record<string, string>} */

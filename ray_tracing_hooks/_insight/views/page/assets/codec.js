@@ -1,4 +1,4 @@
-// Reading what the page carries: base64 of gzip in inert script elements, as pack.py writes it.
+// Reads the data in the page: base64 of gzip in inert script elements, as pack.py writes it.
 
 /** @param {string} base64 @returns {Uint8Array<ArrayBuffer>} */
 function decoded(base64) {
@@ -33,7 +33,7 @@ export function headOf(bytes) {
   return [JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))), bytes.subarray(4 + size)];
 }
 
-/** The columns of a block, by name. Each is in planes: the lowest byte of every number, then the next one.
+/** The columns of a block, by name. Each consists of byte planes: the lowest byte of every number, then the next one.
  * @param {Uint8Array} block */
 export function columnsOf(block) {
   /** @type {[[string, number, number][], Uint8Array]} */
@@ -54,7 +54,7 @@ export function columnsOf(block) {
   return columns;
 }
 
-/** The columns of spans as the page looks at them: starts are packed as differences, parents as distances back.
+/** The columns of spans as the page uses them. Starts are packed as differences, parents as distances back.
  * @param {Columns} columns @returns {SpanColumns} */
 export function spanColumns(columns) {
   const count = columns.start.length;
@@ -80,7 +80,7 @@ export function embedded(id) {
 
 const MOST_RECENT = 8;
 
-// The attributes of spans stand in chunks, one a line, each compressed for itself: a click unpacks one of them.
+// The attributes of spans are in chunks, one per line, each compressed separately: a click unpacks one of them.
 export class Details {
   /** @param {string} text @param {number} chunkSize */
   constructor(text, chunkSize) {
@@ -101,7 +101,7 @@ export class Details {
     return found;
   }
 
-  /** What is known of one span beyond the columns, or null where the page does not hold it.
+  /** The details of a span that the columns do not have, or null if the page does not hold them.
    * @param {number} position */
   async of(position) {
     if (position < 0) return null;

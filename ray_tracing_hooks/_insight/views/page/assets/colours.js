@@ -1,4 +1,4 @@
-// Colours of functions: told apart by those who do not see red or green, and never the only sign of anything.
+// Colours of functions: distinguishable with red-green colour blindness, and never the only sign of anything.
 
 import { el, pen } from "./dom.js";
 import { callName } from "./format.js";
@@ -10,7 +10,7 @@ PALETTE.push("#8d96a3");
 const WAIT_NAMES = new Set(["ray.get", "ray.await", "ray.wait"]);
 const FAILED_COLOUR = "#d5303e";
 
-// What time is spent on: one colour for each kind, the same in all views and in light and dark. Waiting is hatched too.
+// Kinds of time: one colour each, the same in all views and in light and dark mode. Waiting is hatched too.
 /** @typedef {{ colour: string, waits?: boolean }} Category */
 /** @type {Map<string, Category>} */
 const CATEGORIES = new Map(Object.entries({
@@ -37,17 +37,17 @@ export class Colours {
   /** @param {Store} store */
   constructor(store) {
     this.store = store;
-    // The functions that take most time get colours first, so that they differ from each other.
+    // The functions that take most time get colours first, so that their colours differ.
     const order = store.meta.colour_order;
-    /** By name, its place in the palette. */
+    /** The palette index of each name. */
     this.ofName = new Uint8Array(store.names.length);
     let position = 0;
     for (const group of order) {
-      // Waiting is not work: it has the colour that nothing else has.
+      // Waiting is not work, so it has its own colour.
       const colour = WAIT_NAMES.has(store.names[group[0]]) ? WAIT_COLOUR : position++ % WAIT_COLOUR;
       for (const name of group) this.ofName[name] = colour;
     }
-    // The stacks of the flame graph have names without what tells executions from submissions.
+    // The labels of the flame graph lack the suffix that distinguishes executions from submissions.
     const byCall = new Map();
     store.names.forEach((name, index) => {
       const call = callName(name);
@@ -66,7 +66,7 @@ export class Colours {
     this.update();
   }
 
-  /** Read the colours of the scheme, light or dark, that is in force. */
+  /** Read the colours of the current scheme, light or dark. */
   update() {
     const style = getComputedStyle(document.documentElement);
     /** @param {string} name */
@@ -86,7 +86,7 @@ export class Colours {
     this.hatchings.clear();
   }
 
-  /** Thin stripes in a colour, on nothing.
+  /** Thin stripes in a colour, on a transparent ground.
    * @param {CanvasRenderingContext2D} context @param {string} colour @returns {CanvasPattern | string} */
   hatch(context, colour) {
     let found = this.hatchings.get(colour);
@@ -127,7 +127,7 @@ export class Colours {
     return PALETTE[this.ofName[name] ?? 0];
   }
 
-  /** As a number for an ImageData seen as 32-bit words (little endian: ABGR).
+  /** The colour as a number for an ImageData viewed as 32-bit words (little endian: ABGR).
    * @param {string} colour */
   pixel(colour) {
     let found = this.pixels.get(colour);
@@ -139,7 +139,7 @@ export class Colours {
     return found;
   }
 
-  /** A pixel's colour mixed with the surface, the more the smaller the share.
+  /** A pixel's colour mixed with the surface colour; the smaller the share, the paler.
    * @param {number} pixel @param {number} share */
   thinned(pixel, share) {
     const part = Math.max(0.3, Math.ceil(share * 5) / 5);
@@ -154,19 +154,19 @@ export class Colours {
     return found;
   }
 
-  /** Black or white, whichever can be read on the colour.
+  /** Black or white, whichever is readable on the colour.
    * @param {string} colour */
   text(colour) {
     let found = this.texts.get(colour);
     if (found === undefined) {
-      // Where the contrast of both would be the same.
+      // The luminance at which both have the same contrast.
       found = luminance(colour) > 0.179 ? "#000000" : "#ffffff";
       this.texts.set(colour, found);
     }
     return found;
   }
 
-  /** A text that is not to stand out, on a ground on which it may not be readable.
+  /** The colour of secondary text, if it is readable on this ground, else a readable one.
    * @param {string} ground */
   quiet(ground) {
     const key = ground + "-";
@@ -178,7 +178,7 @@ export class Colours {
     return found;
   }
 
-  /** Between the colour and the surface: what is not selected.
+  /** A colour between this one and the surface, for what is not selected.
    * @param {string} colour */
   dimmed(colour) {
     const key = colour + "~";

@@ -1,4 +1,4 @@
-// What is known of the selection: a span with all of its attributes, links, events and its exception, or a group of spans.
+// The details of the selection: a span with all its attributes, links, events and exception, or a group of spans.
 
 import { el, emptied } from "./dom.js";
 import { PRODUCER } from "./figures.js";
@@ -7,7 +7,7 @@ import { KINDS, LOST, RUNNING } from "./store.js";
 
 const MOST_SHOWN = 40, MOST_EDGES = 60, MOST_EVENTS = 50, MOST_TRACEBACK = 60000;
 
-// What an edge is called at its end and at its beginning, by its kind.
+// The label of an edge at its target and at its source, by kind.
 const TAKES = ["takes data from", "waits for", "retry of"];
 const GIVES = ["gives data to", "is waited for by", "retried as"];
 
@@ -144,7 +144,7 @@ export class DetailsPanel {
       el("details", {}, el("summary", {}, target >= 0 ? this.spanLink(target) : `${trace} ${span}`), pairs([["Trace", trace], ["Span", span]]), this.attributes(Object.entries(attributes)))));
   }
 
-  /** The children of a span, and what it has to do with else.
+  /** The children of a span, and its other relations.
    * @param {number} row */
   calls(row) {
     const { store } = this;
@@ -177,7 +177,7 @@ export class DetailsPanel {
   /** @param {Chosen} chosen @param {HTMLElement} title @param {GroupFigures | null} group */
   groupHead(chosen, title, group) {
     const { store } = this;
-    // Of a function the figures above are of its executions; its spans are submissions and what runs inside, too.
+    // The figures above cover a function's executions; its spans include submissions and the spans inside.
     const hasFigures = !["function", "edge", "flame"].includes(chosen.type);
     return el("header", {},
       title,
@@ -188,7 +188,7 @@ export class DetailsPanel {
         el("span", { class: "soft" }, ` ${duration(store.took[row])} · ${store.placeLabel(row)}`), store.failed(row) ? el("span", { class: "bad" }, " ✗") : null)))) : null);
   }
 
-  /** The figures of what is selected, if it is no span.
+  /** The figures of the selection, if it is not a single span.
    * @param {Chosen} chosen */
   figures({ type, id = -1, edge }) {
     const { meta } = this.store;
@@ -217,7 +217,7 @@ function runTimes({ count, errors, total, p50, p95, max }) {
   return [["Calls", number(count)], ["Errors", number(errors)], ["Run, total", duration(total)], ["Run, median", duration(p50)], ["Run, p95", duration(p95)], ["Run, max", duration(max)]];
 }
 
-/** Names with what is known of them.
+/** A list of names and values, without empty values.
  * @param {Pair[]} rows */
 function pairs(rows) {
   return el("dl", {}, rows.flatMap((pair) => (!pair || pair[1] === null || pair[1] === undefined || pair[1] === "" ? [] : [

@@ -1,4 +1,4 @@
-// Elements and canvases. Whatever comes from a span reaches the page as text only, through `el` and `textContent`.
+// Elements and canvases. Content of spans reaches the page only as text, through `el` and `textContent`.
 
 import { safeLines, shortened } from "./format.js";
 
@@ -8,7 +8,7 @@ import { safeLines, shortened } from "./format.js";
 const SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
 export const TITLE = `600 12px ${SANS}`, MEMBER = `12px ${SANS}`, FIGURES = `11px ${SANS}`, BOLD_FIGURES = `600 11px ${SANS}`;
 
-/** What to draw with on a canvas.
+/** The drawing context of a canvas.
  * @param {HTMLCanvasElement} canvas @param {CanvasRenderingContext2DSettings} [settings] */
 export function pen(canvas, settings) {
   const context = canvas.getContext("2d", settings);
@@ -16,7 +16,7 @@ export function pen(canvas, settings) {
   return context;
 }
 
-/** Make a canvas as large as it is shown, in pixels of the screen.
+/** Set the size of a canvas to its displayed size in device pixels.
  * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height @param {number} ratio */
 export function fitCanvas(canvas, width, height, ratio) {
   canvas.width = Math.round(width * ratio);
@@ -28,7 +28,7 @@ export function fitCanvas(canvas, width, height, ratio) {
 /** @type {CanvasRenderingContext2D | undefined} */
 let ruler;
 
-/** How wide a text is in a font as CSS writes it, in pixels.
+/** The width of a text in pixels, in a font given as in CSS.
  * @param {string} text @param {string} font */
 export function widthOf(text, font) {
   ruler ??= pen(document.createElement("canvas"));
@@ -36,7 +36,7 @@ export function widthOf(text, font) {
   return ruler.measureText(text).width;
 }
 
-/** The text, shortened until it fits into so many pixels.
+/** The text, shortened to fit into `width` pixels.
  * @param {string} text @param {number} width @param {string} font */
 export function fitted(text, width, font) {
   /** @param {number} most */
@@ -51,7 +51,7 @@ export function fitted(text, width, font) {
   return shortened(text, low);
 }
 
-/** An element of the page that is always there.
+/** An element that the page always has.
  * @param {string} id @returns {HTMLElement} */
 export function byId(id) {
   const found = document.getElementById(id);
@@ -59,7 +59,7 @@ export function byId(id) {
   return found;
 }
 
-/** An element. Children are elements or texts; `on...` are listeners, other properties attributes.
+/** A new element. Children are elements or texts; properties named `on...` are listeners, others are attributes.
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag @param {Properties} properties @param {(Child | Child[])[]} children
  * @returns {HTMLElementTagNameMap[T]} */
@@ -92,7 +92,7 @@ function fill(element, properties, children) {
   }
 }
 
-/** The element with these children in place of those that it had.
+/** Replace the children of an element, and return the element.
  * @template {Element} E
  * @param {E} element @param {(Child | Child[])[]} children */
 export function emptied(element, ...children) {
@@ -100,7 +100,7 @@ export function emptied(element, ...children) {
   return element;
 }
 
-/** Calls `draw` once in the next frame, however often it is asked; not where nothing of it is to be seen.
+/** Calls `draw` once in the next frame, however often it is requested; not while `isHidden`.
  * @param {() => boolean} isHidden @param {() => void} draw */
 export function inNextFrame(isHidden, draw) {
   let isPending = false;
@@ -114,7 +114,7 @@ export function inNextFrame(isHidden, draw) {
   };
 }
 
-/** Where in an element an event of the pointer is.
+/** The position of a pointer event inside an element.
  * @param {MouseEvent} event @param {Element} element @returns {[number, number]} */
 export function placeIn(event, element) {
   const box = element.getBoundingClientRect();

@@ -1,12 +1,12 @@
-// Figures of the spans in range and filter. index/figures.py computes the same on the side of a server, and
-// tests/javascript/cases/figures.json holds both to it.
+// Figures of the spans in the range and filter. index/figures.py computes the same figures on the server, and
+// tests/javascript/cases/figures.json checks that they agree.
 
 export const PRODUCER = 4, CONSUMER = 5;
 export const FAILED = 8, STATE_SHIFT = 4, WAITING = 64, ON_PATH = 128;
-/** In so many parts the whole run is drawn in small. */
+/** The number of slices in the overview of the whole run. */
 export const STRIP = 600;
 
-/** The sums of the first values, of none, of one and so on.
+/** Prefix sums: of no values, of the first one, of the first two, and so on.
  * @param {Numbers} values */
 export function sums(values) {
   const found = new Float64Array(values.length + 1);
@@ -31,21 +31,21 @@ export function greatest(numbers) {
   return numbers.reduce((a, b) => Math.max(a, b), 0);
 }
 
-/** A percentile of ascending values, as percentile() of functions.py, which makes all figures of the analysis.
+/** A percentile of ascending values, by the same definition as percentile() in functions.py.
  * @param {Numbers} values @param {number} share */
 export function percentile(values, share) {
   const low = Math.max(0, Math.ceil(share * values.length) - 1), high = Math.min(values.length - 1, Math.floor(share * values.length));
   return (values[low] + values[high]) / 2;
 }
 
-/** Whether a span passes the filter and overlaps the range.
+/** Whether a span matches the filter and overlaps the range.
  * @param {Counted} spans @param {number} i */
 export function isIn({ start, took, keep, range: [from, to] }, i) {
   return (!keep || keep[i] === 1) && start[i] <= to && start[i] + took[i] >= from;
 }
 
-/** Of each stack of the flame graph: spans, summed time, wall time (no moment twice), its own time, in which none below it
- * ran, and its share of the time of all.
+/** For each stack of the flame graph: number of spans, total duration, wall time (each moment once), self time, in which no
+ * span below it ran, and share of the wall time.
  * @param {Counted} spans @returns {StackFigures} */
 export function stackFigures(spans) {
   const { count, start, took, flame, range: [from, to], meta } = spans;
@@ -63,7 +63,7 @@ export function stackFigures(spans) {
   return { spans: many, summed, wall, ...spent(spans, stacks) };
 }
 
-/** The span above each one in a stack: above an execution what made the call, not its submission.
+/** The span above one in its stack: for an execution the span that made the call, not its submission.
  * @param {Counted} spans @param {number} i */
 function caller({ parent, flags }, i) {
   const above = parent[i];
@@ -72,7 +72,7 @@ function caller({ parent, flags }, i) {
 
 const PARTS = 4096;
 
-/** Of each stack what its spans took themselves, and their share of each moment in which they did, as in flame.py.
+/** For each stack the self time of its spans, and their share of the wall time, as in flame.py.
  * @param {Counted} spans @param {number} stacks */
 function spent(spans, stacks) {
   const { count, start, took, flame, range: [from, to] } = spans;
@@ -82,7 +82,7 @@ function spent(spans, stacks) {
     done[i] = Math.max(start[i], from);
     until[i] = Math.max(done[i], Math.min(start[i] + took[i], to));
   }
-  /** Visits each stretch in which a span ran and nothing below it did.
+  /** Visits each interval in which a span ran but none below it.
    * @param {(i: number, begin: number, end: number) => void} visit */
   const pieces = (visit) => {
     const counted = done.slice();
@@ -99,7 +99,7 @@ function spent(spans, stacks) {
   const width = Math.max(1, Math.ceil((to - from) / PARTS)), { wait } = spans.meta.flame;
   /** @param {number} time */
   const at = (time) => Math.min(PARTS - 1, Math.floor((time - from) / width));
-  // How many run, and how many wait, on average in each part; then how fast the clock of each goes in it.
+  // How many run, and how many wait, on average in each slice; then the rate of the clock of each in that slice.
   const many = [new Float64Array(PARTS), new Float64Array(PARTS)], whole = [new Float64Array(PARTS + 1), new Float64Array(PARTS + 1)];
   pieces((i, begin, end) => {
     const which = wait[flame[i]], first = at(begin), last = at(end);
@@ -134,8 +134,8 @@ function spent(spans, stacks) {
   return { own, share };
 }
 
-/** Of each place: the time in which it ran something and did not wait, no moment twice, how many outermost spans it
- * began, and how many failed. Where several things go on at once, one that waits does not keep the others from running.
+/** For each place: the time in which something ran without waiting (each moment once), the number of outermost spans that
+ * started, and of failed ones. If several executions run at the same time, a waiting one does not stop the others.
  * @param {Counted} spans @returns {PlaceFigures} */
 export function placeFigures(spans) {
   const { count, start, took, flags, lane, depth, range: [from, to], meta } = spans;
@@ -167,8 +167,8 @@ function executionOf({ parent, flags }, row) {
   return -1;
 }
 
-/** How many executions (where there are none, spans) run at once, as the mean of each of `parts` of the whole time. One
- * that waits does not run.
+/** How many executions (if there are none, spans) run at the same time: the mean in each of `parts` slices of the run. An
+ * execution does not run while it waits.
  * @param {Counted} spans @param {number} [parts] @returns {Strip} */
 export function busyStrip(spans, parts = STRIP) {
   const { count, start, took, flags, keep, end: extent, meta } = spans;
@@ -180,14 +180,14 @@ export function busyStrip(spans, parts = STRIP) {
   const waited = new Map();
   for (let i = 0; i < count; i++) {
     const isKept = !keep || keep[i], waits = flags[i] & WAITING;
-    // A wait that is hidden is one all the same: the execution that it is in does not run meanwhile.
+    // Waits that the filter hides count too: their execution does not run during them.
     if (!isKept && !(hasCalls && waits)) continue;
     let a = start[i], b = start[i] + took[i], sign = 1;
     if (isKept && flags[i] & FAILED) failed[part(b)] = 1;
     if (hasCalls && (flags[i] & 7) !== CONSUMER) {
       const held = waits ? executionOf(spans, i) : -1;
       if (held < 0 || (keep && !keep[held])) continue;
-      // No moment twice: an execution may wait in several threads.
+      // Count each moment once: an execution may wait in several threads.
       a = Math.max(a, waited.get(held) || 0);
       b = Math.min(b, start[held] + took[held]);
       if (b <= a) continue;
@@ -210,8 +210,8 @@ export function busyStrip(spans, parts = STRIP) {
   return { running, failed, most: greatest(running), keep };
 }
 
-/** For each place the calls that wait there: the most at once, at a moment, and the time that calls have waited until a
- * moment, all together. Null where hardly anything waits.
+/** The queue of each place: the most calls that waited at the same time, the number waiting at a moment, and the total time
+ * that calls have waited by a moment. Null if hardly any calls wait.
  * @param {Counted} spans @returns {(Queue | null)[]} */
 export function queuesOf({ count, start, took, lane, submission, end: extent, meta }) {
   /** @type {[number[], number[]][]} */

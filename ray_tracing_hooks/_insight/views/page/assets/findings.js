@@ -1,4 +1,4 @@
-// The first screen: what the summary says, with the spans that show it.
+// The first screen: the summary of the run, with links to the spans behind it.
 
 import { category } from "./colours.js";
 import { el, emptied } from "./dom.js";
@@ -14,7 +14,7 @@ export class Findings {
     this.store = store;
     this.colours = colours;
     this.app = app;
-    /** The kind of the part of the time that is open, "" for none. */
+    /** The kind of the part of the split whose breakdown is open, "" for none. */
     this.opened = "";
     this.scope = el("p", { class: "scope", role: "status", hidden: true });
     this.inside = el("div", { class: "inside", id: "split-inside", hidden: true });
@@ -43,7 +43,7 @@ export class Findings {
       el("span", { class: "value" }, value), el("span", { class: "label" }, label))));
   }
 
-  /** Where the wall time went, as one bar and a list with the same figures. Each part opens what it consists of.
+  /** Where the wall time went, as a bar and a list with the same figures. Each part opens its breakdown.
    * @param {string} about */
   split(about) {
     const bar = el("div", { class: "splitbar", "aria-hidden": "true" }, this.parts.map((part) => el("span", {
@@ -58,7 +58,7 @@ export class Findings {
     this.openPart(this.opened === kind ? "" : kind);
   }
 
-  /** Opens a part of the split by its kind, and closes what was open.
+  /** Opens the breakdown of a part of the split, or closes it if it is open.
    * @param {string} kind */
   openPart(kind) {
     const part = this.parts.find((each) => each.kind === kind);
@@ -166,7 +166,7 @@ export class Findings {
 
   resize() {}
 
-  /** What stands here is of the whole run, so it says where a filter or a range is in force.
+  /** This view covers the whole run, so it says so while a filter or a range is active.
    * @param {Change} what */
   update(what) {
     if (what !== "range" && what !== "filter") return;
@@ -183,7 +183,7 @@ export class Findings {
   }
 }
 
-/** The sign of a kind of time: its colour, hatched where it is waiting.
+/** The symbol of a kind of time: its colour, hatched for waiting.
  * @param {string} kind */
 function key(kind) {
   const { colour, waits } = category(kind);

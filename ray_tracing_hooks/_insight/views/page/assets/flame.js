@@ -1,7 +1,7 @@
-// The flame graph: calls merged by their stack over all processes, for the range and the filter in force.
+// The flame graph: calls merged by their stacks across all processes, for the current range and filter.
 //
-// A frame is as wide as what it took itself and all frames below it, so one scale holds for all of them, and what stands
-// on a frame is what its width shows. Waiting is hatched: what it is for stands beside it, and counts there.
+// The width of a frame is its own time plus that of all frames below it, so all frames share one scale, and the label of a
+// frame states what its width shows. Waiting is hatched; the calls that it waits for are beside it and count there.
 
 import { MEMBER, el, emptied, fitCanvas, fitted, inNextFrame, pen, placeIn } from "./dom.js";
 import { layOut, neighbour, tree } from "./flame_layout.js";
@@ -91,8 +91,8 @@ export class Flame {
     this.stale = false;
   }
 
-  /** What the width of a frame means: its share of what is shown, and the time that this is. Those above what is zoomed to
-   * are as wide as that, which says nothing of them.
+  /** The meaning of a frame's width: its share of what is shown, and the time of that share. Ancestors of the zoomed frame
+   * have its width, which says nothing about them.
    * @param {number} id */
   shareText(id) {
     const { depth, firstLevel, size, total } = this.frames;
@@ -177,7 +177,7 @@ export class Flame {
     return store.chosenId("flame") === id || (store.chosenRow >= 0 && store.flame[store.chosenRow] === id);
   }
 
-  /** Frames that hold a selected span, null where all are drawn alike. */
+  /** Frames that contain a selected span, null if all are drawn the same. */
   matchedNodes() {
     const { lit } = this.store;
     if (!lit) return null;
@@ -219,7 +219,7 @@ export class Flame {
     this.redraw();
   }
 
-  /** The frame at a place, or -1.
+  /** The frame at a position, or -1.
    * @param {number} x @param {number} y */
   at(x, y) {
     const { left, levels, size } = this.frames;

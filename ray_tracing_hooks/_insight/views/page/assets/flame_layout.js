@@ -1,12 +1,12 @@
-// Where the frames of the flame graph are: each as wide as what it took itself and all frames below it.
+// The layout of the flame graph: the width of each frame is its own time plus that of all frames below it.
 
 /** How the graph is drawn: `zoomed` is the frame that fills it, -1 for none.
  * @typedef {{ mode: "wall" | "summed", order: "size" | "time", zoomed: number }} Look */
-/** Of each frame its value in nanoseconds, its left edge and size as shares of the width, and its level. `levels` has the
- * frames that are drawn; those above `firstLevel` are the ancestors of what is zoomed to, as wide as that.
+/** For each frame its value in nanoseconds, its left edge and size as shares of the width, and its level. `levels` has the
+ * frames that are drawn; those above `firstLevel` are the ancestors of the zoomed frame, with its width.
  * @typedef {{ value: Float64Array, left: Float64Array, size: Float64Array, depth: Uint32Array, levels: number[][], total: number, firstLevel: number }} Frames */
 
-/** Frames narrower than this share of the width have nothing drawn below them. */
+/** Below frames narrower than this share of the width, nothing is drawn. */
 const NARROWEST = 1 / 4000;
 
 /** @param {Numbers} parent @returns {{ children: number[][], roots: number[] }} */

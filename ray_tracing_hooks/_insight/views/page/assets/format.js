@@ -1,23 +1,23 @@
-// Text for people: names, figures, durations and moments. Nothing here draws.
+// Formats names, figures, durations and times for people. Nothing here draws.
 
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 
 /** @param {string} c */
 const escaped = (c) => "\\u" + Number(c.codePointAt(0)).toString(16).padStart(4, "0");
 
-/** The text with escapes for what cannot be seen or turns the direction of writing.
+/** The text with escapes for invisible characters and for those that change the writing direction.
  * @param {unknown} text */
 export function safe(text) {
   return String(text).replace(UNSAFE, escaped);
 }
 
-/** The same for texts of several lines.
+/** The same for text with several lines.
  * @param {unknown} text */
 export function safeLines(text) {
   return String(text).replace(UNSAFE, (c) => (c === "\n" || c === "\t" ? c : escaped(c)));
 }
 
-/** The text without a part of its middle if it is longer than `most` characters.
+/** The text, without part of its middle if it is longer than `most` characters.
  * @param {string} text @param {number} most */
 export function shortened(text, most) {
   if (text.length <= most) return text;
@@ -27,7 +27,7 @@ export function shortened(text, most) {
 
 const MOST_VALUE = 4000;
 
-/** The beginning of a long text, and how long it is.
+/** The beginning of a long text, and its length.
  * @param {string} text @param {number} [most] */
 export function cut(text, most = MOST_VALUE) {
   return text.length <= most ? text : `${text.slice(0, most)}… (${number(text.length)} characters)`;
@@ -47,7 +47,7 @@ function threeDigits(n) {
 /** @param {number} n */
 const two = (n) => String(n).padStart(2, "0");
 
-/** A duration as the commands print it: 812 us, 1.23 ms, 45.6 s, 2m 05s, 1h 02m.
+/** A duration, in the same format as in the commands: 812 us, 1.23 ms, 45.6 s, 2m 05s, 1h 02m.
  * @param {number} ns @returns {string} */
 export function duration(ns) {
   if (ns < 0) return "-" + duration(-ns);
@@ -86,7 +86,7 @@ export function byteSize(n) {
   return n < 1 << 30 ? `${threeDigits(n / (1 << 20))} MiB` : `${threeDigits(n / (1 << 30))} GiB`;
 }
 
-/** The time of day, with milliseconds where `step` (nanoseconds) makes them worth having.
+/** The time of day, with milliseconds if `step` (nanoseconds) is small enough.
  * @param {number} ms @param {number} [step] */
 export function clock(ms, step = 1e6) {
   const at = new Date(ms);
@@ -100,14 +100,14 @@ export function day(ms) {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
 }
 
-/** The function of a submission's or execution's name, any other name as it is.
+/** The function in the name of a submission or execution; any other name unchanged.
  * @param {string} name */
 export function callName(name) {
   return name.replace(/ ray\.remote(_worker)?$/, "");
 }
 
-/** The name without the module that scripts have, and without what says that a span is an execution. The driver of
- * `python -m`, `__main__.py ray.driver`, is no function of such a module.
+/** The name without the module `__main__` and without the suffix of executions. The driver of `python -m`,
+ * `__main__.py ray.driver`, is not a function of that module.
  * @param {string} name */
 export function plainName(name) {
   return name.replace(/^__main__\.(?!py ray\.driver$)/, "").replace(/ ray\.remote_worker$/, "");

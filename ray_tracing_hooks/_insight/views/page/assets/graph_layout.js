@@ -1,10 +1,10 @@
-// Where the boxes of the graph of calls are: columns by their distance from a driver, within a column near to what they are
-// joined with; and where the labels of its edges do not cover each other.
+// The layout of the call graph: boxes are in columns by distance from a driver, and in a column close to the boxes that they
+// are connected to. Labels of edges are placed so that they do not overlap.
 
 export const BOX_WIDTH = 248, BOX_HEAD = 30, METHOD_HEIGHT = 22;
 const COLUMN_GAP = 130, ROW_SPACE = 26, MARGIN = 30, MOST_BOXES = 300, SWEEPS = 6;
 
-/** A function, or an actor with its methods; `members` are functions, those of most time first.
+/** A function, or an actor with its methods; `members` are functions, largest time first.
  * @typedef {{ title: string, isActor: boolean, kind: string, members: number[], time: number, column: number, x: number, y: number, height: number }} Box */
 /** @typedef {{ boxes: Box[], boxOf: Map<number, Box>, leftOut: number, size: [number, number] }} Layout */
 
@@ -53,7 +53,7 @@ function boxesOf(functions) {
   return [...found.values()];
 }
 
-/** By box the others that its edges lead to; with `isBoth` those that lead to it, too.
+/** For each box the boxes that its edges lead to; with `isBoth`, also those whose edges lead to it.
  * @param {Box[]} boxes @param {Map<number, Box>} boxOf @param {{ from: number, to: number }[]} edges @param {boolean} isBoth */
 function joined(boxes, boxOf, edges, isBoth) {
   /** @type {Map<Box, Set<Box>>} */
@@ -83,8 +83,8 @@ function intoColumns(boxes, next) {
   return columns.filter(Boolean);
 }
 
-/** Puts boxes that have no column yet into this one, and those that they lead to into the next ones: each is as far away as
- * from the nearest of them.
+/** Puts boxes without a column into this one, and the boxes that they lead to into the next ones, by their shortest
+ * distance.
  * @param {Box[]} firsts @param {number} first @param {Map<Box, Set<Box>>} next */
 function spread(firsts, first, next) {
   for (let column = first, wave = firsts.filter((box) => box.column < 0); wave.length; column++) {
@@ -102,7 +102,7 @@ function stack(column) {
   }
 }
 
-/** Where a box would be nearest to what it is joined with in other columns.
+/** The position at which a box is closest to its neighbours in other columns.
  * @param {Box} box @param {Map<Box, Set<Box>>} near */
 function wantedPlace(box, near) {
   const others = [...(near.get(box) ?? [])].filter((other) => other.column !== box.column);
@@ -116,7 +116,7 @@ export function anchor(box, id, side) {
   return [box.x + (side === "out" ? BOX_WIDTH : 0), box.y + at];
 }
 
-/** The line of an edge as SVG draws it, and where its label would stand best.
+/** The SVG path of an edge, and the best position for its label.
  * @param {Box} a @param {number} from @param {Box} b @param {number} to */
 export function edgeShape(a, from, b, to) {
   const [x0, y0] = anchor(a, from, "out"), [x1, y1] = anchor(b, to, "in");
@@ -124,19 +124,19 @@ export function edgeShape(a, from, b, to) {
     const bend = Math.max(40, (x1 - x0) / 2);
     return { shape: `M${x0},${y0} C${x0 + bend},${y0} ${x1 - bend},${y1} ${x1 - 7},${y1}`, x: x1 - 34, y: y1 - 6 + (y0 - y1) * 0.06, isForward: true };
   }
-  // Within a column, or back: from the right side round to the right side, so that no box is crossed in a column.
+  // Within a column, or back: around the right side, so that the line crosses no box in the column.
   const right = b.x + BOX_WIDTH, out = Math.max(x0, right) + 46 + Math.min(40, Math.abs(y1 - y0) / 6), isLoop = y0 === y1;
   const end = isLoop ? y1 + 9 : y1;
   const shape = `M${x0},${isLoop ? y0 - 5 : y0} C${out},${y0 - (isLoop ? 16 : 0)} ${out},${end + (isLoop ? 10 : 0)} ${right + 7},${end}`;
   return { shape, x: out - 8, y: (y0 + end) / 2 + 4, isForward: false };
 }
 
-/** A text by its baseline; `x` is its end where `isForward`, else its beginning.
+/** A text at its baseline; `x` is its end if `isForward`, else its start.
  * @typedef {{ x: number, y: number, width: number, isForward: boolean }} Label */
 
 const LINE = 13;
 
-/** Move labels down until none covers one before it.
+/** Move labels down until none overlaps an earlier one.
  * @template {Label} L
  * @param {L[]} labels */
 export function separated(labels) {

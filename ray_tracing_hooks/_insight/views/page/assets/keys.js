@@ -1,6 +1,6 @@
-// What keys do, apart from doing it.
+// Keyboard shortcuts: which key means which action.
 
-/** Keys and what they do, for the list of them. */
+/** Keys and their descriptions, for the help dialog. */
 export const KEYS = [
   ["1 – 7", "Open a tab"], ["W  S  +  −", "Zoom in and out"], ["A  D", "Move left and right"], ["F", "Zoom to the selected span"], ["0", "Show the whole run"],
   ["← →", "Previous and next span in the lane"], ["↑ ↓", "Parent, first child"], ["Enter", "Go to the details"], ["/", "Search and filter"], ["C", "Critical path"],
@@ -8,7 +8,7 @@ export const KEYS = [
 ];
 
 /** @typedef {{ key: string, view: string, isTyping: boolean, isSlider: boolean, hasModifier: boolean, isHelpOpen: boolean }} Pressed */
-/** What to do: the name of it, and of `tab` the number from 0, of `arrow` the key.
+/** An action: its name, for `tab` the number from 0, and for `arrow` the key.
  * @typedef {{ act: "tab", tab: number } | { act: "arrow", key: string } | { act: "escape" | "leave" | "search" | "help" | "larger" | "smaller" | "in" | "out" | "left" | "right" | "whole" | "path" | "theme" | "close-up" | "details" }} Action */
 
 /** @type {Record<string, Action["act"]>} */
@@ -23,12 +23,12 @@ export function actionOf({ key: given, view, isTyping, isSlider, hasModifier, is
   if (/^[1-9]$/.test(key)) return Number(key) <= tabs ? { act: "tab", tab: Number(key) - 1 } : null;
   if (key.startsWith("Arrow")) return view === "timeline" && !isSlider ? { act: "arrow", key } : null;
   const act = Object.hasOwn(ACTIONS, key) ? ACTIONS[key] : null;
-  // The graph of calls has a size of its own.
+  // The call graph has its own zoom.
   if (view === "logical" && (act === "in" || act === "out") && !/[ws]/.test(key)) return { act: act === "in" ? "larger" : "smaller" };
   return act && /** @type {Action} */ ({ act });
 }
 
-/** The place among so many that a key leads to from one of them, or -1: arrows go round.
+/** The index among `count` items that a key leads to, or -1. Arrow keys wrap around.
  * @param {string} key @param {number} here @param {number} count */
 export function tabAfter(key, here, count) {
   if (key === "ArrowLeft") return (here - 1 + count) % count;

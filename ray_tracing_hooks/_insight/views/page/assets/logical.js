@@ -1,4 +1,4 @@
-// Who calls whom: functions, actors with their methods, and the data that goes between them.
+// The call graph: functions, actors with their methods, and the data passed between them.
 
 import { FIGURES, MEMBER, TITLE, el, emptied, fitted, inNextFrame, svg, widthOf } from "./dom.js";
 import { byteSize, counted, duration, number, percent, plainName, safe, shortened } from "./format.js";
@@ -46,7 +46,7 @@ export class Logical {
     this.redraw();
   }
 
-  /** Whether it is to be marked: much of what the critical path touches, it only touches.
+  /** Whether to mark it as on the critical path; items with a tiny share of the path are not marked.
    * @param {GraphFunction | CallEdge | DataEdge} each */
   isOnPath(each) {
     const path = "path" in each ? each.path : 0;
@@ -173,7 +173,7 @@ export class Logical {
   }
 }
 
-/** The head of an arrow.
+/** An arrowhead.
  * @param {string} kind */
 function marker(kind) {
   return svg("marker", { id: `arrow-${kind}`, viewBox: "0 0 8 8", refX: 1, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" }, svg("path", { d: "M0,0 L8,4 L0,8 z", class: `tip ${kind}` }));

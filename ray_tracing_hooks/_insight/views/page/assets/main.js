@@ -24,7 +24,7 @@ import { Timeline, ZOOM, spanTip } from "./timeline.js";
 /** @type {[ViewName, string][]} */
 const TABS = [["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Logical"], ["physical", "Physical"], ["stack", "Stack"], ["spans", "Spans"]];
 
-/** How far A and D move, as a share of what is seen. */
+/** How far the keys A and D move, as a share of the visible range. */
 const STEP = 0.15;
 
 export class App {
@@ -36,7 +36,7 @@ export class App {
     /** @type {ViewName} */
     this.view = "findings";
     this.isReading = false;
-    /** The query of which it is said that nothing matches. */
+    /** The query that was announced to match nothing. */
     this.unmatched = "";
     this.main = byId("views");
     this.tabs = byId("tabs");
@@ -99,9 +99,9 @@ export class App {
     /** @type {HTMLButtonElement} */ (byId("path")).disabled = !store.meta.path.steps.length;
   }
 
-  // --- What is shown ---
+  // --- Views ---
 
-  /** With `isByKey` the focus goes to the view; it goes there too from what is hidden by that.
+  /** With `isByKey`, or if the focused element becomes hidden, the focus moves to the view.
    * @param {ViewName} key @param {(() => void) | null} [then] @param {boolean} [isByKey] */
   show(key, then = null, isByKey = false) {
     const { store, views } = this;
@@ -155,7 +155,7 @@ export class App {
     this.nothing();
   }
 
-  /** Instead of an empty view: that nothing passes the filter, and the way out. */
+  /** Shown instead of an empty view: that nothing matches the filter, and how to clear it. */
   nothing() {
     const { store } = this;
     const box = byId("nothing");
@@ -167,7 +167,7 @@ export class App {
       el("button", { type: "button", onclick: () => this.clearFilter() }, "Clear filter"));
   }
 
-  /** To a screen reader.
+  /** Announce a text to screen readers.
    * @param {string} text */
   say(text) {
     byId("live").textContent = text;
@@ -181,7 +181,7 @@ export class App {
     else this.say(`Selected: ${this.selectionLabel(chosen)}`);
   }
 
-  /** Near the pointer; `isAbove` where what is below it should be seen.
+  /** Show a tooltip near the pointer; above it if `isAbove`.
    * @param {MouseEvent} event @param {(string | null)[]} lines @param {boolean} [isAbove] */
   tip(event, lines, isAbove = false) {
     const tip = byId("tip");
@@ -197,7 +197,7 @@ export class App {
     byId("tip").hidden = true;
   }
 
-  // --- Selecting ---
+  // --- Selection ---
 
   /** @param {number} row @param {boolean} [isFocused] */
   selectSpan(row, isFocused = true) {
@@ -237,7 +237,7 @@ export class App {
     return type === "span" ? this.store.label(row) : safe(label || "Selected spans");
   }
 
-  // --- Filter, moment, path, colours ---
+  // --- Filter, moment, critical path, theme ---
 
   /** @param {string} text @param {boolean} [isWritten] */
   async setFilter(text, isWritten = true) {
@@ -313,7 +313,7 @@ export class App {
     });
   }
 
-  /** Does what a key stands for, and returns whether there was something to do.
+  /** Performs the action of a key, and returns whether there was anything to do.
    * @param {import("./keys.js").Action} action @param {HTMLElement} target */
   act(action, target) {
     const { store, views } = this;
@@ -354,7 +354,7 @@ export class App {
     else if (this.store.isFiltered) this.setFilter("");
   }
 
-  // --- The address: what is looked at can be passed on ---
+  // --- The address, which records the state of the page ---
 
   writeHash() {
     if (this.isReading) return;

@@ -1,4 +1,4 @@
-// Where it ran: nodes, placement groups, workers and actors, filled by the share of the selected range that each was busy.
+// Where the run took place: nodes, placement groups, workers and actors, each filled by its busy share of the range.
 
 import { el, emptied, inNextFrame } from "./dom.js";
 import { counted, duration, number, percent, safe, shortened } from "./format.js";
@@ -59,7 +59,7 @@ export class Physical {
     const place = places[id];
     const share = Math.min(1, busy[id] / size);
     const onPath = store.showPath ? path.places[id] : 0;
-    // Of an actor its creation is one, too, so they are not all calls of a method.
+    // An actor's creation counts too, so not all of them are calls of methods.
     const noun = place.kind === "driver" || !executions ? "span" : "execution";
     const box = el("button", { type: "button", class: `place ${place.kind}`, "data-place": id, "aria-pressed": "false", onclick: () => store.select({ type: "place", id }) },
       el("span", { class: "fill", style: { width: `${100 * share}%` } }),
@@ -88,7 +88,7 @@ export class Physical {
   }
 }
 
-/** Filled by the share of the time it was held in which something ran on it.
+/** An accelerator, filled by the share of its held time in which its holders ran.
  * @param {Accelerator} accelerator */
 function accelerator({ label, held_by: [holder, ...others], held, busy, gap }) {
   const holders = safe(holder.replace(/^__main__\./, "")) + (others.length ? ` and ${counted(others.length, "other")}` : "");

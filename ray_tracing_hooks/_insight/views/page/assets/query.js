@@ -1,9 +1,9 @@
-// The language of search and filter, without the spans: words, patterns, durations. index/filters.py speaks the same one;
-// tests/javascript/cases/filters.json holds both to it.
+// The query language of search and filter, independent of the spans. index/filters.py implements the same language, and
+// tests/javascript/cases/filters.json checks that they agree.
 
 import { parseDuration } from "./format.js";
 
-/** One condition of a query. Without `is` of what it asks, it hides what fits instead.
+/** One condition of a query.
  * @typedef {{ hides: boolean } & (
  *   | { asks: "longer", ns: number }
  *   | { asks: "shorter", ns: number }
@@ -16,10 +16,10 @@ import { parseDuration } from "./format.js";
 /** What `is:...` may ask for. */
 export const STATES_ASKED = ["error", "running", "lost", "submission", "execution", "path"];
 
-// Somebody who writes so means what Ray puts at the end of names, too.
+// A query with these also searches the suffixes that Ray adds to names.
 const NAMES_SUFFIX = /ray\.|remote_worker/i;
 
-/** The words of a query: a minus hides, quotes keep spaces.
+/** The words of a query: a minus excludes, quotes keep spaces.
  * @param {string} query */
 export function words(query) {
   const found = [];
@@ -30,7 +30,7 @@ export function words(query) {
   return found;
 }
 
-/** The conditions of a query; a word that says nothing, such as `>` without a duration, is left out.
+/** The conditions of a query; an incomplete one, such as `>` without a duration, is ignored.
  * @param {string} query @returns {Term[]} */
 export function parsed(query) {
   return words(query).map(({ hides, text }) => term(hides, text)).filter((each) => each !== null);
@@ -54,12 +54,12 @@ function term(hides, text) {
   return { hides, asks: "name", isWhole: NAMES_SUFFIX.test(text), fits: matcher(text) };
 }
 
-/** Whether a text contains the pattern, whatever the case; `*` and `?` stand for anything.
+/** Whether a text contains the pattern, ignoring case; `*` and `?` are wildcards.
  * @param {string} pattern @returns {Matcher} */
 export function matcher(pattern) {
   const wanted = pattern.toLowerCase();
   if (!/[*?]/.test(wanted)) return (text) => text.toLowerCase().includes(wanted);
-  // Parts one after the other, each at the first place that it fits: a regular expression could be made to take for ever.
+  // Match the parts in order, each at its first occurrence: a regular expression could backtrack exponentially.
   const parts = wanted.split(/\*+/);
   return (text) => {
     const where = text.toLowerCase();
@@ -84,14 +84,14 @@ function indexWithMarks(text, part, from) {
   return -1;
 }
 
-/** The query with the word in it, or without it where it is there. The word is one of letters and colons.
+/** The query with the word added, or removed if it has the word. The word consists of letters and colons.
  * @param {string} query @param {string} word */
 export function toggled(query, word) {
   if (!words(query).some(({ text }) => text === word)) return `${query} ${word}`.trim();
   return query.replace(new RegExp(`(^|\\s+)-?"?${word}"?(?=\\s|$)`, "g"), "").trim();
 }
 
-/** The query with a condition that an attribute has a value.
+/** The query with the added condition that an attribute has a value.
  * @param {string} query @param {string} key @param {string} value */
 export function narrowed(query, key, value) {
   const token = `${key}=${value.slice(0, 200)}`;

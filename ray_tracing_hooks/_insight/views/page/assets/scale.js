@@ -1,6 +1,6 @@
-// Times as places on a line, and the labels of an axis.
+// Maps times to positions on the screen, and labels the axis.
 
-/** Where a range of time is on the screen, in pixels. */
+/** The position of a time range on the screen, in pixels. */
 export class Scale {
   /** @param {number[]} range @param {number} left @param {number} width */
   constructor([from, to], left, width) {
@@ -28,7 +28,7 @@ export function niceStep(least) {
   return [1, 2, 5, 10].map((n) => n * power).find((step) => step >= least) || 10 * power;
 }
 
-/** The label of a tick, in the unit and with the digits that its distance from the next one asks for.
+/** The label of a tick, with a unit and precision that fit the distance between ticks.
  * @param {number} tick @param {number} step */
 export function axisLabel(tick, step) {
   /** @type {[number, string]} */
@@ -41,7 +41,7 @@ export function axisLabel(tick, step) {
   return `${(tick / unit).toFixed(digits)} ${name}`;
 }
 
-/** The first of the steps, which follow each other, that ends after a time.
+/** The first of consecutive steps that ends after a time.
  * @param {{ end: number }[]} steps @param {number} time */
 export function firstStep(steps, time) {
   let low = 0, high = steps.length;

@@ -1,4 +1,4 @@
-// Search and filter over the spans of the page: what does not pass is hidden in every view.
+// Search and filter for the spans in the page: spans that do not match are hidden in every view.
 
 import { readJson } from "./codec.js";
 import { callName, percent, shown } from "./format.js";
@@ -41,7 +41,7 @@ export class Filter {
     store.filter(tests.length ? Uint8Array.from({ length: store.count }, (_, row) => (tests.every((test) => test(row)) ? 1 : 0)) : null);
   }
 
-  /** Null where another query came in between.
+  /** Null if another query has replaced this one.
    * @param {import("./query.js").Term} term @param {number} turn @returns {Promise<Test | null>} */
   async test(term, turn) {
     const { store } = this;
@@ -62,7 +62,7 @@ export class Filter {
     return (row) => names[store.name[row]];
   }
 
-  /** The spans that have an attribute with such a value: reads all attributes of the page, once for each question.
+  /** The spans that have an attribute with such a value. Reads all attributes in the page, once for each query.
    * @param {Extract<import("./query.js").Term, { asks: "attribute" }>} term @param {number} turn */
   async withAttribute({ key, value, fitsKey, fits }, turn) {
     const asked = `${key}=${value}`;
@@ -90,7 +90,7 @@ export class Filter {
   }
 }
 
-/** By the place among the details, the row.
+/** The row of each position among the details.
  * @param {Numbers} places */
 function inverse(places) {
   const found = new Uint32Array(places.length);

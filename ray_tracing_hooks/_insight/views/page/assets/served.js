@@ -1,14 +1,14 @@
-// A store whose spans are at a server: it holds those that it has seen, and asks for what a view needs.
+// A store whose spans are on a server: it caches those that it has received, and requests what a view needs.
 //
-// The timeline comes in tiles of a power of two nanoseconds. In a tile what is narrower than a bucket, about a pixel, is
-// put together; the closer one looks, the more spans are themselves. While a tile is on its way a coarser one stands in.
+// The timeline consists of tiles, each a power of two nanoseconds long. Spans narrower than a bucket, which is about a pixel,
+// are merged; zooming in separates them. While a tile is being fetched, a coarser one is drawn.
 
 import { columnsOf, expanded, headOf } from "./codec.js";
 import { FAILED, greatest, sums } from "./figures.js";
 import { Store } from "./store.js";
 
 const BUCKET_BITS = 9, BLOCK = 32, MOST_ASKED_AT_ONCE = 4, MOST_TILES = 4000;
-/** In so many parts of the run it is known how long calls waited. */
+/** The number of slices of the run for which queue times are known. */
 const QUEUE_PARTS = 1024;
 const ASKED = "asked";
 
@@ -32,9 +32,9 @@ export class ServedStore extends Store {
     super(meta, none());
     this.version = version;
     this.capacity = 0;
-    /** By number of the server, the row here. */
+    /** The local row, by the server's number. */
     this.here = new Map();
-    /** By row here, the number of the server. */
+    /** The server's number, by local row. */
     this.row = new Uint32Array(0);
     this.queuedFor = new Float64Array(0);
     /** @type {Map<number, number[]>} */
@@ -56,7 +56,7 @@ export class ServedStore extends Store {
     this.filterTurn = 0;
     /** @type {Strip | null} */
     this.filterStrip = null;
-    /** What is known of the selected span.
+    /** The details of the selected span.
      * @type {{ row: number, head: any } | null} */
     this.known = null;
     /** @type {{ of: Chosen, places: number[], stacks: number[], functions: number[] } | null} */
@@ -95,7 +95,7 @@ export class ServedStore extends Store {
     return this.filterStrip !== null;
   }
 
-  // --- Spans that are here ---
+  // --- Cached spans ---
 
   /** @param {number} most */
   grow(most) {
@@ -120,7 +120,7 @@ export class ServedStore extends Store {
     this.trace = this.detail = new Uint32Array(capacity);
   }
 
-  /** The rows here of spans that the server described.
+  /** The local rows of spans that the server sent.
    * @param {Columns} columns */
   adopt(columns) {
     const many = columns.row.length;
@@ -225,14 +225,14 @@ export class ServedStore extends Store {
     return found && { ...found, trace };
   }
 
-  /** Any of these may be among the spans that are not here.
+  /** Any of these may occur among spans that are not cached.
    * @type {Store["kindsSeen"]} */
   kindsSeen() {
     const failures = greatest(Array.from(this.wholeStrip.failed)) > 0;
     return { submissions: this.meta.executions > 0, waits: true, failures, open: failures || this.meta.running === true };
   }
 
-  // --- Questions ---
+  // --- Requests ---
 
   /** @param {string} what @param {Record<string, string | number>} asked @returns {Promise<Answer>} */
   async ask(what, asked) {
@@ -244,7 +244,7 @@ export class ServedStore extends Store {
     return { head, columns: columnsOf(rest) };
   }
 
-  /** The newest answer to a question of a kind. Asks again where the question has changed, and says when the answer is there.
+  /** The latest answer to a kind of request. Sends a new request if it has changed, and reports when the answer arrives.
    * @template T
    * @param {string} kind @param {Record<string, string | number>} asked @param {(answer: Answer) => T} take @returns {T | null} */
   latest(kind, asked, take) {
@@ -290,7 +290,7 @@ export class ServedStore extends Store {
     return this.figures();
   }
 
-  /** What the server said of the selected group. */
+  /** The server's answer about the selected group. */
   get chosenGroup() {
     return this.selection && this.groupFound?.of === this.selection ? this.groupFound : null;
   }
@@ -332,7 +332,7 @@ export class ServedStore extends Store {
     });
   }
 
-  /** Show only what passes; what was there before stays until the answer is.
+  /** Show only what matches the query; the previous view stays until the answer arrives.
    * @param {string} query */
   async askFilter(query) {
     const turn = ++this.filterTurn;
@@ -393,7 +393,7 @@ export class ServedStore extends Store {
 
   // --- Tiles ---
 
-  /** What was wanted for the frame before, and is not on its way, is wanted no more.
+  /** Discard tiles that were queued for the previous frame and not yet requested.
    * @param {number} pixels */
   beginFrame(pixels) {
     this.pixels = pixels;
@@ -426,7 +426,7 @@ export class ServedStore extends Store {
     }
   }
 
-  /** The tile itself, which is asked for where it is not there, or the best that is.
+  /** The tile, or the best cached substitute while the tile is requested.
    * @param {number} level @param {number} index @param {number} sub @returns {Tile | null} */
   tileFor(level, index, sub) {
     const block = Math.floor(sub / BLOCK), { query } = this;
@@ -435,7 +435,7 @@ export class ServedStore extends Store {
       const key = `${query}|${asked.level}|${asked.index}|${block}`;
       const tile = this.tiles.get(key);
       if (tile && tile !== ASKED) return tile;
-      // The coarsest one is a stand-in for all.
+      // The coarsest one can stand in for all others.
       if (!tile && (up === 0 || level + up === this.top)) this.want(key, asked);
     }
     return null;
@@ -482,7 +482,7 @@ export class ServedStore extends Store {
   }
 }
 
-/** A tile from its columns, which are by row: where each row begins, and where each bar ends.
+/** A tile from its columns, which are by row, with the start of each row and the end of each bar.
  * @param {number} first @param {Int32Array} spans @param {Columns} columns @returns {Tile} */
 export function tileOf(first, spans, { sub, begin, length, count, ran, failures }) {
   const offsets = new Uint32Array(BLOCK + 1), until = new Float64Array(begin.length);
@@ -494,7 +494,7 @@ export function tileOf(first, spans, { sub, begin, length, count, ran, failures 
   return { first, offsets, spans, begin, until, count, ran, failures };
 }
 
-/** The first bar in a row of a tile that ends after a time, or begins at it.
+/** The first bar in a row of a tile that ends after a time, or starts at it.
  * @param {Tile} tile @param {number} at @param {number} time */
 export function firstWithin({ offsets, begin, until }, at, time) {
   let low = offsets[at], high = offsets[at + 1];

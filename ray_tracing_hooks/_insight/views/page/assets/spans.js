@@ -1,11 +1,11 @@
-// All spans that pass the filter as a table: only what is in view is in the document.
+// All spans that match the filter, as a table; only the visible rows are in the document.
 
 import { el, inNextFrame } from "./dom.js";
 import { counted, duration, number, shortened } from "./format.js";
 import { ENDED, LOST, STATES } from "./store.js";
 
 const SPAN_ROW = 26;
-// Browsers cannot make an element as high as a million rows: the bar then stands for more than a row a pixel.
+// Browsers cannot make an element as high as a million rows, so the scroll bar then covers more rows per pixel.
 const TALLEST = 8e6;
 
 /** @type {[string, string][]} */
@@ -88,8 +88,8 @@ export class SpanTable {
   }
 }
 
-/** Which rows of a long table are in view: the height that it scrolls over, the first row and the one after the last, and how
- * far down they stand.
+/** The visible rows of a long table: its scroll height, the first row and the one after the last, and their offset from the
+ * top.
  * @param {number} count @param {number} rowHeight @param {number} room @param {number} top */
 export function inView(count, rowHeight, room, top) {
   const whole = count * rowHeight, height = Math.min(whole, TALLEST);

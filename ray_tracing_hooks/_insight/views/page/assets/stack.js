@@ -1,4 +1,4 @@
-// What is open at one moment, inside what, over all processes: a stack that spans the cluster.
+// The spans that are open at one moment, as nested stacks across all processes of the cluster.
 
 import { el, emptied, inNextFrame } from "./dom.js";
 import { clock, counted, duration, number, shortened } from "./format.js";
@@ -58,7 +58,7 @@ export class Stack {
     return el("button", { type: "button", class: "link", onclick: () => this.app.selectSpan(row, false) }, shortened(this.store.label(row), most));
   }
 
-  /** The open span without open spans below that is open for longest: what everything may be waiting for.
+  /** The innermost open span that has been open longest: the run may be waiting for it.
    * @param {number[]} open @param {Map<number, number[]>} children @param {number} moment */
   oldest(open, children, moment) {
     const { store } = this;
@@ -92,8 +92,8 @@ export class Stack {
   }
 }
 
-/** By span (-1: the top) what is shown below it: the spans, and what is above each of them, although it may have ended: a
- * caller does not wait for what it calls.
+/** The spans to show below each span (-1: the top): open spans and their ancestors, which may have ended, since a caller
+ * need not wait for the calls that it makes.
  * @param {Pick<Store, "parent" | "start">} spans @param {number[]} open */
 export function stacked({ parent, start }, open) {
   const all = new Set(open);
@@ -128,7 +128,7 @@ export function flattened(children) {
   return lines;
 }
 
-/** What a wait waits for: executions, or submissions where none has begun, that have not ended at the moment.
+/** What a wait waits for: executions that have not ended at the moment, or submissions if none has started.
  * @param {Store} store @param {number} row */
 function awaited(store, row) {
   const found = [];

@@ -1,4 +1,4 @@
-// The spans in memory, and what is looked at: range, filter, selection. Views read from here and redraw on its changes.
+// The spans in memory and the state of the page: range, filter, selection. Views read it and redraw when it changes.
 
 import { Details } from "./codec.js";
 import { plainName, safe } from "./format.js";
@@ -8,22 +8,22 @@ import {
 } from "./figures.js";
 
 export const KINDS = ["unspecified", "internal", "server", "client", "producer", "consumer"];
-/** The kind of an edge to what waits for it. */
+/** The kind of an edge to a wait. */
 export const WAIT = 1;
 export const ENDED = 0, RUNNING = 1, LOST = 2;
-/** By state, as a person reads it. */
+/** Names of the states, for people. */
 export const STATES = ["ended", "running", "lost"];
 
 /** Spans deeper than this are not drawn. */
 export const MOST_DEPTH = 250;
 
-/** From this share of the critical path on, something is marked as being on it. */
+/** The least share of the critical path at which something is marked as being on it. */
 export const LEAST_ON_PATH = 0.01;
 
 const MOST_SLOWEST = 30;
 
 export class Store {
-  /** `layOut` comes next.
+  /** Call `layOut` next.
    * @param {Meta} meta @param {SpanColumns} spans @param {Details} [details] */
   constructor(meta, spans, details = new Details("", 1)) {
     this.meta = meta;
@@ -42,7 +42,7 @@ export class Store {
     this.detail = spans.detail;
     this.parent = spans.parent;
     this.submission = spans.submission;
-    /** What goes from a span to another one; kind 0 is data, 1 a wait, 2 a further attempt.
+    /** Edges between spans; kind 0 is data, 1 a wait, 2 a retry.
      * @type {[from: number, to: number, kind: number][]} */
     this.edges = Array.from(spans.edgeFrom, (from, n) => [from, spans.edgeTo[n], spans.edgeKind[n]]);
     this.end = meta.extent;
@@ -53,11 +53,11 @@ export class Store {
     this.range = [0, this.end];
     /** @type {Chosen | null} */
     this.selection = null;
-    /** One byte a span, null where nothing is selected.
+    /** One byte per span, null if nothing is selected.
      * @type {Uint8Array | null} */
     this.matched = null;
     this.query = "";
-    /** One byte a span, null where nothing is filtered.
+    /** One byte per span, null without a filter.
      * @type {Uint8Array | null} */
     this.keep = null;
     this.kept = this.count;
@@ -66,12 +66,12 @@ export class Store {
     this.moment = 0;
     this.momentShown = false;
     this.tooDeep = 0;
-    /** By lane, how many rows it has. Each lane has a row for each depth, and the bars of a row do not overlap.
+    /** The number of rows of each lane. A lane has a row for each depth, and the bars of a row do not overlap.
      * @type {Numbers} */
     this.deepest = [];
-    /** By lane, its first row. */
+    /** The first row of each lane. */
     this.first = new Uint32Array(1);
-    /** By row, where its spans begin in `order`.
+    /** The index in `order` at which the spans of each row begin.
      * @type {Numbers} */
     this.begins = new Uint32Array(1);
     this.order = new Uint32Array(0);
@@ -100,7 +100,7 @@ export class Store {
     for (let i = 0; i < deepest.length; i++) this.first[i + 1] = this.first[i] + deepest[i];
   }
 
-  /** The rows of spans that are not filtered out, one after the other, each by start. */
+  /** The spans that match the filter, row by row, each row by start. */
   sort() {
     const { count, lane, depth, first } = this;
     const rows = first[first.length - 1];
@@ -116,7 +116,7 @@ export class Store {
     this.order = order;
   }
 
-  // --- Changes ---
+  // --- State changes ---
 
   /** @param {(what: Change) => void} listener */
   listen(listener) {
@@ -128,7 +128,7 @@ export class Store {
     for (const listener of this.listeners) listener(what);
   }
 
-  /** Look at a part of the run: not less than a microsecond, and not past its ends.
+  /** Show a part of the run: at least a microsecond, and within its ends.
    * @param {number} from @param {number} to */
   setRange(from, to) {
     const least = Math.min(1000, this.end || 1);
@@ -138,7 +138,7 @@ export class Store {
     this.changed("range");
   }
 
-  /** A smaller part for a factor below 1, a larger one above; what is at `around` stays where it is.
+  /** Zoom in for a factor below 1, and out above; the time `around` keeps its position.
    * @param {number} factor @param {number} [around] */
   zoom(factor, around = (this.range[0] + this.range[1]) / 2) {
     const [from, to] = this.range;
@@ -151,7 +151,7 @@ export class Store {
     this.setRange(from + share * (to - from), to + share * (to - from));
   }
 
-  /** Hide all spans but those that are kept; null shows all.
+  /** Hide all spans but those to keep; null shows all.
    * @param {Uint8Array | null} keep */
   filter(keep) {
     this.keep = keep;
@@ -160,12 +160,12 @@ export class Store {
     this.changed("filter");
   }
 
-  /** How many spans the run has, wherever they are. */
+  /** The number of spans in the run, including those on a server. */
   get total() {
     return this.count;
   }
 
-  /** Whether a server is asked for spans. */
+  /** Whether spans are requested from a server. */
   get served() {
     return false;
   }
@@ -190,13 +190,13 @@ export class Store {
     return this.selection?.type === "span" ? this.selection.row ?? -1 : -1;
   }
 
-  /** The index of what is selected, if it is of this type, or -1.
+  /** The index of the selection, if it is of this type, else -1.
    * @param {Chosen["type"]} type */
   chosenId(type) {
     return this.selection?.type === type ? this.selection.id ?? -1 : -1;
   }
 
-  /** Find the spans that the selection means. */
+  /** Find the spans of the selection. */
   match() {
     const isMeant = this.selection && this.meaning(this.selection);
     this.matched = isMeant && Uint8Array.from({ length: this.count }, (_, row) => (isMeant(row) ? 1 : 0));
@@ -233,12 +233,12 @@ export class Store {
     return rows;
   }
 
-  /** What is not selected is drawn pale where several spans are selected, not where one is. */
+  /** Whether to draw unselected spans pale: if several spans are selected, but not for a single one. */
   get lit() {
     return this.selection && this.selection.type !== "span" ? this.matched : null;
   }
 
-  /** Show what went wrong.
+  /** Show an error.
    * @param {unknown} error */
   report(error) {
     this.notice = error instanceof TypeError ? "The server does not answer" : error instanceof Error ? error.message : String(error);
@@ -277,7 +277,7 @@ export class Store {
     return (this.flags[row] & ON_PATH) !== 0;
   }
 
-  /** Whether it is what `is:...` asks for.
+  /** Whether a span matches `is:...`.
    * @param {number} row @param {string} state */
   is(row, state) {
     if (state === "error") return this.failed(row);
@@ -293,7 +293,7 @@ export class Store {
     return this.start[row] <= moment && (moment < this.endOf(row) || (this.state(row) === RUNNING && moment <= this.end));
   }
 
-  /** From the end of the submission to the beginning of the execution, or -1 where there are not both.
+  /** From the end of the submission to the start of the execution, or -1 if one of them is missing.
    * @param {number} row */
   queued(row) {
     const from = this.submission[row];
@@ -305,7 +305,7 @@ export class Store {
     return this.shownNames[this.name[row]];
   }
 
-  /** Without what says that it is a call's execution: on the timeline its place says so.
+  /** The label without the suffix of executions, which their position on the timeline makes redundant.
    * @param {number} row */
   shortLabel(row) {
     return plainName(this.label(row));
@@ -341,7 +341,7 @@ export class Store {
     return firstChild;
   }
 
-  /** The function that a span's call was made in, or -1.
+  /** The function that made a span's call, or -1.
    * @param {number} row */
   callerOf(row) {
     const from = this.submission[row] >= 0 ? this.submission[row] : row;
@@ -351,7 +351,7 @@ export class Store {
     return -1;
   }
 
-  /** Where something still runs, the end; else when most ran at once. */
+  /** The end of the run if something is still running, else the moment at which most calls ran. */
   defaultMoment() {
     for (let i = 0; i < this.count; i++) if (this.state(i) === RUNNING) return this.end;
     return this.busiest();
@@ -362,9 +362,9 @@ export class Store {
     return ((running.indexOf(most) + 0.5) / STRIP) * this.end;
   }
 
-  // --- What views ask: of the spans here, and in ServedStore of a server ---
+  // --- Queries of the views: answered from memory here, and by a server in ServedStore ---
 
-  /** Calls `visit` for each bar of a row that is to be seen: its span, begin and end, flags, how many spans it stands for
+  /** Calls `visit` for each visible bar of a row: its span, start and end, flags, the number of spans that it represents,
    * and the share of its time in which they ran.
    * @param {number} row @param {number} from @param {number} to
    * @param {(i: number, begin: number, end: number, flags: number, count: number, share: number) => void} visit */
@@ -389,7 +389,7 @@ export class Store {
     return low;
   }
 
-  /** Comes before a frame of so many pixels.
+  /** Called before drawing a frame of this many pixels.
    * @param {number} _pixels */
   beginFrame(_pixels) {}
 
@@ -398,7 +398,7 @@ export class Store {
     return this.order[this.begins[row]];
   }
 
-  /** The span before (-1) or after (1) one in its row, or -1.
+  /** The span before (-1) or after (1) this one in its row, or -1.
    * @param {number} row @param {number} step */
   neighbour(row, step) {
     const sub = this.first[this.lane[row]] + this.depth[row];
@@ -423,13 +423,13 @@ export class Store {
     return row;
   }
 
-  /** The row of a number in the address, or -1.
+  /** The row of a span's number in the address, or -1.
    * @param {number} number @returns {Promise<number>} */
   async rowAt(number) {
     return Number.isInteger(number) && number >= 0 && number < this.count ? number : -1;
   }
 
-  /** Fetch what a span has to do with.
+  /** Fetch the relations of a span.
    * @param {number} _row @returns {Promise<void>} */
   async load(_row) {}
 
@@ -441,11 +441,11 @@ export class Store {
   /** @returns {Strip} */
   strip() {
     const strip = busyStrip(this);
-    // Of all spans, as the summary has it.
+    // For all spans, from the summary.
     return this.keep ? strip : { ...strip, running: this.meta.strip, most: greatest(this.meta.strip) };
   }
 
-  /** Which kinds of spans there are, for the legend. */
+  /** The kinds of spans that occur, for the legend. */
   kindsSeen() {
     const found = { submissions: false, waits: false, failures: false, open: false };
     for (let i = 0; i < this.count; i++) {
@@ -461,7 +461,7 @@ export class Store {
     return queuesOf(this);
   }
 
-  /** What is to be said of figures that are estimated. */
+  /** A note if figures are estimated. */
   get figuresNote() {
     return "";
   }
@@ -474,7 +474,7 @@ export class Store {
     return placeFigures(this);
   }
 
-  /** What is open at a moment, by start.
+  /** The spans that are open at a moment, by start.
    * @param {number} moment @returns {{ open: number[], count: number, hidden: number }} */
   openAt(moment) {
     const open = [];
@@ -487,7 +487,7 @@ export class Store {
     return { open, count: open.length, hidden };
   }
 
-  /** The spans of range and filter in an order.
+  /** The spans in the range and filter, sorted.
    * @param {string} by @param {boolean} ascending @returns {{ rows: Numbers, count: number }} */
   listed(by, ascending) {
     const rows = [];
@@ -503,7 +503,7 @@ export class Store {
     return { rows: order, count: order.length };
   }
 
-  /** By name, its place in the order of names. */
+  /** The rank of each name in alphabetical order. */
   ranks() {
     const rank = new Uint32Array(this.names.length);
     const byName = [...this.shownNames.keys()].sort((a, b) => (this.shownNames[a] < this.shownNames[b] ? -1 : this.shownNames[a] > this.shownNames[b] ? 1 : 0));
@@ -511,7 +511,7 @@ export class Store {
     return rank;
   }
 
-  /** Figures of what is selected, if it is more than a span.
+  /** Figures of the selection, if it is more than one span.
    * @param {Chosen} _chosen @returns {GroupFigures | null | Promise<GroupFigures | null>} */
   group(_chosen) {
     const rows = this.matchedRows();
@@ -523,20 +523,20 @@ export class Store {
     };
   }
 
-  /** The places that have a selected span.
+  /** The places with a selected span.
    * @returns {Set<number>} */
   matchedPlaces() {
     return new Set(this.matchedRows().map((row) => this.place(row)));
   }
 
-  /** For each stack of the flame graph whether it has a selected span. */
+  /** Whether each stack of the flame graph has a selected span. */
   matchedStacks() {
     const found = new Uint8Array(this.meta.flame.parent.length);
     for (const row of this.matchedRows()) found[this.flame[row]] = 1;
     return found;
   }
 
-  /** Which functions have a selected span, and one in range and filter; null where there is no such thing.
+  /** Which functions have a selected span, and which have one in the range and filter; null without either.
    * @returns {{ lit: Numbers | null, shown: Numbers | null }} */
   functionFigures() {
     const functions = this.meta.graph.functions.length;

@@ -1,15 +1,15 @@
-// Tables of figures that can be sorted by each of their columns.
+// Tables that can be sorted by each column.
 
 import { el, emptied } from "./dom.js";
 import { duration, number, percent } from "./format.js";
 
 /** @typedef {import("./dom.js").Child} Child */
-/** What a column shows of a row, and what it sorts by. Those of numbers are aligned to the right, and sorted from the
- * largest.
+/** The cell that a column shows for a row, and its sort key. Columns of numbers are right-aligned, and sorted in descending
+ * order first.
  * @template R
  * @typedef {{ title: string, value: (row: R) => string | number, cell: (row: R) => Child | Child[], hint?: string | null, isNumber?: boolean, isBar?: boolean }} Column */
 
-/** `first` is the column that the rows are sorted by at the beginning: those of most cost lead.
+/** `first` is the initial sort column, in descending order.
  * @template R
  * @param {{ rows: R[], columns: Column<R>[], first: number, caption?: string | null, kind?: string, about?: (row: R) => Record<string, unknown>, most?: number }} table */
 export function sortedTable({ rows, columns, first, caption = null, kind = "", about = () => ({}), most = rows.length }) {
@@ -32,7 +32,7 @@ export function sortedTable({ rows, columns, first, caption = null, kind = "", a
   return el("table", { class: `figures ${kind}` }, caption ? el("caption", {}, caption) : null, el("thead", {}, el("tr", {}, heads)), body);
 }
 
-/** The rows by a value; of equal ones the order stays.
+/** The rows sorted by a value; the sort is stable.
  * @template R
  * @param {R[]} rows @param {(row: R) => string | number} value @param {boolean} ascending */
 export function ordered(rows, value, ascending) {

@@ -1,4 +1,4 @@
-// The timeline: node, then worker or actor, then lanes. Run time solid, waiting hollow, the queue in a strip of its own.
+// The timeline: nodes, then workers and actors, then lanes. Run time is solid, waiting hollow, and queues have own strips.
 
 import { category } from "./colours.js";
 import { el, emptied, fitCanvas, inNextFrame, pen, placeIn } from "./dom.js";
@@ -27,7 +27,7 @@ export class Timeline {
     /** @type {Set<string>} */
     this.collapsed = new Set();
     this.hover = -1;
-    /** How many spans the bar under the pointer stands for. */
+    /** The number of spans that the bar under the pointer represents. */
     this.manyThere = 1;
     /** @type {Drag | null} */
     this.drag = null;
@@ -36,7 +36,7 @@ export class Timeline {
     this.height = 0;
     this.ratio = 1;
     this.scrollTop = 0;
-    /** How many bars the last frame drew, and how long that took, in milliseconds. */
+    /** The number of bars in the last frame, and the time to draw it in milliseconds. */
     this.drawn = 0;
     this.frame = 0;
     /** @type {Row[]} */
@@ -78,7 +78,7 @@ export class Timeline {
     this.listen();
   }
 
-  // What colours and shapes mean: of those that are there.
+  // The legend: only colours and shapes that occur.
   fillLegend() {
     const { store, colours } = this;
     const { graph: { functions }, path } = store.meta;
@@ -153,7 +153,7 @@ export class Timeline {
     this.frame = performance.now() - began;
   }
 
-  /** The colour of text on the bar of a span, which is pale where it waits or is not selected.
+  /** The colour of text on a span's bar, which is pale if the span waits or is not selected.
    * @param {string} plain @param {number} row @param {boolean} isMatched */
   inkOn(plain, row, isMatched) {
     const { colours } = this;
@@ -161,7 +161,7 @@ export class Timeline {
     return this.store.waits(row) ? colours.ink : colours.text(plain);
   }
 
-  /** Where a span is drawn; null where its place is collapsed or has no row.
+  /** The position of a span's bar; null if its place is collapsed or has no row.
    * @param {number} row */
   box(row) {
     const { store, scale } = this;
@@ -176,9 +176,9 @@ export class Timeline {
     return this.rowOfSub.get(this.store.first[this.store.lane[row]] + this.store.depth[row]);
   }
 
-  // --- The pointer and the keyboard ---
+  // --- Pointer and keyboard ---
 
-  /** The span at a place, or near it; -1 for none.
+  /** The span at or near a position; -1 for none.
    * @param {number} x @param {number} y */
   at(x, y) {
     if (x < GUTTER || y < this.headHeight) return -1;
@@ -260,7 +260,7 @@ export class Timeline {
     } else drawOverlay(this);
   }
 
-  /** What a drag, or a click, means where it ends.
+  /** Handle the end of a drag, or a click.
    * @param {Drag} drag @param {number} x @param {number} y */
   drop(drag, x, y) {
     const { store } = this;
@@ -279,7 +279,7 @@ export class Timeline {
     }
   }
 
-  /** The step of the critical path at a place, if that is where it is drawn.
+  /** The step of the critical path at a position, if the path is drawn there.
    * @param {number} x @param {number} y */
   pathStepAt(x, y) {
     if (!this.store.showPath || x < GUTTER || y <= OVERVIEW_HEIGHT + AXIS_HEIGHT || y >= this.headHeight) return null;
@@ -297,7 +297,7 @@ export class Timeline {
     else if (row?.kind === "node") this.collapse("n" + row.node);
   }
 
-  /** Collapse a node or place, or open it again.
+  /** Collapse or expand a node or place.
    * @param {string} key */
   collapse(key) {
     if (!this.collapsed.delete(key)) this.collapsed.add(key);
@@ -323,7 +323,7 @@ export class Timeline {
     }
   }
 
-  /** Bring a span into view; with `isClose` fill most of the width with it.
+  /** Bring a span into view; with `isClose`, zoom so that it fills most of the width.
    * @param {number} row @param {boolean} [isClose] */
   focus(row, isClose = false) {
     const { store } = this;
@@ -354,7 +354,7 @@ export class Timeline {
     return store.neighbour(row, key === "ArrowLeft" ? -1 : 1);
   }
 
-  /** The first span of the uppermost bars, or -1. */
+  /** The first span in the topmost row of bars, or -1. */
   firstBar() {
     const row = this.rows.find(({ kind }) => kind === "bars");
     return row?.kind === "bars" ? this.store.firstOf(row.sub) : -1;
@@ -362,7 +362,7 @@ export class Timeline {
 
   /** @param {Change} what */
   update(what) {
-    // Not disabled, which would take the focus from a button that is pressed.
+    // Not disabled, since that would take the focus from a pressed button.
     if (what === "range") for (const button of [this.outButton, this.wholeButton]) button.setAttribute("aria-disabled", String(this.store.isWhole));
     if (what === "path") this.fillLegend();
     if (what === "filter") {
@@ -373,8 +373,8 @@ export class Timeline {
   }
 }
 
-/** The range in which a span from `begin` to `end` is in view, null where it is already: moved, or with `isClose` so small
- * that the span fills most of it.
+/** The range that brings a span from `begin` to `end` into view, null if it is visible already; with `isClose`, a range of
+ * which the span fills most.
  * @param {number[]} range @param {number} begin @param {number} end @param {boolean} isClose */
 export function rangeFor([from, to], begin, end, isClose) {
   const took = Math.max(end - begin, 1000);
@@ -384,7 +384,7 @@ export function rangeFor([from, to], begin, end, isClose) {
   return [middle - size / 2, middle + size / 2];
 }
 
-/** What is said of a span beside the pointer, and read out.
+/** The text about a span in its tooltip, and for screen readers.
  * @param {Store} store @param {number} row */
 export function spanTip(store, row) {
   const lines = [store.label(row), `${duration(store.took[row])}${store.state(row) ? ` (${STATES[store.state(row)]})` : ""}`];

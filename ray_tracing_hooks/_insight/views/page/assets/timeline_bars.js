@@ -1,7 +1,7 @@
 // The bars of the timeline and the labels beside them.
 //
-// Bars narrower than a few pixels are written into an image as pixels, which is ten times as fast as drawing rectangles;
-// only what is wide enough to be read is drawn and labelled.
+// Bars narrower than a few pixels are written as pixels of an image, which is ten times as fast as drawing rectangles. Only
+// wider bars are drawn and labelled.
 
 import { PALETTE } from "./colours.js";
 import { FIGURES, MEMBER, TITLE } from "./dom.js";
@@ -27,7 +27,7 @@ export function drawBars(view, context) {
   for (const row of view.rows) if (row.kind === "queue") drawQueue(view, context, row);
 }
 
-/** Draws what is narrow, and returns what is wide.
+/** Draws the narrow bars, and returns the wide ones.
  * @param {Timeline} view @param {CanvasRenderingContext2D} context */
 function drawPixels(view, context) {
   const { store, colours, ratio } = view;
@@ -40,7 +40,7 @@ function drawPixels(view, context) {
   const [from, to] = store.range;
   const scale = width / (to - from);
   const { lit: matched, name } = store;
-  // Worst status wins in a pixel, then what is selected, then what is longer.
+  // In a pixel the worst status wins, then the selection, then the longer bar.
   const palette = PALETTE.map((colour) => colours.pixel(colour));
   const dim = PALETTE.map((colour) => colours.pixel(colours.dimmed(colour)));
   const failed = colours.pixel(colours.failed), failedDim = colours.pixel(colours.dimmed(colours.failed));
@@ -71,7 +71,7 @@ function drawPixels(view, context) {
       let pixel = flag & FAILED ? (isMatched ? failed : failedDim)
         : (flag & 7) === PRODUCER ? (isMatched ? submission : submissionDim)
         : (isMatched ? palette : dim)[colours.ofName[name[i]]];
-      // Of many spans that are one bar the colour says how much of the time they ran.
+      // The colour of a bar for many spans shows the share of its time in which they ran.
       if (share < 0.9 && !(flag & FAILED)) pixel = colours.thinned(pixel, share);
       drawn++;
       for (let y = y0; y < y1; y++) words.fill(pixel, y * width + p0, y * width + p1);
@@ -101,7 +101,7 @@ function drawWide(view, context, row, i) {
   }
   if (store.state(i)) drawOpenEnd(context, x0, x1, y, row.height, colours.surface);
   context.fillStyle = view.inkOn(plain, i, isMatched);
-  // A mark beside the colour, for those who cannot tell red.
+  // A mark in addition to the colour, for people who cannot distinguish red.
   if (store.failed(i) && size > 14) context.fillText("✗", x0 + 4, middle);
   const indent = store.failed(i) ? 17 : 5;
   const fits = Math.floor((size - indent - 4) / 5.6);
@@ -124,7 +124,7 @@ function outlinePath({ store, colours, scale, scrollTop, headHeight, width }, co
   context.globalAlpha = 1;
 }
 
-/** A bar whose end nobody has recorded fades out in stripes.
+/** A bar whose end is not recorded fades out in stripes.
  * @param {CanvasRenderingContext2D} context @param {number} x0 @param {number} x1 @param {number} y @param {number} height @param {string} colour */
 function drawOpenEnd(context, x0, x1, y, height, colour) {
   const size = Math.min(40, x1 - x0);
@@ -143,7 +143,7 @@ function drawOpenEnd(context, x0, x1, y, height, colour) {
   context.restore();
 }
 
-/** How many calls wait for this worker or actor: the mean in each pixel.
+/** The mean number of calls that wait for this worker or actor, in each pixel.
  * @param {Timeline} view @param {CanvasRenderingContext2D} context @param {QueueRow} row */
 function drawQueue({ colours, headHeight, plotWidth, queues, scale, scrollTop, viewHeight }, context, row) {
   const y = row.y - scrollTop + headHeight;

@@ -1,4 +1,4 @@
-// What stays at the top of the timeline: the whole run in small, the axis, and the critical path.
+// The fixed head of the timeline: the overview of the whole run, the axis, and the critical path.
 
 import { category } from "./colours.js";
 import { BOLD_FIGURES, FIGURES } from "./dom.js";
@@ -23,7 +23,7 @@ export function drawHead(view, context) {
   context.fillRect(0, headHeight - 1, width, 1);
 }
 
-/** How many spans run at once over the whole run, and the part that is in view.
+/** How many spans run at the same time over the whole run, and the visible part of the run.
  * @param {Timeline} view @param {CanvasRenderingContext2D} context */
 function drawOverview(view, context) {
   const { store, colours, plotWidth, width } = view;
@@ -58,7 +58,7 @@ function drawOverview(view, context) {
   context.fillStyle = colours.soft;
   context.font = FIGURES;
   context.fillText("Running at once", 12, 14);
-  // Of a part of the spans only averages are known, each of a 600th of the time.
+  // For part of the spans only averages are known, each over 1/600 of the time.
   context.fillText(store.isFiltered || !store.meta.peak ? `at most about ${number(Math.round(most * 10) / 10)}` : `at most ${number(store.meta.peak)}`, 12, 30);
 }
 
@@ -98,7 +98,7 @@ function drawPath({ store, colours, plotWidth, scale, width }, context) {
   for (let n = firstStep(steps, from), next; n < steps.length && steps[n].start <= to; n = next) {
     const step = steps[n];
     const x0 = Math.max(GUTTER, scale.x(step.start)), x1 = Math.min(width, scale.x(step.end));
-    // Of the steps within a pixel one is enough.
+    // One step per pixel is enough.
     next = x1 - x0 < 1 ? Math.max(n + 1, firstStep(steps, scale.timeAt(Math.floor(x0) + 1))) : n + 1;
     const size = Math.max(1, x1 - x0 - 0.5);
     const { colour, waits } = category(step.cause);

@@ -1,4 +1,4 @@
-// What stands above what on the timeline: nodes, then their workers and actors, then lanes.
+// The vertical layout of the timeline: nodes, then their workers and actors, then lanes.
 
 import { WAIT } from "./store.js";
 
@@ -12,8 +12,8 @@ const ROW_GAP = 2, MOST_ARROWS = 400, COLLAPSED_HEIGHT = 16, LABEL_HEIGHT = 30, 
 /** @typedef {Stripe & { kind: "bars", place: number, sub: number }} BarsRow */
 /** @typedef {NodeRow | PlaceRow | QueueRow | BarsRow} Row */
 
-/** The rows of the timeline from the top. A place that has nothing to show is left out; what is collapsed (`n0` for a node,
- * `p3` for a place) shows its outermost spans, or nothing.
+/** The rows of the timeline from the top. A place with nothing to show is left out; a collapsed place (such as `p3`) shows
+ * its outermost spans, and a collapsed node (such as `n0`) nothing.
  * @param {Pick<Store, "meta" | "begins" | "first" | "deepest">} store @param {(Queue | null)[]} queues @param {Set<string>} collapsed
  * @returns {{ rows: Row[], height: number, hiddenPlaces: number }} */
 export function layOut({ meta, begins, first, deepest }, queues, collapsed) {
@@ -62,8 +62,8 @@ export function layOut({ meta, begins, first, deepest }, queues, collapsed) {
   return { rows, height: y + MARGIN, hiddenPlaces };
 }
 
-/** The arrows of one call: its submission, those it makes, the data it takes and gives, and who waits for it. Each is from a
- * span at a time to another one; an arrow of waiting ends where the wait does.
+/** The arrows of one call: from its submission, to the calls it makes, for the data it takes and returns, and to its waits.
+ * Each connects a span at a time to another one; the arrow to a wait points to the end of the wait.
  * @param {Store} store @param {number} row
  * @returns {{ from: number, fromTime: number, to: number, toTime: number, isWait: boolean }[]} */
 export function arrowsOf(store, row) {

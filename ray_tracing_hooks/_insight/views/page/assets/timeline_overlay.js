@@ -1,4 +1,4 @@
-// What moves with the pointer and the selection, above the bars of the timeline: outlines, arrows, the moment, a drag.
+// The layer above the bars of the timeline, for the pointer and the selection: outlines, arrows, the moment, a drag.
 
 import { pen } from "./dom.js";
 import { firstStep } from "./scale.js";
@@ -53,14 +53,14 @@ function outline(view, context, row, colour, width) {
   context.strokeRect(x0 - 1, box.y - 1, Math.max(3, x1 - x0 + 2), box.height + 2);
 }
 
-/** The time in the queue of the selected call, hatched, before its run.
+/** The queue time of the selected call, hatched, before its run.
  * @param {Timeline} view @param {CanvasRenderingContext2D} context @param {number} row */
 function drawQueueOf(view, context, row) {
   const { colours, scale, store } = view;
   const of = store.is(row, "submission") ? store.children(row).find((child) => store.submission[child] === row) : row;
   if (of === undefined || store.queued(of) <= 0) return;
   const box = view.box(of);
-  // A server's answer may lack the submission.
+  // The server's answer may lack the submission.
   if (!box || store.submission[of] < 0) return;
   const x0 = Math.max(GUTTER, scale.x(store.endOf(store.submission[of])));
   if (box.x0 - x0 < 1) return;
@@ -75,7 +75,7 @@ function drawQueueOf(view, context, row) {
   context.strokeRect(x0 + 0.5, box.y + 2.5, Math.max(0, box.x0 - x0 - 1), box.height - 5);
 }
 
-/** By run, the longest steps of its critical path.
+/** The longest steps of the critical path, by run.
  * @type {WeakMap<Store, PathStep[]>} */
 const longest = new WeakMap();
 
@@ -84,7 +84,7 @@ function longestOf(steps, most) {
   return [...steps].sort((a, b) => b.end - b.start - (a.end - a.start)).slice(0, most);
 }
 
-/** The steps of the critical path that may be drawn: of very many, those that are among the longest of all.
+/** The steps of the critical path to draw; if there are very many, only the longest.
  * @param {Store} store */
 function pathSteps(store) {
   const { steps } = store.meta.path, [from, to] = store.range;
@@ -101,10 +101,10 @@ function drawPathArrows(view, context) {
   const found = pathSteps(store).filter((step) => {
     if (step.end < from || step.start > to) return false;
     if (step.from < 0 || step.row < 0 || step.from === step.row || store.isHidden(step.from) || store.isHidden(step.row)) return false;
-    // From one call of an actor to its next one there is nothing to see.
+    // Between consecutive calls of one actor there is nothing to see.
     return store.lane[step.from] !== store.lane[step.row] || scale.x(step.end) - scale.x(step.start) >= 24;
   });
-  // More of them hide the bars: the longest then.
+  // More would hide the bars, so only the longest are drawn.
   const shown = found.length > MOST_PATH_ARROWS ? longestOf(found, MOST_PATH_ARROWS) : found;
   for (const step of shown) drawArrow(view, context, step.from, step.start, step.row, step.end, view.colours.path, false);
 }

@@ -1,5 +1,5 @@
-// What Python writes into the page (content.py, report.py; build.py for a served one), and what the page's parts share.
-// For the type checker alone: nothing of it is in the page or in the wheel. Times are nanoseconds from the first span's start.
+// Types of the data that Python writes into the page (content.py, report.py; build.py for a served page), and of shared parts.
+// Only for the type checker: this file is not in the page or the wheel. Times are nanoseconds from the first span's start.
 
 type Store = import("./store.js").Store;
 type App = import("./main.js").App;
@@ -9,7 +9,7 @@ type Numbers = ArrayLike<number>;
 /** Columns as pack.py packs them, by name. */
 type Columns = Record<string, Uint8Array | Uint32Array | Float64Array>;
 
-/** What a view draws again after: see Store.changed. */
+/** The changes that make a view redraw: see Store.changed. */
 type Change = "range" | "filter" | "selection" | "moment" | "path" | "data" | "loaded" | "group" | "tiles" | "notice";
 
 type View = {
@@ -165,7 +165,7 @@ interface Meta {
   chunk: number;
   resources: Record<string, unknown>[];
   traces: string[];
-  /** By lane its place. */
+  /** The place of each lane. */
   lanes: number[];
   places: Place[];
   nodes: { label: string; detail: string; accelerators: Accelerator[] }[];
@@ -187,14 +187,14 @@ interface Meta {
   names: string[];
   top_about: string;
   top: TopFunction[];
-  /** What follows is only in a served page. */
+  /** The following are only in a served page. */
   served?: boolean;
   running?: boolean;
   deepest?: number[];
   waiting?: number[];
 }
 
-/** Spans as the page looks at them, by row. */
+/** Spans as the page uses them, by row. */
 interface SpanColumns {
   start: Float64Array;
   took: Uint8Array | Uint32Array | Float64Array;
@@ -214,7 +214,7 @@ interface SpanColumns {
   edgeKind: Numbers;
 }
 
-/** What figures are computed from: spans, and which of them count. */
+/** The input of figures: spans, and which of them count. */
 interface Counted {
   count: number;
   start: Numbers;
@@ -249,7 +249,7 @@ interface Strip {
   running: number[] | Float64Array;
   failed: Numbers;
   most: number;
-  /** What the filter kept when it was made. */
+  /** The filter that was active when it was made. */
   keep: unknown;
 }
 
@@ -270,7 +270,7 @@ interface GroupFigures {
 
 type Attributes = Record<string, unknown>;
 
-/** What is known of a span besides its columns. */
+/** The details of a span that are not in columns. */
 interface SpanDetails {
   spanId: string;
   attributes: [string, unknown][];
@@ -282,7 +282,7 @@ interface SpanDetails {
   trace?: string;
 }
 
-/** A span as details.py writes it: id, shape, values, message, scope, events, links, parent. What is empty at the end is left out. */
+/** A span as details.py writes it: id, shape, values, message, scope, events, links, parent. Trailing empty items are left out. */
 type PackedSpan = [
   string, number, unknown[], string?, string?, SpanDetails["events"]?, SpanDetails["links"]?, string?,
 ];

@@ -1,6 +1,9 @@
-"""Runs the programs of ``programs/planted.py`` on Ray, and keeps their spans in ``recorded/``: ``record.py [NAME]...``.
+"""Runs the programs of ``programs/planted.py`` on Ray, and keeps their spans in ``recorded/``.
 
-Run it anew where spans get new attributes that the analysis is to use.
+    .venv/bin/python tests/insight/record.py [NAME]...
+
+Without a NAME it records all of them, which takes some minutes: do so where spans get new attributes that the analysis
+is to use. Record on an idle machine; on a busy one the start of workers is a finding too.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NAMES = (
+NAMES = (  # a new program of planted.py belongs here too
     "healthy",
     "bottleneck",
     "straggler",
@@ -58,17 +61,21 @@ def record(name: str, parts: str, to: str, **variables: str) -> None:
 
 
 def main() -> None:
+    known = (*NAMES, EXAMPLE, DATA)
+    asked = sys.argv[1:] or known
+    if unknown := set(asked) - set(known):
+        sys.exit(f"record.py: no such run: {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
     os.makedirs(f"{HERE}/recorded", exist_ok=True)
-    asked = sys.argv[1:]
-    for name in [name for name in asked if name != DATA] or (() if asked else (*NAMES, EXAMPLE)):
-        record(name, "task,actor,get,wait,put", f"{HERE}/recorded/{name}.jsonl.gz")
-        print(name, os.path.getsize(f"{HERE}/recorded/{name}.jsonl.gz"))
-    if not asked or DATA in asked:
+    for name in asked:
+        if name != DATA:
+            record(name, "task,actor,get,wait,put", f"{HERE}/recorded/{name}.jsonl.gz")
+            print(name, os.path.getsize(f"{HERE}/recorded/{name}.jsonl.gz"))
+    if DATA in asked:
         there = {"PYTHONPATH": os.path.join(sys.prefix, "data")}
         record(DATA, "task,actor,job,serve", f"{HERE}/recorded/{DATA}.jsonl.gz", **there)
         with_all = {**there, "RAY_TRACING_INTERNAL": "1"}
         record(DATA, "task,actor,get,wait", f"{HERE}/recorded/{DATA}_internal.jsonl.gz", **with_all)
-    if not asked or "bottleneck" in asked:
+    if "bottleneck" in asked:
         record("bottleneck", "task,actor", f"{HERE}/recorded/bottleneck_inferred.jsonl.gz")
 
 

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,13 @@ def findings(run: HandMade, now: float | None = None) -> list[Finding]:
 # --- real runs ----------------------------------------------------------------------------------------------------
 
 
+def the_finding(name: str, kind: str, beside: Collection[str] = ()) -> Any:
+    """The finding of this kind in a recorded run, which has no other findings but those ``beside`` it."""
+    found = document(name)["findings"]
+    assert [each["kind"] for each in found if each["kind"] not in beside] == [kind]
+    return next(each for each in found if each["kind"] == kind)
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "figures"),
     [
@@ -79,8 +87,7 @@ def findings(run: HandMade, now: float | None = None) -> list[Finding]:
 )
 def test_the_planted_fault_is_found_and_no_other(name: str, kind: str, figures: dict[str, Any]) -> None:
     """Each recorded program has one fault planted in it, and the summary names that one, with what shows it."""
-    (finding,) = document(name)["findings"]
-    assert finding["kind"] == kind
+    finding = the_finding(name, kind)
     assert figures.items() <= finding["figures"].items()
     assert 0.05 < finding["share"] <= 1
     assert finding["evidence"]
@@ -119,15 +126,13 @@ PLANTED = [
         ["actor MapWorker(MapBatches(Embedder))#", "Exact: waiting was recorded."],
     ),
 ]
-"""What strangers have planted: beside it, the start of workers may be a finding, on a machine that is busy."""
+"""Faults of larger programs, planted by users. They were recorded on a busy machine."""
 
 
 @pytest.mark.parametrize(("name", "kind", "figures", "said"), PLANTED)
-def test_what_a_stranger_has_planted_is_found(name: str, kind: str, figures: dict[str, Any], said: list[str]) -> None:
+def test_a_fault_in_a_larger_program_is_found(name: str, kind: str, figures: dict[str, Any], said: list[str]) -> None:
     """A sweep with a straggler, a parameter server with a blocking method, a pipeline of Ray Data with one actor."""
-    found = document(name)["findings"]
-    (finding,) = [each for each in found if each["kind"] == kind]
-    assert {each["kind"] for each in found} <= {kind, "worker-start"}
+    finding = the_finding(name, kind, beside={"worker-start"})
     assert figures.items() <= finding["figures"].items()
     assert finding["share"] > 0.05
     text = " ".join(summary(recorded(name)).stdout.split())
@@ -429,6 +434,21 @@ def test_errors_are_told_by_type() -> None:
     (finding,) = findings(run)
     assert finding.text.startswith("5 executions of load failed: ValueError x4, KeyError; 1 of them retried")
     assert finding.figures["wasted_ns"] == 10 * MS
+
+
+def test_failed_attempts_cost_what_they_take_of_the_critical_path() -> None:
+    """Ten that fail side by side delay the run by one of them, whatever they took together."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    calls = [run.submit(driver, "load", 0) for _ in range(10)]
+    for number, call in enumerate(calls):
+        run.run(call, 10, 20, worker=f"w{number}", error="ValueError")
+        run.run(call, 25, 40, worker=f"w{number}", attributes={"ray.attempt": 1})
+    run.get(driver, calls, 1, 40)
+    (finding,) = findings(run)
+    assert finding.figures["wasted_ns"] == 100 * MS
+    assert finding.share == pytest.approx(0.15), "10 ms of an attempt, and 5 ms until its retry"
+    assert finding.advice
 
 
 def test_a_pool_of_busy_actors_is_no_bottleneck() -> None:

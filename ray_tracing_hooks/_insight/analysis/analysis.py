@@ -77,12 +77,12 @@ class Analysis:
 
     @cached_property
     def path(self) -> Path:
-        """The critical path."""
+        """The critical path: what a finding costs is time on it."""
         return paths.critical_path(self.calls)
 
     @cached_property
     def split(self) -> Path:
-        """The wall time split by what it was spent on, with queue time shown separately."""
+        """The wall time split by what it was spent on, with queue time shown separately: what is shown as waiting."""
         return paths.time_split(self.calls)
 
     @cached_property

@@ -119,7 +119,8 @@ class Path:
     submitting: Counter[str] = field(default_factory=Counter)
     """Time on the path that submitting calls of each function took."""
     executions: Counter[int] = field(default_factory=Counter)
-    """For each execution, by row, the time on the path in which it ran, waited to start, or its result was fetched."""
+    """By row of an execution: the time of the steps that are its own code, its wait to start (after a failed attempt
+    too), or the fetching of its result."""
     first_scheduling: dict[str, int] = field(default_factory=dict)
     """For each function, how long its first call on the path waited for Ray, since that is when workers start."""
 

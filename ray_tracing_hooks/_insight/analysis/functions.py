@@ -17,13 +17,16 @@ def _times() -> array[int]:
 
 @dataclass
 class Function:
-    """A function or method. Times are nanoseconds; lists of times are sorted."""
+    """A function or method. Times are nanoseconds; lists of times are sorted.
+
+    Calls that ``.options(name=...)`` gave different names may count as functions of their own; see :class:`Calls`.
+    """
 
     name: str
     calls: int = 0
     """The number of submissions, and of executions without a recorded submission."""
     executions: list[int] = field(default_factory=list)
-    """Rows, by start."""
+    """The rows of all attempts, retries included, by start. There may be more than calls."""
     self_times: array[int] = field(default_factory=_times)
     """The self time of each execution."""
     durations: array[int] = field(default_factory=_times)

@@ -105,6 +105,10 @@ class Calls:
             return several
         return [self.execution[call]] if self.execution[call] >= 0 else []
 
+    def is_last_attempt(self, row: int) -> bool:
+        """Whether an execution was not retried."""
+        return self.execution[self.call_of[row]] == row
+
     def function_of(self, row: int) -> str:
         """The function of a submission or execution; the name of any other span."""
         call = self.call_of[row]

@@ -48,7 +48,4 @@ _FINDERS = (
 def find(analysis: Analysis) -> list[Finding]:
     """All findings: failures and hangs first, then by cost, largest first."""
     found = [finding for finder in _FINDERS for finding in finder(analysis)]
-    return sorted(found, key=lambda finding: (finding.kind not in _FIRST, -finding.share))
-
-
-_FIRST = (*failures.KINDS, unfinished.KIND)
+    return sorted(found, key=lambda finding: (not finding.is_failure, -finding.share))

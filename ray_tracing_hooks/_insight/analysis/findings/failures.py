@@ -1,21 +1,22 @@
-"""Executions that failed, were killed, or were retried."""
+"""Executions that failed or whose worker was killed, and what their retries cost."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RETRYING
+from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.functions import covered
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.errors import error_text, error_type
 from ray_tracing_hooks._insight.model.table import LOST
 
 KILLED, ERRORS = "killed-workers", "errors"
-KINDS = (KILLED, ERRORS)
 
 _READ = 1000
 """The most spans that are read from files for their error type, which may be in an event."""
@@ -30,20 +31,80 @@ def find(analysis: Analysis) -> list[Finding]:
     return [*_killed(analysis, killed), *_errors(analysis, raised)]
 
 
+@dataclass
+class _Retries:
+    """The retries of failed executions. Times are nanoseconds."""
+
+    failed: int
+    """How many executions failed."""
+    retried: int
+    """How many of them were retried."""
+    lost: int
+    """Their run time, added up over workers."""
+    delay: int
+    """How long the run waited between them and their retries."""
+    share: float
+    """How much of the critical path they and the delay are, from 0 to 1."""
+
+    def __str__(self) -> str:
+        if not self.retried:
+            return "not retried" if self.failed == 1 else "none was retried"
+        of_all = "" if self.retried == self.failed else f"{self.retried:,} of them "
+        waited = f"; the run waited {duration(self.delay)} for the retries to start" if self.delay else ""
+        return f"{of_all}retried, after {duration(self.lost)} of lost work{waited}"
+
+    @property
+    def figures(self) -> dict[str, float | int | str]:
+        return {
+            "executions": self.failed,
+            "tried_again": self.retried,
+            "wasted_ns": self.lost,
+            "retry_delay_ns": self.delay,
+        }
+
+
+def _retries(analysis: Analysis, rows: list[int]) -> _Retries:
+    table, calls = analysis.table, analysis.calls
+    retried = {row for row in rows if not calls.is_last_attempt(row)}
+    delays = [step for step in analysis.split.steps if step.kind == RETRYING and step.source in retried]
+    return _Retries(
+        len(rows),
+        len(retried),
+        lost=sum(map(table.duration, retried)),
+        delay=sum(step.end - step.start for step in delays),
+        share=_on_path(analysis, retried),
+    )
+
+
+def _on_path(analysis: Analysis, retried: set[int]) -> float:
+    """The share of the critical path, from 0 to 1, that is in these attempts or waits for their retries."""
+    table, path = analysis.table, analysis.path
+    delays = [step for step in path.steps if step.kind == RETRYING and step.source in retried]
+    attempts = {step.source for step in delays} | {step.row for step in path.steps if step.kind == RUN} & retried
+    times = [(step.start, step.end) for step in delays]
+    times += [(table.start[row], table.end_or_now(row)) for row in attempts]
+    return covered(times, path.start, path.end) / path.wall if path.wall else 0.0
+
+
 def _killed(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
     if not rows:
         return
     workers = {analysis.calls.place(row).worker for row in rows}
-    (again, wasted), late = _again(analysis, rows), _late(analysis, rows)
+    retries = _retries(analysis, rows)
     why = Counter(error_text(analysis.table.span(row)) for row in rows[:_READ])
     (reason, _), *others = why.most_common()
     more = f" and {count(len(others), 'other reason')}" if others else ""
-    text = (
-        f"{count(len(workers), 'worker')} died while running {_functions(analysis, rows)} "
-        f"({shortened(reason, 160)}{more}); {_tried(again, len(rows), wasted, late)}"
+    died = f"{count(len(workers), 'worker')} died while running {_functions(analysis, rows)}"
+    yield Finding(
+        KILLED,
+        f"{died} ({shortened(reason, 160)}{more}); {retries}",
+        "look for the cause in the worker's log; if it ran out of memory, run fewer such tasks per node",
+        retries.share,
+        rows,
+        retries.figures,
+        is_failure=True,
+        without_errors=f"{died}; {retries}",
     )
-    advice = "look for the cause in the worker's log; if it ran out of memory, run fewer such tasks per node"
-    yield Finding(KILLED, text, advice, _share(analysis, wasted + late), rows, _figures(rows, again, wasted, late))
 
 
 def _errors(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
@@ -54,48 +115,27 @@ def _errors(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
     for row in rows[:_READ]:
         given = table.attribute(row, names.ERROR_TYPE)
         types[str(given or error_type(table.span(row)) or "without a type")] += 1
-    (again, wasted), late = _again(analysis, rows), _late(analysis, rows)
+    retries = _retries(analysis, rows)
     several = ", ".join(
         f"{quoted(name)} x{number:,}" if number > 1 else quoted(name) for name, number in types.most_common(3)
     )
     more = f" and {count(len(types) - 3, 'other type')}" if len(types) > 3 else ""
-    text = (
-        f"{count(len(rows), 'execution')} of {_functions(analysis, rows)} failed: {several}{more}; "
-        f"{_tried(again, len(rows), wasted, late)}"
+    failed = f"{count(len(rows), 'execution')} of {_functions(analysis, rows)} failed"
+    yield Finding(
+        ERRORS,
+        f"{failed}: {several}{more}; {retries}",
+        "each retry repeats the whole call: find out why attempts fail, or do the part that fails in a call of its own"
+        if retries.retried
+        else "",
+        retries.share,
+        rows,
+        retries.figures,
+        is_failure=True,
+        without_errors=f"{failed}; {retries}",
     )
-    yield Finding(ERRORS, text, "", _share(analysis, wasted + late), rows, _figures(rows, again, wasted, late))
-
-
-def _again(analysis: Analysis, rows: list[int]) -> tuple[int, int]:
-    """How many of these executions were retried, and how much time was lost in them."""
-    calls = analysis.calls
-    again = [row for row in rows if calls.execution[calls.call_of[row]] != row]
-    return len(again), sum(map(analysis.table.duration, again))
-
-
-def _late(analysis: Analysis, rows: list[int]) -> int:
-    """How long the run waited between these executions and their retries."""
-    among = set(rows)
-    return sum(step.end - step.start for step in analysis.split.steps if step.kind == RETRYING and step.source in among)
-
-
-def _tried(again: int, number: int, wasted: int, late: int) -> str:
-    if not again:
-        return "not retried" if number == 1 else "none was retried"
-    of_all = "" if again == number else f"{again:,} of them "
-    waited = f"; the run waited {duration(late)} for the retries to start" if late else ""
-    return f"{of_all}retried, after {duration(wasted)} of lost work{waited}"
 
 
 def _functions(analysis: Analysis, rows: list[int]) -> str:
     by_name = Counter(analysis.calls.function_of(row) for row in rows)
     (name, _), *others = by_name.most_common()
     return quoted(name) + (f" and {count(len(others), 'other function')}" if others else "")
-
-
-def _share(analysis: Analysis, wasted: int) -> float:
-    return min(1.0, wasted / analysis.path.wall) if analysis.path.wall else 0.0
-
-
-def _figures(rows: list[int], again: int, wasted: int, late: int) -> dict[str, float | int | str]:
-    return {"executions": len(rows), "tried_again": again, "wasted_ns": wasted, "retry_delay_ns": late}

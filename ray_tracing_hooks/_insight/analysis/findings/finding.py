@@ -20,19 +20,24 @@ class Finding:
     kind: str
     """Its kind, for programs; stable across releases, such as ``get-in-loop``."""
     text: str
-    """One sentence with figures."""
+    """One sentence with figures, in lower case and without a full stop: ``48 calls of work took 3.2 ms each; ...``."""
     advice: str
     """What can be done about it; empty if that depends on the program."""
     share: float
-    """The most that it costs, as a share of the wall time from 0 to 1. Findings are ordered by this."""
+    """The most that the run could save, as a share of the wall time from 0 to 1. What is saved is time on the critical
+    path, never a sum over workers. Findings are ordered by this."""
     rows: Sequence[int]
-    """The rows of spans that show it, at most :data:`MOST_ROWS`."""
+    """The rows of spans that show it, the most telling first. Only the first :data:`MOST_ROWS` are kept."""
     figures: dict[str, float | int | str] = field(default_factory=dict)
     """The figures of the text, for programs. Suffixes: ``_ns``, ``_share``; numbers without one are counts."""
     is_assumed: bool = False
     """Whether it assumes something that was not recorded, such as waiting without ``ray.get`` spans."""
+    is_failure: bool = False
+    """Whether something failed or hangs. Such findings come first, and the page shows them as errors."""
     quotes: dict[str, str] = field(default_factory=dict)
-    """Parts of the text that are attribute values, by key. If an attribute is redacted, they must be too."""
+    """Parts of the text that are attribute values, by key. Where an attribute is redacted, its part is redacted too."""
+    without_errors: str = ""
+    """The text to show where the messages of exceptions are redacted, for a text that quotes one."""
 
     @property
     def cost(self) -> str:

@@ -45,4 +45,4 @@ def find(analysis: Analysis) -> list[Finding]:
         if circle
         else ""
     )
-    return [Finding(KIND, text, advice, min(1.0, share), shown, figures)]
+    return [Finding(KIND, text, advice, min(1.0, share), shown, figures, is_failure=True)]

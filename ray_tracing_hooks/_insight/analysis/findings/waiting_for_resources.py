@@ -112,7 +112,7 @@ def _finding(analysis: Analysis, function: str, waiting: _Waiting, waited: int) 
     }
     share = min(1.0, waited / analysis.path.wall)
     quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
-    return Finding(KIND, text, advice, share, rows, figures, not is_known, quotes)
+    return Finding(KIND, text, advice, share, rows, figures, not is_known, quotes=quotes)
 
 
 def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 from ray_tracing_hooks._insight.analysis import critical_path as paths
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.findings import failures, unfinished
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.queues import PHASES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
@@ -177,11 +176,11 @@ def described(found: Iterable[Finding], row: Row, redaction: Redaction) -> list[
     """The findings for the page, in their order."""
     return [
         {
-            "id": finding.kind,
+            "kind": finding.kind,
             "text": _text(finding, redaction) + (" (assumed: not all of it is recorded)" if finding.is_assumed else ""),
             "cost": finding.cost,
             "advice": finding.advice,
-            "level": "error" if finding.kind in (*failures.KINDS, unfinished.KIND) else "warning",
+            "level": "error" if finding.is_failure else "warning",
             "rows": [shown for each in finding.rows if (shown := row(each)) >= 0],
         }
         for finding in found
@@ -224,11 +223,10 @@ def quality(analysis: Analysis) -> list[str]:
 
 
 def _text(finding: Finding, redaction: Redaction) -> str:
-    if finding.kind not in failures.KINDS or (redaction.attributes and not redaction.hides("exception.message")):
-        text = finding.text
-        for key, value in finding.quotes.items():
-            if value and (not redaction.attributes or redaction.hides(key)):
-                text = text.replace(value, HIDDEN)
-        return text
-    # The sentence quotes the text of an error.
-    return f"{count(int(finding.figures['executions']), 'execution')} failed or did not end ({finding.kind})"
+    if finding.without_errors and (not redaction.attributes or redaction.hides("exception.message")):
+        return finding.without_errors
+    text = finding.text
+    for key, value in finding.quotes.items():
+        if value and (not redaction.attributes or redaction.hides(key)):
+            text = text.replace(value, HIDDEN)
+    return text

@@ -108,12 +108,12 @@ export class Findings {
   }
 
   /** @param {Finding} finding */
-  finding({ id, text, cost, advice, level, rows }) {
+  finding({ kind, text, cost, advice, level, rows }) {
     const { store, app } = this;
     /** @param {number} row */
     const example = (row) => el("button", { type: "button", class: "link", onclick: () => app.show("timeline", () => app.selectSpan(row)) },
       `${shortened(store.label(row), 44)} ${duration(store.took[row])}`);
-    return el("li", { class: level, "data-finding": id },
+    return el("li", { class: level, "data-finding": kind },
       el("p", { class: "sentence" }, el("span", { class: "levelmark", role: "img", "aria-label": level }, LEVEL_MARKS[level] || "i"), text, cost ? el("span", { class: "soft" }, ` [${cost}]`) : null),
       advice ? el("p", { class: "advice" }, advice) : null,
       rows.length ? el("p", { class: "evidence" },

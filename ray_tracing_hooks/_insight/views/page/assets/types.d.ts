@@ -137,7 +137,7 @@ interface SplitPart {
 }
 
 interface Finding {
-  id: string;
+  kind: string;
   text: string;
   cost: string;
   advice: string;

@@ -3,7 +3,7 @@
     ray start --head --tracing-startup-hook=ray_tracing_hooks:setup
     ray.init(_tracing_startup_hook="ray_tracing_hooks:setup")
 
-The exporters are those that ``RAY_TRACING_EXPORTERS`` names (default ``local``). ``ray_tracing_hooks.local:setup``
+``RAY_TRACING_EXPORTERS`` names the exporters (default ``local``). ``ray_tracing_hooks.local:setup``
 always writes local files.
 """
 
@@ -20,14 +20,14 @@ def setup() -> None:
     Ray calls it in the driver and in every worker. It takes no arguments, can be called again, and never raises, unless
     ``RAY_TRACING_STRICT=1``.
     """
-    # Nothing that can fail is imported here: what Ray calls is guarded from the first line on.
+    # Imported here, not at the top: importing this module must not fail, and `start` guards everything else.
     from ray_tracing_hooks._startup import start  # noqa: PLC0415
 
     start()
 
 
 def __getattr__(name: str) -> str:
-    # What only moves objects, and what reads one module of ours, need not import it.
+    # Lazy: a process that only moves objects, or uses one module of the package, need not import it.
     if name == "__version__":
         from ray_tracing_hooks._version import __version__  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The errors of this package. A program that is traced meets none of them unless it asks for ``RAY_TRACING_STRICT=1``.
+"""The errors of this package. A traced program sees none of them unless ``RAY_TRACING_STRICT=1`` is set.
 
 * :class:`TracingError`
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 
 class TracingError(Exception):
-    """Anything that tracing itself could not do. The message is one sentence for the user."""
+    """Tracing itself failed. The message is one sentence for the user."""
 
 
 class SettingError(TracingError):
-    """A setting, or the file that holds settings, that cannot be used."""
+    """A setting, or the settings file, cannot be used."""

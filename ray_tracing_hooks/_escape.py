@@ -1,4 +1,4 @@
-"""Text of others (names in a trace, a server's answer, an error) made fit to be shown on a terminal and in a log."""
+"""Makes untrusted text (names in a trace, a server's response, an error) safe to show on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _UNSAFE_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def safe(text: str, *, ascii_only: bool = False) -> str:
-    """The text with everything escaped that could command a terminal, begin a line or hide what it says."""
+    """Escape everything that could control a terminal, begin a new line or hide part of the text."""
     return re.sub(_UNSAFE, lambda found: _escape(found[0], ascii_only), text)
 
 
 def _escape(character: str, ascii_only: bool) -> str:
-    import unicodedata  # noqa: PLC0415  text of others is rare where this module is imported, and mostly plain
+    import unicodedata  # noqa: PLC0415  most processes never need it, since most text is plain
 
     if ascii_only or unicodedata.category(character) in _UNSAFE_CATEGORIES:
         return character.encode("unicode_escape").decode("ascii")

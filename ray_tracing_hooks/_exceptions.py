@@ -1,7 +1,7 @@
-"""Exceptions of the program's, looked at and changed without running code of the program's.
+"""Inspects and changes the program's exceptions without running code of the program.
 
-A class of exceptions may be a frozen dataclass, define ``__setattr__``, ``__getattribute__`` or ``__class__``, or have
-an attribute of its own that is called ``__traceback__``. What is asked of an exception here goes past all that.
+An exception class may be a frozen dataclass, define ``__setattr__``, ``__getattribute__`` or ``__class__``, or have an
+attribute of its own called ``__traceback__``. The functions here bypass all of that.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def is_a(error: object, *kinds: type[T]) -> TypeGuard[T]:
 
 
 def value_of(error: BaseException, name: str) -> Any:
-    """What the exception itself has under this name, whatever its class says; None if it has nothing there."""
+    """The exception's own attribute of this name, whatever its class defines; None if there is none."""
     return _VALUES.__get__(error).get(name)
 
 
 def hide_frame(error: BaseException) -> None:
-    """Take the caller's frame out of the traceback of the error that it has caught, and raises on by a bare ``raise``.
+    """Take the caller's frame out of the traceback of an error that it has caught and re-raises with a bare ``raise``.
 
     Before Python 3.11 that puts the frame back.
     """
@@ -45,11 +45,11 @@ def hide_frame(error: BaseException) -> None:
 
 
 def text_of(error: BaseException) -> str | None:
-    """``str(error)``, which does run code of the program's; None if that raises."""
+    """``str(error)``, which does run code of the program; None if that raises."""
     try:
-        # A text of a subclass of str may have methods of the program's.
+        # The result may be a subclass of str with methods of the program's own.
         return str.__str__(str(error))
-    except (KeyboardInterrupt, SystemExit):  # of a signal handler that has come in between
+    except (KeyboardInterrupt, SystemExit):  # raised by a signal handler that interrupted this
         raise
     except BaseException:  # noqa: BLE001  it may raise anything
         return None

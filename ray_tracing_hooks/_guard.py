@@ -1,4 +1,4 @@
-"""Failing open: a fault of ours never reaches the user's program, which goes on without tracing, and says so once."""
+"""Failing open: an internal error is reported once, and the user's program continues without tracing."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 logger = logging.getLogger("ray.ray_tracing_hooks")
-"""A child of Ray's logger: what is said here shows in the driver, and nobody's logging has to be configured for it."""
+"""A child of Ray's logger, so that messages show in the driver without any logging configuration."""
 
 MOST_REPORTS = 100
-"""After so many different messages a process falls silent, so that one that varies cannot flood a job's log."""
+"""After this many different messages a process reports no more, so that a varying message cannot flood a job's log."""
 
 _MOST_TEXT = 1000
 
 _lock = threading.RLock()
-"""One that can be taken again: a signal handler or a finalizer may come in between and have something to report."""
+"""Reentrant: a signal handler or a finalizer may interrupt the holder and report something itself."""
 
-# Another thread may hold it when this process is forked. The standard library frees its own locks in this way.
+# Another thread may hold it when this process forks. The standard library resets its own locks in the same way.
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]  # noqa: SLF001  no stub
 
 
@@ -36,9 +36,9 @@ class _Reports:
     """How this process reports problems.
 
     Attributes:
-        reporter: What problems are reported to; None for the log.
-        is_strict: Whether faults are raised instead of reported.
-        reported: The messages so far. Guarded by :data:`_lock`.
+        reporter: Receives the problems; None for the log.
+        is_strict: Whether internal errors are raised instead of reported.
+        reported: The messages so far, guarded by :data:`_lock`.
     """
 
     def __init__(self) -> None:
@@ -48,31 +48,30 @@ class _Reports:
 
 
 _reports = _Reports()
-"""Those of this process."""
 
 
 def set_reporter(reporter: Callable[[str], None] | None) -> None:
-    """From now on reports of this process go to ``reporter``; with None they are warnings of :data:`logger`."""
+    """Send the reports of this process to ``reporter`` from now on; with None they are warnings of :data:`logger`."""
     _reports.reporter = reporter
 
 
 def set_strict(strict: bool) -> None:
-    """Whether faults are raised in this process, as ``RAY_TRACING_STRICT`` asks, instead of reported."""
+    """Set whether this process raises internal errors instead of reporting them, as ``RAY_TRACING_STRICT`` asks."""
     _reports.is_strict = strict
 
 
 def forget_reports() -> None:
-    """Report again what has been reported before."""
+    """Forget what has been reported, so that it is reported again."""
     with _lock:
         _reports.reported.clear()
 
 
 def report(message: str) -> None:
-    """Tell the user ``message``, once per process however often it is reported. Never raises.
+    """Report ``message`` to the user, once per process however often this is called. Never raises.
 
-    A forked child does not say again what its parent has said.
+    A forked child does not repeat what its parent has reported.
     """
-    message = safe(message)  # it may quote what others have said, such as a server
+    message = safe(message)  # it may quote untrusted text, such as a server's response
     with _lock:
         reported = _reports.reported
         if message in reported or len(reported) > MOST_REPORTS:
@@ -85,7 +84,7 @@ def report(message: str) -> None:
     if reporter is not None:
         try:
             reporter(message)
-        except Exception as error:  # noqa: BLE001 - the message must get out all the same
+        except Exception as error:  # noqa: BLE001 - the message must still be logged
             _log(logging.DEBUG, f"the reporter failed: {describe(error)}")
         else:
             return
@@ -93,16 +92,16 @@ def report(message: str) -> None:
 
 
 def failed(doing: str, error: Exception) -> None:
-    """For the plain ``try`` of a path that every call takes: does with the error what :class:`guarded` does."""
+    """Handle the error as :class:`guarded` does: for a plain ``try`` on the hot path."""
     if _reports.is_strict or _is_of_signal_handler(error):
         raise error
-    report(f"{doing} failed: {describe(error)}; your program goes on without it")
+    report(f"{doing} failed: {describe(error)}; your program continues without it")
     _log(logging.DEBUG, f"{doing} failed", error)
 
 
 def _is_of_signal_handler(error: BaseException) -> bool:
-    """Whether a signal handler of the program's raised this error: a function, a method, or an object to be called."""
-    import signal  # noqa: PLC0415  only where something has failed
+    """Whether a signal handler of the program raised this error: a function, a method or a callable object."""
+    import signal  # noqa: PLC0415  only needed after an error
 
     codes = set()
     for number in signal.valid_signals():
@@ -117,25 +116,25 @@ def _is_of_signal_handler(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """``Type: text`` of an error, on one line and not endless, even if the error cannot say its text."""
+    """``Type: text`` of an error, on one line and of bounded length, even if its ``__str__`` fails."""
     name, text = class_name(error), " ".join((text_of(error) or "").split())
     return f"{name}: {text[:_MOST_TEXT]}" if text else name
 
 
 class guarded:  # noqa: N801 - reads as the keyword that it stands for
-    """Keeps the faults of a block, or of a function, from the program that is traced.
+    """Keeps the errors of a block, or of a function, from the traced program.
 
     ``doing`` says what the block does, such as "setting up tracing". An Exception raised inside is reported and ends
-    the block; a guarded function returns None then. With ``strict``, or :func:`set_strict`, it is raised on instead.
-    ``strict`` may be set inside the block, for a block that finds out for itself::
+    the block; a guarded function then returns None. With ``strict``, or :func:`set_strict`, it is re-raised instead.
+    ``strict`` may be set inside the block, for a block that reads the setting itself::
 
         with guarded("setting up tracing") as guard:
             guard.strict = settings().strict
 
-    KeyboardInterrupt, SystemExit and their like are no faults of ours and pass. So does what a signal handler of the
-    program's raises, such as a time-out, that came while code of ours was running. Of an async function or a generator
-    only the call is guarded, not the body. Meant for set-up and background work: on a path that every call takes a
-    plain ``try`` with :func:`failed` costs a tenth.
+    KeyboardInterrupt, SystemExit and the like are not internal errors and pass through. So does an exception that a
+    signal handler of the program raises, such as a time-out, while code of this package is running. For an async
+    function or a generator only the call is guarded, not the body. Meant for set-up and background work: on the hot
+    path a plain ``try`` with :func:`failed` costs a tenth.
     """
 
     __slots__ = ("doing", "strict")
@@ -144,7 +143,7 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
         self.doing = doing
         self.strict = strict
 
-    def __enter__(self) -> guarded:  # noqa: PYI034 - typing.Self is there from Python 3.11 on
+    def __enter__(self) -> guarded:  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
 
     def __exit__(
@@ -166,7 +165,7 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
 
 
 def _log(level: int, message: str, error: BaseException | None = None) -> None:
-    """Log, with the name of the package in front since a log shows no more than a file name."""
-    # What may fail is a handler or filter of the user's, and then nobody is left to be told.
+    """Log with the name of the package in front, since Ray's log shows only a file name."""
+    # Only a handler or filter of the user's can fail here, and then there is nowhere left to report it.
     with contextlib.suppress(Exception):
         logger.log(level, "ray_tracing_hooks: %s", message, exc_info=error)

@@ -10,20 +10,20 @@ from typing import Any
 _MARK = "__ray_tracing_hooks_original__"
 
 ABSENT = object()
-"""What :meth:`Patches.set` puts back where there was no such attribute."""
+"""What :meth:`Patches.set` puts back where the attribute did not exist."""
 
 _CALL = object()
-"""Stands for the owner where nothing is replaced, and a function is to be called."""
+"""Takes the place of the owner in an entry that is a function to call on undo."""
 
 
 class Patches:
-    """The replacements that are in place, so that they can be taken out again in reverse order."""
+    """The replacements in place, so that they can be undone in reverse order."""
 
     def __init__(self) -> None:
         self._applied: list[tuple[Any, str, Any]] = []
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
-        """Replace ``owner.name`` by ``make(original)``; False if there is no such attribute in this Ray.
+        """Replace ``owner.name`` by ``make(original)``; False if this Ray has no such attribute.
 
         Wrapping the same attribute a second time does nothing.
         """
@@ -40,11 +40,11 @@ class Patches:
         return True
 
     def wrap_within(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
-        """As :meth:`wrap`, below the outermost decorator of ``owner.name`` if it has one.
+        """Like :meth:`wrap`, but below the outermost decorator of ``owner.name`` if it has one.
 
-        So ``owner.name`` stays the very function that it was, whoever holds it: it is pickled, shown and compared as
-        without us. And what the decorator does comes first. With Ray's ``wrap_auto_init`` that is to connect, where the
-        program has not called ``ray.init()``, and so to set up tracing: the first call is then traced like others.
+        ``owner.name`` then stays the same function object for every holder: it is pickled, shown and compared as
+        without tracing. And the decorator runs first. Ray's ``wrap_auto_init`` connects where the program has not
+        called ``ray.init()``, and so sets up tracing: the first call is then traced like the others.
         """
         cell = _cell_of_decorated(vars(owner).get(name))
         if cell is None:
@@ -60,18 +60,18 @@ class Patches:
     def set(self, owner: Any, name: str, value: Any, *, back: Any) -> None:
         """Set ``owner.name`` to ``value``, until :meth:`undo` sets it to ``back``.
 
-        Doing so a second time changes neither the value nor what is put back.
+        A second call changes neither the value nor what is put back.
         """
         if (owner, name) not in self.targets():
             setattr(owner, name, value)
             self._applied.append((owner, name, back))
 
     def on_undo(self, call: Callable[[], None]) -> None:
-        """Call this when the replacements are taken out, before those that were made earlier."""
+        """Register a function for :meth:`undo`, which calls it before it undoes earlier replacements."""
         self._applied.append((_CALL, "", call))
 
     def targets(self) -> list[tuple[Any, str]]:
-        """What is replaced, as (owner, name)."""
+        """The replaced attributes, as (owner, name)."""
         return [(owner, name) for owner, name, _ in self._applied if owner is not _CALL]
 
     def undo(self) -> None:
@@ -87,15 +87,15 @@ class Patches:
 
 
 def _cell_of_decorated(function: Any) -> Any:
-    """Where a decorator made by ``functools.wraps`` keeps what it calls; None for another function."""
+    """The closure cell in which a decorator made with ``functools.wraps`` keeps its function; None without one."""
     decorated = getattr(function, "__wrapped__", None)
     if decorated is None:
         return None
     for cell in getattr(function, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # an empty one
             contents = cell.cell_contents
-            # What is ours is marked with what it stands for. Of others nothing is asked: Ray's stub of a client, which
-            # `client_mode_hook` keeps beside the function, raises whatever one asks of it before it is connected.
+            # Our replacements are marked with their originals. Ask nothing of other objects: Ray's stub of a client,
+            # which `client_mode_hook` keeps beside the function, raises on any attribute access before it is connected.
             if contents is decorated or (
                 isinstance(contents, FunctionType) and vars(contents).get(_MARK, contents) is decorated
             ):
@@ -104,7 +104,7 @@ def _cell_of_decorated(function: Any) -> Any:
 
 
 def _named_alike(replacement: Any, original: Any) -> None:
-    """So that a function of Ray's that knows the replacement by its name is pickled with a reference to it.
+    """Give the replacement the original's name, so that functions of Ray that refer to it by name pickle as before.
 
     A deployment with ``@serve.batch``, pickled by value, refers to ``flatten_args``.
     """
@@ -114,9 +114,9 @@ def _named_alike(replacement: Any, original: Any) -> None:
 
 
 def in_place(patch: Callable[..., bool], patches: Patches, *handed: Any) -> bool:
-    """Whether this Ray has every place that ``patch`` wraps. One in a module or class that has moved is not there.
+    """Apply ``patch``; False if this Ray lacks one of the places that it wraps, or has moved one elsewhere.
 
-    ``handed`` are the further arguments of ``patch``.
+    ``handed`` are further arguments for ``patch``.
     """
     try:
         return patch(patches, *handed)

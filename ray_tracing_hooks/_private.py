@@ -1,8 +1,8 @@
-"""Folders and files of this user's own, in places where other users may have put something first.
+"""Private folders and files of this user, in places where other users may have created something first.
 
-``/tmp`` and the folders of a Ray session can be written to by everybody. So nothing is taken for ours because of its
-name: it is opened without following links and without waiting, and what was opened is looked at. Files are then named
-relative to the folder that was opened, which stays the same whatever is done to its path.
+All users can write to ``/tmp`` and to the folders of a Ray session. So a name proves nothing: each path is opened
+without following links and without blocking, and then the opened file is checked. Files are named relative to the
+opened folder, which stays the same whatever happens to its path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 NOBODY_ELSE = 0o077
-"""The permissions that others have not in a folder that is this user's alone."""
+"""The permissions that a private folder denies to all other users."""
 
 NO_OTHER_WRITER = stat.S_IWGRP | stat.S_IWOTH
 
@@ -25,14 +25,14 @@ _MOST_TEXT = 64 << 20
 
 
 def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True) -> int:
-    """A descriptor of the folder, for files to be named relative to it; see :func:`inside` where that takes a path.
+    """A descriptor of the folder, to name files relative to; :func:`inside` gives a path for it.
 
-    With ``make`` it and its parents are made where they are missing, for this user alone whatever the umask says. The
-    permissions ``deny`` are taken from the others if they have them.
+    With ``make``, it and its missing parents are created for this user alone, whatever the umask is. The permissions
+    ``deny`` are removed from other users if they have them.
 
-    Raises OSError, whose ``strerror`` says why: the folder is not there, not this user's, or a link, or a link on the
-    way to it was put there by somebody else. Links of this user and of root are followed on the way; in a user
-    namespace that does not know root, those in folders of their owner that nobody else writes to.
+    Raises OSError, whose ``strerror`` gives the reason: the folder does not exist, belongs to another user or is a
+    link, or another user put a link on the way to it. Links of this user and of root are followed on the way; in a user
+    namespace that does not map root, so are links in folders of their owner that no other user can write to.
     """
     steps = _steps(os.path.abspath(path))
     links = 0
@@ -56,7 +56,7 @@ def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True) -> int
                 if not target.startswith("/"):
                     continue
                 there = os.open("/", _PATH)
-            # In this order: a signal handler that raises in between costs a descriptor, and closes none twice.
+            # In this order: a signal handler that raises in between leaks a descriptor, but closes none twice.
             here, passed = there, here
             os.close(passed)
         return _claimed(here, path, deny)
@@ -65,9 +65,9 @@ def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True) -> int
 
 
 def _is_out_of_reach(folder: int, owner: int) -> bool:
-    """Whether a link of this owner may be root's, and none that was put into a folder where others write.
+    """Whether a link of this owner may be root's, and is not in a folder where other users can write.
 
-    In a user namespace all users that it does not know seem to be one: root too, and somebody else.
+    In a user namespace all unmapped users look like one user: root as well as others.
     """
     found = os.fstat(folder)
     return found.st_uid == owner and not found.st_mode & NO_OTHER_WRITER and _is_unknown(owner)
@@ -86,22 +86,22 @@ def _is_unknown(user: int) -> bool:
 
 
 def inside(folder: int) -> str:
-    """A path that leads to this open folder and to nothing else, in this process."""
+    """A path that, in this process, always leads to this open folder."""
     return f"/proc/self/fd/{folder}"
 
 
 def open_file(name: str, flags: int, *, folder: int | None = None) -> int:
-    """A descriptor of a regular file of this user's; where ``flags`` make it, nobody else can read it.
+    """A descriptor of a regular file of this user; if ``flags`` create it, only this user can read it.
 
-    Never waits, as opening a FIFO would. Raises OSError, whose ``strerror`` says why: also for a link, and for a file
-    with a second name, since that may be one that somebody else gave to a file of ours.
+    Never blocks, as opening a FIFO would. Raises OSError, whose ``strerror`` gives the reason; also for a link, and for
+    a file with a second hard link, since another user may have made that.
     """
     try:
         file = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
             _refuse("it is a symbolic link, which somebody else may have put there", name)
-        if error.errno == errno.ENXIO:  # a socket, or a FIFO that nobody reads
+        if error.errno == errno.ENXIO:  # a socket, or a FIFO without a reader
             _refuse("it is not a file", name)
         raise
     try:
@@ -121,7 +121,7 @@ def open_file(name: str, flags: int, *, folder: int | None = None) -> int:
 
 
 def open_fifo(path: str) -> int:
-    """A descriptor to write to a FIFO that somebody reads. Never waits. Raises OSError, ENXIO where nobody reads."""
+    """A descriptor to write to a FIFO that has a reader. Never blocks. Raises OSError; ENXIO without a reader."""
     fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISFIFO(os.fstat(fifo).st_mode):
         os.close(fifo)
@@ -130,7 +130,7 @@ def open_fifo(path: str) -> int:
 
 
 def read_file(path: str) -> str:
-    """The text of a file of this user's. Raises OSError as :func:`open_file`, or for one that is far too large."""
+    """The text of a file of this user. Raises OSError as :func:`open_file` does, or if the file is far too large."""
     with open(open_file(path, os.O_RDONLY), encoding="utf-8") as file:
         text = file.read(_MOST_TEXT + 1)
     if len(text) > _MOST_TEXT:
@@ -144,7 +144,7 @@ def _steps(path: str) -> list[str]:
 
 
 def _step(here: int, name: str, path: str, *, make: bool) -> int:
-    """What has this name in the open folder, as a descriptor that only says what it is."""
+    """The entry of this name in the open folder, as an ``O_PATH`` descriptor."""
     made = False
     for _ in range(_TRIES):
         try:
@@ -156,7 +156,7 @@ def _step(here: int, name: str, path: str, *, make: bool) -> int:
             if made:
                 _open_to_owner(there)
             return there
-        # Where it is there by now it was made, or has just been exchanged, by somebody else.
+        # If it exists by now, another process has created or replaced it.
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=here)
             made = True
@@ -164,7 +164,7 @@ def _step(here: int, name: str, path: str, *, make: bool) -> int:
 
 
 def _open_to_owner(made: int) -> None:
-    """Undo what an odd umask does to a folder that was just made, unless it has been exchanged meanwhile."""
+    """Undo what an odd umask did to a folder just created, unless it has been replaced meanwhile."""
     found = os.fstat(made)
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o700 != 0o700:
         os.chmod(inside(made), 0o700)

@@ -1,12 +1,12 @@
-"""What a secret looks like: its usual names, and the forms of its text. Whatever hides secrets finds them by these."""
+"""What secrets look like: their usual names and text patterns, shared by everything that redacts them."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 
-# No expression may take long for any text: what repeats without a bound must not be followed by what it may run past
-# from many beginnings.
+# No expression may take long for any text: an unbounded repetition must not be followed by something that it may run
+# past from many starting points.
 
 _NAME = re.compile(
     r"password|passwd|passphrase|passcode|pwd|secret|(?<!max_)(?<!num_)token(?!iz|_?(?:count|num|len|limit|type))|"
@@ -28,14 +28,14 @@ def is_name_of_secret(name: str) -> bool:
 
 
 VARIABLE = re.compile(r"(HEADERS|PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS|(?<!CLIENT_)KEY)$", re.IGNORECASE)
-"""Environment variables that hold a secret. The CLIENT_KEY of an exporter is the path of one."""
+"""Environment variables that hold a secret. The CLIENT_KEY of an exporter is only the path of one."""
 
 USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
 QUERY = re.compile(r"(?<=[\w/])\?[^\s'\")]+")
-"""What stands in a URL before its host, and behind its path, where keys often are."""
+"""The parts of a URL before the host and after the path, which often contain keys."""
 
 TEXT = re.compile(
-    r"-----BEGIN|"  # a PEM text
+    r"-----BEGIN|"  # PEM
     r"://[^/\s@]+@|://[^/\s@:]*:[^\s@]{0,256}@|"  # a URL with a password or a key
     r"hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/|"
     r"(?<![a-z0-9])(?:"
@@ -46,11 +46,11 @@ TEXT = re.compile(
     r"xox[abeprs]-[\w-]{8}|xapp-[\w-]{8}|"  # Slack
     r"hf_\w{16}|npm_\w{16}|pypi-\w{16}|dop_v1_\w{16}|SG\.[\w-]{16}|AIza[\w-]{20}|ya29\.|GOCSPX-[\w-]{8}|"
     r"dapi[0-9a-f]{16}|hv[bs]\.[\w-]{16}|glsa_\w{16}|nvapi-[\w-]{16}|gsk_\w{16}|r8_\w{16}|AGE-SECRET-KEY-|"
-    r"(?:Bearer|Basic|Token)\s+[\w+/=.~-]{8})|"  # the header Authorization
+    r"(?:Bearer|Basic|Token)\s+[\w+/=.~-]{8})|"  # an Authorization header
     r"(?:password|passwd|passphrase|pwd|secret|token|credentials?|(?:api|access|account|private)[-_ ]?key|"
     r"(?<![a-z])(?:pass|pw|sig|signature|cookie|auth|authorization))[\\\"']*\s*[=:]\s*\S|"
     r"[?&](?:key|code)=\S|"
-    r"(?<!\S)--?[\w-]{0,40}(?:password|passwd|passphrase|pwd|pass|secret|token|key)\s+\S",  # of a command line
+    r"(?<!\S)--?[\w-]{0,40}(?:password|passwd|passphrase|pwd|pass|secret|token|key)\s+\S",  # on a command line
     re.IGNORECASE,
 )
-"""Something in a text that looks like a secret."""
+"""Matches whatever in a text looks like a secret."""

@@ -1,8 +1,8 @@
-"""The settings: what they are called, what they may be, and what they are in this process.
+"""The settings: their names, allowed values and meanings, and their values in this process.
 
 :class:`Settings` is the only table. Each of its fields is an environment variable, ``RAY_TRACING_`` and the name in
-capitals, and a key of the YAML file that ``RAY_TRACING_CONFIG`` names. A variable wins over the file, the file over the
-default. An empty value counts as unset. Nothing is read when this module is imported.
+capitals, and a key of the YAML file that ``RAY_TRACING_CONFIG`` names. A variable takes precedence over the file, and
+the file over the default. An empty value counts as unset. Nothing is read when this module is imported.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ D = TypeVar("D")
 
 
 class Setting:
-    """One row of the table. A ``default`` of None means unset, and then ``unset`` says what happens.
+    """One row of the table. A ``default`` of None means unset; ``unset`` then says what happens.
 
-    ``standard`` is the OTEL_* variable that counts where neither ours nor the file says anything.
+    ``standard`` is the OTEL_* variable that applies where neither our variable nor the file sets a value.
     """
 
     __slots__ = ("default", "kind", "meaning", "name", "secret", "standard", "unset", "variable")
@@ -62,23 +62,23 @@ class Setting:
         self.variable = PREFIX + name.upper()
 
     def text(self, value: object) -> str:
-        """The value as a user would write it; for None, what being unset means."""
+        """The value as a user would write it; for None, what unset means."""
         return self.unset if value is None else self.kind.write(value)
 
 
 def _setting(
     kind: Kind[T], default: D, meaning: str, unset: str = "", *, standard: str = "", secret: bool = False
 ) -> T | D:
-    """A row, for mypy the value that a process has there."""
+    """A row of the table, typed for mypy as the value that it has in a process."""
     row: Any = Setting(kind, default, meaning, unset, standard=standard, secret=secret)
     value: T | D = row
     return value
 
 
 class Settings:
-    """The settings of a process. Sizes are in bytes, times in seconds, paths absolute; what stands here is right."""
+    """The validated settings of a process. Sizes are in bytes, times in seconds, paths absolute."""
 
-    # No dataclass: one of this size takes more than a millisecond to make, in every worker.
+    # Not a dataclass: defining one of this size takes more than a millisecond in every worker.
 
     exporters: tuple[str, ...] = _setting(
         NAMES,
@@ -87,16 +87,18 @@ class Settings:
         "exporters, or `none`; `OTEL_TRACES_EXPORTER` where this is unset",
         standard="OTEL_TRACES_EXPORTER",
     )
-    config: str | None = _setting(PATH, None, "YAML file with these settings, as `local_dir: /data/spans`")
+    config: str | None = _setting(PATH, None, "YAML file with these settings, such as `local_dir: /data/spans`")
     local_dir: str = _setting(PATH, "/tmp/spans", "folder of the local exporter's files")  # noqa: S108 - the contract
     local_file_max_bytes: int = _setting(SIZE, 64 << 20, "size at which the local exporter begins a new file")
     local_max_bytes: int = _setting(
-        SIZE, 10 << 30, "what the local exporter's files may take together; past it the oldest go"
+        SIZE, 10 << 30, "most that all files of the local exporter may take; beyond that, the oldest are removed"
     )
     spool_dir: str | None = _setting(
-        PATH, None, "folder where spans wait on a node until they are delivered", "under Ray's session folder"
+        PATH, None, "folder where spans wait on a node until they are delivered", "Ray's session folder"
     )
-    spool_max_bytes: int = _setting(SIZE, 1 << 30, "what the spool of a node may take; past it the oldest spans go")
+    spool_max_bytes: int = _setting(
+        SIZE, 1 << 30, "most that a node's spool may take; beyond that, the oldest spans are dropped"
+    )
     flush_timeout: float = _setting(SECONDS, 5.0, "seconds that a driver's exit waits for delivery")
     jaeger_protocol: str = _setting(
         one_of("otlp-grpc", "otlp-http", "thrift-http", "thrift-udp", "grpc"),
@@ -106,19 +108,19 @@ class Settings:
     jaeger_endpoint: str | None = _setting(
         URL,
         None,
-        "where Jaeger is, as `http://jaeger:4317`",
+        "the address of Jaeger, such as `http://jaeger:4317`",
         "by `OTEL_EXPORTER_JAEGER_*`, else localhost",
         secret=True,
     )
     metrics: bool = _setting(
         BOOLEAN,
         False,
-        "metrics of calls, counted from their spans where these are delivered: to the exporters `otlp` and `local`",
+        "metrics of calls, computed from their spans: for the exporters `otlp` and `local`",
     )
     instrument: tuple[str, ...] = _setting(
         NAMES,
         (),
-        "libraries to instrument in drivers and workers: comma list, as `requests,httpx`; or `all`, or `none`",
+        "libraries to instrument in drivers and workers: comma list, such as `requests,httpx`; or `all`, or `none`",
     )
     ray: frozenset[str] = _setting(
         any_of("task", "actor", "job", "serve", "get", "wait", "put"),
@@ -126,57 +128,59 @@ class Settings:
         "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `serve`, `get`, `wait`, `put`; or `none`",
     )
     include: tuple[str, ...] = _setting(
-        PATTERNS, (), "patterns on `module.function` and `Class.method`: nothing else makes spans"
+        PATTERNS, (), "patterns for `module.function` and `Class.method`: only these make spans"
     )
     exclude: tuple[str, ...] = _setting(
-        PATTERNS, (), "patterns on `module.function` and `Class.method`: these make no spans"
+        PATTERNS, (), "patterns for `module.function` and `Class.method`: these make no spans"
     )
     rate_limit: tuple[tuple[str, float], ...] = _setting(
         RATES,
         (),
-        "calls a second that make spans, of each function or method and in each process that calls it: a number, or "
-        "patterns as `Worker.process=10,*=1000`, of which the first that fits counts",
+        "most calls per second that make spans, for each function or method and each process that calls it: a number, "
+        "or patterns such as `Worker.process=10,*=1000`, of which the first that matches applies",
         "no limit",
     )
     internal: bool = _setting(
-        BOOLEAN, False, "spans for Ray's own tasks and actors too: of Ray Data, Serve, dashboards"
+        BOOLEAN, False, "spans for Ray's internal tasks and actors too: Ray Data, Serve, the dashboard"
     )
     arguments: bool = _setting(
-        BOOLEAN, False, "short texts of arguments and results on executions, without what looks like a secret"
+        BOOLEAN, False, "arguments and results as short texts on executions; what looks like a secret is redacted"
     )
     redact: tuple[str, ...] = _setting(
-        PATTERNS, (), "patterns on names of arguments and keys, and on texts: these are not shown either"
+        PATTERNS, (), "patterns for names of arguments and keys, and for texts: these are redacted too"
     )
     logs: frozenset[str] = _setting(
         any_of("ids", "plain", "events", "otlp"),
         frozenset({"ids"}),
-        "what becomes of log records made within a span: comma list of `ids` (they get its ids), `plain` (lines of "
-        "plain text end in them), `events` (they are events of it) and `otlp` (all log records are delivered too, by "
-        "the exporters `local` and `otlp`); or `none`",
+        "what to do with log records made within a span: comma list of `ids` (they get its ids), `plain` (lines of "
+        "plain text end in the ids), `events` (they become events of the span) and `otlp` (all log records are "
+        "delivered too, by the exporters `local` and `otlp`); or `none`",
     )
-    logs_level: str = _setting(LEVEL, "INFO", "the least level of log records that `events` and `otlp` record")
+    logs_level: str = _setting(LEVEL, "INFO", "the lowest level of log records that `events` and `otlp` record")
     keep_errors: bool = _setting(
-        BOOLEAN, False, "of traces that are not sampled, keep those in which something fails, on the node where it does"
+        BOOLEAN,
+        False,
+        "tail sampling: keep traces that were not sampled if something fails in them, on the node where it fails",
     )
     keep_slower: float | None = _setting(
         SECONDS,
         None,
-        "the same for those with a task, method or root span (not a driver's) of this many seconds or more",
+        "tail sampling: keep those with a task, method or root span (not a driver's) of this many seconds or more",
     )
     keep_wait: float = _setting(
-        SECONDS, 30.0, "seconds without news after which a trace that is not kept is dropped, if nothing of it is open"
+        SECONDS, 30.0, "tail sampling: drop an undecided trace after this many seconds without activity or open spans"
     )
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     states_timeout: float = _setting(
         SECONDS,
         2.0,
-        "seconds that the exit of a driver which started its cluster may take to fetch the states of tasks, for the "
-        "exporter `local`; 0 leaves them",
+        "most seconds that the exit of a driver which started its cluster spends on fetching the states of tasks, for "
+        "the exporter `local`; 0 skips that",
     )
-    strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of going on without it")
+    strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of continuing without it")
 
     def __init__(self, **values: Any) -> None:
-        """These by their names, and the defaults of all others."""
+        """Set these settings by name, and all others to their defaults."""
         known = {row.name: row.default for row in SETTINGS}
         if unknown := values.keys() - known:
             raise TypeError(f"no settings: {', '.join(sorted(unknown))}")
@@ -192,8 +196,8 @@ class Settings:
         return hash(tuple(vars(self).values()))
 
     def __repr__(self) -> str:
-        told = [f"{row.name}={getattr(self, row.name)!r}" for row in SETTINGS if not row.secret]
-        return f"Settings({', '.join(told)})"
+        fields = [f"{row.name}={getattr(self, row.name)!r}" for row in SETTINGS if not row.secret]
+        return f"Settings({', '.join(fields)})"
 
 
 SETTINGS: tuple[Setting, ...] = tuple(row for row in vars(Settings).values() if isinstance(row, Setting))
@@ -204,9 +208,9 @@ def load(
 ) -> Settings:
     """The settings that ``environ`` and the YAML file it names ask for. Never raises.
 
-    Relative paths are relative to ``directory``; where that raises OSError, to the working directory. What is wrong is
-    left out, and ``problem`` is called with one sentence for each wrong thing: where it stands, what was given, what is
-    expected, and what is used instead.
+    Relative paths are relative to ``directory``, or to the working directory where that raises OSError. Invalid values
+    are ignored, and ``problem`` is called with one sentence for each: where it was set, the value, what is expected,
+    and what is used instead.
     """
     return load_with_sources(environ, problem, directory)[0]
 
@@ -214,14 +218,14 @@ def load(
 def load_with_sources(
     environ: Mapping[str, str], problem: Callable[[str], None], directory: Callable[[], str] = os.getcwd
 ) -> tuple[Settings, dict[str, str]]:
-    """As :func:`load`, and by name where each value comes from: a variable, the path of the file, or ``default``."""
+    """Like :func:`load`, with the source of each value by name: a variable, the path of the file, or ``default``."""
     others = {setting.name: setting for setting in SETTINGS}
     config = others.pop(_CONFIG)
     file, source = _choose(config, _from_variable(config, environ), problem, directory)
     values, sources = {_CONFIG: file}, {_CONFIG: source}
     in_file: Mapping[object, object] = {}
     if file is not None:
-        # Only who names a file pays for this.
+        # Imported only where a file is named.
         from ray_tracing_hooks._errors import SettingError  # noqa: PLC0415
         from ray_tracing_hooks._settings_file import contents  # noqa: PLC0415
 
@@ -288,19 +292,19 @@ def _report_unknown(
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
         if name != variable and name not in variables and not empty(value):
-            # Without its value: nobody knows what that is, and a log is no place for what may be a password.
+            # Without its value, which may be a password and must not be logged.
             problem(f"unknown variable {variable} is ignored; {_closest(name.upper(), variables)}")
     keys = {setting.name: repr(setting.name) for setting in SETTINGS if setting.name != _CONFIG}
     for key in in_file:
         if key not in keys:
-            # What is no name may be a whole line, with its value.
+            # A key that is not a name may be a whole line, value included.
             name = str(key) if isinstance(key, int) or (isinstance(key, str) and re.fullmatch(_NAME, key)) else ""
-            what = f"unknown setting {shown(key)}" if name else "a setting that is no name"
+            what = f"unknown setting {shown(key)}" if name else "a setting whose key is not a name"
             problem(f"{file}: {what} is ignored; {_closest(name.lower(), keys)}")
 
 
 def _closest(wrong: str, right: Mapping[str, str]) -> str:
-    import difflib  # noqa: PLC0415 - only who mistyped something pays for it
+    import difflib  # noqa: PLC0415 - only needed after a typo
 
     matches = difflib.get_close_matches(wrong, right, n=1)
-    return f"did you mean {right[matches[0]]}?" if matches else "`ray-tracing-hooks config` lists what there is."
+    return f"did you mean {right[matches[0]]}?" if matches else "`ray-tracing-hooks config` lists all settings."

@@ -19,16 +19,16 @@ _QUOTED = re.compile(r"'[^']{3,}'")
 
 class _Loader(yaml.SafeLoader):
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        # A few lines of merges within merges take years and any memory.
+        # A few lines of nested merges would take unbounded time and memory.
         if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
             raise yaml.constructor.ConstructorError(None, None, "'<<' is not read", node.start_mark)
         super().flatten_mapping(node)
 
 
 def contents(file: str) -> Mapping[object, object]:
-    """The mapping in a YAML file; an empty file holds an empty one. Raises SettingError, which says what is wrong."""
+    """The mapping in a YAML file; an empty one for an empty file. Raises SettingError, which says what is wrong."""
     try:
-        # As a stream: of text YAML's errors quote the line, and there may be a password in it.
+        # As a stream: given text, YAML's errors quote the line, which may contain a password.
         loader = _Loader(io.BytesIO(_bytes(file)))
         loader.name = file
         try:
@@ -40,10 +40,9 @@ def contents(file: str) -> Mapping[object, object]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = _QUOTED.sub("'...'", " ".join(str(error).split()))
         if not isinstance(error, yaml.YAMLError):
-            reason = (
-                "it nests too deep" if isinstance(error, RecursionError) else "a date or number that does not exist"
-            )
-        raise SettingError(f"the file is not YAML that can be read ({reason})") from None
+            is_deep = isinstance(error, RecursionError)
+            reason = "it is nested too deeply" if is_deep else "a date or number that does not exist"
+        raise SettingError(f"the file is not valid YAML ({reason})") from None
     if found is None:
         return {}
     if not isinstance(found, dict):
@@ -53,7 +52,7 @@ def contents(file: str) -> Mapping[object, object]:
 
 
 def _bytes(file: str) -> bytes:
-    """The contents of a settings file. Never waits, as reading a FIFO would. Raises OSError."""
+    """The contents of a settings file. Never blocks, as reading a FIFO would. Raises OSError."""
     with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a file", file)

@@ -1,8 +1,8 @@
-"""The standard OTEL_* variables that count here: what they may be, what they mean, and what they are.
+"""The standard OTEL_* variables that this package reads: their allowed values, meanings and current values.
 
 They are those of the OpenTelemetry environment variable specification
 (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/) and of its exporters. As it asks, an
-empty value counts as unset, and a wrong one is reported and counts as unset too. Nothing is read when this module is
+empty value counts as unset; an invalid one is reported and counts as unset too. Nothing is read when this module is
 imported, and nothing heavy is imported with it.
 """
 
@@ -33,14 +33,14 @@ OTLP_METRICS = f"{OTLP}METRICS_"
 JAEGER = "OTEL_EXPORTER_JAEGER_"
 
 _MILLISECONDS_FROM = 500
-"""A time-out of so much or more is in milliseconds, as the specification says; less is in seconds, which is how
-OpenTelemetry Python has always read it. Nobody waits eight minutes for an answer, nor half a millisecond."""
+"""A time-out of this number or more is in milliseconds, as the specification says; a smaller one is in seconds, which
+is how OpenTelemetry Python has always read it. A time-out of eight minutes, or of half a millisecond, is unlikely."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class Variable(NamedTuple):
-    """One row of the table. A ``default`` of None means unset, and then ``unset`` says what happens."""
+    """One row of the table. A ``default`` of None means unset; ``unset`` then says what happens."""
 
     name: str
     kind: Kind[Any]
@@ -50,13 +50,13 @@ class Variable(NamedTuple):
     secret: bool = False
 
     def forms(self, signal: str = "traces") -> tuple[str, ...]:
-        """The variables that can hold the value for this signal; the first that does wins."""
+        """The variables that can set the value for this signal; the first that is set takes precedence."""
         if self.name.startswith(OTLP) and not self.name.startswith(OTLP_METRICS):
             return (f"{OTLP}{signal.upper()}_{self.name.removeprefix(OTLP)}", self.name)
         return (self.name,)
 
     def text(self, value: object) -> str:
-        """The value as a user would write it; for None, what being unset means."""
+        """The value as a user would write it; for None, what unset means."""
         return self.unset if value is None else self.kind.write(value)
 
 
@@ -131,7 +131,7 @@ def _headers(value: object) -> dict[str, str]:
     for number, pair in enumerate(_text(value).split(","), start=1):
         name, equals, item = pair.partition("=")
         name, item = unquote(name.strip()).lower(), unquote(item.strip())
-        # No transport takes anything else; a line break would begin another header.
+        # No transport accepts anything else; a line break would start another header.
         if equals and _TOKEN.fullmatch(name) and item.isprintable() and item.isascii():
             headers[name] = item
         elif pair.strip():
@@ -177,7 +177,7 @@ def _propagators(value: object) -> tuple[str, ...]:
 
 
 def _is_installed(group: str, name: str) -> bool:
-    # Only for names that are not built in: the first look at what is installed takes tens of milliseconds.
+    # Only for names that are not built in: the first look-up of entry points takes tens of milliseconds.
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     return bool(entry_points(group=group, name=name))
@@ -210,7 +210,7 @@ SAMPLER = Kind(
     _sampler,
 )
 PROPAGATORS = Kind(
-    # Only the commands can say it: this ends a process before a hook is called.
+    # Only the commands can report it: OpenTelemetry ends a process with such a value before a hook is called.
     "a comma list of tracecontext, baggage and installed propagators (b3, b3multi, jaeger, ...), or none; "
     "OpenTelemetry raises for any other, which ends each process of a traced cluster",
     _propagators,
@@ -219,23 +219,23 @@ PROPAGATORS = Kind(
 
 VARIABLES: tuple[Variable, ...] = (
     Variable("OTEL_SDK_DISABLED", TRUE_FALSE, False, "record nothing"),
-    Variable("OTEL_SERVICE_NAME", STRING, None, "`service.name` of all spans", "`RAY_CLUSTER_NAME`, else `ray`"),
-    Variable("OTEL_RESOURCE_ATTRIBUTES", PAIRS, None, "attributes of every process"),
-    Variable("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", NAMES, None, "installed resource detectors to ask"),
-    Variable("OTEL_PROPAGATORS", PROPAGATORS, ("tracecontext", "baggage"), "what travels with calls and requests"),
+    Variable("OTEL_SERVICE_NAME", STRING, None, "the `service.name` of all spans", "`RAY_CLUSTER_NAME`, else `ray`"),
+    Variable("OTEL_RESOURCE_ATTRIBUTES", PAIRS, None, "resource attributes of every process"),
+    Variable("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", NAMES, None, "installed resource detectors to use"),
+    Variable("OTEL_PROPAGATORS", PROPAGATORS, ("tracecontext", "baggage"), "formats of context propagation"),
     Variable("OTEL_TRACES_SAMPLER", SAMPLER, "parentbased_always_on", "which traces are recorded"),
     Variable("OTEL_TRACES_SAMPLER_ARG", RATIO, None, "the ratio of `traceidratio`", "1"),
-    Variable("OTEL_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes of a span", "128"),
-    Variable("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", COUNT, None, "longest text of an attribute", "no limit"),
+    Variable("OTEL_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes per span", "128"),
+    Variable("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", COUNT, None, "longest text value of an attribute", "no limit"),
     Variable("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "the same, for spans alone", "as for all"),
     Variable("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", COUNT, None, "the same, for spans alone", "as for all"),
-    Variable("OTEL_SPAN_EVENT_COUNT_LIMIT", COUNT, None, "most events of a span", "128"),
-    Variable("OTEL_SPAN_LINK_COUNT_LIMIT", COUNT, None, "most links of a span", "128"),
-    Variable("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes of an event", "128"),
-    Variable("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes of a link", "128"),
+    Variable("OTEL_SPAN_EVENT_COUNT_LIMIT", COUNT, None, "most events per span", "128"),
+    Variable("OTEL_SPAN_LINK_COUNT_LIMIT", COUNT, None, "most links per span", "128"),
+    Variable("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes per event", "128"),
+    Variable("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes per link", "128"),
     Variable("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", NAMES, None, "libraries that are never instrumented"),
-    Variable("OTEL_BSP_SCHEDULE_DELAY", MILLISECONDS, None, "how long spans wait for others to go with them", "1000"),
-    Variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH, None, "most spans in one request", "as many as 900 kB hold"),
+    Variable("OTEL_BSP_SCHEDULE_DELAY", MILLISECONDS, None, "how long spans wait to be sent in one batch", "1000"),
+    Variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH, None, "most spans per request", "as many as fit in 900 kB"),
     Variable(
         "OTEL_BSP_EXPORT_TIMEOUT", MILLISECONDS, None, "longest time that one request may take", "the exporter's own"
     ),
@@ -250,48 +250,46 @@ VARIABLES: tuple[Variable, ...] = (
         "OTEL_METRICS_EXEMPLAR_FILTER",
         one_of("trace_based", "always_on", "always_off"),
         "trace_based",
-        "`always_off`: metrics name no spans as examples",
+        "`always_off`: metrics carry no exemplars",
     ),
-    Variable(f"{OTLP}PROTOCOL", PROTOCOL, None, "how OTLP is sent", "what the endpoint says, else grpc"),
+    Variable(f"{OTLP}PROTOCOL", PROTOCOL, None, "the OTLP protocol", "the protocol of the endpoint, else grpc"),
     Variable(
-        f"{OTLP}ENDPOINT", URL, None, "where the collector is", "localhost, port 4317 (gRPC) or 4318", secret=True
+        f"{OTLP}ENDPOINT", URL, None, "the address of the collector", "localhost, port 4317 (gRPC) or 4318", secret=True
     ),
-    Variable(f"{OTLP}HEADERS", HEADERS, None, "headers of each request, such as a vendor's key", secret=True),
+    Variable(f"{OTLP}HEADERS", HEADERS, None, "headers of each request, such as an API key", secret=True),
     Variable(f"{OTLP}TIMEOUT", TIMEOUT, 10.0, "longest time that one request may take"),
     Variable(f"{OTLP}COMPRESSION", COMPRESSION, "none", "compression of requests"),
     Variable(f"{OTLP}INSECURE", TRUE_FALSE, None, "gRPC without TLS, for an endpoint without scheme"),
-    Variable(
-        f"{OTLP}CERTIFICATE", READABLE_FILE, None, "authorities that the collector's certificate is of", "system's"
-    ),
-    Variable(f"{OTLP}CLIENT_CERTIFICATE", READABLE_FILE, None, "our certificate, for mutual TLS"),
+    Variable(f"{OTLP}CERTIFICATE", READABLE_FILE, None, "CA certificates used to verify the collector", "system's"),
+    Variable(f"{OTLP}CLIENT_CERTIFICATE", READABLE_FILE, None, "client certificate, for mutual TLS"),
     Variable(f"{OTLP}CLIENT_KEY", READABLE_FILE, None, "its private key"),
     Variable(
         f"{OTLP_METRICS}TEMPORALITY_PREFERENCE",
         one_of("cumulative", "delta", "lowmemory"),
         "cumulative",
-        "whether metrics are totals, or what has come since the last export (`delta`, and `lowmemory`)",
+        "whether metrics are running totals, or changes since the last export (`delta` and `lowmemory`)",
     ),
     Variable(
         f"{OTLP_METRICS}DEFAULT_HISTOGRAM_AGGREGATION",
         one_of("explicit_bucket_histogram", "base2_exponential_bucket_histogram"),
         "explicit_bucket_histogram",
-        "how the values of histograms are counted",
+        "the kind of histogram buckets",
     ),
-    Variable(f"{JAEGER}ENDPOINT", URL, None, "where Jaeger is", secret=True),
-    Variable(f"{JAEGER}AGENT_HOST", STRING, None, "host of Jaeger, where there is no endpoint", "localhost"),
+    Variable(f"{JAEGER}ENDPOINT", URL, None, "the address of Jaeger", secret=True),
+    Variable(f"{JAEGER}AGENT_HOST", STRING, None, "host of Jaeger, used without an endpoint", "localhost"),
     Variable(f"{JAEGER}AGENT_PORT", PORT, None, "port of a Jaeger agent (thrift-udp)", "6831"),
     Variable(f"{JAEGER}USER", STRING, None, "user name for Jaeger"),
     Variable(f"{JAEGER}PASSWORD", STRING, None, "password for Jaeger", secret=True),
     Variable(f"{JAEGER}TIMEOUT", TIMEOUT, 10.0, "longest time that one request to Jaeger may take"),
-    Variable(f"{JAEGER}CERTIFICATE", READABLE_FILE, None, "authorities that Jaeger's certificate is of", "system's"),
+    Variable(f"{JAEGER}CERTIFICATE", READABLE_FILE, None, "CA certificates used to verify Jaeger", "system's"),
 )
 _ROWS = {row.name: row for row in VARIABLES}
 
 
 def read(name: str, environ: Mapping[str, str], problem: Problem, signal: str = "traces") -> Any:
-    """The value of a row of the table. What is wrong is reported, and the next form or the default counts.
+    """The value of a row of the table. An invalid value is reported, and the next form or the default applies.
 
-    For OTLP ``name`` is the general one; the form that is for ``signal`` alone wins.
+    For OTLP, ``name`` is the general form; the form specific to ``signal`` takes precedence.
     """
     return read_with_source(name, environ, problem, signal)[0]
 
@@ -299,7 +297,7 @@ def read(name: str, environ: Mapping[str, str], problem: Problem, signal: str = 
 def read_with_source(
     name: str, environ: Mapping[str, str], problem: Problem, signal: str = "traces"
 ) -> tuple[Any, str | None]:
-    """As :func:`read`, for OTLP of any signal, and the variable that the value comes from, or None for the default."""
+    """Like :func:`read`, with the variable that the value comes from, or None for the default."""
     row = _ROWS[name]
     return _chosen(row, row.forms(signal), environ, problem)
 
@@ -322,10 +320,10 @@ def markdown_table() -> str:
 
 
 def check(environ: Mapping[str, str], problem: Problem, *, leaving_out: Iterable[str] = (OTLP, JAEGER)) -> None:
-    """Report every wrong value, but for the variables that begin with one of ``leaving_out``."""
+    """Report every invalid value, except of variables that begin with one of ``leaving_out``."""
     left_out = tuple(leaving_out)
     if not str(environ.get("OTEL_TRACES_SAMPLER", "")).strip().lower().endswith("traceidratio"):
-        left_out += ("OTEL_TRACES_SAMPLER_ARG",)  # what it means to another sampler only that one knows
+        left_out += ("OTEL_TRACES_SAMPLER_ARG",)  # its meaning is defined by the sampler
     for row in VARIABLES:
         if row.name.startswith(left_out):
             continue

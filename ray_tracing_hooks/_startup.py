@@ -1,4 +1,4 @@
-"""Puts the parts together in a process: what every hook calls."""
+"""Sets up tracing in a process: the entry point of every hook."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class TracedProcess:
-    """This process as hooks trace it: there is one of these, :data:`_here`.
+    """The tracing of this process. The only instance is :data:`_here`.
 
-    A process is connected to one cluster at a time, and so has one connection at most.
+    A process is connected to one cluster at a time, so it has at most one connection.
     """
 
     def __init__(self) -> None:
@@ -28,18 +28,18 @@ class TracedProcess:
         """Threads may call hooks at the same time."""
         self._connection: Connection | None = None
         self._exporters: tuple[str, ...] | None = None
-        """Those of the hook."""
+        """The exporters of the hook."""
         self._cluster: Cluster | None = None
-        """Made when first needed: nothing of Ray is imported before the guard."""
+        """Created on first use: nothing of Ray is imported outside the guard."""
         self._patches = Patches()
-        """What stays in place from the first hook to :meth:`stop`."""
+        """In place from the first call of a hook to :meth:`stop`."""
         self._connection_patches = Patches()
-        """What is in place while this process is connected to a traced cluster, and no longer."""
+        """In place while this process is connected to a traced cluster."""
         self._until_connected = Patches()
-        """What is in place from a hook that was called too early until this process is connected."""
+        """In place from a hook that was called too early until this process connects."""
 
     def start(self, exporters: tuple[str, ...] | None = None) -> None:
-        """Trace this process. ``exporters`` are those of the hook, or None for those that the settings name.
+        """Trace this process. ``exporters`` are those of the hook, or None for those of the settings.
 
         Never raises, unless ``RAY_TRACING_STRICT=1``.
         """
@@ -49,24 +49,24 @@ class TracedProcess:
                 self._start(exporters)
 
     def record(self) -> None:
-        """Record and deliver what this process makes by OpenTelemetry; nothing of Ray makes spans because of it.
+        """Record and deliver the spans that this process makes with OpenTelemetry, without tracing Ray.
 
-        Where a hook has been called that is done already. Never raises, unless ``RAY_TRACING_STRICT=1``.
+        Does nothing if a hook traces this process already. Never raises, unless ``RAY_TRACING_STRICT=1``.
         """
         with guarded("setting up the delivery of spans") as guard:
             guard.strict = os.environ.get("RAY_TRACING_STRICT", "").strip().lower() in {"1", "true", "yes", "on"}
             with self._lock:
-                from ray_tracing_hooks._ray import process  # noqa: PLC0415  nothing of Ray before the guard
+                from ray_tracing_hooks._ray import process  # noqa: PLC0415  import Ray only inside the guard
 
                 if self._connection is None and process.mode() in {process.DRIVER, process.WORKER}:
                     self._trace(process.describe(), of_ray=False)
 
     def stop(self) -> None:
-        """Leave this process as if no hook had been called, until one is called again; deliver what has been recorded.
+        """Stop tracing this process until a hook is called again, and deliver what has been recorded.
 
-        Ray's next ``ray.init()`` calls the hook of its cluster again. A worker goes on understanding what its callers
-        send, since they may still be traced; a TracerProvider of ours stays where the program has added span processors
-        to it.
+        Ray's next ``ray.init()`` calls the hook of its cluster again. A worker still takes the contexts out of calls,
+        since its callers may still be traced; our TracerProvider stays where the program has added span processors to
+        it.
         """
         with self._lock:
             self._disconnecting()
@@ -74,7 +74,7 @@ class TracedProcess:
             self._connection_patches.undo()
             self._until_connected.undo()
             self._patches.undo()
-            # Each is imported only where there was something to do.
+            # A module that was never imported has nothing to undo.
             for module, undo in (
                 ("ray_tracing_hooks._sdk.instrumentors", "uninstrument"),
                 ("ray_tracing_hooks._sdk.bridge", "uninstall"),
@@ -88,39 +88,39 @@ class TracedProcess:
                     connection.stop()
 
     def folders(self) -> tuple[str, str | None] | None:
-        """The folders with the spans of this process's node: the spool, and that of the local files if there are any.
+        """The folders with the spans of this process's node: the spool, and the local files' folder if there is one.
 
         None where nothing is recorded.
         """
         return self._connection.delivery.folders() if self._connection is not None else None
 
     def connection(self) -> Connection | None:
-        """The connection that is traced now."""
+        """The current traced connection, if any."""
         return self._connection
 
     def is_called(self) -> bool:
-        """Whether a hook has been called in this process, whatever came of it."""
+        """Whether a hook has been called in this process, successfully or not."""
         return self._connection is not None or bool(self._patches.targets())
 
     def patched(self) -> list[tuple[Any, str]]:
-        """What is replaced in this process now, as (owner, name)."""
+        """The attributes that are replaced in this process now, as (owner, name)."""
         return [*self._patches.targets(), *self._connection_patches.targets()]
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: it has no connection to Ray, and its parent ends what it has begun.
+        """Drop the connection in a forked child: it is not connected to Ray, and its parent ends the open spans.
 
-        Spans of the API are recorded, by a spool file of the child's own.
+        Spans of the OpenTelemetry API are still recorded, to a spool file of the child's own.
         """
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.leave_to_parent()
 
     def _start(self, exporters: tuple[str, ...] | None) -> None:
-        from ray_tracing_hooks._ray import process  # noqa: PLC0415  nothing of Ray before the guard
+        from ray_tracing_hooks._ray import process  # noqa: PLC0415  import Ray only inside the guard
 
         if process.moves_objects():
-            return  # nothing runs there that has a span
-        from ray_tracing_hooks._ray import cluster, native  # noqa: PLC0415  no more than is needed in such a process
+            return  # a process of Ray that only moves objects runs nothing that has a span
+        from ray_tracing_hooks._ray import cluster, native  # noqa: PLC0415  not needed in such a process
 
         mode = process.mode()
         if self._connection is not None:
@@ -138,15 +138,15 @@ class TracedProcess:
             )
             return
         self._exporters = exporters
-        # First what keeps a process in working order whatever fails below: Ray's own tracing breaks programs.
+        # First switch off Ray's own tracing, which breaks programs, so that it is off whatever fails below.
         connections_are_seen = in_place(native.patch, self._patches, self._reconnected)
         self._connect(mode, hook_runs=cluster.is_connecting())
-        # Only now, since a connected worker says nothing that another has said.
+        # Only now: once connected, a worker does not repeat what another process has reported.
         if not connections_are_seen:
-            report("this version of Ray connects in another way than those known: a second ray.init() is not traced")
+            report("this version of Ray connects in an unknown way: a second ray.init() is not traced")
 
     def _start_client(self) -> None:
-        """Trace this process if it is a Ray Client, now or when it becomes one."""
+        """Trace this process if it is a Ray Client, or once it becomes one."""
         from ray_tracing_hooks._ray import client_connecting  # noqa: PLC0415
 
         if in_place(client_connecting.patch, self._patches, self._client_connected):
@@ -158,14 +158,14 @@ class TracedProcess:
         self._say_not_connected()
 
     def _client_connected(self) -> None:
-        """This process has connected by Ray Client. Ray calls no hook in it."""
+        """Trace this process, which has connected through Ray Client: Ray calls no hook in it."""
         self._until_connected.undo()
         with guarded("setting up tracing of this client"), self._lock:
             from ray_tracing_hooks._ray import client, client_connecting  # noqa: PLC0415
 
             if self._connection is not None:
                 if not self._connection.process.is_client or self._connection.process.worker.is_connected():
-                    return  # a process is traced in one connection at a time
+                    return  # only one connection of a process is traced at a time
                 self._disconnecting()
                 self._disconnected()
             worker = client_connecting.connected_worker()
@@ -173,20 +173,20 @@ class TracedProcess:
                 self._trace(client.describe(worker))
 
     def _connected_too_late(self) -> None:
-        """A driver has called the hook, and connects now: if its cluster has that hook, Ray has called it too."""
+        """Warn if a driver called the hook before it connected and its cluster does not have the hook."""
         self._until_connected.undo()
         if self._connection is None:
             self._say_not_connected()
 
     def _say_not_connected(self) -> None:
         report(
-            "this process is not connected to Ray where the hook is called, so there is nothing to trace: name the "
+            "the hook was called in a process that is not connected to Ray, so there is nothing to trace: name the "
             "hook in ray.init(_tracing_startup_hook='ray_tracing_hooks:setup') or "
-            "ray start --tracing-startup-hook=..., and Ray calls it; only a Ray Client (ray://) calls it by itself"
+            "ray start --tracing-startup-hook=..., and Ray calls it; only a Ray Client (ray://) has to call it itself"
         )
 
     def _reconnected(self) -> None:
-        """This process has joined a traced cluster again. Ray does not call a hook a second time."""
+        """Trace this process, which has joined a traced cluster again: Ray does not call a hook a second time."""
         if self._connection is not None:
             return
         with guarded("setting up tracing"):
@@ -194,7 +194,7 @@ class TracedProcess:
 
             hook = cluster.own_hook()
             if hook is not None:
-                hook()  # which may be another one of ours than the first cluster's
+                hook()  # it may be another hook of this package than that of the first cluster
             else:
                 self._connect(process.mode(), hook_runs=False)
 
@@ -202,17 +202,17 @@ class TracedProcess:
         from ray_tracing_hooks._ray import arguments, process  # noqa: PLC0415
 
         cluster = self._known_cluster()
-        # Callers are understood whatever fails below, since they send their context all the same.
+        # First, so that contexts are taken out of calls whatever fails below: callers send them anyway.
         contexts_travel = in_place(arguments.patch, self._connection_patches, cluster)
         cluster.look(hook_runs=hook_runs)
         if not contexts_travel:
-            cluster.trust_nothing()  # what carries nothing need not be what may
+            cluster.trust_nothing()  # a call without a context may then come from any caller
         if mode in {process.DRIVER, process.WORKER}:
             self._trace(process.describe())
         if not contexts_travel:
             report(
-                "this version of Ray passes arguments in another way than those known: "
-                "tasks and actors are traced where they are called, and not where they run"
+                "this version of Ray passes arguments in an unknown way: "
+                "tasks and actors are traced where they are called, but not where they run"
             )
 
     def _trace(self, process: RayProcess, *, of_ray: bool = True) -> None:
@@ -222,9 +222,9 @@ class TracedProcess:
 
         _guard.set_reporter(reporter(process))
         settings = _settings.load(os.environ, report, process.start_directory)
-        # Those of exporters are looked at where spans are sent.
+        # The variables of exporters are checked where spans are sent.
         if any(name.startswith("OTEL_") and not name.startswith("OTEL_EXPORTER_") for name in os.environ):
-            from ray_tracing_hooks import _standard  # noqa: PLC0415  most processes have none of them
+            from ray_tracing_hooks import _standard  # noqa: PLC0415  most processes have no such variable
 
             _standard.check(os.environ, report)
         _guard.set_strict(settings.strict)
@@ -262,7 +262,7 @@ class TracedProcess:
 
 
 _here = TracedProcess()
-"""The one place where a process keeps what its hooks have set up."""
+"""The state of tracing in this process."""
 
 os.register_at_fork(after_in_child=_here.after_fork_in_child)
 

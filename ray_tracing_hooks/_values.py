@@ -1,4 +1,4 @@
-"""Kinds of values that settings have: how they are read, what is said about wrong ones, how they are written."""
+"""Kinds of values of settings: how they are parsed, reported if invalid, and written."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Kind(Generic[T]):
-    """A kind of value: what to tell a user who gave something else, how it is read, and how it is written.
+    """A kind of value: what is expected, for the report of an invalid one; how it is parsed; how it is written.
 
-    ``read`` takes the text of a variable, or whatever YAML made of a value, and raises ValueError for what it does not
-    understand. ``write`` gives the text that reads as the same value.
+    ``read`` takes the text of a variable, or a value that YAML has parsed, and raises ValueError for an invalid one.
+    ``write`` gives a text that reads as the same value.
     """
 
     __slots__ = ("expected", "read", "write")
@@ -28,7 +28,7 @@ class Kind(Generic[T]):
 
 
 class PartlyWrongError(ValueError):
-    """Raised by ``read``: only ``rest`` of the value can be used. The text says what is left out, without secrets."""
+    """Raised by ``read``: only ``rest`` of the value is valid. The text says what is ignored, without secrets."""
 
     def __init__(self, text: str, rest: Any) -> None:
         super().__init__(text)
@@ -36,7 +36,7 @@ class PartlyWrongError(ValueError):
 
 
 class Given(NamedTuple):
-    """A value that the user gave: where, what that place is called in a sentence, and the value."""
+    """A value that the user set: its source, the name of the source in a message, and the value."""
 
     source: str
     label: str
@@ -44,7 +44,7 @@ class Given(NamedTuple):
 
 
 def empty(value: object) -> bool:
-    """Whether this counts as unset."""
+    """Whether the value counts as unset."""
     return value is None or value == [] or (isinstance(value, str) and not value.strip())
 
 
@@ -57,10 +57,9 @@ def choose(
     unset: str = "none",
     secret: bool = False,
 ) -> tuple[Any, str | None]:
-    """The first given value that can be read and its source, or the default and None; those that cannot are reported.
+    """The first valid value and its source, or the default and None; invalid ones are reported.
 
-    ``unset`` says what a default of None means. The value of a ``secret`` is not shown; of a URL all but its
-    credentials is.
+    ``unset`` says what a default of None means. A ``secret`` is not shown, except a URL, whose credentials are hidden.
     """
     value, source = default, None
     wrong = []
@@ -75,12 +74,12 @@ def choose(
     for candidate in reversed(wrong):
         instead = unset if value is None else "another value" if secret else kind.write(value) or unset
         if not secret:
-            said = f"{candidate.label}={shown(candidate.value)}"
+            shown_value = f"{candidate.label}={shown(candidate.value)}"
         elif kind is URL and isinstance(candidate.value, str):
-            said = f"{candidate.label}={shown(without_credentials(candidate.value))}"
+            shown_value = f"{candidate.label}={shown(without_credentials(candidate.value))}"
         else:
-            said = f"{candidate.label} (not shown)"
-        problem(f"{said} is ignored: expected {kind.expected}; using {instead}.")
+            shown_value = f"{candidate.label} (not shown)"
+        problem(f"{shown_value} is ignored: expected {kind.expected}; using {instead}.")
     return value, source
 
 
@@ -98,7 +97,7 @@ def _read_path(value: object) -> str:
         raise ValueError
     try:
         return os.path.abspath(os.path.expanduser(value.strip()))
-    except OSError as error:  # a relative path, and the working directory is gone
+    except OSError as error:  # a relative path, and the working directory no longer exists
         raise ValueError from error
 
 
@@ -141,7 +140,7 @@ def _read_rates(value: object) -> tuple[tuple[str, float], ...]:
 
 def _read_rate(text: str) -> float:
     rate = float(text)
-    # Less than one call in a day would be none.
+    # Lower rates would amount to no calls at all.
     if not 1e-5 <= rate < math.inf:
         raise ValueError
     return rate
@@ -217,8 +216,8 @@ def _read_level(value: object) -> str:
 
 
 def _read_url(value: object) -> str:
-    """The URL, or the ``host:port``, as it was given."""
-    from urllib.parse import urlsplit  # noqa: PLC0415  few processes read one
+    """The URL, or the ``host:port``, as given."""
+    from urllib.parse import urlsplit  # noqa: PLC0415  few processes need it
 
     text = _scalar(value)
     if re.search(r"[\s\x00-\x1f]", text):
@@ -249,18 +248,18 @@ SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read
 
 
 def shown(value: object) -> str:
-    """A value as Python writes it, cut short: YAML can nest and repeat values to any size."""
+    """The ``repr`` of a value, truncated: YAML can nest and repeat values to any size."""
     if isinstance(value, str) and "-----BEGIN" in value:
-        return "a PEM text"  # which may be a private key, where the path of its file is expected
+        return "a PEM text"  # it may be a private key, set where the path of its file is expected
     writer = reprlib.Repr()
     writer.maxlevel, writer.maxstring, writer.maxother = 3, 200, 200
     try:
         return writer.repr(value)
-    except ValueError:  # an integer with more digits than Python writes
+    except ValueError:  # an integer with more digits than Python converts
         return "a number with too many digits"
 
 
 def without_credentials(url: str) -> str:
-    """A URL, or ``host:port``, without what stands before an ``@`` and without its query, where some have a key."""
+    """A URL, or ``host:port``, with its user info and its query hidden, since both may contain keys."""
     masked = re.sub(r"^([^/@?]*://)?.*@", r"\1********@", url)
     return re.sub(r"\?.+", "?********", masked)

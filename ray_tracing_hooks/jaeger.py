@@ -5,10 +5,10 @@
 
     ray.init(_tracing_startup_hook="ray_tracing_hooks.jaeger:setup")
 
-Jaeger takes OTLP since 1.35, so that is how it is sent. ``RAY_TRACING_JAEGER_PROTOCOL`` names another way:
+Jaeger accepts OTLP since 1.35, so OTLP is the default. ``RAY_TRACING_JAEGER_PROTOCOL`` selects another protocol:
 ``otlp-http``, or Jaeger's own ``thrift-http``, ``thrift-udp`` and ``grpc``. The endpoint can also be given by
 ``OTEL_EXPORTER_JAEGER_ENDPOINT`` or ``OTEL_EXPORTER_JAEGER_AGENT_HOST``; ``_AGENT_PORT``, ``_USER``, ``_PASSWORD``,
-``_TIMEOUT`` and ``_CERTIFICATE`` count too. Without any, Jaeger is looked for on ``localhost``.
+``_TIMEOUT`` and ``_CERTIFICATE`` apply too. Without any, spans go to ``localhost``.
 """
 
 from __future__ import annotations

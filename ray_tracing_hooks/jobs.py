@@ -1,6 +1,6 @@
-"""Jobs that are submitted from within a trace belong to it.
+"""Makes jobs that are submitted within a trace part of that trace.
 
-On the command line, where the trace is told by ``TRACEPARENT`` and ``TRACESTATE``::
+On the command line, where ``TRACEPARENT`` and ``TRACESTATE`` give the trace context::
 
     export RAY_JOB_SUBMIT_HOOK=ray_tracing_hooks.jobs.propagate
     ray job submit -- python program.py
@@ -29,16 +29,16 @@ _patches = Patches()
 
 
 def propagate(**_arguments: Any) -> None:
-    """Let each job that this process submits from now on carry the context that is current then.
+    """Propagate the current context to each job that this process submits from now on.
 
-    The context is added to the metadata of the job (``traceparent``, ``tracestate``, ``baggage``, or what else the
-    propagators in use write), where the job's cluster looks for it if it is traced by this package. What the metadata
-    says already stays. Where no span is current, it is the context that the environment tells of.
+    The context is added to the metadata of the job (``traceparent``, ``tracestate``, ``baggage``, or whatever the
+    propagators in use write), where the job's cluster finds it if this package traces it. Existing keys of the metadata
+    are kept. Where no span is current, the context comes from the environment variables.
 
-    Wraps ``JobSubmissionClient.submit_job`` (Ray 2.60 ``dashboard/modules/job/sdk.py``). Calling it again changes
-    nothing; it never raises. Ray gives a submit hook the arguments of the command line, which are of no use here.
+    Wraps ``JobSubmissionClient.submit_job`` (Ray 2.60 ``dashboard/modules/job/sdk.py``). Calling it again has no
+    effect; it never raises. Ray passes the arguments of the command line to a submit hook; they are not used here.
     """
-    with guarded("letting submitted jobs belong to the trace"):
+    with guarded("propagating the trace context to submitted jobs"):
         from ray.dashboard.modules.job.sdk import JobSubmissionClient  # noqa: PLC0415  heavy
 
         _patches.wrap(JobSubmissionClient, "submit_job", _submit_job)
@@ -49,8 +49,8 @@ def _submit_job(original: Callable[..., Any]) -> Callable[..., Any]:
     def submit_job(*args: Any, **kwargs: Any) -> Any:
         try:
             carrier = _carrier()
-        except Exception as error:  # noqa: BLE001  the job is the user's, the fault would be ours
-            failed("adding the trace to a job", error)
+        except Exception as error:  # noqa: BLE001  the job must be submitted whatever fails here
+            failed("adding the trace context to a job", error)
         else:
             if carrier:
                 kwargs["metadata"] = {**carrier, **(kwargs.get("metadata") or {})}

@@ -3,7 +3,7 @@
     ray start --head --tracing-startup-hook=ray_tracing_hooks.local:setup
     ray.init(_tracing_startup_hook="ray_tracing_hooks.local:setup")
 
-They are ``*.jsonl`` files under ``RAY_TRACING_LOCAL_DIR`` (default ``/tmp/spans``), one OTLP ``TracesData`` a line.
+Spans go to ``*.jsonl`` files under ``RAY_TRACING_LOCAL_DIR`` (default ``/tmp/spans``), one OTLP ``TracesData`` a line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every name that this package writes: of spans, of attributes, and of metrics.
+"""The names of the spans, attributes and metrics that this package writes.
 
-The names and keys of Ray's own tracing (``ray.util.tracing``) are kept, so that dashboards made for it go on working.
-Where Ray's meaning is ambiguous ours is stated here.
+The names and keys of Ray's own tracing (``ray.util.tracing``) are kept, so that dashboards made for it continue to
+work. Where Ray's meaning is ambiguous, this module states ours.
 """
 
 from __future__ import annotations
@@ -216,11 +216,11 @@ SERVE_REPLICA = "serve.replica"
 SERVE_BATCH = "serve.batch"
 SERVE_MULTIPLEXED = "serve.multiplexed"
 SERVE_TASK = "serve.task"
-"""What the names of the spans of Ray Serve end with, after ``Deployment.method``: of a call, of the choice of a replica
-for one, in the replica, of a batch of requests, of a model that is loaded, of a task that is taken from a queue."""
+"""The suffixes of the names of Ray Serve's spans, after ``Deployment.method``: a call, the choice of a replica for a
+call, a request in the replica, a batch of requests, the loading of a model, and a task that is taken from a queue."""
 
 SERVE_ENQUEUE = "serve.enqueue"
-"""The same, after the name of a task that is put into a queue."""
+"""The suffix for a task that is put into a queue, after the name of the task."""
 
 HTTP_METHOD = "http.request.method"
 HTTP_METHOD_ORIGINAL = "http.request.method_original"
@@ -242,29 +242,29 @@ MESSAGING_OPERATION_TYPE = "messaging.operation.type"
 MESSAGING_MESSAGE_ID = "messaging.message.id"
 
 ACTOR_RESTARTED = "ray.actor.restarted"
-"""The event on the creation of an actor that Ray has made anew, with ``ray.attempt``."""
+"""The event on the creation of an actor that Ray has restarted, with ``ray.attempt``."""
 
 ERROR_TYPE = "error.type"
 EXIT_CODE = "process.exit.code"
 JOB_FAILED = "job_failed"
-"""The ``error.type`` of a submitted job whose program ended with another exit code than 0, or could not be started."""
+"""The ``error.type`` of a submitted job whose program ended with an exit code other than 0, or could not be started."""
 ERROR_OTHER = "_OTHER"
-"""The ``error.type`` in metrics of a span that failed without saying how."""
+"""The ``error.type`` in metrics of a failed span that has none."""
 
 WORKER_DIED = "worker_died"
 DRIVER_DIED = "driver_died"
-"""The ``error.type`` of a span that was cut off by the end of its process, of which the status tells what is known."""
+"""The ``error.type`` of a span that the end of its process interrupted; its status describes the cause."""
 
 TASK_CANCELLED = "ray.exceptions.TaskCancelledError"
 OUT_OF_MEMORY = "ray.exceptions.OutOfMemoryError"
-"""The same where that end is known to be a cancellation, or Ray's memory monitor: what the caller gets."""
+"""The same if the cause is known to be a cancellation or Ray's memory monitor: the exception that the caller gets."""
 
 EXCEPTION_TYPE = "exception.type"
 EXCEPTION_MESSAGE = "exception.message"
 EXCEPTION_STACKTRACE = "exception.stacktrace"
 
 EVENT_LOG = "log"
-"""The name of the event that a log record becomes, and what is in it beside ``code.*`` and ``exception.*``."""
+"""The name of the event made from a log record, which has the ``log.*`` attributes, ``code.*`` and ``exception.*``."""
 
 LOG_SEVERITY_NUMBER = "log.severity_number"
 LOG_SEVERITY_TEXT = "log.severity_text"
@@ -298,7 +298,7 @@ EXECUTION_RETRIES = "ray.execution.retries"
 SUBMISSION_DURATION = "ray.submission.duration"
 
 METRIC_OVERFLOW = "otel.metric.overflow"
-"""Marks the series of all that is past the most series of a metric, as the specification of OpenTelemetry says."""
+"""Marks the series for everything beyond a metric's cardinality limit, as OpenTelemetry specifies."""
 
 _CALL, _EXECUTION, _RESOURCE = "calls", "executions", "Resource"
 _WAITING = "`ray.get`, `ray.await`, `ray.wait`, `ray.put`"
@@ -310,7 +310,7 @@ _LOG = f"events `{EVENT_LOG}`"
 
 
 class Attribute(NamedTuple):
-    """What is said under one key."""
+    """One attribute key."""
 
     key: str
     kind: str
@@ -318,7 +318,7 @@ class Attribute(NamedTuple):
     where: str
     """The spans that have it, or the Resource. ``calls`` are submissions and executions."""
     meaning: str
-    """With its unit, where it has one."""
+    """With the unit, if any."""
 
 
 ATTRIBUTES = (
@@ -326,10 +326,10 @@ ATTRIBUTES = (
     Attribute(RAY_FUNCTION, "string", _CALL, "`module.function` of a task, `Class.method` of an actor"),
     Attribute(RAY_ACTOR_CLASS, "string", _CALL, "the class of an actor"),
     Attribute(RAY_ACTOR_METHOD, "string", _CALL, "its method; `__init__` for the creation"),
-    Attribute(RAY_ACTOR_ID, "string", _CALL, "the actor that is called or created, in hexadecimal as all ids of Ray"),
-    Attribute(RAY_TASK_ID, "string", "calls, drivers", "the task that the call makes; that of the driver itself"),
+    Attribute(RAY_ACTOR_ID, "string", _CALL, "the actor that is called or created, in hexadecimal like all ids of Ray"),
+    Attribute(RAY_TASK_ID, "string", "calls, drivers", "the task that the call creates; for a driver, its own"),
     Attribute(RAY_PARENT_TASK_ID, "string", "calls, waiting", "the task that made the call, or the driver"),
-    Attribute(RAY_JOB_ID, "string", "all of this package", "the job"),
+    Attribute(RAY_JOB_ID, "string", "all of this package", "the job of the process"),
     Attribute(RAY_NODE_ID, "string", "all of this package", "the node of the process that recorded the span"),
     Attribute(RAY_WORKER_ID, "string", "all of this package", "the worker that recorded the span"),
     Attribute(RAY_PID, "string", "all of this package", "the process that recorded the span"),
@@ -337,11 +337,11 @@ ATTRIBUTES = (
         RAY_SUBMIT_TIME,
         "int",
         _EXECUTION,
-        "when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch; not on most "
-        "calls of drivers, which carry nothing: there it is the start of the submission",
+        "when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch; absent on "
+        "most calls of drivers, which carry no context: there it is the start of the submission",
     ),
     Attribute(
-        RAY_ATTEMPT, "int", "executions, tasks of Serve's", "the number of a retry, or of an actor's restart, from 1"
+        RAY_ATTEMPT, "int", "executions, tasks of Serve", "the number of the retry, or of the actor's restart, from 1"
     ),
     Attribute(
         RAY_ARGUMENT_IDS,
@@ -350,9 +350,9 @@ ATTRIBUTES = (
         "the first 64 objects among the arguments, which the task waits for before it begins; the id of a result "
         "begins with that of its task",
     ),
-    Attribute(RAY_ARGUMENT_COUNT, "int", "submissions", "how many there are, if there are any"),
+    Attribute(RAY_ARGUMENT_COUNT, "int", "submissions", "how many objects are among the arguments, if any"),
     Attribute(
-        RAY_ARGUMENTS, "string", _EXECUTION, "the arguments, in short, where `RAY_TRACING_ARGUMENTS` asks for them"
+        RAY_ARGUMENTS, "string", _EXECUTION, "the arguments as a short text, where `RAY_TRACING_ARGUMENTS` is on"
     ),
     Attribute(RAY_RESULT, "string", _EXECUTION, "the result, likewise; not of generators"),
     Attribute(RAY_GENERATOR_ITEMS, "int", _EXECUTION, "how many items a generator yielded"),
@@ -366,62 +366,62 @@ ATTRIBUTES = (
     Attribute(
         RAY_OBJECT_SIZE, "int", "`ray.get`, `ray.put`", "bytes of the serialized objects that were fetched or stored"
     ),
-    Attribute(RAY_TIMEOUT, "double", "`ray.get`, `ray.wait`", "how long it waits at most, in seconds, if not for ever"),
+    Attribute(RAY_TIMEOUT, "double", "`ray.get`, `ray.wait`", "the timeout in seconds, if any"),
     Attribute(
         RAY_CANCELLED,
         "boolean",
         "`ray.await`",
-        "true: the wait was given up, by a time-out of asyncio's, as its task was cancelled, or as the program ended",
+        "true: the wait was abandoned, because of an asyncio time-out, a cancelled task, or the end of the program",
     ),
-    Attribute(RAY_NUM_RETURNS, "int", "`ray.wait`", "how many had to be ready"),
-    Attribute(RAY_READY_OBJECT_IDS, "string[]", "`ray.wait`", "the first 64 that were ready"),
+    Attribute(RAY_NUM_RETURNS, "int", "`ray.wait`", "how many objects had to be ready"),
+    Attribute(RAY_READY_OBJECT_IDS, "string[]", "`ray.wait`", "the first 64 objects that were ready"),
     Attribute(
         RAY_READY_OBJECT_COUNT,
         "int",
         "`ray.wait`",
-        "how many were ready; if fewer than `ray.num_returns`, the wait ended by its timeout",
+        "how many objects were ready; if fewer than `ray.num_returns`, the wait timed out",
     ),
     Attribute(
         ERROR_TYPE,
         "string",
         "what failed",
-        "the class of the exception, not of Ray's wrapper around it; `worker_died` or `driver_died` where cut off",
+        "the class of the exception, not of Ray's wrapper around it; `worker_died` or `driver_died` if interrupted",
     ),
     Attribute(
         RAY_NEVER_ENDED,
         "boolean",
         "your own spans",
-        "true: the program did not end it, and its end here is that of its process; it is no error",
+        "true: the program did not end it, so it ends with its process; this is not an error",
     ),
-    Attribute(RAY_END_ESTIMATED, "boolean", "what was cut off", "true: its process died, and the end is estimated"),
+    Attribute(RAY_END_ESTIMATED, "boolean", "interrupted spans", "true: its process died, and the end is estimated"),
     Attribute(
         RAY_LEFT_OUT,
         "int",
         "calls, drivers",
-        "calls that made no spans because of `RAY_TRACING_RATE_LIMIT`: on a submission those of the same function that "
-        "the same caller made before it, since the last one that told; on an execution or a driver the rest of its own",
+        "calls that made no spans because of `RAY_TRACING_RATE_LIMIT`: on a submission, those of the same function by "
+        "the same caller since the last span that counted them; on an execution or a driver, the rest of its own calls",
     ),
     Attribute(
         RAY_KEPT,
         "string",
         "all of a trace that was not sampled",
-        "why its node kept it: `error` or `slow`. Such spans are no sample: by their number nothing can be estimated",
+        "why tail sampling kept it: `error` or `slow`. Such spans are no random sample: do not extrapolate from them",
     ),
-    Attribute(RAY_NAME, "string", _CALL, "what `.options(name=...)` gave the call, or the actor that it creates"),
+    Attribute(RAY_NAME, "string", _CALL, "the name that `.options(name=...)` gave the call, or the created actor"),
     Attribute(RAY_ACTOR_NAME, "string", "executions of actors, creations", "the name of the actor, if it has one"),
     Attribute(RAY_ASYNCIO, "boolean", _OF_ACTORS, "true: the actor is async, and its methods share one event loop"),
-    Attribute(RAY_MAX_CONCURRENCY, "int", _OF_ACTORS, "how many of its methods may run at once, if more than one"),
-    Attribute(RAY_CONCURRENCY_GROUP, "string", _OF_ACTORS, "the group of threads that its class gives the method"),
-    Attribute(RAY_PLACEMENT_GROUP_ID, "string", _EXECUTION, "the placement group that it is in, if it is in one"),
-    Attribute(RAY_ASSIGNED_RESOURCES, "string", _EXECUTION, 'what it holds, as JSON: `{"CPU": 1.0}`, if anything'),
-    Attribute(RAY_ACCELERATOR_IDS, "string[]", _EXECUTION, "its accelerators, as `GPU:0`; absent if it has none"),
-    Attribute(RAY_ENTRYPOINT, "string", "drivers", "the program that runs, without its arguments"),
+    Attribute(RAY_MAX_CONCURRENCY, "int", _OF_ACTORS, "how many of its methods may run concurrently, if more than one"),
+    Attribute(RAY_CONCURRENCY_GROUP, "string", _OF_ACTORS, "the concurrency group of the method"),
+    Attribute(RAY_PLACEMENT_GROUP_ID, "string", _EXECUTION, "its placement group, if any"),
+    Attribute(RAY_ASSIGNED_RESOURCES, "string", _EXECUTION, 'its resources, as JSON such as `{"CPU": 1.0}`, if any'),
+    Attribute(RAY_ACCELERATOR_IDS, "string[]", _EXECUTION, "its accelerators, such as `GPU:0`, if any"),
+    Attribute(RAY_ENTRYPOINT, "string", "drivers", "the program, without its arguments"),
     Attribute(RAY_NAMESPACE, "string", "drivers", "the namespace of its named actors"),
     Attribute(
         RAY_LIBRARIES,
         "string[]",
         "drivers",
-        "which of Ray's libraries the program had imported when it ended: `data`, `train`, `tune`, `rllib`, `serve`",
+        "the libraries of Ray that the program had imported when it ended: `data`, `train`, `tune`, `rllib`, `serve`",
     ),
     Attribute(
         RAY_SUBMISSION_ID, "string", "drivers, submitted jobs", "the id of a job that was submitted to the Jobs API"
@@ -431,34 +431,33 @@ ATTRIBUTES = (
         EXIT_CODE,
         "int",
         "submitted jobs, drivers",
-        "the exit code of the job's program, if it ended by itself; of a driver where an exception that nothing caught "
-        "decides it",
+        "the exit code of the job's program, if it ended by itself; of a driver if an uncaught exception decides it",
     ),
     Attribute(RAY_SERVE_APPLICATION, "string", _REQUEST, "the application of Ray Serve"),
     Attribute(RAY_SERVE_DEPLOYMENT, "string", _OF_DEPLOYMENTS, "the deployment that is called"),
-    Attribute(RAY_SERVE_METHOD, "string", _OF_DEPLOYMENTS, "its method: `__call__` for requests by HTTP"),
-    Attribute(RAY_SERVE_REPLICA_ID, "string", "requests in replicas", "the replica, as Serve names it"),
-    Attribute(RAY_SERVE_REQUEST_ID, "string", _REQUEST, "Serve's id of the request: what `x-request-id` says"),
+    Attribute(RAY_SERVE_METHOD, "string", _OF_DEPLOYMENTS, "its method: `__call__` for HTTP requests"),
+    Attribute(RAY_SERVE_REPLICA_ID, "string", "requests in replicas", "Serve's id of the replica"),
+    Attribute(RAY_SERVE_REQUEST_ID, "string", _REQUEST, "Serve's id of the request, as in `x-request-id`"),
     Attribute(RAY_SERVE_MULTIPLEXED_MODEL_ID, "string", _OF_DEPLOYMENTS, "the model that the request asks for, if any"),
     Attribute(RAY_SERVE_ATTEMPTS, "int", "calls of deployments", "how many replicas were tried, if more than one"),
     Attribute(
         RAY_SERVE_CHOICE_TIME,
         "double",
         "calls of deployments",
-        "seconds until a replica was chosen, with waiting for one that is free, if it was a millisecond or more",
+        "seconds until a replica was chosen, including the wait for a free one, if a millisecond or more",
     ),
     Attribute(RAY_SERVE_BATCH_SIZE, "int", "batches, links to them", "how many requests are in the batch"),
     Attribute(
         RAY_SERVE_BATCH_WAIT,
         "double",
         "batches, links from and to them",
-        "seconds that the request waited for the batch to begin; of a batch the longest time",
+        "seconds that the request waited for the batch to start; on a batch, the longest such wait",
     ),
     Attribute(
         RAY_SERVE_CLOSE_CODE,
         "int",
         "requests from clients",
-        "the code that a WebSocket was closed with that had been open: 1000 where all went well",
+        "the close code of a WebSocket connection: 1000 is a normal closure",
     ),
     Attribute(
         RAY_SERVE_FIRST_CHUNK,
@@ -466,23 +465,23 @@ ATTRIBUTES = (
         "requests from clients",
         "seconds until the first part of a response that came in several",
     ),
-    Attribute(RAY_SERVE_TASK_NAME, "string", "tasks of Serve's, where enqueued and run", "the name of the task"),
+    Attribute(RAY_SERVE_TASK_NAME, "string", "tasks of Serve, enqueued and run", "the name of the task"),
     Attribute(LOG_BODY, "string", _LOG, "the message of a log record; the logger is `otel.scope.name`"),
-    Attribute(LOG_SEVERITY_TEXT, "string", _LOG, "its level, as `WARNING`"),
-    Attribute(LOG_SEVERITY_NUMBER, "int", _LOG, "the same by the numbers of OpenTelemetry: 9 is INFO, 17 is ERROR"),
+    Attribute(LOG_SEVERITY_TEXT, "string", _LOG, "its level, such as `WARNING`"),
+    Attribute(LOG_SEVERITY_NUMBER, "int", _LOG, "its OpenTelemetry severity number: 9 is INFO, 17 is ERROR"),
     Attribute(RESOURCE_PROCESS_TYPE, "string", _RESOURCE, "`driver` or `worker`"),
     Attribute(RESOURCE_NODE_ID, "string", _RESOURCE, "the node of the process"),
-    Attribute(RESOURCE_WORKER_ID, "string", _RESOURCE, "the worker, or driver, as Ray names it"),
+    Attribute(RESOURCE_WORKER_ID, "string", _RESOURCE, "Ray's id of the worker or driver"),
     Attribute(RESOURCE_CREATION_TIME, "string", _RESOURCE, "when the process was created, in ISO 8601"),
     Attribute(
         RESOURCE_WORKER_READY,
         "int",
         _RESOURCE,
-        "when the worker had connected to Ray, so that it could be given work, in nanoseconds since the epoch",
+        "when the worker had connected to Ray and was ready for work, in nanoseconds since the epoch",
     ),
-    Attribute(RESOURCE_PROCESSORS, "int", _RESOURCE, "how many processors the process may use: those of its node"),
+    Attribute(RESOURCE_PROCESSORS, "int", _RESOURCE, "how many processors of its node the process may use"),
     Attribute(RESOURCE_SESSION_NAME, "string", _RESOURCE, "the session of the cluster, as in `/tmp/ray`"),
-    Attribute(RESOURCE_GCS_ADDRESS, "string", _RESOURCE, "the address of the cluster's head"),
+    Attribute(RESOURCE_GCS_ADDRESS, "string", _RESOURCE, "the address of the cluster's GCS"),
     Attribute(RESOURCE_RAY_VERSION, "string", _RESOURCE, "the version of Ray"),
     Attribute(
         RESOURCE_PARTS,
@@ -492,11 +491,11 @@ ATTRIBUTES = (
         "`RAY_TRACING_INTERNAL` is on",
     ),
 )
-"""Every key of ours. Events, exceptions and the rest of the Resource follow OpenTelemetry's conventions."""
+"""The keys of this package. Events, exceptions and the rest of the Resource follow OpenTelemetry's conventions."""
 
 
 class Metric(NamedTuple):
-    """What is measured under one name, from the spans of calls."""
+    """One metric, computed from the spans of calls."""
 
     name: str
     instrument: str
@@ -504,7 +503,7 @@ class Metric(NamedTuple):
     unit: str
     """In UCUM, as OpenTelemetry asks."""
     attributes: tuple[str, ...]
-    """Those of actors are on the calls of actors only, ``error.type`` on what failed."""
+    """Those of actors are on calls of actors only, ``error.type`` on failed calls only."""
     meaning: str
 
 
@@ -516,27 +515,27 @@ METRICS = (
         "histogram",
         "s",
         (*_CALLED, ERROR_TYPE),
-        "how long a task, actor creation or method ran, each attempt for itself, a generator until it ended; its "
-        "count is the number of executions that have ended, with `error.type` of those that failed",
+        "how long a task, actor creation or method ran, each attempt counted separately, a generator until it ended; "
+        "its count is the number of ended executions, with `error.type` for those that failed",
     ),
     Metric(
         EXECUTION_QUEUE_TIME,
         "histogram",
         "s",
         _CALLED,
-        "how long a call waited: from the beginning of its submission to that of its execution; not of retries, and "
+        "how long a call waited, from the start of its submission to the start of its execution; not of retries, and "
         "not where the submission is not known on the node",
     ),
-    Metric(EXECUTION_RETRIES, "counter", "{retry}", _CALLED, "how many executions that have ended were retries"),
+    Metric(EXECUTION_RETRIES, "counter", "{retry}", _CALLED, "how many of the ended executions were retries"),
     Metric(
         SUBMISSION_DURATION,
         "histogram",
         "s",
         (*_CALLED, ERROR_TYPE),
-        "how long `.remote()` took; its count is the number of calls made, with `error.type` of those that Ray refused",
+        "how long `.remote()` took; its count is the number of calls, with `error.type` for those that Ray refused",
     ),
 )
-"""Every metric, where ``RAY_TRACING_METRICS`` is on."""
+"""The metrics, made where ``RAY_TRACING_METRICS`` is on."""
 
 
 def metrics_table() -> str:
@@ -556,7 +555,7 @@ def markdown_table() -> str:
 
 
 def submission_name(function: str) -> str:
-    """The name of the PRODUCER span that covers ``.remote()``; ``function`` is as in ``ray.function``."""
+    """The name of the PRODUCER span of ``.remote()``; ``function`` is the value of ``ray.function``."""
     return f"{function} ray.remote"
 
 
@@ -566,5 +565,5 @@ def driver_name(script: str) -> str:
 
 
 def execution_name(function: str) -> str:
-    """The name of the CONSUMER span that covers the work in the worker."""
+    """The name of the CONSUMER span of the execution in the worker."""
     return f"{function} ray.remote_worker"

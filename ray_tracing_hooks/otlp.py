@@ -1,13 +1,13 @@
-"""Spans by OTLP to a collector, or to any back end that takes OTLP, set up by the standard variables.
+"""Spans over OTLP to a collector, or to any backend that accepts OTLP, configured by the standard variables.
 
     export OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4317
     ray start --head --tracing-startup-hook=ray_tracing_hooks.otlp:setup
 
     ray.init(_tracing_startup_hook="ray_tracing_hooks.otlp:setup")
 
-All ``OTEL_EXPORTER_OTLP_*`` variables count, in their traces-specific and their general form: ``ENDPOINT``,
+All ``OTEL_EXPORTER_OTLP_*`` variables apply, in their general and their traces-specific form: ``ENDPOINT``,
 ``PROTOCOL`` (``grpc``, ``http/protobuf``, ``http/json``), ``HEADERS``, ``TIMEOUT``, ``COMPRESSION``, ``INSECURE``,
-``CERTIFICATE``, ``CLIENT_CERTIFICATE`` and ``CLIENT_KEY``. Without any, spans go to ``localhost`` by gRPC.
+``CERTIFICATE``, ``CLIENT_CERTIFICATE`` and ``CLIENT_KEY``. Without any, spans go to ``localhost`` over gRPC.
 """
 
 from __future__ import annotations

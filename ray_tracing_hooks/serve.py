@@ -1,11 +1,12 @@
-"""Ray Serve's own tracing, recorded and delivered as by our hooks, without tracing the rest of Ray.
+"""Ray Serve's own tracing, recorded and delivered by this package, without tracing the rest of Ray.
 
     RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=ray_tracing_hooks.serve:span_processors
     RAY_SERVE_TRACING_SAMPLING_RATIO=1.0
 
-This is for those who want Serve's spans and no others, by the option that Serve has for that (Ray 2.56 and later;
-``TracingConfig.exporter_import_path`` is the same). The spans go where ``RAY_TRACING_EXPORTERS`` says. Where one of our
-hooks traces the cluster, requests to Serve are traced with nothing more to set, and better: this is not needed then.
+This is for programs that want Serve's spans and no others, through the option that Serve has for that (Ray 2.56 and
+later; ``TracingConfig.exporter_import_path`` is the same). The spans go where ``RAY_TRACING_EXPORTERS`` says. A cluster
+that one of the hooks traces does not need it: the hook traces requests to Serve, with more detail and no further
+setting.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ __all__ = ["span_processors"]
 def span_processors() -> list[SpanProcessor]:
     """Record the spans of Serve in this process, and deliver them.
 
-    Serve calls it in each proxy and replica. The list is empty: the provider that Serve sets right after this call gets
-    our processor, and so does one that the program sets. Where one of our hooks runs, nothing is done. Never raises,
-    unless ``RAY_TRACING_STRICT=1``.
+    Serve calls it in each proxy and replica. The list is empty: our processor is added to the provider that Serve sets
+    right after this call, and to one that the program sets. Where one of the hooks runs, this does nothing. Never
+    raises, unless ``RAY_TRACING_STRICT=1``.
     """
     from ray_tracing_hooks import _startup  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Look at the spans of a block of code, in tests of your own.
+"""Captures the spans of a block of code, for use in tests.
 
     import ray
     from ray_tracing_hooks.testing import capture
@@ -13,7 +13,7 @@
             "  module.double ray.remote_worker",
         ]
 
-The hook must write local files, alone or beside other exporters. Spans of other machines of the cluster are not seen.
+The hook must write local files, alone or beside other exporters. Spans from other machines are not captured.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _POLL_SECONDS = 0.02
 
 @dataclass
 class Captured:
-    """The spans of a block, when it has ended."""
+    """The spans of a block, available once the block has ended."""
 
     roots: list[Node] = field(default_factory=list)
-    """What the block has begun itself, by start, with what is below."""
+    """The spans that the block started directly, by start time, with their descendants."""
 
     @property
     def spans(self) -> list[Span]:
-        """All of them, parents before their children."""
+        """All spans, parents before their children."""
         return [node.span for node in walk(self.roots)]
 
     def named(self, name: str) -> list[Span]:
@@ -52,10 +52,10 @@ class Captured:
         return [span for span in self.spans if span.name == name]
 
     def tree(self) -> str:
-        """The names, a line each, indented by two spaces below their parents.
+        """The names of the spans, one per line, indented by two spaces below their parents.
 
-        Siblings are in the order in which they began. A span that failed has `` ERROR`` behind its name and its
-        ``error.type`` behind that, one that still runs `` RUNNING``.
+        Siblings are in the order in which they started. A failed span has `` ERROR`` and its ``error.type`` after its
+        name; a span that is still running has `` RUNNING``.
         """
         lines: list[str] = []
         pending = [(0, node) for node in reversed(self.roots)]
@@ -68,10 +68,10 @@ class Captured:
 
 @contextmanager
 def capture(timeout: float = 10.0) -> Iterator[Captured]:
-    """The spans that the block makes, in this process and in the tasks and actors that it calls: there at its end.
+    """The spans that the block makes, in this process and in the tasks and actors that it calls.
 
-    Waits at the end for spans that are still running, ``timeout`` seconds at most. A call whose result the block has
-    not waited for may not have begun by then.
+    They are available when the block has ended. At the end, this waits for spans that are still running, at most
+    ``timeout`` seconds. A call whose result the block has not waited for may not have started by then.
 
     Raises:
         TracingError: This process is not traced, does not write local files, or the block is not sampled.
@@ -81,7 +81,7 @@ def capture(timeout: float = 10.0) -> Iterator[Captured]:
     with trace.get_tracer(__name__).start_as_current_span("capture") as span:
         context = span.get_span_context()
         if not context.trace_flags.sampled:
-            raise TracingError("nothing can be captured: the sampler has decided that this trace is not recorded")
+            raise TracingError("nothing can be captured: this trace is not sampled")
         yield captured
     trace_id, span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
     until = time.monotonic() + timeout
@@ -93,7 +93,7 @@ def capture(timeout: float = 10.0) -> Iterator[Captured]:
 
 
 def _folders() -> tuple[str, str]:
-    """Where spans are: first the spool, from which they go to the second one, that of the local files."""
+    """The folders with spans: the spool, and the local files, to which the spool is delivered."""
     folders = _startup.folders()
     if folders is None:
         raise TracingError(
@@ -110,8 +110,8 @@ def _folders() -> tuple[str, str]:
 
 
 def _read(folders: tuple[str, str], trace_id: str) -> list[Span]:
-    """The spans of a trace. What is delivered while the first folder is read is in the second one by then."""
-    # Not at the top: what decodes JSON is needed by those tests alone that look at spans.
+    """The spans of a trace. A span delivered while the spool is read is in the local files when they are read."""
+    # Not at the top: only tests that look at spans need the JSON decoder.
     from ray_tracing_hooks._insight.ingest.files import span_files  # noqa: PLC0415
     from ray_tracing_hooks._insight.ingest.read import read  # noqa: PLC0415
 

@@ -28,15 +28,15 @@ class Connection:
         cluster: The cluster that it is connected to.
         settings: Its settings.
         environ: Its environment variables.
-        exporters: Those of the hook, or None for those that the settings name.
-        of_ray: Whether Ray itself is traced, or only what OpenTelemetry makes is recorded.
-        patches: Where to put what is replaced as long as the connection lasts.
-        lasting_patches: The same for what stays in place after it.
+        exporters: The exporters of the hook, or None for those of the settings.
+        of_ray: Whether Ray itself is traced; if not, only spans made with OpenTelemetry are recorded.
+        patches: Holds the replacements that last as long as the connection.
+        lasting_patches: Holds the replacements that outlast it.
         on_disconnecting: Called when this process begins to disconnect from Ray.
-        on_disconnected: Called when it has.
+        on_disconnected: Called when it has disconnected.
 
     Attributes:
-        delivery: What becomes of what is recorded.
+        delivery: The delivery of recorded spans.
     """
 
     def __init__(
@@ -81,28 +81,35 @@ class Connection:
         self._join_libraries(environ, lasting_patches)
         if self._trace is not None and delivery.spool is not None and not process.is_internal:
             self._trace.begin_where_it_begins(environ, patches)
-        # What fails from here on leaves a connection that records, and delivers at its end.
+        # If this or what follows fails, the connection still records, and delivers at its end.
         delivery.begin()
         if process.is_driver and not process.is_internal:
             with guarded("finding out where spans go"):
                 delivery.say()
 
     def _join_libraries(self, environ: Mapping[str, str], lasting_patches: Patches) -> None:
-        """Record what is made by the API of OpenTelemetry, what instruments libraries, and log records."""
+        """Record spans made with the OpenTelemetry API, instrument libraries, and record log records."""
         if self.delivery.spool is None:
             return
         from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
         from ray_tracing_hooks._sdk import bridge  # noqa: PLC0415
 
-        made = self._recording
-        bridge.install(made.recorder, made.writer, made.known, lasting_patches, self.delivery.targets, made.undecided)
+        recording = self._recording
+        bridge.install(
+            recording.recorder,
+            recording.writer,
+            recording.resource,
+            lasting_patches,
+            self.delivery.targets,
+            recording.undecided,
+        )
         if self.settings.instrument:
             from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
 
             instrumentors.instrument(self.settings.instrument, environ, report)
         if self.settings.logs:
-            with guarded("joining logs to traces"):
-                self._join_logs(encode.resource(made.known))
+            with guarded("correlating logs with traces"):
+                self._join_logs(encode.resource(recording.resource))
 
     def _join_logs(self, resource: bytes) -> None:
         from ray_tracing_hooks import _logs  # noqa: PLC0415
@@ -110,8 +117,8 @@ class Connection:
         parts = self.settings.logs
         if "otlp" in parts and not self.delivery.plan.log_records:
             report(
-                "log records are not delivered, which RAY_TRACING_LOGS asks for with otlp: the "
-                f"exporters local and otlp take them, and these are {', '.join(self.delivery.plan.exporters)}"
+                "log records are not delivered, although RAY_TRACING_LOGS contains otlp: only the exporters local and "
+                f"otlp take them, and the exporters are {', '.join(self.delivery.plan.exporters)}"
             )
             parts -= {"otlp"}
         process = _logs.Process(self._recording.recorder, self._recording.writer, resource, self._root)
@@ -121,17 +128,17 @@ class Connection:
         return self._trace.root if self._trace is not None else None
 
     def end_root_span(self) -> None:
-        """End the span of this driver, if it is one, and remove what the cluster keeps of its trace."""
+        """In a driver, end the root span and remove the trace context that the cluster keeps for the job."""
         if self._trace is None:
             return
         self._trace.end()
-        with guarded("removing the trace of this job from the cluster"):
+        with guarded("removing the trace context of this job from the cluster"):
             self._cluster.withdraw(cluster_ends=self.process.owns_cluster)
         with guarded("fetching the states of tasks"):
             self._keep_states()
 
     def _keep_states(self) -> None:
-        """Fetch the states of tasks if the cluster ends with this driver, and its spans are in files of this node."""
+        """Fetch the states of tasks if the cluster ends with this driver and its spans go to local files."""
         folders, seconds = self.delivery.folders(), self.settings.states_timeout
         if folders is None or folders[1] is None or not seconds or not self.process.owns_cluster:
             return
@@ -140,41 +147,41 @@ class Connection:
         keep_at_the_end(self.process.gcs_address, folders[1], seconds)
 
     def check_exporters(self, exporters: tuple[str, ...] | None) -> None:
-        """Say that another hook than the one that traces this process changes nothing."""
+        """Report a hook with other exporters than the one that traces this process: it has no effect."""
         self.delivery.check_exporters(exporters)
 
     def trace_id(self) -> str:
-        """That of this driver's root span, empty if it has none."""
+        """The trace id of this driver's root span, empty if it has none."""
         root = self._root()
         return f"{root.get_span_context().trace_id:032x}" if root is not None else ""
 
     def stop(self) -> None:
-        """Stop recording, and in a driver wait until what has been recorded is delivered."""
+        """Stop recording, and in a driver wait for the delivery of what has been recorded."""
         if self.delivery.spool is not None:
             exit_in_order(self._recording.writers())
         self._end(until_writers_end=False)
 
     def leave_to_parent(self) -> None:
-        """For a forked child, which has none of this connection but the place where its own spans go."""
+        """Stop tracing Ray in a forked child, which keeps only the spool for its own spans."""
         self._stop_tracing()
         self._recording.recorder.leave_to_parent()
 
     def close(self) -> None:
-        """Stop tracing Ray, and in a driver wait until this node's spans have been delivered.
+        """Stop tracing Ray, and in a driver wait for the delivery of this node's spans.
 
-        Spans of the API go on being recorded: a user's span may end after ``ray.shutdown()``.
+        Spans of the OpenTelemetry API are still recorded: a user's span may end after ``ray.shutdown()``.
         """
         self._end(until_writers_end=self.process.owns_cluster)
         if self.process.is_driver and not self.process.is_internal:
-            with guarded("saying what is next"):
+            with guarded("suggesting the next command"):
                 self.delivery.say_next()
         if self.process.is_driver and self.delivery.spool is not None:
-            from ray_tracing_hooks._connection import late  # noqa: PLC0415  workers have none
+            from ray_tracing_hooks._connection import late  # noqa: PLC0415  only drivers need it
 
             late.expect(self._recording.writers(), self.delivery)
 
     def _stop_tracing(self) -> None:
-        """From now on wrappers that are still in place do what the original does."""
+        """From now on, wrappers that are still in place only call the original."""
         from ray_tracing_hooks._ray import tracing  # noqa: PLC0415
 
         tracing.active = None

@@ -1,4 +1,4 @@
-"""What becomes of what a process records: the spool that it is in, and the shipper that takes it from there."""
+"""The delivery of what a process records: its spool, and the shipper that reads it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Delivery:
         process: This process.
         settings: Its settings.
         environ: Its environment variables.
-        exporters: Those of the hook, or None for those that the settings name.
+        exporters: The exporters of the hook, or None for those of the settings.
 
     Attributes:
         plan: How spans are delivered.
-        spool: The folder of the spool, None where nothing is recorded.
-        says_next: Whether :meth:`say_next` says something.
+        spool: The spool folder, None where nothing is recorded.
+        says_next: Whether :meth:`say_next` logs anything.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Delivery:
         self.spool = make_spool(process, settings, self.plan) if exporters else None
 
     def begin(self) -> None:
-        """Have a shipper at work."""
+        """Start the shipper unless it is running."""
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
 
         if self.spool is not None:
@@ -68,23 +68,23 @@ class Delivery:
                 ensure_running(self.spool, self.plan, self._environ)
 
     def keep_shipped(self) -> None:
-        """Replace a shipper that was killed, and tell the user what it has to say."""
+        """Replace a shipper that was killed, and report the shipper's messages to the user."""
         from ray_tracing_hooks._ship.news import news  # noqa: PLC0415
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
 
         if self.spool is not None:
-            with guarded("looking after the shipper"):
+            with guarded("watching the shipper"):
                 ensure_running(self.spool, self.plan, self._environ, patient=True)
                 for text in news(self.spool):
                     report(text)
 
     def say(self) -> None:
-        """Tell the user where spans go, and what is wrong with that."""
+        """Log where spans go, and report problems with these destinations."""
         if self._is_disabled:
             logger.info("ray_tracing_hooks: tracing is off (OTEL_SDK_DISABLED)")
         if self.spool is None:
             return
-        from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  workers need not know
+        from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  not needed in workers
 
         places, problems = destinations(self.plan, self._environ)
         for problem in problems:
@@ -96,9 +96,9 @@ class Delivery:
             logger.info("ray_tracing_hooks: tracing is on, spans wait in %s until they can be delivered", self.spool)
 
     def say_next(self) -> None:
-        """Tell the user how many spans :meth:`flush` has seen in local files, and which command shows them.
+        """Log how many spans :meth:`flush` has seen in local files, and which command shows them.
 
-        Only where this driver has started its cluster: the shipper of another one has written spans of other drivers.
+        Only if this driver has started its cluster: elsewhere the count would include spans of other drivers.
         """
         if not self._written or not self.says_next or not self._process.owns_cluster:
             return
@@ -113,31 +113,31 @@ class Delivery:
         )
 
     def check_exporters(self, exporters: tuple[str, ...] | None) -> None:
-        """Say that another hook than the one that traces this process changes nothing."""
+        """Report a hook with other exporters than the one that traces this process: it has no effect."""
         wanted = self._settings.exporters if exporters is None else exporters
         if wanted != self.plan.exporters and not self._is_disabled:
             report(
-                f"this process is traced already, with the exporters {', '.join(self.plan.exporters) or 'none'}; "
-                f"a second hook, with {', '.join(wanted) or 'none'}, changes nothing: name several exporters in "
+                f"this process is already traced, with the exporters {', '.join(self.plan.exporters) or 'none'}; "
+                f"a second hook, with {', '.join(wanted) or 'none'}, has no effect: list several exporters in "
                 "RAY_TRACING_EXPORTERS for ray_tracing_hooks:setup"
             )
 
     def folders(self) -> tuple[str, str | None] | None:
-        """The folder of all spools of this node, and that of the local files if there are any; None without a spool."""
+        """The folder of all spools of this node, and that of the local files if any; None without a spool."""
         if self.spool is None:
             return None
         return os.path.dirname(self.spool), self.plan.local_dir if "local" in self.plan.exporters else None
 
     def targets(self) -> frozenset[str]:
-        """Where spans are sent by OTLP."""
-        from ray_tracing_hooks._ship.destinations import otlp_targets  # noqa: PLC0415  needed by few programs
+        """The OTLP endpoints that spans are sent to."""
+        from ray_tracing_hooks._ship.destinations import otlp_targets  # noqa: PLC0415  few programs need it
 
         return otlp_targets(self.plan, self._environ)
 
     def flush(self, folders: Sequence[str], *, until_writers_end: bool) -> None:
-        """Wait for the delivery of what is in ``folders``.
+        """Wait for the delivery of the spool ``folders``.
 
-        All flushes of a connection together take no longer than the setting allows.
+        All flushes of a connection together wait no longer than the flush timeout.
         """
         from ray_tracing_hooks._ship.flush import flush  # noqa: PLC0415
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
@@ -154,7 +154,7 @@ class Delivery:
         ensure_running(self.spool, self.plan, self._environ)
         result = flush(self.spool, self._flush_left, until_writers_end=until_writers_end)
         if not result.running and not is_empty():
-            # The one that ran was about to end; another takes its place.
+            # The shipper was about to end; start another one.
             ensure_running(self.spool, self.plan, self._environ)
             result = flush(self.spool, max(0.0, deadline - time.monotonic()), until_writers_end=until_writers_end)
         self._written = result.written
@@ -165,7 +165,7 @@ class Delivery:
             report(text)
         if not result.done and not result.problems and not result.waiting:
             timeout = self._settings.flush_timeout
-            report(f"not all spans were delivered within {timeout:g} s (RAY_TRACING_FLUSH_TIMEOUT); delivery goes on")
+            report(f"not all spans were delivered within {timeout:g} s (RAY_TRACING_FLUSH_TIMEOUT); delivery continues")
 
 
 def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], exporters: tuple[str, ...]) -> ShipPlan:
@@ -198,14 +198,14 @@ def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], e
 
 
 def make_spool(process: RayProcess, settings: Settings, plan: ShipPlan) -> str | None:
-    """The spool folder of this node and plan: processes with other settings have another, and another shipper."""
+    """The spool folder for this node and plan: processes with other settings have their own, with their own shipper."""
     described = json.dumps(plan._asdict(), sort_keys=True, default=list)
     name = f"{process.node_id[:12] or 'client'}-{hashlib.sha256(described.encode()).hexdigest()[:8]}"
     ours = folders(process)
     places = [settings.spool_dir, *ours] if settings.spool_dir else [*ours]
     for folder, following in zip(places, [*places[1:], None], strict=True):
         spool = os.path.join(folder, name)
-        # What is ours alone is so from our own folder on. The one that a user names may be shared.
+        # Our own folder must be private too. A folder that the user names may be shared.
         problem = (make_private_folder(folder) if folder in ours else None) or make_private_folder(spool)
         if problem is None:
             return spool

@@ -1,4 +1,4 @@
-"""The trace of a driver: its root span, and what is around it."""
+"""The trace of a driver: its root span and the context around it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class DriverTrace:
 
     Args:
         tracing: The instrumentation of its connection.
-        cluster: The cluster that it is connected to.
+        cluster: The cluster that the driver is connected to.
         settings: Its settings.
 
     Attributes:
-        root: Its span, until that ends.
-        put_sigterm_back: Puts Ray's handler of SIGTERM back, which this has been put around.
+        root: The root span, until it ends.
+        put_sigterm_back: Restores Ray's SIGTERM handler, which this class wraps.
     """
 
     def __init__(self, tracing: Tracing, cluster: Cluster, settings: Settings) -> None:
@@ -51,7 +51,7 @@ class DriverTrace:
         self._is_terminated = False
 
     def begin_where_it_begins(self, environ: Mapping[str, str], patches: Patches) -> None:
-        """In the driver itself; of a Ray Client and its server, both drivers of one job, in the client if that can."""
+        """Begin the root span in the driver itself; for a Ray Client and its server, in the client if it can."""
         from ray_tracing_hooks._ray.process import serves_client  # noqa: PLC0415
 
         if serves_client():
@@ -71,9 +71,9 @@ class DriverTrace:
                     )
 
     def _begin(self, environ: Mapping[str, str], since: int | None = None) -> None:
-        """Begin the span of this driver, below the one that its environment tells of.
+        """Begin the root span of this driver, below the span that its environment names.
 
-        With ``since``, in nanoseconds since the epoch, it began then, and not in the thread that this is called in.
+        ``since`` is an earlier start, in nanoseconds since the epoch; the span is then not made current in this thread.
         """
         from opentelemetry import context, trace  # noqa: PLC0415
 
@@ -90,19 +90,19 @@ class DriverTrace:
         if self._settings.root_span:
             self.put_sigterm_back = driver.notice_sigterm(self._sigterm)
             program = sys.argv[0]
-            told = describe(environ, program, self._process.namespace)
+            attributes = describe(environ, program, self._process.namespace)
             script = os.path.basename(program) or "python"
-            self.root = driver.start_root_span(self._tracing, script, around, told, since)
+            self.root = driver.start_root_span(self._tracing, script, around, attributes, since)
             self._tracing.calls.publish_job_trace()
             around = trace.set_span_in_context(self.root, around)
         elif around is not current:
             self._tracing.recorder.fallback = self._tracing.recorder.parent(around)
-        # In this thread for the spans of the API; Ray's calls find it from every thread.
+        # Attached in this thread for spans of the API; Ray's calls find the root span from every thread.
         if around is not current and since is None:
             context.attach(around)
 
     def end(self) -> None:
-        """End the span of this driver; its error is an uncaught exception or SIGTERM, if that ends the interpreter."""
+        """End the root span of this driver; an uncaught exception or SIGTERM that ends the interpreter is its error."""
         from opentelemetry import context, trace  # noqa: PLC0415
 
         from ray_tracing_hooks._ray.driver import exit_code, fatal_error, imported_libraries  # noqa: PLC0415
@@ -114,7 +114,8 @@ class DriverTrace:
         root, self.root = self.root, None
         limits = self._tracing.rate_limits
         if limits is not None:
-            self._tell_left_out(limits, self._tracing.driver_task_id, root if isinstance(root, RecordedSpan) else None)
+            recorded_root = root if isinstance(root, RecordedSpan) else None
+            self._report_left_out(limits, self._tracing.driver_task_id, recorded_root)
         if root is None:
             return
         if awaiting := sys.modules.get("ray_tracing_hooks._ray.awaiting"):
@@ -135,8 +136,8 @@ class DriverTrace:
         if trace.get_current_span() is root and self._before_root is not None:
             context.attach(self._before_root)
 
-    def _tell_left_out(self, limits: RateLimits, caller: bytes, root: RecordedSpan | None) -> None:
-        """Tell of the calls that were left out and that no span has told of."""
+    def _report_left_out(self, limits: RateLimits, caller: bytes, root: RecordedSpan | None) -> None:
+        """Report the calls without spans that no span has counted yet."""
         if root is not None and (rest := limits.claim(caller)):
             root.set_attribute(names.RAY_LEFT_OUT, rest)
         if self._process.is_driver and (untold := limits.untold()):

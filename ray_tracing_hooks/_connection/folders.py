@@ -1,4 +1,4 @@
-"""The folders of this user's files in a session of Ray."""
+"""The folders for this user's files in a Ray session."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ FOLDER = "ray_tracing_hooks"
 
 
 def folders(process: RayProcess) -> tuple[str, ...]:
-    """The folders of this user's files, the next one to be used where one cannot be."""
+    """The folders for this user's files, in order of preference."""
     return (process.session_dir,) if process.is_client else session_folders(process.session_dir)
 
 
 def session_folders(session_dir: str) -> tuple[str, str]:
-    """The folder of this user's files in a Ray session, and the one to use where that is somebody else's.
+    """The folder for this user's files in a Ray session, and the alternative if that one belongs to another user.
 
-    Ray lets every user write to its session, and join the cluster of another one.
+    Ray lets every user write to its session folder, and join another user's cluster.
     """
     folder = os.path.join(session_dir, FOLDER)
     return folder, f"{folder}-{os.geteuid()}"
 
 
 def make_private_folder(path: str) -> str | None:
-    """Make a folder that only this user can enter; what is wrong with it, or None.
+    """Create a folder that only this user can enter; returns what is wrong with it, or None.
 
-    Spool files are read and sent on, so nobody else may be able to put one there.
+    Spool files are read and sent, so no other user may be able to put one there.
     """
     try:
         os.close(open_folder(path))

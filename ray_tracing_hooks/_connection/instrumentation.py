@@ -33,8 +33,8 @@ def instrument(
 ) -> Tracing:
     """Trace what this process does with Ray, until ``patches`` are undone.
 
-    Where it ``makes_spans`` or not, contexts are passed on. ``on_disconnecting`` is called when it begins to
-    disconnect from Ray, ``on_disconnected`` when it has.
+    Contexts are propagated whether it ``makes_spans`` or not. ``on_disconnecting`` is called when it begins to
+    disconnect from Ray, ``on_disconnected`` when it has disconnected.
     """
     from ray_tracing_hooks._ray import (  # noqa: PLC0415
         actors,
@@ -61,25 +61,25 @@ def instrument(
     )
     submitting = {tasks.patch, actors.patch}
     instrumented: Iterable[Any] = (
-        ("the end of a driver is not noticed", driver.patch, on_disconnecting, on_disconnected),
+        ("the end of a driver is not detected", driver.patch, on_disconnecting, on_disconnected),
         ("calls of tasks are not traced", tasks.patch, cluster),
         ("calls of actors are not traced", actors.patch, cluster),
         ("tasks and actors are not traced where they run", execution.patch),
-        ("tracebacks from tasks have lines of this package", errors.patch),
+        ("tracebacks from tasks contain lines of this package", errors.patch),
     )
     if process.is_client:
-        from ray_tracing_hooks._ray import client  # noqa: PLC0415  few processes are one
+        from ray_tracing_hooks._ray import client  # noqa: PLC0415  few processes are clients
 
-        instrumented = (("the end of a client is not noticed", client.patch_end, on_disconnecting, on_disconnected),)
+        instrumented = (("the end of a client is not detected", client.patch_end, on_disconnecting, on_disconnected),)
     for lost, patch, *handed in instrumented:
         if not in_place(patch, patches, *handed):
-            report(f"{lost}: Ray {process.ray_version} has changed the place where that is done")
+            report(f"{lost}: Ray {process.ray_version} has changed the code that is instrumented for it")
             if patch in submitting:
                 active.job.is_shared = False
     _trace_waiting(process, parts, patches)
     if not process.is_driver and (job_id := process.job_from_the_beginning()):
         active.job.learn(job_id, task_is_there=False)
-    # Without them calls are slower, and tell less of what tasks hold; no span is lost.
+    # Optional: without them calls are slower and spans lack the resources of tasks, but no span is lost.
     if not process.is_client:
         for patch in (signatures.patch, shortcuts.patch, partial(resources.patch, process=process, held=active.held)):
             in_place(patch, patches)
@@ -92,22 +92,22 @@ def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches)
     waiting = parts & {"get", "wait", "put"}
     if not waiting:
         return
-    from ray_tracing_hooks._ray import objects, sizes  # noqa: PLC0415  asked for by few
+    from ray_tracing_hooks._ray import objects, sizes  # noqa: PLC0415  opt-in
 
     patch = objects.patch_client if process.is_client else objects.patch
     if not in_place(partial(patch, parts=waiting), patches):
-        report(f"not all of {', '.join(sorted(waiting))} make spans: Ray {process.ray_version} changed them")
+        report(f"not all of {', '.join(sorted(waiting))} make spans: Ray {process.ray_version} has changed them")
     if not process.is_client:
         in_place(partial(sizes.patch, parts=waiting), patches)
     if "get" in parts:
         from ray_tracing_hooks._ray import awaiting  # noqa: PLC0415  as above
 
         if not in_place(awaiting.patch, patches):
-            report(f"await makes no spans: Ray {process.ray_version} has changed the place where that is done")
+            report(f"await makes no spans: Ray {process.ray_version} has changed the code that is instrumented for it")
 
 
 def _joining_serve(process: RayProcess, patches: Patches) -> Callable[[], bool]:
-    """What traces Serve as soon as this process takes part in it, and imports nothing for that before."""
+    """A function that starts tracing Serve once this process takes part in it; nothing is imported before."""
     joining: list[Callable[[], bool]] = []
 
     def join() -> bool:
@@ -123,7 +123,7 @@ def _joining_serve(process: RayProcess, patches: Patches) -> Callable[[], bool]:
 def _rate_limits(settings: Settings) -> RateLimits | None:
     if not settings.rate_limit:
         return None
-    from ray_tracing_hooks._ray.rates import RateLimits  # noqa: PLC0415  asked for by few
+    from ray_tracing_hooks._ray.rates import RateLimits  # noqa: PLC0415  opt-in
 
     return RateLimits(settings.rate_limit)
 
@@ -131,6 +131,6 @@ def _rate_limits(settings: Settings) -> RateLimits | None:
 def _redactor(settings: Settings) -> Redactor | None:
     if not settings.arguments:
         return None
-    from ray_tracing_hooks._record.argument_text import Redactor  # noqa: PLC0415  asked for by few
+    from ray_tracing_hooks._record.argument_text import Redactor  # noqa: PLC0415  opt-in
 
     return Redactor(settings.redact)

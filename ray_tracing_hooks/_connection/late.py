@@ -1,4 +1,4 @@
-"""Spans that end after the connection in which they began: they are delivered when the process exits."""
+"""Delivers spans that end after the connection in which they began, when the process exits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._spool.writer import SpoolWriter
 
 _deliveries: WeakKeyDictionary[SpoolWriter, Delivery] = WeakKeyDictionary()
-"""Of connections that have ended. What can still write lives as long as there is a span that does, or the next one."""
+"""The deliveries of ended connections. A writer lives as long as an open span or the next connection may use it."""
 
 _folders: set[str] = set()
-"""Those that a shipper leaves behind as long as this process may write into them."""
+"""The folders that the shipper leaves in place because this process may still write into them."""
 
 
 def expect(writers: Iterable[SpoolWriter], delivery: Delivery) -> None:
-    """Have this delivered when the process exits, if something is still written."""
+    """Deliver at the exit of the process whatever these writers still write."""
     if not _folders:
         atexit.register(_deliver)
     for writer in writers:
@@ -42,7 +42,7 @@ def _deliver() -> None:
         close(writers)
         with guarded("delivering the last spans of this driver"):
             delivery.flush([writer.directory for writer in writers], until_writers_end=False)
-    # A folder of undecided spans is in the one of its spool.
+    # In reverse, since the folder of undecided spans is inside that of its spool.
     for folder in sorted(_folders, reverse=True):
         with contextlib.suppress(OSError):
             os.rmdir(folder)

@@ -1,4 +1,4 @@
-"""What records the spans of a process, into its spool."""
+"""The recorder and the spool writers of a process."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Recording:
     Args:
         process: This process.
         environ: Its environment variables.
-        delivery: What becomes of what is recorded.
-        settings: Of them the most bytes of a spool, and which parts of Ray make spans.
-        of_ray: Whether Ray makes any.
+        delivery: The delivery of what is recorded.
+        settings: Its settings.
+        of_ray: Whether Ray is traced.
 
     Attributes:
-        known: The attributes of the Resource.
-        recorder: What records.
-        writer: What writes the files of the spool.
-        undecided: The same for traces that are not sampled and that may be kept all the same, if there are any.
+        resource: The attributes of the Resource.
+        recorder: The recorder for spans of Ray.
+        writer: The spool writer.
+        undecided: The writer for spans that are not sampled but that tail sampling may keep; None without it.
     """
 
     def __init__(
@@ -59,19 +59,19 @@ class Recording:
 
             sampler = from_sdk()
         cap = settings.spool_max_bytes
-        told = process.resource_attributes()
+        ray_attributes = process.resource_attributes()
         if of_ray:
-            # What is missing among the spans of a process cannot be told from them.
-            told[names.RESOURCE_PARTS] = ",".join(sorted(settings.ray) + ["internal"] * settings.internal)
-        self.known = known = resource.attributes(told, environ)
-        of_child = resource.of_child(known)
-        encoded = encode.resource(known)
+            # A reader cannot infer from the spans which parts are not traced.
+            ray_attributes[names.RESOURCE_PARTS] = ",".join(sorted(settings.ray) + ["internal"] * settings.internal)
+        self.resource = attributes = resource.attributes(ray_attributes, environ)
+        of_child = resource.of_child(attributes)
+        encoded = encode.resource(attributes)
 
         def recorder_of(writer: SpoolWriter) -> Recorder:
             return Recorder(
                 writer,
                 resource=encoded,
-                scope=encode.scope(names.SCOPE, known[names.DISTRO_VERSION]),
+                scope=encode.scope(names.SCOPE, attributes[names.DISTRO_VERSION]),
                 sampler=sampler,
                 limits=limits,
             )
@@ -89,21 +89,21 @@ class Recording:
         self.recorder = recorder_of(self.writer)
         self.undecided: SpoolWriter | None = None
         if delivery.plan.keeps and delivery.spool is not None:
-            # In smaller segments, since what is kept is read again.
+            # In smaller segments, since tail sampling reads again what it keeps.
             self.undecided = spool_writer(os.path.join(delivery.spool, UNDECIDED), cap // 16)
             self.recorder.undecided = recorder_of(self.undecided)
 
     def close(self) -> None:
-        """Let go of the spool."""
+        """Close the spool writers."""
         close(self.writers())
 
     def writers(self) -> list[SpoolWriter]:
-        """What writes the files of the spool."""
+        """The spool writers."""
         return [writer for writer in (self.writer, self.undecided) if writer is not None]
 
 
 def exit_in_order(writers: Iterable[SpoolWriter]) -> None:
-    """Write that this process ends in good order, if there are spans of the API that it has not ended."""
+    """If spans of the API are still open, record that this process ends regularly."""
     bridge = sys.modules.get("ray_tracing_hooks._sdk.bridge")
     if bridge is not None and bridge.has_open_spans():
         for writer in writers:
@@ -111,7 +111,7 @@ def exit_in_order(writers: Iterable[SpoolWriter]) -> None:
 
 
 def close(writers: Iterable[SpoolWriter]) -> None:
-    """Let go of the spool, and wait a moment for room to say what a full disk did not take."""
+    """Close the writers; if the disk is full, wait a moment for room to write the count of dropped spans."""
     from ray_tracing_hooks._spool.writer import LAST_WORD_SECONDS  # noqa: PLC0415  as above
 
     until = time.monotonic() + LAST_WORD_SECONDS

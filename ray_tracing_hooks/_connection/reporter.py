@@ -1,4 +1,4 @@
-"""How a process tells its user what is wrong."""
+"""How a process reports problems to its user."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def reporter(process: RayProcess) -> Callable[[str], None]:
-    """In a driver: a warning. In a worker: a warning that no other process of the node has given, since Ray shows the
-    log of every worker in the driver.
+    """Warns in a driver; in a worker only if no other process of the node has logged the same warning, since Ray shows
+    the logs of all workers in the driver.
     """
 
-    def tell(message: str) -> None:
+    def warn(message: str) -> None:
         mark = "said-" + hashlib.sha256(message.encode("utf-8", "replace")).hexdigest()[:16]
-        # Where a client runs there is no session in which others have said it.
+        # A client has no session folder in which other processes could have left the mark.
         if process.is_client or is_first(mark, process.session_dir) or process.is_driver:
             logger.warning("ray_tracing_hooks: %s", message)
 
-    return tell
+    return warn
 
 
 def is_first(mark: str, session_dir: str) -> bool:
-    """Make a file of this name, unless there is one. Where that cannot be known: better said twice than not at all."""
+    """Create a file of this name; False if it exists. True if that cannot be determined: better twice than never."""
     for path in session_folders(session_dir):
         with contextlib.suppress(OSError):
             folder = open_folder(path)

@@ -1,4 +1,4 @@
-"""Spans as Jaeger has them, whatever protocol they are then encoded for.
+"""Maps spans to Jaeger's model, which is common to all of its protocols.
 
 The mapping is that of https://opentelemetry.io/docs/specs/otel/trace/sdk_exporters/jaeger/ and, where it is silent, of
 https://opentelemetry.io/docs/specs/otel/common/mapping-to-non-otlp/.
@@ -21,12 +21,12 @@ SAMPLED = 1
 """The flag of a span that was sampled."""
 
 _KINDS = {2: "server", 3: "client", 4: "producer", 5: "consumer"}
-"""By OTLP's numbers. An internal span has no tag for its kind."""
+"""Keyed by OTLP's numbers. An internal span has no tag for its kind."""
 
 _DROPPED = "otel.dropped_attributes_count"
 
 Tag = tuple[str, "str | bool | int | float | bytes"]
-"""A key and a value. Jaeger has a type of its own for each of these."""
+"""A key and a value, each type of which has its own type in Jaeger."""
 
 
 class Reference(NamedTuple):
@@ -65,7 +65,7 @@ class Encoder(NamedTuple):
     Attributes:
         process: Encodes a process.
         span: Encodes a span.
-        request: A request of an encoded process and its encoded spans, which are joined as they are.
+        request: Builds a request from an encoded process and its encoded spans, without decoding them.
     """
 
     process: Callable[[Process], bytes]
@@ -74,7 +74,7 @@ class Encoder(NamedTuple):
 
 
 def process(resource: Mapping[str, Any]) -> Process:
-    """The attributes of a Resource: its service's name, and all else as tags."""
+    """The process of a Resource: its service name, and all other attributes as tags."""
     service = resource.get("service.name")
     rest = {key: value for key, value in resource.items() if key != "service.name"}
     return Process(str(service) if service else "unknown_service", _tags(rest))
@@ -83,7 +83,7 @@ def process(resource: Mapping[str, Any]) -> Process:
 def jaeger_span(span: Span, scope: Scope) -> JaegerSpan:
     """A span of this scope. Raises FormatError if an id is longer than Jaeger's."""
     attributes = {**scope.attributes, **span.attributes}
-    # The specification still asks for the old name of each of the two.
+    # The specification still asks for the old names too.
     for key, value in (("name", scope.name), ("version", scope.version)):
         if value:
             attributes[f"otel.scope.{key}"] = attributes[f"otel.library.{key}"] = value
@@ -105,7 +105,7 @@ def jaeger_span(span: Span, scope: Scope) -> JaegerSpan:
         if dropped:
             attributes[key] = dropped
     logs = [_event(event) for event in span.events]
-    # A reference has no place for what a link says beside its ids; a log has.
+    # A reference has no place for a link's attributes; a log has.
     logs += [_link(link, span.start_ns) for link in span.links if link.attributes or link.dropped_attributes]
     return JaegerSpan(
         _id(span.trace_id, 16),

@@ -23,7 +23,7 @@ def _process(process: Process) -> bytes:
 def _span(span: JaegerSpan) -> bytes:
     references = span.links
     if any(span.parent_span_id):
-        # The specification wants the parent to be the first.
+        # The specification asks for the parent first.
         references = [Reference(CHILD_OF, span.trace_id, span.parent_span_id), *references]
     return b"".join(
         (
@@ -71,4 +71,4 @@ def _time(nanoseconds: int) -> bytes:
 
 
 API_V2 = Encoder(_process, _span, _request)
-"""``PostSpansRequest``, which ``jaeger.api_v2.CollectorService/PostSpans`` takes."""
+"""``PostSpansRequest``, the request of ``jaeger.api_v2.CollectorService/PostSpans``."""

@@ -1,7 +1,7 @@
 """Jaeger's Thrift messages: ``jaeger.thrift`` and ``agent.thrift`` of its IDL, written by Apache Thrift.
 
-Needs the package ``thrift``, and is many times faster where that was built with its C extension. Times are in
-microseconds. An id is one signed 64-bit number, a trace's two.
+Needs the package ``thrift``, which is many times faster if it was built with its C extension. Times are in
+microseconds. A span id is one signed 64-bit number, a trace id two.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _id = struct.Struct(">q").unpack
 _trace_id = struct.Struct(">qq").unpack
 
 
-# What follows is what Thrift's compiler would make of the IDL. Text is given as UTF-8.
+# What follows is what Thrift's compiler would generate from the IDL. Text is given as UTF-8.
 def _spec(*fields: tuple[str, int, Any]) -> tuple[Any, ...]:
-    """The fields 1, 2, ... of a struct: name, type, and what the type is of."""
+    """The fields 1, 2, ... of a struct: name, type, and element type."""
     return (None, *((number, type_, name, of, None) for number, (name, type_, of) in enumerate(fields, start=1)))
 
 
@@ -172,7 +172,7 @@ def _encoder(make_protocol: _MakeProtocol, request: Callable[[bytes, Sequence[by
 
 
 BINARY = _encoder(TBinaryProtocolAccelerated, _batch)
-"""A ``Batch`` in the binary protocol, which Jaeger's collector takes by HTTP."""
+"""A ``Batch`` in the binary protocol, which Jaeger's collector accepts over HTTP."""
 
 COMPACT = _encoder(TCompactProtocolAccelerated, _emit_batch)
-"""The call ``Agent.emitBatch`` in the compact protocol, which Jaeger's agent takes by UDP."""
+"""The call ``Agent.emitBatch`` in the compact protocol, which Jaeger's agent accepts over UDP."""

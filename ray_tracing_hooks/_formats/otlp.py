@@ -1,8 +1,8 @@
-"""OTLP export requests and their answers.
+"""OTLP export requests and responses.
 
-A request is put together from spans, or log records, that are encoded already, without decoding them: the messages are
-those of ``opentelemetry/proto/collector/trace/v1/trace_service.proto`` and of its like for logs, which differ in names
-alone, and protobuf allows to join encoded parts.
+A request is assembled from encoded spans, or log records, without decoding them. The messages are those of
+``opentelemetry/proto/collector/trace/v1/trace_service.proto`` and its counterpart for logs, which differ only in names;
+protobuf allows encoded parts to be concatenated.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Group(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a server says of a request that it took: how many spans of it it did not, and a message."""
+    """The response to an accepted request: how many of its spans were rejected, and a message."""
 
     rejected: int
     message: str
 
 
 def cut(groups: Sequence[Group], max_bytes: int, max_spans: int | None = None) -> Iterator[list[Group]]:
-    """The groups in portions of about equal size that each have at most so many bytes and spans.
+    """Split the groups into portions of about equal size with at most ``max_bytes`` and ``max_spans`` each.
 
-    A span that alone is larger is a portion of its own.
+    A span that alone is larger becomes a portion of its own.
     """
     size = sum(_size(group) for group in groups)
     wanted = size / max(1, -(-size // max_bytes))
@@ -47,7 +47,7 @@ def cut(groups: Sequence[Group], max_bytes: int, max_spans: int | None = None) -
     for group in groups:
         head = _OVERHEAD + len(group.resource) + len(group.scope)
         bytes_left -= head
-        # How many bytes all spans before each take. Nothing is done for a span alone: there are many.
+        # Cumulative sizes of the spans. No work is done per span: there are many.
         places = list(accumulate(map(len, group.spans), initial=0))
         begin, length = 0, len(group.spans)
 
@@ -87,12 +87,12 @@ def halves(groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
 
 
 def count(groups: Sequence[Group]) -> int:
-    """How many spans these are."""
+    """The number of spans."""
     return sum(len(group.spans) for group in groups)
 
 
 def encode(groups: Sequence[Group]) -> bytes:
-    """An ``ExportTraceServiceRequest``: a resource is written once, and so is each of its scopes."""
+    """An ``ExportTraceServiceRequest``, with each resource and each of its scopes written once."""
     resources: dict[bytes, dict[bytes, list[bytes]]] = {}
     for group in groups:
         spans = resources.setdefault(group.resource, {}).setdefault(group.scope, [])
@@ -110,7 +110,7 @@ def encode(groups: Sequence[Group]) -> bytes:
 
 
 def encode_json(groups: Sequence[Group], signal: Signal = TRACES) -> tuple[bytes, int]:
-    """The same request as OTLP-JSON, and how many of its spans could not be decoded and are left out."""
+    """The same request as OTLP-JSON, and how many spans were left out because they could not be decoded."""
     bad = 0
     texts = []
     for group in groups:
@@ -125,7 +125,7 @@ def encode_json(groups: Sequence[Group], signal: Signal = TRACES) -> tuple[bytes
 
 
 def decode_answer(body: bytes) -> Answer:
-    """An ``ExportTraceServiceResponse``. One that makes no sense says nothing."""
+    """Decode an ``ExportTraceServiceResponse``. A malformed one counts as empty."""
     rejected, message = 0, ""
     try:
         # partial_success = 1; in it rejected_spans = 1 and error_message = 2.
@@ -142,7 +142,7 @@ def decode_answer(body: bytes) -> Answer:
 
 
 def decode_json_answer(body: bytes, signal: Signal = TRACES) -> Answer:
-    """The same of an answer in JSON."""
+    """The same for a response in JSON."""
     try:
         found = json.loads(body or b"{}")
         partial = found.get("partialSuccess") or found.get("partial_success") or {}
@@ -153,12 +153,12 @@ def decode_json_answer(body: bytes, signal: Signal = TRACES) -> Answer:
 
 
 def _with_underscores(name: str) -> str:
-    """As protobuf's own JSON may have it."""
+    """The name as protobuf's own JSON may write it."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 _OVERHEAD = 24
-"""More than the tags and lengths around a resource, a scope and its spans can take."""
+"""An upper bound of the tags and lengths around a resource, a scope and its spans."""
 
 _SPAN_OVERHEAD = 4
 """The tag and the length of a span of less than 2 MiB."""

@@ -1,14 +1,15 @@
-"""Encoded OTLP messages as OTLP-JSON text: what the OTLP file exporter specification wants in a ``.jsonl`` file.
+"""Converts encoded OTLP messages to OTLP-JSON text, as the OTLP file exporter specification asks for.
 
-It is protobuf's JSON with three differences: ids are hexadecimal, enums are integers, and unknown fields are left
-out. As there, 64-bit integers are strings, bytes are base64, and a field at its default is omitted; the value of an
-attribute is not, since ``false``, ``0`` and ``""`` differ from no value. Text that is not UTF-8 has its wrong bytes
-replaced. The result is plain ASCII: no reader can take a line separator of Unicode for the end of a line.
+It is protobuf's JSON with three differences: ids are hexadecimal, enums are integers, and unknown fields are left out.
+As in protobuf's, 64-bit integers are strings, bytes are base64, and a field at its default is omitted; the value of an
+attribute is not, since ``false``, ``0`` and ``""`` differ from no value. Bytes of a text that are not UTF-8 are
+replaced. The result is plain ASCII: no reader can mistake a Unicode line separator for the end of a line.
 
-Each message is a table from the tag of a field to what writes its JSON member. The writers take all values of the
-field: of a repeated one each is an element, of any other the last counts, and sub-messages merge, as in protobuf.
+Each message is a table from the tag of a field to a function that writes its JSON member. These functions take all
+values of the field: for a repeated field each is an element, for a plain one the last counts, and sub-messages are
+merged, as in protobuf.
 
-Spans of Ray's calls are many and alike, so they take a shorter way (:func:`_call`). It gives the same text.
+Spans of Ray's calls are many and alike, so there is a fast path for them (:func:`_call`), with the same result.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from ray_tracing_hooks._formats.protobuf import MAX_DEPTH, FormatError, fields
 __all__ = ["ATTRIBUTE", "OF_TEXT", "FormatError", "log_record_json", "resource_json", "scope_json", "span_json"]
 
 _CACHED_BYTES = 256
-"""Attributes up to this size are remembered; most repeat from span to span."""
+"""Attributes up to this size are cached; most repeat from span to span."""
 
 _json_text = json.JSONEncoder().encode
 _KEY, _VALUE = KeyValueTag.KEY, KeyValueTag.VALUE
@@ -52,22 +53,22 @@ _Message = Mapping[int, _Member]
 
 
 def resource_json(resource: bytes) -> str:
-    """An encoded ``Resource`` as a JSON object. Raises FormatError if it is none."""
+    """An encoded ``Resource`` as a JSON object. Raises FormatError if it is malformed."""
     return _object(resource, _RESOURCE)
 
 
 def scope_json(scope: bytes) -> str:
-    """An encoded ``InstrumentationScope`` as a JSON object. Raises FormatError if it is none."""
+    """An encoded ``InstrumentationScope`` as a JSON object. Raises FormatError if it is malformed."""
     return _object(scope, _SCOPE)
 
 
 def span_json(span: bytes) -> str:
-    """An encoded ``Span`` as a JSON object. Raises FormatError if it is none."""
+    """An encoded ``Span`` as a JSON object. Raises FormatError if it is malformed."""
     return _call(span) or _object(span, _SPAN)
 
 
 def log_record_json(record: bytes) -> str:
-    """An encoded ``LogRecord`` as a JSON object. Raises FormatError if it is none."""
+    """An encoded ``LogRecord`` as a JSON object. Raises FormatError if it is malformed."""
     return _object(record, _LOG_RECORD)
 
 
@@ -91,7 +92,7 @@ def _members(values: Mapping[int, list[Any]], members: _Message) -> str:
 
 
 def _one(name: str, write: Callable[[Any], str]) -> _Member:
-    """A plain field: ``write`` gives the JSON of its value, or nothing for the default."""
+    """A plain field: ``write`` returns the JSON of its value, empty for the default."""
 
     def member(values: list[Any]) -> str:
         text = write(values[-1])
@@ -108,7 +109,7 @@ def _many(name: str, write: Callable[[bytes], str]) -> _Member:
 
 
 def _merged(name: str, write: Callable[[bytes], str]) -> _Member:
-    """A sub-message: its parts put together are their merge."""
+    """A sub-message: concatenating its parts merges them."""
 
     def member(values: list[bytes]) -> str:
         return f'"{name}":{write(b"".join(values))}'
@@ -172,9 +173,9 @@ def _key_value(message: bytes, depth: int) -> str:
 
 
 def _any_value(message: bytes, depth: int) -> str:
-    """The value that was set last; an ``AnyValue`` with none is null."""
+    """The value that was set last; an ``AnyValue`` without one is null."""
     if depth > MAX_DEPTH:
-        raise FormatError(f"an attribute's value nests more than {MAX_DEPTH} deep")
+        raise FormatError(f"an attribute's value is nested more than {MAX_DEPTH} levels deep")
     last = 0
     parts: list[Any] = []
     for tag, part in fields(message):
@@ -272,7 +273,7 @@ _LOG_RECORD: _Message = {
 }
 
 ATTRIBUTE, OF_TEXT = '{"key":"', '","value":{"stringValue":"'
-"""How an attribute begins, and what stands between its key and its value if that is text.
+"""The beginning of an attribute, and the text between its key and a value that is text.
 
 Readers may look for these: in a span of a call the attributes that many calls share come first, and then
 ``ray.task_id`` or ``ray.parent_task_id``.
@@ -281,15 +282,15 @@ Readers may look for these: in a span of a call the attributes that many calls s
 _ID_KEYS = {before: f"{ATTRIBUTE}{key}{OF_TEXT}" for before, key in KEYS_OF_IDS.items()}
 
 _TEMPLATE_BYTES = 1024
-"""Templates up to this size are remembered: a usual one takes half of it, and its text twice as much."""
+"""Templates up to this size are cached: a typical one takes half of it, and its text twice as much."""
 
 
 def _call(span: bytes) -> str:
-    """The same for a span that the recorder has made of a call; nothing for one that is put together otherwise.
+    """The fast path for a call's span that the recorder has made; empty for a span with another layout.
 
-    Between the fields that it begins with and its own attributes stands what all spans of its call site share, the
-    template, and that is remembered as text. A template is taken only if it is whole fields. So the attributes that
-    were found after it do begin there, and are not in the middle of something else.
+    Between the first fields and the call's own attributes is the part that all spans of its call site share, the
+    template, whose text is cached. A template is accepted only if it consists of whole fields. So the attributes that
+    were found after it do begin there, and not in the middle of another field.
     """
     found = parts(span)
     if found is None:
@@ -330,7 +331,7 @@ def _call(span: bytes) -> str:
 
 @lru_cache(maxsize=2048)
 def _template(message: bytes) -> str:
-    """The members that a template makes, the list of attributes left open for more; nothing if it is no template."""
+    """The members of a template, with the list of attributes left open; empty if it is not a template."""
     try:
         values = _values(message, _SPAN)
         if not TEMPLATE_TAGS.issuperset(values):

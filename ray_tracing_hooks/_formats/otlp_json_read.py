@@ -1,11 +1,10 @@
-"""OTLP-JSON text as encoded OTLP messages: the way back of :mod:`~ray_tracing_hooks._formats.otlp_json`.
+"""Parses OTLP-JSON text into encoded OTLP messages: the reverse of :mod:`~ray_tracing_hooks._formats.otlp_json`.
 
-What is read is what the OTLP specification calls its JSON protobuf encoding
-(https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding), and all that protobuf's own parsers take: numbers as
-text, names of enums, names of fields with underscores, null for a default, ids in base64. Unknown fields are ignored,
-and so are schema URLs.
+It accepts OTLP's JSON protobuf encoding (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding), and
+everything that protobuf's own parsers accept: numbers as text, names of enums, names of fields with underscores, null
+for a default, ids in base64. Unknown fields are ignored, and so are schema URLs.
 
-Each message is a table from the name of a JSON member to what encodes its value. This is many times as fast as
+Each message is a table from the name of a JSON member to the function that encodes its value. This is much faster than
 protobuf's own parser for JSON.
 """
 
@@ -50,9 +49,9 @@ _Message = Mapping[str, _Encode]
 
 
 def traces(line: bytes | str) -> tuple[list[Group], list[str]]:
-    """The spans of one line, a ``TracesData``, and for each span that had to be left out why.
+    """The spans of one line, a ``TracesData``, and the reason for each span that had to be left out.
 
-    A line of metrics, logs or profiles holds no spans. Raises FormatError for what is no line of OTLP-JSON.
+    A line of metrics, logs or profiles has no spans. Raises FormatError if the line is not OTLP-JSON.
     """
     try:
         document = json.loads(line)
@@ -103,12 +102,12 @@ def _object(members: _Message, described: Mapping[str, Any]) -> bytes:
 
 
 def _span(described: Mapping[str, Any]) -> bytes:
-    """The encoded span, its ids first. One without ids of the right size would be refused wherever it is sent."""
+    """The encoded span, its ids first. Receivers would refuse a span whose ids have a wrong size."""
     trace_id = _id(_member(described, "traceId", "trace_id") or "")
     span_id = _id(_member(described, "spanId", "span_id") or "")
     parent = _id(_member(described, "parentSpanId", "parent_span_id") or "")
     if len(trace_id) != 16 or len(span_id) != 8 or len(parent) not in (0, 8):
-        raise FormatError("an id that is not 16 bytes of a trace or 8 of a span")
+        raise FormatError("an id has the wrong size: a trace id has 16 bytes, a span id 8")
     if not any(trace_id) or not any(span_id):
         raise FormatError("its ids are zero")
     head = before_id(trace_id) + span_id + (BEFORE_PARENT_ID + parent if any(parent) else b"")
@@ -116,7 +115,7 @@ def _span(described: Mapping[str, Any]) -> bytes:
 
 
 def _id(text: str) -> bytes:
-    """An id in hexadecimal, or as protobuf's JSON has bytes."""
+    """An id in hexadecimal, or in base64 as in protobuf's JSON."""
     return base64.b64decode(text, validate=True) if text.endswith("=") else binascii.unhexlify(text)
 
 
@@ -131,7 +130,7 @@ def _checked(value: Any, kind: type) -> Any:
 
 
 def _integer(value: Any) -> int:
-    """A number, or one as text, which may be written as 1e3 is."""
+    """A number, or a number as text, possibly in a form such as 1e3."""
     if isinstance(value, bool):
         raise FormatError(f"{value!r} where a number is expected")
     try:
@@ -215,9 +214,9 @@ def _key_value(described: Mapping[str, Any], depth: int) -> bytes:
 
 
 def _any_value(described: Mapping[str, Any], depth: int) -> bytes:
-    """The last value that is known. An ``AnyValue`` with none is null."""
+    """The last known value. An ``AnyValue`` without one is null."""
     if depth > MAX_DEPTH:
-        raise FormatError(f"an attribute's value nests more than {MAX_DEPTH} deep")
+        raise FormatError(f"an attribute's value is nested more than {MAX_DEPTH} levels deep")
     encoded = b""
     for name, value in described.items():
         if value is None:
@@ -243,12 +242,12 @@ def _int64(value: Any) -> bytes:
 
 
 def _double(value: Any) -> bytes:
-    # float() reads "NaN", "Infinity" and "-Infinity", as protobuf's JSON has them.
+    # float() reads "NaN", "Infinity" and "-Infinity", as protobuf's JSON writes them.
     return bytes((AnyValueTag.DOUBLE,)) + _pack_double(float(value))
 
 
 def _bytes(value: Any) -> bytes:
-    """Base64, also that for URLs, and without the padding."""
+    """Base64, also in its URL-safe form, and without padding."""
     text = re.sub(r"\s|=", "", _checked(value, str)).replace("-", "+").replace("_", "/")
     return field(AnyValueTag.BYTES, base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
 

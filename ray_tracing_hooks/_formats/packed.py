@@ -1,4 +1,4 @@
-"""Files that may be packed, as ``*.jsonl.gz`` is."""
+"""Reads files that may be compressed, such as ``*.jsonl.gz``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import os
 from typing import BinaryIO, cast
 
 _MOST_RATIO = 200
-"""Spans pack to a fortieth of their size or so, since their ids and times differ; gzip itself goes up to a thousand."""
+"""Spans compress to about a fortieth of their size, since ids and times differ; gzip can reach a thousandth."""
 
 _ALWAYS = 64 * 1024 * 1024
 
 
 def unpacked(path: str, raw: BinaryIO) -> BinaryIO:
-    """The lines of an open file, without gzip if its name says that it is packed.
+    """An open file for reading lines, decompressed if its name ends in ``.gz``.
 
-    Reading a line of it raises ValueError once much more has come out than spans can be packed into: some kilobytes
-    may unpack to gigabytes.
+    Reading a line raises ValueError once far more data has come out than spans can compress to: some kilobytes may
+    decompress to gigabytes.
     """
     return cast("BinaryIO", _Packed(raw)) if path.endswith(".gz") else raw
 
@@ -29,5 +29,5 @@ class _Packed(gzip.GzipFile):
     def readline(self, size: int | None = -1) -> bytes:
         line = super().readline(size)
         if self.tell() > self._most:
-            raise ValueError(f"it unpacks to more than {_MOST_RATIO} times its size, which no file of spans does")
+            raise ValueError(f"it decompresses to more than {_MOST_RATIO} times its size, which no file of spans does")
         return line

@@ -1,4 +1,4 @@
-"""Protobuf's wire format: encoding fields, and walking over those of an encoded message without its schema.
+"""Protobuf's wire format: encodes fields, and parses encoded messages without their schema.
 
 The wire format is described in https://protobuf.dev/programming-guides/encoding/.
 """
@@ -12,7 +12,7 @@ _pack_fixed64 = struct.Struct("<Q").pack
 _pack_nine = struct.Struct("<QB").pack
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 MAX_DEPTH = 50
-"""How deep arrays and maps in an attribute may nest, wherever it is read; protobuf's own parsers refuse more."""
+"""How deep arrays and maps in an attribute may be nested; protobuf's own parsers refuse more."""
 
 _FIXED_SIZE = {_FIXED64: 8, _FIXED32: 4}
 
@@ -22,7 +22,7 @@ def varint(number: int) -> bytes:
     if number < 0x80:
         return bytes((number,))
     if number >> 56 and not number >> 63:
-        # Nine bytes, such as a time: the groups of seven bits are moved apart all at once.
+        # Nine bytes, such as a time: spread the groups of seven bits all at once.
         low = number & 0x0FFF_FFFF | (number & 0xFF_FFFF_F000_0000) << 4
         low = low & 0x0000_3FFF_0000_3FFF | (low & 0x0FFF_C000_0FFF_C000) << 2
         low = low & 0x007F_007F_007F_007F | (low & 0x3F80_3F80_3F80_3F80) << 1
@@ -44,7 +44,7 @@ def field(tag: int, payload: bytes) -> bytes:
 
 
 def utf8(text: str) -> bytes:
-    """Text as UTF-8. Lone surrogates are replaced: one would make a receiver refuse the whole request."""
+    """Text as UTF-8. Lone surrogates are replaced, since receivers refuse a whole request because of one."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -56,29 +56,29 @@ def fixed64(tag: int, number: int) -> bytes:
 
 
 class FormatError(ValueError):
-    """Bytes that are not the message they are taken for. The text says what is wrong and at which byte."""
+    """The bytes are not a valid message. The text says what is wrong and at which byte."""
 
 
 def fields(message: bytes) -> list[tuple[int, Any]]:
-    """The fields of an encoded message as (tag, value), in the order in which they stand.
+    """The fields of an encoded message as (tag, value), in their order in the message.
 
-    A tag is the field's number and wire type as they are encoded, ``number << 3 | type``. The value is an unsigned int
-    of up to 64 bits for a varint and bytes for everything else: four or eight little-endian ones for fixed numbers, the
-    payload for strings, bytes and sub-messages. Anything that is no complete message raises :class:`FormatError`, and
-    so do groups, which no current format uses.
+    A tag is the field's number and wire type as encoded, ``number << 3 | type``. The value is an unsigned int of up to
+    64 bits for a varint, and bytes for everything else: four or eight little-endian ones for fixed numbers, the payload
+    for strings, bytes and sub-messages. Raises :class:`FormatError` for an incomplete or malformed message, and for
+    groups, which no current format uses.
     """
     found: list[tuple[int, Any]] = []
     position, size = 0, len(message)
     try:
         while position < size:
             start = position
-            # Nearly every tag, length and small number is one byte; the call is for the others.
+            # Nearly every tag, length and small number is one byte; the function call is for the others.
             tag = message[position]
             position += 1
             if tag > 0x7F:
                 tag, position = _varint(message, start)
             if not 0x08 <= tag <= 0xFFFF_FFFF:
-                raise FormatError(f"no field has the tag {tag:#x}, which stands at byte {start}")
+                raise FormatError(f"invalid tag {tag:#x} at byte {start}")
             wire_type = tag & 7
             if wire_type in (_LENGTH, _VARINT):
                 number = message[position]
@@ -105,7 +105,7 @@ def fields(message: bytes) -> list[tuple[int, Any]]:
 
 
 def _varint(message: bytes, start: int) -> tuple[int, int]:
-    """The number that begins at ``start``, and where it ends."""
+    """The number that begins at ``start``, and the position after it."""
     number = shift = 0
     position = start
     for byte in message[start : start + 10]:

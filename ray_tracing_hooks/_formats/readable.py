@@ -1,4 +1,4 @@
-"""Encoded spans as the SDK has them, for span processors and exporters of others."""
+"""Encoded spans as spans of the SDK, for other span processors and exporters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ray_tracing_hooks._formats.encoded_span import decode as plain
 
 
 def decode(encoded: bytes, resource: Resource, scope: InstrumentationScope) -> ReadableSpan:
-    """The ended span of these bytes. Raises FormatError if they are none."""
+    """Decode an ended span. Raises FormatError if it is malformed."""
     span = plain.decode_span(encoded)
     sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
     state = _trace_state(span.trace_state)
@@ -40,12 +40,12 @@ def decode(encoded: bytes, resource: Resource, scope: InstrumentationScope) -> R
 
 
 def resource(encoded: bytes) -> Resource:
-    """The SDK's Resource of these bytes. Raises FormatError if they are none."""
+    """Decode a Resource. Raises FormatError if it is malformed."""
     return Resource(plain.decode_resource(encoded))
 
 
 def scope(encoded: bytes) -> InstrumentationScope:
-    """The SDK's scope of these bytes. Raises FormatError if they are none."""
+    """Decode a scope. Raises FormatError if it is malformed."""
     found = plain.decode_scope(encoded)
     return InstrumentationScope(found.name, found.version or None, None, found.attributes or None)
 

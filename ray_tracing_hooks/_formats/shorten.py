@@ -1,4 +1,4 @@
-"""Making an encoded span fit: what is largest goes, and is counted as dropped."""
+"""Shortens an encoded span: its largest parts are left out and counted as dropped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COUNTS = {
     SpanTag.EVENTS: SpanTag.DROPPED_EVENTS_COUNT,
     SpanTag.LINKS: SpanTag.DROPPED_LINKS_COUNT,
 }
-"""Attributes, events and links, and the field that says how many of them were dropped."""
+"""Attributes, events and links, and the fields with the counts of dropped ones."""
 
 _MOST_TEXT = 1024
 
@@ -20,13 +20,13 @@ _MOST_TEXT = 1024
 def shorten(span: bytes, most: int) -> bytes:
     """The encoded span in at most ``most`` bytes, which must be more than a few thousand.
 
-    Its ids, times and kind stay; of a name and a status with a long text stays the beginning.
+    Its ids, times and kind are kept; a long name or status message is truncated.
     """
     found = fields(span)
     excess = len(span) - most
     dropped = dict.fromkeys(_COUNTS.values(), 0)
     removed = set()
-    # Room for the counts and for longer lengths.
+    # Leave room for the counts and for longer length fields.
     excess += 64
     for index in sorted(range(len(found)), key=lambda index: _size(found[index][1]), reverse=True):
         tag, value = found[index]

@@ -1,5 +1,6 @@
-"""The signals of OpenTelemetry that are recorded and delivered. Their OTLP messages differ in names and items alone:
-what has the same place in them has the same number in protobuf.
+"""The signals of OpenTelemetry that are recorded and delivered.
+
+Their OTLP messages differ only in names and items: corresponding fields have the same numbers in protobuf.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ class Signal(NamedTuple):
     """One signal.
 
     Attributes:
-        name: As in the names of environment variables, in lower case.
-        items: What is recorded, for messages.
-        item_json: An encoded item as a JSON object. Raises FormatError if it is none.
-        of_resources: The member of OTLP-JSON that holds what is of each resource.
-        of_scopes: In it that of each scope.
-        of_items: In it the items.
-        rejected: The member of an answer that says how many were not taken.
+        name: In lower case, as in the names of environment variables.
+        items: The word for its items in messages.
+        item_json: Converts an encoded item to a JSON object. Raises FormatError if it is malformed.
+        of_resources: The member of OTLP-JSON with the list of resources.
+        of_scopes: The member of a resource with its list of scopes.
+        of_items: The member of a scope with its list of items.
+        rejected: The member of a response with the count of rejected items.
     """
 
     name: str
@@ -37,11 +38,11 @@ class Signal(NamedTuple):
         return self.document([self.part(resource, scope, items)]) + "\n"
 
     def document(self, parts: Sequence[str]) -> str:
-        """Parts of one resource each, as OTLP-JSON: a ``TracesData``, or whatever it is of this signal."""
+        """Parts of one resource each as OTLP-JSON: a ``TracesData``, or its counterpart for this signal."""
         return f'{{"{self.of_resources}":[{",".join(parts)}]}}'
 
     def part(self, resource: str, scope: str, items: Sequence[str]) -> str:
-        """Items of one resource and scope, all given as JSON."""
+        """The items of one resource and scope, all given as JSON."""
         joined = ",".join(items)
         return f'{{"resource":{resource},"{self.of_scopes}":[{{"scope":{scope},"{self.of_items}":[{joined}]}}]}}'
 
@@ -55,4 +56,4 @@ def _no_item(_encoded: bytes) -> str:
 
 
 METRICS = Signal("metrics", "metrics", _no_item, "resourceMetrics", "scopeMetrics", "metrics", "rejectedDataPoints")
-"""Made by the shipper, of spans."""
+"""Computed by the shipper from spans."""

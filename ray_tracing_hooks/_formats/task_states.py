@@ -1,11 +1,11 @@
-"""Files that tell when each attempt of a task came into which state of Ray's: what spans do not know of a queue.
+"""Files with the times at which each attempt of a task entered Ray's states, which spans do not record.
 
-A file is named ``task-states-<session>.ndjson``, one for each session of Ray, and stands beside the files of spans. It
-is JSON, a line an object, in UTF-8. The first line is about the file: ``format``, which is :data:`FORMAT`, ``version``,
-``session``, ``fetched_unix_nano``, and ``dropped``, of how many events Ray has told that it did not keep them. Each
-other line is of one attempt of a task: ``task_id`` (hex), ``attempt`` (from 0), ``name``, ``kind`` (``NORMAL_TASK``,
-``ACTOR_TASK``, ``ACTOR_CREATION_TASK``), ``job_id`` and ``states``, which has for each state (``TaskStatus`` in Ray's
-``common.proto``) when it began, in nanoseconds since the epoch by the clock of the node that saw it.
+A file is named ``task-states-<session>.ndjson``, one for each session of Ray, in the folder of the span files. It has
+one JSON object per line, in UTF-8. The first line describes the file: ``format``, which is :data:`FORMAT`, ``version``,
+``session``, ``fetched_unix_nano``, and ``dropped``, the number of events that Ray reports as not kept. Each other line
+is one attempt of a task: ``task_id`` (hex), ``attempt`` (from 0), ``name``, ``kind`` (``NORMAL_TASK``, ``ACTOR_TASK``,
+``ACTOR_CREATION_TASK``), ``job_id`` and ``states``, which maps each state (``TaskStatus`` in Ray's ``common.proto``) to
+the time when it began, in nanoseconds since the epoch by the clock of the node that observed it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Attempt(NamedTuple):
 
 
 class About(NamedTuple):
-    """What the first line says of the file."""
+    """The first line of the file."""
 
     session: str
     fetched_unix_nano: int
@@ -60,16 +60,16 @@ def lines(about: About, attempts: Iterable[Attempt]) -> Iterator[bytes]:
 
 
 def read(path: str) -> tuple[About, Iterator[Attempt]]:
-    """What is in a file. What stands in a line that is damaged is left out, as a file that is cut off.
+    """The contents of a file. Damaged lines are skipped, also at the end of a truncated file.
 
-    Raises OSError for a file that cannot be read, ValueError for one that is not such a file, or of another version.
+    Raises OSError if the file cannot be read, ValueError if it is not such a file, or of another version.
     """
     with open(path, "rb") as file:
         first = _parsed(file.readline(_MAX_LINE))
     if not isinstance(first, dict) or first.get("format") != FORMAT:
-        raise ValueError("it is no file of task states")
+        raise ValueError("it is not a file of task states")
     if first.get("version") != VERSION:
-        raise ValueError(f"it is of version {first.get('version')!r}, and {VERSION} can be read")
+        raise ValueError(f"it has version {first.get('version')!r}, but only version {VERSION} can be read")
     about = About(str(first.get("session", "")), _number(first.get("fetched_unix_nano")), _number(first.get("dropped")))
     return about, _attempts(path)
 

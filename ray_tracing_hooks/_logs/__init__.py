@@ -1,4 +1,4 @@
-"""What becomes of the records of the standard ``logging`` that are made while a span is current."""
+"""Correlates records of the standard ``logging`` with traces, and records them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Process(NamedTuple):
-    """What log records are joined to.
+    """The parts of this process that log records are correlated with.
 
     Attributes:
         recorder: The recorder of this process.
-        writer: Its writer.
+        writer: Its spool writer.
         resource: Its encoded resource.
-        root: Gives the span of a driver, which is current where no other is.
+        root: Returns the root span of a driver, which applies where no span is current.
     """
 
     recorder: Recorder
@@ -29,11 +29,11 @@ class Process(NamedTuple):
 
 
 def begin(parts: frozenset[str], process: Process, *, least: str = "INFO") -> Callable[[], None]:
-    """Do with log records what the setting ``logs`` names; returns what ends that.
+    """Handle log records as the setting ``logs`` asks; returns a function that ends it.
 
-    ``least`` is the level that records must have to be recorded.
+    ``least`` is the lowest level that is recorded.
     """
-    from ray_tracing_hooks._logs import records  # noqa: PLC0415  only what is asked for
+    from ray_tracing_hooks._logs import records  # noqa: PLC0415  opt-in
 
     looks: list[records.Look] = []
     if parts & {"ids", "plain"}:

@@ -1,4 +1,4 @@
-"""What a log record says, in the terms of OpenTelemetry's log data model and conventions, however it was made.
+"""Maps log records to OpenTelemetry's log data model and semantic conventions.
 
 https://opentelemetry.io/docs/specs/otel/logs/data-model/
 """
@@ -19,12 +19,12 @@ from ray_tracing_hooks._record.limits import clean
 from ray_tracing_hooks._record.span import MOST_TEXT, bounded, exception_attributes
 
 _RAYS_TIME = "_ray_timestamp_ns"
-"""Where Ray's record factory puts the time: ``created`` is a float, which is right to some hundred nanoseconds."""
+"""The time that Ray's record factory adds: ``created`` is a float, precise to some hundred nanoseconds."""
 
 _STANDARD = frozenset(
     {*vars(logging.makeLogRecord({})), *("message", "asctime", "taskName"), TRACE_ID, SPAN_ID, TRACE_FLAGS, _RAYS_TIME}
 )
-"""What a record has that nobody has added."""
+"""The attributes of a record that are not ``extra``."""
 
 _MOST_EXTRAS = 128
 
@@ -32,18 +32,18 @@ _local = threading.local()
 
 
 class Described(NamedTuple):
-    """A log record in OpenTelemetry's terms. Texts are of a bounded length."""
+    """A log record in OpenTelemetry's terms. The length of texts is bounded."""
 
     time_ns: int
     severity_number: int
     severity_text: str
     body: str
     attributes: dict[str, Any]
-    """``exception.*`` where an exception is logged, and the stack where that is asked for."""
+    """``exception.*`` if an exception is logged, and the stack if ``stack_info`` asks for it."""
 
 
 def describe(record: logging.LogRecord) -> Described:
-    """What ``record`` says. Its arguments are formatted."""
+    """The record in OpenTelemetry's terms. This formats its arguments."""
     attributes: dict[str, Any] = {}
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     if error is not None:
@@ -60,24 +60,24 @@ def describe(record: logging.LogRecord) -> Described:
 
 
 def place(path: Any, function: Any, line: Any) -> dict[str, Any]:
-    """Where a record is made, as far as that is known."""
-    told = {names.CODE_FILE_PATH: path, names.CODE_FUNCTION_NAME: function, names.CODE_LINE_NUMBER: line}
-    return {key: value for key, value in told.items() if value is not None}
+    """The code location of a record, as far as it is known."""
+    attributes = {names.CODE_FILE_PATH: path, names.CODE_FUNCTION_NAME: function, names.CODE_LINE_NUMBER: line}
+    return {key: value for key, value in attributes.items() if value is not None}
 
 
 def extras(record: logging.LogRecord, length: int | None) -> tuple[dict[str, Any], int]:
-    """What the program has added to ``record``, its texts at most so long, and how many of it is left out."""
+    """The ``extra`` attributes of a record, with texts cut to ``length``, and how many were left out."""
     found: dict[str, Any] = {}
     added = record.__dict__.keys() - _STANDARD
     for key in added:
-        with contextlib.suppress(Exception):  # an object of the program's, whose text may be anything
+        with contextlib.suppress(Exception):  # an object of the program, whose ``__str__`` may raise
             if len(found) < _MOST_EXTRAS:
                 found[key] = clean(record.__dict__[key], MOST_TEXT if length is None else min(length, MOST_TEXT))
     return found, len(added) - len(found)
 
 
 def severity_number(level: int) -> int:
-    """The number of a level of ``logging``: 9 for INFO, 13 for WARNING, and those above as far as there are some."""
+    """The severity number of a level of ``logging``, such as 9 for INFO; levels in between get the numbers between."""
     if level < logging.DEBUG:
         return max(0, min(level, 4))
     tens, ones = divmod(level, 10) if level < logging.CRITICAL else (5, level - logging.CRITICAL)
@@ -85,16 +85,16 @@ def severity_number(level: int) -> int:
 
 
 def level(name: str) -> int:
-    """The number of one of the levels that ``logging`` has by itself, whatever the program calls it now."""
+    """The number of a standard level of ``logging``, even if the program has renamed it."""
     number: int = getattr(logging, name)
     return number
 
 
 def selected(look: Look, least: int) -> Look:
-    """``look`` at the records of this process of at least this level.
+    """Calls ``look`` with the records of this process of at least this level.
 
-    Not at those of our own logger, nor at one that is made while another one is being looked at: what is logged may be
-    an object whose text is made by code that logs in turn.
+    It skips records of our own logger, and those made while another record is being processed: a logged object's
+    ``__str__`` may log in turn.
     """
 
     def at_some(record: logging.LogRecord) -> None:
@@ -117,7 +117,7 @@ def selected(look: Look, least: int) -> Look:
 def _message(record: logging.LogRecord) -> str:
     try:
         return bounded(record.getMessage())
-    except Exception:  # noqa: BLE001  the arguments are the program's, which hears of it where the line is written
+    except Exception:  # noqa: BLE001  a fault of the program, which logging reports when it writes the line
         try:
             return bounded(str(record.msg))
         except Exception:  # noqa: BLE001  as above

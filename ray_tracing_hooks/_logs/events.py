@@ -1,4 +1,4 @@
-"""Log records as events of the span that they are made in."""
+"""Log records as events of the current span."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ray_tracing_hooks._record.current import get_current
 
 
 def events(root: Callable[[], trace.Span | None]) -> Look:
-    """Adds an event to the current span, or to ``root()`` where none is current, if it is recorded."""
+    """Adds an event to the current span, or to ``root()`` where none is current, if that span is recording."""
 
     def add_event(record: logging.LogRecord) -> None:
         span: trace.Span | None = trace.get_current_span(get_current())
@@ -22,15 +22,15 @@ def events(root: Callable[[], trace.Span | None]) -> Look:
             span = root()
         if span is None or not span.is_recording():
             return
-        said = describe(record)
+        described = describe(record)
         attributes = {
-            names.LOG_SEVERITY_NUMBER: said.severity_number,
-            names.LOG_SEVERITY_TEXT: said.severity_text,
-            names.LOG_BODY: said.body,
+            names.LOG_SEVERITY_NUMBER: described.severity_number,
+            names.LOG_SEVERITY_TEXT: described.severity_text,
+            names.LOG_BODY: described.body,
             names.OTEL_SCOPE_NAME: record.name,
             **place(record.pathname, record.funcName, record.lineno),
-            **said.attributes,
+            **described.attributes,
         }
-        span.add_event(names.EVENT_LOG, attributes, said.time_ns)
+        span.add_event(names.EVENT_LOG, attributes, described.time_ns)
 
     return add_event

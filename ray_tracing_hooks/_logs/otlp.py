@@ -1,4 +1,4 @@
-"""Log records as OTLP's, written to the spool by the process that makes them, one append each.
+"""Log records as OTLP log records, which each process appends to its spool.
 
 The messages are those of ``opentelemetry/proto/logs/v1/logs.proto``.
 """
@@ -22,17 +22,17 @@ from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
 _MOST_SCOPES = 256
-"""So many loggers are scopes of their own: what all segments define must stay small, whatever loggers are called."""
+"""At most this many loggers get their own scope: every segment defines all scopes, which must stay small."""
 
 _FLAGS = bytes((LogRecordTag.FLAGS,))
 _TRACE_ID, _SPAN_ID = bytes((LogRecordTag.TRACE_ID, 16)), bytes((LogRecordTag.SPAN_ID, 8))
-"""What stands before the ids of the current span, which have 16 and 8 bytes."""
+"""The tags and lengths of the ids of the current span."""
 
 _pack_fixed32 = struct.Struct("<I").pack
 
 
 def otlp(recorder: Recorder, writer: SpoolWriter, resource: bytes) -> Look:
-    """Writes each record, with the ids of the current span of ``recorder``'s process if there is one."""
+    """Writes each record with the ids of the current span, if any."""
     prefixes: dict[str, bytes] = {}
 
     def prefix(name: str) -> bytes:
@@ -53,13 +53,13 @@ def otlp(recorder: Recorder, writer: SpoolWriter, resource: bytes) -> Look:
 
 
 def _encoded(recorder: Recorder, record: logging.LogRecord, more: dict[str, Any]) -> bytes:
-    said = describe(record)
+    described = describe(record)
     given, dropped = extras(record, recorder.limits.other_value_length)
     parts = [
-        protobuf.fixed64(LogRecordTag.TIME, said.time_ns),
-        _severity(said.severity_number, said.severity_text),
-        protobuf.field(LogRecordTag.BODY, encode.any_value(said.body) or b""),
-        encode.attributes({**given, **more, **said.attributes}, LogRecordTag.ATTRIBUTES),
+        protobuf.fixed64(LogRecordTag.TIME, described.time_ns),
+        _severity(described.severity_number, described.severity_text),
+        protobuf.field(LogRecordTag.BODY, encode.any_value(described.body) or b""),
+        encode.attributes({**given, **more, **described.attributes}, LogRecordTag.ATTRIBUTES),
         _place(record.pathname, record.funcName, record.lineno),
         _thread(record.thread, record.threadName),
         bytes((LogRecordTag.DROPPED_ATTRIBUTES_COUNT,)) + protobuf.varint(dropped) if dropped else b"",
@@ -71,7 +71,7 @@ def _encoded(recorder: Recorder, record: logging.LogRecord, more: dict[str, Any]
     return b"".join(parts)
 
 
-# What is the same for all records of a level, of a line of code, of a thread.
+# Cached encodings: the same for all records of a level, of a line of code, and of a thread.
 
 
 @lru_cache(maxsize=64)
@@ -87,5 +87,6 @@ def _place(path: Any, function: Any, line: Any) -> bytes:
 
 @lru_cache(maxsize=64)
 def _thread(ident: int | None, name: str | None) -> bytes:
-    told = {names.THREAD_ID: ident, names.THREAD_NAME: name}
-    return encode.attributes({key: value for key, value in told.items() if value is not None}, LogRecordTag.ATTRIBUTES)
+    attributes = {names.THREAD_ID: ident, names.THREAD_NAME: name}
+    known = {key: value for key, value in attributes.items() if value is not None}
+    return encode.attributes(known, LogRecordTag.ATTRIBUTES)

@@ -1,13 +1,14 @@
-"""The ids of a record at the end of its line, where a plain ``logging.Formatter`` makes the line of a handler.
+"""Appends the trace and span id to the lines that a plain ``logging.Formatter`` makes for a handler.
 
-``Formatter.formatMessage`` is replaced, which makes the line without the traceback that may follow. It gets the ids
+This replaces ``Formatter.formatMessage``, which makes the line without the traceback that may follow. A line gets the
+ids
 
-* for a handler whose formatter is a ``logging.Formatter``, or of a subclass that leaves ``format`` as it is: those of
-  ``logging.basicConfig``, Ray's own at its drivers and workers, and that of a handler without a formatter,
-* if its format does not name ids itself, and the record has them.
+* if the handler's formatter is a ``logging.Formatter``, or of a subclass that keeps ``format``: that of
+  ``logging.basicConfig``, Ray's own in drivers and workers, and that of a handler without a formatter,
+* if its format does not name the ids itself, and the record has them.
 
-A formatter that another one uses inside makes no line: Ray's TEXT, of ``ray.LoggingConfig``, writes all that a record
-has behind it, the ids included.
+The lines of a formatter that another formatter uses internally get none: Ray's TEXT, of ``ray.LoggingConfig``, appends
+everything that a record has, the ids included.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def _format_message(original: Callable[..., str]) -> Callable[..., str]:
             isinstance(trace_id, str)
             and isinstance(span_id, str)
             and TRACE_ID not in (self._fmt or "")
-            # Of `Formatter.format`, which has called this.
+            # The caller of `Formatter.format`, which has called this.
             and sys._getframe(2).f_code is _HANDLER_FORMAT  # noqa: SLF001  what `inspect` would call
         ):
             return f"{line} {TRACE_ID}={trace_id} {SPAN_ID}={span_id}"
@@ -45,4 +46,4 @@ def _format_message(original: Callable[..., str]) -> Callable[..., str]:
 _HANDLER_FORMAT: Any = logging.Handler.format.__code__
 
 lines = Replacement(logging.Formatter, "formatMessage", _format_message)
-"""In force from ``put`` to ``take_back``."""
+"""Replaced from ``put`` to ``take_back``."""

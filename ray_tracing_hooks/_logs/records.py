@@ -1,9 +1,9 @@
-"""Where every record of the standard ``logging`` passes, and the ids of its trace that it gets there.
+"""Intercepts the records of the standard ``logging``, and adds the ids of the current span to them.
 
-``Logger.filter`` is replaced: a record is complete then, with what the program's ``extra``, record factory and filters
-have put into it, and has not come to any handler. What runs afterwards runs without a frame of ours: ``logging`` shows
-the stack when a handler fails. A record factory of ours would make ``Logger.makeRecord`` raise where ``extra`` has one
-of our names.
+This replaces ``Logger.filter``: at that point a record is complete, with what the program's ``extra``, record factory
+and filters have added, and no handler has seen it yet. What runs afterwards runs without a frame of this package, since
+``logging`` shows the stack when a handler fails. A record factory instead would make ``Logger.makeRecord`` raise if
+``extra`` contains one of our names.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ray_tracing_hooks._record.recorder import Recorder
 from ray_tracing_hooks._record.span import RecordedSpan
 
 Look = Callable[[logging.LogRecord], None]
-"""What looks at each record that is going to the handlers."""
+"""Called with each record that is passed to the handlers."""
 
 TRACE_ID, SPAN_ID, TRACE_FLAGS = "trace_id", "span_id", "trace_flags"
-"""The names of https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/."""
+"""The names from https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/."""
 
 _NO_IDS = {TRACE_ID: "", SPAN_ID: "", TRACE_FLAGS: ""}
 
 _FLAGS = ("00", "01", "02", "03")
-"""How those that there are by now are written."""
+"""The texts of the flags that are defined so far."""
 
 
 class _Watch:
-    """What this process does with log records.
+    """The handling of log records in this process.
 
     Attributes:
-        looks: What looks at each record.
-        pid: The number of this process. To ask for it at each record would be a system call.
+        looks: Called with each record.
+        pid: The id of this process, cached to avoid a system call for each record.
     """
 
     def __init__(self) -> None:
@@ -49,16 +49,16 @@ class _Watch:
 
 
 _watch = _Watch()
-"""`logging` is one for the process."""
+"""One per process, like ``logging`` itself."""
 
 os.register_at_fork(after_in_child=_watch.after_fork_in_child)
 
 
 class Replacement:
-    """A method of a class of ``logging``, replaced while :meth:`put` is in force.
+    """A method of a class of ``logging``, replaced between :meth:`put` and :meth:`take_back`.
 
-    Others replace methods of these classes too, and their replacement may call ours. Then ours stays, and does what the
-    original does.
+    Other libraries replace methods of these classes too, and their replacement may call ours. Then ours stays in place
+    and only calls the original.
     """
 
     def __init__(self, owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -78,7 +78,7 @@ class Replacement:
             setattr(self._owner, self._name, self._ours)
 
     def take_back(self) -> None:
-        """Put the original back, unless somebody has replaced ours."""
+        """Restore the original, unless another library has replaced ours."""
         if self._ours is not None and vars(self._owner).get(self._name) is self._ours:
             if self._is_inherited:
                 delattr(self._owner, self._name)
@@ -97,10 +97,10 @@ def _filter(original: Callable[..., Any]) -> Callable[..., Any]:
         if passed:
             try:
                 for look in _watch.looks:
-                    # From Python 3.12 on a filter may give another record to go on with.
+                    # From Python 3.12 on, a filter may return another record to use.
                     look(passed if isinstance(passed, logging.LogRecord) else record)
-            except Exception as error:  # noqa: BLE001  the program must get its log line, whatever the record is
-                failed("looking at a log record", error)
+            except Exception as error:  # noqa: BLE001  the log line must be written whatever fails here
+                failed("processing a log record", error)
         return passed
 
     return filter
@@ -111,11 +111,11 @@ def _format(original: Callable[..., str]) -> Callable[..., str]:
         try:
             return original(self, record)
         except BaseException as error:
-            # A ValueError is what it raises for a name that the record does not have.
+            # It raises ValueError for a name that the record lacks.
             if not is_a(error, ValueError) or not _watch.looks or not _lacks_an_id(self, record):
                 hide_frame(error)
                 raise
-        # A copy: a handler that writes all that a record has must not show what this one lacks.
+        # A copy: a handler that writes all attributes of a record must not show the empty ids.
         filled = copy.copy(record)
         filled.__dict__ = {**_NO_IDS, **vars(record)}
         try:
@@ -135,32 +135,32 @@ def _lacks_an_id(style: Any, record: logging.LogRecord) -> bool:
 
 _replacements = (
     Replacement(logging.Logger, "filter", _filter),
-    # Of all three styles. A format that names an id must do for records that have none.
+    # The base class of all three styles. A format that names an id must also work for records without ids.
     Replacement(logging.PercentStyle, "format", _format),
 )
 
 
 def watch(looks: Sequence[Look]) -> None:
-    """From now on each of ``looks`` is called with each record, in this order. A second call replaces the first one."""
+    """Call each of ``looks`` with each record from now on, in this order. A second call replaces the first one."""
     _watch.looks = tuple(looks)
     for replacement in _replacements:
         replacement.put()
 
 
 def unwatch() -> None:
-    """Leave ``logging`` as it was."""
+    """Restore ``logging``."""
     _watch.looks = ()
     for replacement in reversed(_replacements):
         replacement.take_back()
 
 
 def is_own(record: logging.LogRecord) -> bool:
-    """Whether this process has made the record, and not one that has sent it here to be handled."""
+    """Whether this process made the record, and did not receive it from another process."""
     return record.process == _watch.pid or record.process is None
 
 
 def current_ids(recorder: Recorder) -> tuple[bytes, bytes, int] | None:
-    """The trace id, the span id and the W3C flags of the current span: of ``recorder``'s root where no other is."""
+    """The trace id, span id and W3C flags of the current span, or of ``recorder``'s root span where none is current."""
     context = get_current()
     span = context.get(SPAN_KEY)
     if type(span) is RecordedSpan and span.end_time is None:
@@ -170,7 +170,7 @@ def current_ids(recorder: Recorder) -> tuple[bytes, bytes, int] | None:
 
 
 def ids(recorder: Recorder) -> Look:
-    """Puts the ids of the current span into a record, unless it has one of them already."""
+    """Adds the ids of the current span to a record, unless it already has one of them."""
 
     def add_ids(record: logging.LogRecord) -> None:
         attributes = record.__dict__

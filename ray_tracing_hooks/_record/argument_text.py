@@ -1,7 +1,7 @@
-"""Arguments and results as text: short, made without running code of the user, and without what may be a secret.
+"""Renders arguments and results as short text, without running user code and without likely secrets.
 
-Only values of Python's own types are shown, and of arrays their shape; any other object is shown by the name of its
-class, since its ``repr`` may do anything, and take any time.
+Only values of built-in types are shown, and the shape of arrays. Any other object is shown by the name of its class,
+since its ``repr`` may do anything and take any time.
 """
 
 from __future__ import annotations
@@ -18,43 +18,42 @@ from ray_tracing_hooks._secret_forms import TEXT, is_name_of_secret
 MASK = "***"
 
 MOST_CHARACTERS = 1024
-"""Of the text of all arguments together, or of a result."""
+"""Longest text of all arguments together, or of a result."""
 
 _MOST_TEXT = 100
-"""Characters of one text within."""
+"""Longest single text value."""
 
 _MOST_ITEMS, _MOST_LEVELS, _MOST_VALUES = 8, 3, 100
-"""Of one container, of containers within each other, and of all values together."""
+"""Limits per container, on nesting, and for all values together."""
 
 _MOST_DIGITS = 40
 
 _SEARCHED = 4096
-"""Characters of a text that are searched for a secret: more than are shown, since it may begin in what is shown."""
+"""How many characters of a text are searched for a secret: more than are shown, since one may start in that part."""
 
 _LONGEST_NAME = 64
-"""Of a text that may be the name of what stands behind it, as in ``("password", "hunter2")``."""
+"""Longest text that may be the name of the value after it, as in ``("password", "hunter2")``."""
 
-# Without asking the class, whose own class may be one of the user's.
+# Without attribute access on the class, whose metaclass may be the user's.
 _module_of = type.__dict__["__module__"].__get__
 _name_of = type.__dict__["__qualname__"].__get__
 
 
 class Redactor:
-    """Shows arguments and results.
+    """Renders arguments and results, and redacts secrets.
 
     Args:
-        patterns: As file names have them, without regard to case: a parameter or key that matches one is not shown, nor
-            a text that does. Besides those for the usual names and forms of secrets.
+        patterns: Further patterns, in the syntax of file names and ignoring case, beside the usual names and forms of
+            secrets: a parameter or key that matches one is redacted, and so is a text that does.
     """
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
         self._own = re.compile("|".join(map(translate, patterns)) or r"(?!)", re.IGNORECASE | re.DOTALL)
 
     def arguments(self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """The arguments of a call, as ``path='file', retries=3``.
+        """The arguments of a call, such as ``path='file', retries=3``.
 
-        ``names`` are those of the positional parameters; a further argument has the last one's if that begins with
-        ``*``.
+        ``names`` are the positional parameters; if the last one begins with ``*``, all further arguments belong to it.
         """
 
         def each() -> Iterator[str]:
@@ -70,11 +69,11 @@ class Redactor:
         return _joined(each())
 
     def result(self, function: str, value: Any) -> str:
-        """What a function returned; its own name counts as that of the value."""
+        """The result of a function, whose name counts as the name of the value."""
         return _joined([self._named(function, value, _Left())])
 
     def query(self, query: str) -> str:
-        """The query of a URL, as ``page=2&token=***``."""
+        """The query of a URL, such as ``page=2&token=***``."""
         parts = query[:_SEARCHED].split("&")[:_MOST_VALUES]
         shown = "&".join(map(self._part_of_query, parts))
         return shown if len(shown) <= MOST_CHARACTERS else shown[: MOST_CHARACTERS - 3] + "..."
@@ -147,19 +146,19 @@ class Redactor:
 
 
 def _announces(value: Any) -> bool:
-    """Whether ``value`` is a text by which what stands behind it is a secret."""
+    """Whether ``value`` is a text that names the next value as a secret."""
     return type(value) is str and len(value) <= _LONGEST_NAME and is_name_of_secret(value)
 
 
 def _name_in(key: Any, shown: str) -> str:
-    """The name that the key of a dictionary is, or has in it."""
+    """The name in a dictionary's key."""
     if type(key) is str:
         return key
     return key[:_SEARCHED].decode("latin-1") if type(key) is bytes else shown
 
 
 class _Left:
-    """How many values may still be shown."""
+    """Counts how many more values may be shown."""
 
     __slots__ = ("values",)
 

@@ -1,19 +1,19 @@
-"""How a call carries its trace context: one ``bytes`` argument, which takes Ray's cheapest path.
+"""The trace context of a call, as one ``bytes`` argument: Ray's cheapest kind of argument.
 
 Layout, integers little endian::
 
-    u8   form             CALL or CREATION, plus HEADERS where the last part is there, and WITHOUT_SPAN where the
-                          submission was left out, so that the execution is to make no span either, and NAMED where
-                          the call was given a name, for which the execution then asks Ray
+    u8   form             CALL or CREATION, plus HEADERS if the last part is present, WITHOUT_SPAN if the submission
+                          was left out, so that the execution makes no span either, and NAMED if the call was given
+                          a name, which the execution then asks Ray for
     u8   trace flags      of the W3C trace context: bit 0 is "sampled"
     16   trace id
     8    span id          of the submission's span, or of the span around it where the submission itself has none
     u64  submit time      nanoseconds since the epoch
-    24   parent task id   the task that made the call; zeros if it is not known
+    24   parent task id   the task that made the call; zeros if unknown
     ...  headers          what the global propagators injected (tracestate, baggage, ...), see :func:`pack_headers`
 
 A call that belongs to no trace carries :data:`NO_TRACE`, the form alone, where its worker would otherwise take it for a
-call of its job's driver.
+call by the driver of its job.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Carried(NamedTuple):
     """The trace context of a call as it arrives in the worker."""
 
     without_span: bool
-    """Whether the execution makes no span even if it is sampled: what is below it is below the span of the caller."""
+    """Whether the execution makes no span even if it is sampled; spans inside it are children of the caller's span."""
     flags: int
     trace_id: bytes
     span_id: bytes
     submit_time_ns: int
     parent_task_id: bytes
-    """24 bytes, or empty if the caller is not known."""
+    """24 bytes, or empty if the caller is unknown."""
     headers: dict[str, str]
     named: bool = False
     """Whether ``.options(name=...)`` gave the call a name."""
@@ -82,7 +82,7 @@ def decode(argument: bytes) -> Carried:
     """The context in an argument made by :func:`encode`.
 
     Raises:
-        ValueError: The argument is not one.
+        ValueError: The argument was not made by it.
     """
     try:
         form, flags, trace_id, span_id, submit_time_ns, parent_task_id = _LAYOUT.unpack_from(argument)

@@ -1,7 +1,7 @@
-"""The context that is current, as ``opentelemetry.context`` has it, for code that runs at every call.
+"""Fast access to the current context of ``opentelemetry.context``, for the hot path.
 
-The API's functions call those of a runtime context, which call those of a context variable. Where that is the one of
-the API itself, as nearly everywhere, the variable is asked at once: the one that is there when this is imported.
+The API's functions call those of a runtime context, which call those of a context variable. If the runtime context is
+the API's default, as nearly everywhere, this module uses its variable directly: the one at the time of the import.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 (SPAN_KEY,) = trace.set_span_in_context(trace.INVALID_SPAN, Context())
-"""Where a context keeps its span. To make a context at once takes a third of the time of adding to it one by one."""
+"""The key of the span in a context. Building a context at once takes a third of the time of adding keys one by one."""
 
 
 def _variable() -> ContextVar[Context] | None:
@@ -30,7 +30,7 @@ def _detach(token: Any) -> None:
     try:  # noqa: SIM105  a context manager would cost more than what it is for
         reset(token)
     except ValueError:
-        # A coroutine that is ended elsewhere, such as one that is destroyed: there is nothing to put back.
+        # A coroutine that ends in another context, such as one being destroyed: there is nothing to restore.
         pass
 
 
@@ -39,4 +39,4 @@ get_current: Callable[[], Context] = context_api.get_current if _current is None
 attach: Callable[[Context], Any] = context_api.attach if _current is None else _current.set
 detach: Callable[[Any], None] = context_api.detach if _current is None else _detach
 reset: Callable[[Any], None] = context_api.detach if _current is None else _current.reset
-"""The same as ``detach``, where it is certain to run in the same ``contextvars`` context as ``attach``."""
+"""``detach`` for code that is certain to run in the same ``contextvars`` context as ``attach``."""

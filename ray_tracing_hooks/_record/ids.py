@@ -9,7 +9,7 @@ import struct
 _number = struct.Struct("<Q").unpack_from
 _pack = struct.Struct("<Q").pack
 
-# A generator of our own: neither `random.seed()` in a user's program nor our drawing from it changes the other.
+# A separate generator: `random.seed()` in the program does not affect it, and it does not affect the program.
 _generator = random.Random(os.urandom(32))  # noqa: S311  ids must be unique, not secret
 os.register_at_fork(after_in_child=lambda: _generator.seed(os.urandom(32)))
 
@@ -25,17 +25,17 @@ def new_span_id() -> bytes:
 
 
 def mask_of_driver(root_span_id: bytes) -> int:
-    """What makes the ids of :func:`span_id_of_task` those of one driver."""
+    """The mask that makes the ids of :func:`span_id_of_task` specific to one driver."""
     (mask,) = _number(root_span_id)
     return int(mask)
 
 
 def span_id_of_task(task_id: bytes, mask: int) -> bytes:
-    """The id of the span of a task's submission where both sides make it, and it is not sent.
+    """The span id of a task's submission, where caller and worker both derive it so that it need not be sent.
 
-    A task's id begins with 8 bytes of a hash over its caller and a counter (Ray 2.60 ``src/ray/common/id.cc``,
-    ``GenerateUniqueBytes``). They differ between the tasks of one driver, and are the same in each run of a program.
-    The ``mask`` makes the difference there: two runs may be parts of one trace, but the id of a driver's root span is
-    always random.
+    A task's id begins with 8 bytes of a hash of its caller and a counter (Ray 2.60 ``src/ray/common/id.cc``,
+    ``GenerateUniqueBytes``). These differ between the tasks of one driver, but are the same in each run of a program.
+    The ``mask`` makes runs differ: two runs may be part of one trace, but the id of a driver's root span is always
+    random.
     """
     return _pack((_number(task_id)[0] ^ mask) or 1)

@@ -1,4 +1,4 @@
-"""Span limits, by the variables of the OpenTelemetry specification, and what they and the SDK make of attributes."""
+"""Span limits from the standard variables, and the limiting and cleaning of attributes as in the SDK."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _MAX_DEPTH = 20
 
 
 class SpanLimits(NamedTuple):
-    """What one span may hold. None means no limit."""
+    """The limits of one span. None means no limit."""
 
     attributes: int | None = _COUNT_DEFAULT
     value_length: int | None = None
-    """Of the texts in the span's own attributes."""
+    """Longest text in the span's own attributes."""
     other_value_length: int | None = None
-    """Of those in the attributes of its events and links."""
+    """Longest text in the attributes of its events and links."""
     events: int | None = _COUNT_DEFAULT
     links: int | None = _COUNT_DEFAULT
     event_attributes: int | None = _COUNT_DEFAULT
@@ -24,7 +24,7 @@ class SpanLimits(NamedTuple):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> SpanLimits:
-        """The limits that ``environ`` sets; empty and wrong values count as unset, as the specification asks."""
+        """The limits that ``environ`` sets; empty and invalid values count as unset, as the specification asks."""
         count = _limit(environ, "OTEL_ATTRIBUTE_COUNT_LIMIT", _COUNT_DEFAULT)
         length = _limit(environ, "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", None)
         return cls(
@@ -44,9 +44,9 @@ def _limit(environ: Mapping[str, str], variable: str, default: int | None) -> in
 
 
 def put(attributes: dict[str, Any], key: Any, value: Any, most: int | None, length: int | None) -> int:
-    """Set one of at most ``most`` attributes, its texts cut to ``length``. Gives how many were dropped by that.
+    """Set one of at most ``most`` attributes, its texts cut to ``length``. Returns how many attributes were dropped.
 
-    As in the SDK, the newest stay. What the caller does with a value later does not change the attribute.
+    As in the SDK, the newest are kept. Later changes to a mutable value do not change the attribute.
     """
     if most == 0 or not isinstance(key, str) or not key:
         return 1
@@ -54,7 +54,7 @@ def put(attributes: dict[str, Any], key: Any, value: Any, most: int | None, leng
 
 
 def put_all(attributes: dict[str, Any], more: Mapping[Any, Any] | None, most: int | None, length: int | None) -> int:
-    """The same for several: here the SDK takes what can be made a text for a key."""
+    """The same for several: here the SDK accepts any key that can be converted to text."""
     if not more:
         return 0
     cleaned = _clean_mapping(more, length, 0)
@@ -74,9 +74,9 @@ def _put_cleaned(attributes: dict[str, Any], key: str, value: Any, most: int | N
 
 
 def clean(value: Any, length: int | None, depth: int = 0) -> Any:
-    """What the SDK makes of a value: texts cut, containers copied, and a text of everything that OTLP has no type for.
+    """Convert a value as the SDK does: cut texts, copy containers, and use the text of types that OTLP lacks.
 
-    Unlike there, a scalar of NumPy stays a number, and a bytearray stays bytes.
+    Unlike in the SDK, a NumPy scalar stays a number, and a bytearray becomes bytes.
     """
     if isinstance(value, str):
         return value if length is None else value[:length]
@@ -107,6 +107,6 @@ def _clean_mapping(mapping: Mapping[Any, Any], length: int | None, depth: int) -
 
 
 def _has_text(value: Any) -> bool:
-    """Whether its text says more than its type and address."""
+    """Whether the value's text says more than its type and address."""
     plain: tuple[object, object] = (object.__str__, object.__repr__)
     return (type(value).__str__, type(value).__repr__) != plain

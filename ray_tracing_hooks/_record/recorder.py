@@ -1,4 +1,4 @@
-"""The recorder of a process: templates per call site, current context in, encoded spans out."""
+"""The recorder of a process: it makes encoded spans from templates per call site and the current context."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from ray_tracing_hooks._spool.writer import SpoolWriter
 
 SAMPLED = 0x01
 NEW_TRACE = 0x02
-"""W3C trace flags: bit 0 says sampled, bit 1 that the trace id is random."""
+"""W3C trace flags: bit 0 means sampled, bit 1 that the trace id is random."""
 
 former_roots: WeakSet[trace.Span] = WeakSet()
-"""The root spans of the drivers that this process was before. A context may still hold one: that of another thread than
-the one that has called ``ray.shutdown()``, and the one that is back when a span of the program's ends that was open
-then. What the next driver does there is its own.
+"""The root spans of earlier drivers in this process. A context may still hold one: in a thread other than the one that
+called ``ray.shutdown()``, or when a span of the program that was open at that time ends. They are not parents of what
+the next driver does.
 """
 
 
 class Template:
-    """What all spans of one call site share, encoded when the call site is first seen."""
+    """The part that all spans of one call site share, encoded when the call site is first seen."""
 
     __slots__ = ("attributes", "body", "kind", "name")
 
@@ -48,11 +48,10 @@ class Recorder:
     """Records the spans that this package makes of Ray's calls.
 
     Attributes:
-        limits: What a span may hold.
-        fallback: The parent of everything in this process that has no other (a driver's root span), or None.
-        observer: What else sees each span that has ended, in its encoded form, or None.
-        undecided: What records the spans of traces that are not sampled and that may be kept all the same, once it is
-            known how they end; None where these are not recorded.
+        limits: The span limits.
+        fallback: The parent of spans that have no other parent (a driver's root span), or None.
+        observer: Called with each encoded span that has ended, or None.
+        undecided: Records spans that are not sampled but that tail sampling may keep; None without it.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Recorder:
         self._prefix = U16.pack(writer.scope(resource, scope))
 
     def parent(self, context: context_api.Context) -> Parent | None:
-        """The span that is current in ``context``, else :attr:`fallback`."""
+        """The current span of ``context``, else :attr:`fallback`."""
         span = context.get(SPAN_KEY)
         if type(span) is RecordedSpan and (span.end_time is None or span not in former_roots):
             return span.as_parent()
@@ -102,7 +101,7 @@ class Recorder:
         return parent.trace_id, parent.flags & ~SAMPLED | sampled
 
     def of(self, trace_flags: int) -> Recorder | None:
-        """What records a span with these flags; None if it is not recorded."""
+        """The recorder for a span with these flags; None if it is not recorded."""
         return self if trace_flags & SAMPLED else self.undecided
 
     def record(
@@ -113,12 +112,12 @@ class Recorder:
         end_time: int,
         additions: bytes,
     ) -> None:
-        """Write a span that has ended and that no code ran inside of.
+        """Write a span that has ended and that no user code ran inside of.
 
-        ``identity`` is what ``encode.identity_of`` makes; ``additions`` are further encoded fields.
+        ``identity`` is the result of ``encode.identity_of``; ``additions`` are further encoded fields.
         """
         encoded = identity + start_and_end(start_time, END_TAG, end_time) + template.body + additions
-        # As `ended`, without a call more: it is done for each call of a task.
+        # Inlined from `ended`: this runs for every call of a task.
         self._write(self._prefix, encoded)
         if self.observer is not None:
             self.observer(encoded)
@@ -132,7 +131,7 @@ class Recorder:
         first: bytes = b"",
         start_time: int | None = None,
     ) -> RecordedSpan:
-        """Begin a span that code runs inside of, and write that it has begun.
+        """Begin a span that user code runs inside of, and write its start record.
 
         ``first`` are the encoded attributes that vary between spans of this template.
         """
@@ -151,7 +150,7 @@ class Recorder:
         start_time: int,
         head: bytes,
     ) -> RecordedSpan:
-        """Begin a span of which ``head`` holds all that is known by now: identity, start, template and attributes."""
+        """Begin a span whose ``head`` holds everything known so far: identity, start, template and attributes."""
         span = RecordedSpan(self, template, trace_flags, trace_state, start_time, head)
         self._begin(self._prefix, head)
         return span
@@ -163,7 +162,7 @@ class Recorder:
             self.observer(encoded)
 
     def leave_to_parent(self) -> None:
-        """For a forked child: what has begun here ends in the parent, and would be there twice if it ended here too."""
+        """Stop recording in a forked child: open spans end in the parent, and must not end twice."""
         self._begin = self._write = _nothing
         self.observer = None
         if self.undecided is not None:

@@ -1,7 +1,7 @@
-"""The samplers that every OpenTelemetry SDK has, decided without the SDK.
+"""The built-in OpenTelemetry samplers, without the SDK.
 
-A call site's span is sampled before anything else happens to it, and a worker should not import the SDK for that. The
-decisions are those of ``opentelemetry.sdk.trace.sampling``; a sampler that is not built in is left to the SDK.
+A call site's span is sampled before anything else happens, and a worker should not import the SDK for that. The
+decisions are those of ``opentelemetry.sdk.trace.sampling``; samplers that are not built in are left to the SDK.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ _LOW_64_BITS = (1 << 64) - 1
 
 
 class Sampler(NamedTuple):
-    """Two questions, each answered with yes or no."""
+    """The two decisions of a sampler."""
 
     root: Callable[[bytes], bool]
-    """Whether a new trace with this id is recorded."""
+    """Whether to record a new trace with this id."""
 
     child: Callable[[bool, bytes], bool]
-    """Whether a span is recorded whose parent is (True) or is not (False) sampled, in the trace with this id."""
+    """Whether to record a span, given whether its parent is sampled and the trace id."""
 
     is_constant: bool = True
-    """Whether the same question always has the same answer, so that it need not be asked again."""
+    """Whether the same arguments always give the same decision, so that it can be cached."""
 
     follows_parent: bool = False
-    """Whether a span is recorded if, and only if, its parent is sampled, so that ``child`` need not be asked."""
+    """Whether a span is recorded if and only if its parent is sampled, so that ``child`` need not be called."""
 
 
 def from_environment(environ: Mapping[str, str]) -> Sampler | None:
-    """The sampler that ``OTEL_TRACES_SAMPLER`` names, or None for one that only the SDK knows.
+    """The sampler that ``OTEL_TRACES_SAMPLER`` names, or None for one that needs the SDK.
 
-    Unset and empty mean ``parentbased_always_on``. A wrong ratio means 1.0, as in the SDK.
+    Unset and empty mean ``parentbased_always_on``. An invalid ratio means 1.0, as in the SDK.
     """
     name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
     base, parent_based = name.removeprefix("parentbased_"), name.startswith("parentbased_")

@@ -1,4 +1,4 @@
-"""The span of work that Ray runs: a full OpenTelemetry span for the code inside, encoded to bytes from the start."""
+"""The span of a task or method that Ray runs: a full OpenTelemetry span, encoded from the start."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._record.limits import SpanLimits
 
 MOST_TEXT = 64 * 1024
-"""Of the text of an exception, and of its stack trace, that much is kept: half of it from the end."""
+"""How many characters of an exception's message and stack trace are kept: half from the start, half from the end."""
 
 _adding = threading.RLock()
-# Another thread may hold it when this process is forked. The standard library frees its own locks in this way.
+# Another thread may hold it when this process forks. The standard library resets its own locks in the same way.
 os.register_at_fork(after_in_child=_adding._at_fork_reinit)  # type: ignore[attr-defined]  # noqa: SLF001  no stub
 
 _UNSET, _OK, _ERROR = (trace.StatusCode.UNSET, trace.StatusCode.OK, trace.StatusCode.ERROR)
 
 
 class Parent(NamedTuple):
-    """The span that a new span belongs under."""
+    """The parent of a new span."""
 
     trace_id: bytes
     span_id: bytes
@@ -44,7 +44,7 @@ class Parent(NamedTuple):
     remote: bool
 
     def span_context(self) -> trace.SpanContext:
-        """The same as the API has it."""
+        """The same as a ``SpanContext`` of the API."""
         return trace.SpanContext(
             int.from_bytes(self.trace_id, "big"),
             int.from_bytes(self.span_id, "big"),
@@ -115,7 +115,7 @@ class RecordedSpan(trace.Span):
     def span_id(self) -> bytes:
         return self._head[SPAN_ID]
 
-    # What the SDK's spans have beyond the API, for libraries that look.
+    # Attributes that the SDK's spans have beyond the API, for libraries that read them.
 
     @property
     def name(self) -> str:
@@ -135,7 +135,7 @@ class RecordedSpan(trace.Span):
         begun = self._begun()
         if not begun.parent_span_id:
             return None
-        # With the flags of this span, which are those of its parent unless a sampler has decided otherwise.
+        # With the flags of this span, which equal those of its parent unless a sampler has decided otherwise.
         remote = begun.flags == encode.REMOTE_PARENT
         return Parent(self.trace_id, begun.parent_span_id, self.trace_flags, self.trace_state, remote).span_context()
 
@@ -166,7 +166,7 @@ class RecordedSpan(trace.Span):
         try:
             added = self._add()
             added.dropped_attributes += put(added.attributes, key, value, limits.attributes, limits.value_length)
-        except Exception as error:  # noqa: BLE001  a value of the user's may be anything, and without tracing nobody looks
+        except Exception as error:  # noqa: BLE001  the user's value may be anything, and must not fail the program
             failed("setting an attribute", error)
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
@@ -200,7 +200,7 @@ class RecordedSpan(trace.Span):
         limits = self._recorder.limits
         taken: dict[str, Any] = {}
         try:
-            # What points nowhere is a link all the same if it says something, as the specification asks.
+            # The specification accepts a link to an invalid context if it has attributes or trace state.
             if not (context.is_valid or attributes or context.trace_state):
                 return
             dropped = put_all(taken, attributes, limits.link_attributes, limits.other_value_length)
@@ -260,31 +260,31 @@ class RecordedSpan(trace.Span):
         try:
             if self._added is not None:
                 encoded += self._added.encoded()
-        except Exception as error:  # noqa: BLE001  what user code added may be anything
+        except Exception as error:  # noqa: BLE001  values that user code added may be anything
             failed(f"encoding what was added to the span {self.name[:100]!r}", error)
         finally:
             # Also when a signal handler raises just now, such as Ray's when a task is cancelled.
             self._recorder.ended(encoded)
 
     def __reduce__(self) -> Any:
-        # A span that user code has put into something that Ray pickles is elsewhere a reference to it.
+        # A span that user code pickles becomes a non-recording span with the same context.
         return trace.NonRecordingSpan, (self.get_span_context(),)
 
     def _begun(self) -> DecodedSpan:
-        """What was known when it began."""
-        from ray_tracing_hooks._formats.encoded_span.decode import decode_span  # noqa: PLC0415  few ask
+        """The span as it was when it began."""
+        from ray_tracing_hooks._formats.encoded_span.decode import decode_span  # noqa: PLC0415  rarely needed
 
         return decode_span(self._head)
 
     # For the instrumentation.
 
     def as_parent(self) -> Parent:
-        """This span, for those that belong under it."""
+        """This span as the parent of other spans."""
         head = self._head
         return Parent(head[TRACE_ID], head[SPAN_ID], self.trace_flags, self.trace_state, False)
 
     def fail(self, error: BaseException, traceback_: TracebackType | None, error_type: str | None = None) -> None:
-        """Mark the span as failed by ``error``, unless user code has already recorded or decided otherwise."""
+        """Mark the span as failed by ``error``, keeping a status or ``error.type`` that user code has set."""
         if self.end_time is not None:
             return
         name = error_type or qualified_name(type(error))
@@ -295,17 +295,17 @@ class RecordedSpan(trace.Span):
         self.add_event("exception", {**exception_attributes(error, traceback_), "exception.escaped": "True"})
 
     def add_encoded(self, encoded: bytes) -> None:
-        """Add encoded fields. What user code adds comes after them, so it wins where a field has one value."""
+        """Add encoded fields. Fields that user code adds come after them, and win for singular fields."""
         self._head += encoded
 
     def add_at_end(self, make: Callable[[], bytes]) -> None:
-        """Add the encoded attributes that ``make`` gives when the span ends."""
+        """Add the encoded attributes that ``make`` returns when the span ends."""
         self._add().at_end = make
 
     def _add(self) -> _Added:
         added = self._added
         if added is None:
-            with _adding:  # two threads may be the first to add something
+            with _adding:  # two threads may add something first at the same time
                 added = self._added
                 if added is None:
                     added = self._added = _Added()
@@ -313,7 +313,7 @@ class RecordedSpan(trace.Span):
 
 
 class _Added:
-    """What has been added to a span since it began, which most have nothing of."""
+    """What has been added to a span since it began; for most spans nothing."""
 
     __slots__ = (
         "at_end",
@@ -339,7 +339,7 @@ class _Added:
         self.at_end: Callable[[], bytes] | None = None
 
     def encoded(self) -> bytes:
-        # A copy: another thread may be setting one just now.
+        # A copy: another thread may be setting an attribute now.
         parts = [encode.attributes(self.attributes.copy())] if self.attributes else []
         if self.name is not None:
             # The last value of a singular field wins, in every protobuf reader.
@@ -357,7 +357,7 @@ class _Added:
 
 
 def _append(encoded: list[bytes], one: bytes, most: int | None) -> int:
-    """Append to a list of at most so many, and give how many were dropped by that: as in the SDK, the newest stay."""
+    """Append to a list of at most ``most``; returns how many were dropped. As in the SDK, the newest are kept."""
     encoded.append(one)
     if most is None or len(encoded) <= most:
         return 0
@@ -381,7 +381,7 @@ def summary(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """``str(error)``, also for one that cannot be shown."""
+    """``str(error)``, with a substitute if that fails."""
     text = text_of(error)
     return bounded(text) if text is not None else f"<{class_name(error)} that cannot be shown>"
 
@@ -389,15 +389,15 @@ def message_of(error: BaseException) -> str:
 def _stacktrace(error: BaseException, traceback_: TracebackType | None) -> str:
     try:
         return bounded("".join(traceback.format_exception(type(error), error, traceback_)))
-    except (KeyboardInterrupt, SystemExit):  # of a signal handler that has come in between
+    except (KeyboardInterrupt, SystemExit):  # raised by a signal handler that interrupted this
         raise
-    except BaseException:  # noqa: BLE001  the program's code may raise anything; then without causes and notes
+    except BaseException:  # noqa: BLE001  the program's code may raise anything; then leave out causes and notes
         lines = ["Traceback (most recent call last):\n", *traceback.format_tb(traceback_)]
         return bounded("".join([*lines, f"{qualified_name(type(error))}: {message_of(error)}\n"]))
 
 
 def bounded(text: str) -> str:
-    """``text`` with its beginning and its end, of which together 64 KiB characters are kept."""
+    """``text`` with its middle left out if it is longer than :data:`MOST_TEXT` characters."""
     if len(text) <= MOST_TEXT:
         return text
     half = MOST_TEXT // 2

@@ -1,6 +1,7 @@
-"""What ``ray-tracing-hooks run`` needs: a process for the program, and in that process the hook without an edit.
+"""Support for ``ray-tracing-hooks run``: starts the program as a child process and sets the hook in it.
 
-Ray has no variable that names a tracing hook, only the argument ``_tracing_startup_hook`` of ``ray.init()``. So the
-program's interpreter finds :mod:`sitecustomize` of the folder ``on_path`` first, which waits until the program imports
-Ray and gives that argument another default (:mod:`inside`). What came of it is told in notes (:mod:`notes`).
+Ray has no environment variable that names a tracing hook, only the argument ``_tracing_startup_hook`` of
+``ray.init()``. So the program's interpreter first finds :mod:`sitecustomize` of the folder ``on_path``, which waits
+until the program imports Ray and changes the default of that argument (:mod:`inside`). The program reports the result
+in notes (:mod:`notes`).
 """

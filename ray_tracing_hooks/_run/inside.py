@@ -1,6 +1,6 @@
-"""In the program that ``ray-tracing-hooks run`` runs: the hook, set as the default of ``_tracing_startup_hook``.
+"""Runs in the program of ``ray-tracing-hooks run``: makes the hook the default of ``_tracing_startup_hook``.
 
-Works in one process, and leaves nothing in its environment: what the program starts is as it would be without.
+Works in this one process and leaves nothing in its environment, so that child processes are not affected.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ray_tracing_hooks._guard import guarded, report
 from ray_tracing_hooks._run.notes import VARIABLE, Errand, Note, write
 
 HOOK = "ray_tracing_hooks:setup"
-"""That of which the settings say where spans go."""
+"""The hook whose exporters the settings name."""
 
 _errand: Errand | None = None
 _sets_hook = False
-"""Whether this process has started a cluster with our hook."""
+"""Whether this process has started a cluster with the hook."""
 
 
 def begin() -> None:
-    """Put the environment back to what the user gave, and wait for Ray to be imported."""
+    """Restore the user's environment, and wait for the program to import Ray."""
     global _errand  # noqa: PLW0603  one for the process
     given = os.environ.pop(VARIABLE, None)
     if given is None:
@@ -48,19 +48,19 @@ def _put_back(variable: str, value: str | None) -> None:
 
 
 class _Finder:
-    """Finds Ray where others find it, and calls :func:`_ray_is_imported` once it has been imported."""
+    """Leaves finding Ray to the other finders, and calls :func:`_ray_is_imported` once it has been imported."""
 
     def __init__(self) -> None:
-        self._asks_others = False
+        self._is_searching = False
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "ray" or self._asks_others:
+        if name != "ray" or self._is_searching:
             return None
-        self._asks_others = True
+        self._is_searching = True
         try:
             spec = importlib.util.find_spec(name)
         finally:
-            self._asks_others = False
+            self._is_searching = False
         loader: Any = spec.loader if spec is not None else None
         if loader is None:
             return spec
@@ -73,23 +73,23 @@ class _Finder:
             with guarded("setting the hook of this run"):
                 _ray_is_imported()
 
-        # On this loader, not around it: the module keeps the one that it has otherwise.
+        # Patch the loader instead of wrapping it, so that the module keeps its usual loader.
         loader.exec_module = exec_module
         return spec
 
 
 def _ray_is_imported() -> None:
-    """Ray 2.60 ``_private/worker.py`` ``init()``: RayParams are made for a cluster to start, and for one to join."""
+    """Ray 2.60 ``_private/worker.py`` ``init()`` makes RayParams to start a cluster, and to join one."""
     try:
-        from ray._private import worker  # noqa: PLC0415  nothing of Ray before the program imports it
+        from ray._private import worker  # noqa: PLC0415  only once the program imports Ray
         from ray._private.parameter import RayParams  # noqa: PLC0415
         from ray.util.client import _ClientContext  # noqa: PLC0415
 
         RayParams.__init__ = _with_hook(RayParams.__init__)
         worker._post_init_hooks.append(_connected)  # noqa: SLF001
-        _ClientContext.connect = _telling(_ClientContext.connect)
+        _ClientContext.connect = _noting(_ClientContext.connect)
     except (ImportError, AttributeError) as error:
-        _tell(Note(problem=f"this version of Ray is another than those known ({error})"))
+        _note(Note(problem=f"this version of Ray is not supported ({error})"))
 
 
 def _with_hook(original: Callable[..., None]) -> Callable[..., None]:
@@ -107,13 +107,13 @@ def _with_hook(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _join() -> None:
-    """What joins a running cluster writes where that cluster's processes write, so that its spans are together."""
+    """Write where the processes of a joined cluster write, so that its spans are in one folder."""
     if _errand is not None and _errand.has_own_folder and not _sets_hook:
         _put_back("RAY_TRACING_LOCAL_DIR", _errand.local_dir)
 
 
-def _telling(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A client is the one process in which Ray calls no hook."""
+def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Call the hook in a Ray Client, the one process in which Ray does not."""
 
     @functools.wraps(original)
     def connect(*args: Any, **kwargs: Any) -> Any:
@@ -139,7 +139,7 @@ def _connected(*, is_client: bool = False) -> None:
             process, delivery = connection.process, connection.delivery
             delivery.says_next = False  # the command does
             folders = delivery.folders()
-            _tell(
+            _note(
                 Note(
                     address=process.gcs_address,
                     is_own=process.owns_cluster,
@@ -153,7 +153,7 @@ def _connected(*, is_client: bool = False) -> None:
                 )
             )
         elif is_client:
-            _tell(Note(is_client=True))
+            _note(Note(is_client=True))
         else:
             _untraced()
 
@@ -165,13 +165,13 @@ def _untraced() -> None:
     has_hook = cluster.has_hook()
     if not has_hook and not own.owns_cluster:
         report(
-            f"this program is not traced: the cluster at {own.gcs_address}, which it has joined, was started without a "
+            f"this program is not traced: it has joined the cluster at {own.gcs_address}, which was started without a "
             "tracing hook. Name one where the cluster is started (ray start --head "
-            "--tracing-startup-hook=ray_tracing_hooks.local:setup), or let the program start a cluster of its own"
+            "--tracing-startup-hook=ray_tracing_hooks.local:setup), or let the program start its own cluster"
         )
-    _tell(Note(address=own.gcs_address, is_own=own.owns_cluster, has_hook=has_hook))
+    _note(Note(address=own.gcs_address, is_own=own.owns_cluster, has_hook=has_hook))
 
 
-def _tell(note: Note) -> None:
+def _note(note: Note) -> None:
     if _errand is not None:
         write(_errand.notes, note)

@@ -1,4 +1,4 @@
-"""What the program tells ``ray-tracing-hooks run``: a line of JSON for each connection to Ray."""
+"""What the program reports to ``ray-tracing-hooks run``: a line of JSON for each connection to Ray."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 VARIABLE = "_RAY_TRACING_HOOKS_RUN"
-"""Holds an :class:`Errand` from the command to the start of the program's interpreter, which takes it away."""
+"""Passes an :class:`Errand` from the command to the program's interpreter, which removes it at startup."""
 
 
 class Errand(NamedTuple):
-    """What the command has changed in the environment, for the program to put back, and where to write notes."""
+    """What the command has changed in the environment, for the program to restore, and where to write notes."""
 
     notes: str
     python_path: str | None
@@ -41,15 +41,15 @@ class Note(NamedTuple):
     exporters: tuple[str, ...] = ()
     spool: str = ""
     local_dir: str = ""
-    """Where this process's node writes local files; empty if it writes none."""
+    """The folder of local files on this process's node; empty without any."""
     trace_id: str = ""
-    """Of the root span, if there is one."""
+    """The trace id of the root span, if any."""
     problem: str = ""
     """Why the hook could not be set."""
 
 
 def write(path: str, note: Note) -> None:
-    """Add a note, whole or not at all, beside those of other processes. Raises OSError."""
+    """Append a note atomically; other processes write to the same file. Raises OSError."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
         os.write(file, json.dumps(note._asdict()).encode() + b"\n")
@@ -61,6 +61,6 @@ def read(path: str) -> Iterator[Note]:
     """The notes, in the order in which they were written."""
     with open(path, "rb") as file:
         for line in file:
-            with suppress(ValueError, TypeError):  # the rest of a program that was killed as it wrote
-                told: dict[str, Any] = json.loads(line)
-                yield Note(**{**told, "exporters": tuple(told["exporters"])})
+            with suppress(ValueError, TypeError):  # a partial line of a program that was killed while writing
+                fields: dict[str, Any] = json.loads(line)
+                yield Note(**{**fields, "exporters": tuple(fields["exporters"])})

@@ -1,8 +1,8 @@
-"""The global TracerProvider: a real SDK provider, built when it is first needed.
+"""The global TracerProvider: a real SDK provider, built on first use.
 
-Most workers never make a span by the API, and the SDK costs tens of milliseconds and megabytes to import. So the global
-provider is there from the start and becomes a ``opentelemetry.sdk.trace.TracerProvider`` (its very class) when somebody
-starts a span, adds a processor, or asks what it is.
+Most workers never make a span with the API, and the SDK costs tens of milliseconds and megabytes to import. So the
+global provider is in place from the start, and becomes an ``opentelemetry.sdk.trace.TracerProvider`` (its very class)
+when code starts a span, adds a processor, or checks its type.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class PendingTracerProvider(trace.TracerProvider):
-    """A provider that becomes the SDK's when it is first needed."""
+    """A provider that becomes the SDK's on first use."""
 
     def get_tracer(
         self,
@@ -45,12 +45,12 @@ class PendingTracerProvider(trace.TracerProvider):
 
     @property  # type: ignore[misc]  # mypy takes it for a variable
     def __class__(self) -> type:
-        # What isinstance() asks after the type itself: whoever asks wants the real thing.
+        # isinstance() reads it if the type itself does not match: the caller expects the SDK's provider.
         _bridge.build(self)
         return type(self)
 
     def __getattr__(self, name: str) -> Any:
-        # Only called for what this class has not: an attribute of the SDK's provider.
+        # Only called for attributes that this class lacks: those of the SDK's provider.
         if name.startswith("__") or not _bridge.build(self):
             raise AttributeError(name)
         return getattr(self, name)
@@ -65,12 +65,12 @@ class PendingTracer(trace.Tracer):
         self._tracer: trace.Tracer | None = None
 
     def _built(self) -> trace.Tracer:
-        current = trace._TRACER_PROVIDER  # noqa: SLF001  in the user's code, where a call more would cost
+        current = trace._TRACER_PROVIDER  # noqa: SLF001  on the user's hot path, where another call would cost
         if self._tracer is None or self._provider is not current:
-            made = _bridge.tracer(current, self._arguments)
-            if made is None:
+            tracer = _bridge.tracer(current, self._arguments)
+            if tracer is None:
                 return trace.NoOpTracer()
-            self._tracer, self._provider = made, current
+            self._tracer, self._provider = tracer, current
         return self._tracer
 
     def start_span(
@@ -97,12 +97,12 @@ class PendingTracer(trace.Tracer):
         return getattr(self._built(), name)
 
     def __reduce__(self) -> Any:
-        # Module-level tracers end up in what Ray pickles. Without tracing they can be pickled, so with it they must be.
+        # Ray pickles module-level tracers with user code. That works without tracing, so it must work with it.
         return _get_tracer, self._arguments
 
 
 def _get_tracer(name: str, version: str | None = None, schema_url: str | None = None, attributes: Any = None) -> Any:
-    """The tracer of these arguments in the process that unpickles one."""
+    """The tracer with these arguments, in the process that unpickles it."""
     return trace.get_tracer_provider().get_tracer(name, version, schema_url, attributes)
 
 
@@ -113,9 +113,9 @@ def _reduce_sdk_tracer(tracer: Any) -> Any:
 
 
 def _named_provider() -> Any:
-    """The provider that ``OTEL_PYTHON_TRACER_PROVIDER`` names, made global as the API would at its first use.
+    """The provider that ``OTEL_PYTHON_TRACER_PROVIDER`` names, made global as the API does on first use.
 
-    None where none is named, and for the SDK's own, which ours becomes when it is needed.
+    None if none is named, and for the SDK's own, which our provider becomes when needed.
     """
     if os.environ.get("OTEL_PYTHON_TRACER_PROVIDER", "") in {"", "sdk_tracer_provider"}:
         return None
@@ -125,28 +125,28 @@ def _named_provider() -> Any:
 
 
 def _processors(provider: Any) -> tuple[Any, ...]:
-    """The span processors of an SDK provider; it has no public way to tell them."""
+    """The span processors of an SDK provider, for which there is no public API."""
     multi = getattr(provider, "_active_span_processor", None)
     return tuple(getattr(multi, "_span_processors", ()))
 
 
 def _set_processors(provider: Any, processors: Sequence[Any]) -> None:
-    """Nor to take one out."""
+    """Replace the span processors of an SDK provider; there is no public API for that either."""
     multi: Any = getattr(provider, "_active_span_processor", None)
     if hasattr(multi, "_span_processors"):
         multi._span_processors = tuple(processors)  # noqa: SLF001
 
 
 class Bridge:
-    """Where the spans of the API go in this process, and the provider that makes them: there is one of these.
+    """The provider for spans of the API in this process, and where they go. There is one instance.
 
-    ``writer`` and the like are None while nothing is recorded.
+    The writers and the recorder are None while nothing is recorded.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._is_building = False
-        """Whether a provider or a tracer is being made."""
+        """Whether a provider or a tracer is being created."""
         self._provider: PendingTracerProvider | None = None
         self._processor: SpoolSpanProcessor | None = None
         self._awaits_exit = False
@@ -156,10 +156,10 @@ class Bridge:
         self._resource: dict[str, Any] = {}
         self._targets: Callable[[], frozenset[str]] = frozenset
         self._replaced: list[Any] = []
-        """Span processors of the program's that we do the work of."""
+        """The program's span processors that were removed because we deliver to the same endpoint."""
 
     def before_fork(self) -> None:
-        """No fork while the SDK is being imported in another thread: the child could never finish that import."""
+        """Delay a fork while another thread imports the SDK: the child could never finish that import."""
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
@@ -168,7 +168,7 @@ class Bridge:
     def after_fork_in_child(self) -> None:
         self._lock = threading.RLock()
         if self._provider is not None and "_tracers_lock" in vars(self._provider):
-            # One of the SDK's, which renews it where it has not been told off, as here.
+            # The SDK renews it after a fork, but not with shutdown_on_exit=False as here.
             vars(self._provider)["_tracers_lock"] = threading.Lock()
         if self._processor is not None:
             self._processor.after_fork_in_child()
@@ -182,34 +182,35 @@ class Bridge:
         targets: Callable[[], frozenset[str]] = frozenset,
         undecided: SpoolWriter | None = None,
     ) -> None:
-        """From now on spans of the API go to ``writer``, and those of ``recorder`` reach the span processors of others.
+        """Write spans of the API to ``writer`` from now on, and pass those of ``recorder`` to the program's span
+        processors.
 
-        With ``undecided`` those that are not sampled go there: all that our provider makes, and of another provider's
-        those that its sampler has recorded.
+        With ``undecided``, spans that are not sampled go there: all of those that our provider makes, and those of
+        another provider that its sampler has recorded.
 
-        A provider that is already global is joined, not replaced, and its sampler is asked from then on. Where there is
-        none ours becomes it; a provider that the user sets later takes its place and is joined in turn. ``targets``
-        tells what we deliver to by OTLP: a span processor that would only send there as well is taken out of the
+        A provider that is already global is extended, not replaced, and its sampler is used from then on. If there is
+        none, ours becomes global; a provider that the user sets later takes its place and is extended in turn.
+        ``targets`` returns our OTLP endpoints: a span processor that only sends to one of these is removed from the
         provider.
         """
         with self._lock:
             self._writer, self._undecided, self._recorder = writer, undecided, recorder
             self._resource, self._targets = dict(resource), targets
-            current = trace._TRACER_PROVIDER or _named_provider()  # noqa: SLF001  through the API it would become ours
+            current = trace._TRACER_PROVIDER or _named_provider()  # noqa: SLF001  the API's function would set one
             if self._processor is not None:
                 self._write_to(self._processor)
             if current is None:
-                # Not by the API's function, which takes one provider and no further one: that may be the program's.
+                # Not with the API's function, which accepts only one provider: that may be the program's.
                 trace._TRACER_PROVIDER = self._provider = PendingTracerProvider()  # noqa: SLF001
             elif type(current) is not PendingTracerProvider:
                 self._join(current)
-            # What the API's public function calls, which programs have by `from opentelemetry.trace import ...`.
+            # The function that the API's public one calls: programs import that with `from opentelemetry.trace import`.
             patches.wrap(trace, "_set_tracer_provider", self._set_tracer_provider)
 
     def uninstall(self) -> None:
-        """Spans of the API are not recorded any more. A provider of the program's is left as it was found.
+        """Stop recording spans of the API. A provider of the program is restored to its original state.
 
-        Ours makes room for another, unless the program has added span processors to it.
+        Our provider is removed, unless the program has added span processors to it.
         """
         with self._lock:
             self._writer = self._undecided = self._recorder = None
@@ -231,7 +232,7 @@ class Bridge:
             original(tracer_provider, *args, **kwargs)
             with self._lock:
                 was_ours = before is not None and before is self._provider
-                # The API refuses a second one of the program's.
+                # The API refuses a second provider of the program.
                 if was_ours and trace._TRACER_PROVIDER is tracer_provider is not before:  # noqa: SLF001
                     self._join(tracer_provider)
                     self._hand_over(before, tracer_provider)
@@ -239,8 +240,8 @@ class Bridge:
         return set_tracer_provider
 
     def _join(self, provider: Any) -> None:
-        """Add our processor to a provider of somebody else's, if it is one that takes processors."""
-        with guarded("joining the program's own TracerProvider"):
+        """Add our processor to the program's provider, if that accepts processors."""
+        with guarded("adding a span processor to the program's own TracerProvider"):
             if not callable(getattr(provider, "add_span_processor", None)):
                 return
             processor = self._shared_processor()
@@ -254,23 +255,23 @@ class Bridge:
                 self._recorder.sampler = of_program(sampler, os.environ) or self._recorder.sampler
 
     def _leave(self, provider: Any) -> None:
-        """Take out again what :func:`_join` has put into a provider."""
+        """Undo :func:`_join`."""
         getattr(provider, "__dict__", {}).pop("add_span_processor", None)
         kept = [processor for processor in _processors(provider) if processor is not self._processor]
         _set_processors(provider, [*self._replaced, *kept])
         self._replaced.clear()
 
     def _hand_over(self, ours: Any, provider: Any) -> None:
-        """What tracers of ``ours`` that are in use make from now on goes to the processors of ``provider``."""
+        """Send spans of existing tracers of ``ours`` to the processors of ``provider`` from now on."""
         if type(ours) is not PendingTracerProvider and _processors(provider):
             others = [processor for processor in _processors(ours) if processor is not self._processor]
             _set_processors(ours, [*others, provider._active_span_processor])  # noqa: SLF001
 
     def _look_at_others(self, provider: Any) -> None:
-        """Hand Ray's spans to the processors of others: those that are there, and those that are added later.
+        """Pass Ray's spans to the program's processors: the present ones, and those that are added later.
 
-        One that only sends to where we deliver is taken out, since all would arrive there twice: what it got is
-        recorded by us, and survives the end of the process as well.
+        A processor that only sends to an endpoint that we deliver to is removed, since all spans would arrive there
+        twice: we record what it would get, and that survives the end of the process as well.
         """
         if self._recorder is None:
             return
@@ -278,7 +279,7 @@ class Bridge:
         def watch(add: Any) -> Any:
             def add_span_processor(span_processor: Any) -> None:
                 add(span_processor)
-                with guarded("looking at the program's own span processors"):
+                with guarded("checking the program's own span processors"):
                     look()
 
             return add_span_processor
@@ -293,9 +294,7 @@ class Bridge:
             for processor, target in twice.items():
                 others.remove(processor)
                 self._replaced.append(processor)
-                report(
-                    f"the program's own exporter to {target} is left out, since we send there too: spans arrive once"
-                )
+                report(f"the program's own exporter to {target} is disabled, since ray_tracing_hooks sends to it too")
             if twice:
                 _set_processors(provider, [self._processor, *others])
             strangers[:] = others
@@ -309,8 +308,8 @@ class Bridge:
                 span = decode(encoded, provider.resource, scope)
                 for processor in strangers:
                     processor.on_end(span)
-            except Exception as error:  # noqa: BLE001  a processor of the user's must not break the call that it is told of
-                failed("handing a span of Ray's to the program's own span processors", error)
+            except Exception as error:  # noqa: BLE001  a processor of the user must not break the traced call
+                failed("passing a span of Ray to the program's own span processors", error)
 
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
 
@@ -321,11 +320,11 @@ class Bridge:
             provider.add_span_processor = watch(provider.add_span_processor)
 
     def has_open_spans(self) -> bool:
-        """Whether spans of the API have begun in this process and not ended."""
+        """Whether spans of the API are open in this process."""
         return self._processor is not None and self._processor.has_open()
 
     def _exit(self) -> None:
-        """This process ends as programs do: tell what spans it leaves open from those that a kill cuts off."""
+        """Record that this process ends regularly, so that its open spans do not count as interrupted."""
         if self._processor is not None and self._processor.has_open():
             for writer in self._processor.writers:
                 writer.exit()
@@ -342,18 +341,18 @@ class Bridge:
         return self._processor
 
     def _write_to(self, processor: SpoolSpanProcessor) -> None:
-        """Have spans written where they are recorded now, if they are."""
+        """Let the processor write to the current writers, if any."""
         processor.write_to(self._writer, self._undecided)
         if self._awaits_exit != (self._writer is not None):
             self._awaits_exit = not self._awaits_exit
-            # Ray has registered its own earlier, which ends the connection: that runs after this.
+            # Ray has registered its handler, which ends the connection, earlier: it runs after this one.
             (atexit.register if self._awaits_exit else atexit.unregister)(self._exit)
 
     def build(self, pending: PendingTracerProvider) -> bool:
-        """Make ``pending`` an SDK provider, in place: whoever holds it holds the real one from then on.
+        """Turn ``pending`` into an SDK provider, in place, so that all references become the real one.
 
-        False for a signal handler or a finalizer that comes while it, or a tracer of it, is being made in the same
-        thread: the SDK is half imported then, or holds a lock.
+        False in a signal handler or a finalizer that interrupts the creation of the provider, or of a tracer, in the
+        same thread: the SDK is then half imported, or holds a lock.
         """
         with self._lock:
             if self._is_building:
@@ -368,49 +367,49 @@ class Bridge:
         return True
 
     def _build_now(self, pending: PendingTracerProvider) -> None:
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  this is what was put off
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  the import that is deferred
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
         from ray_tracing_hooks._sdk.provider_parts import IdGenerator, limits_for_sdk, sampler_for_sdk  # noqa: PLC0415
 
-        # Limits and sampler are read here, since the SDK raises, in the user's code, where some of them are wrong.
+        # Limits and sampler are read here, since the SDK would raise, in the user's code, for some invalid values.
         real = TracerProvider(
             resource=Resource(self._resource),
             sampler=sampler_for_sdk(os.environ),
             id_generator=IdGenerator(),
             span_limits=limits_for_sdk(self._recorder.limits) if self._recorder is not None else None,
-            # Or `real` would stay, and with it its at-fork callback, which asks resource detectors in threads: a child
-            # of a child hangs in that. What is different in a child, the spool's writer knows.
+            # Otherwise `real` would stay alive, and with it its at-fork callback, which runs resource detectors in
+            # threads: a child of a child hangs in that. The spool's writer updates the resource in a child.
             shutdown_on_exit=False,
         )
         if self._undecided is not None:
-            from ray_tracing_hooks._sdk.undecided import RecordAll  # noqa: PLC0415  asked for by few
+            from ray_tracing_hooks._sdk.undecided import RecordAll  # noqa: PLC0415  opt-in
 
             real.sampler = RecordAll(real.sampler)
         real.add_span_processor(self._shared_processor())
         pending.__dict__.update(real.__dict__)
-        # Past the property of the same name.
+        # Bypasses the property of the same name.
         object.__dict__["__class__"].__set__(pending, TracerProvider)
         pending.__dict__["_atexit_handler"] = atexit.register(pending.shutdown)  # as the SDK does it
         self._look_at_others(pending)
 
     def tracer(self, provider: Any, arguments: tuple[Any, ...]) -> trace.Tracer | None:
-        """The tracer of these arguments, of the global ``provider``; None where :meth:`build` says False."""
+        """The tracer of the global ``provider`` with these arguments; None where :meth:`build` returns False."""
         with self._lock:
-            # Another provider may have been set since, and without us this tracer would be one of it.
+            # Another provider may have been set since: the API's own proxy tracer would switch to it too.
             if self._is_building or (type(provider) is PendingTracerProvider and not self.build(provider)):
                 return None
-            # Who comes in between here must not ask for a tracer: the SDK holds a lock while it makes one.
+            # A handler that interrupts this must not get a tracer: the SDK holds a lock while it creates one.
             self._is_building = True
             try:
-                made: trace.Tracer = _get_tracer(*arguments)
-                return made
+                tracer: trace.Tracer = _get_tracer(*arguments)
+                return tracer
             finally:
                 self._is_building = False
 
 
 _bridge = Bridge()
-"""That of this process, as the API has one global provider."""
+"""One per process, like the API's global provider."""
 
 os.register_at_fork(
     before=_bridge.before_fork,

@@ -1,4 +1,4 @@
-"""Span processors of the program's own that only send to where we deliver too, so that spans would arrive twice."""
+"""Finds the program's span processors that send to an endpoint that we deliver to: spans would arrive twice."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 
 def otlp_target(processor: Any) -> str | None:
-    """What this span processor sends to, if all that it does is to send by OTLP; None for any other.
+    """The endpoint of this span processor, if all that it does is to send by OTLP; None for any other.
 
-    ``host:port`` for gRPC, a URL for HTTP, as in our own settings. OpenTelemetry has no public way to ask.
+    ``host:port`` for gRPC, a URL for HTTP, as in our own settings. OpenTelemetry has no public API for it.
     """
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor  # noqa: PLC0415  heavy
 
-    # One of a class derived from these may leave spans out, or change them.
+    # A subclass of these may filter or change spans.
     if type(processor) not in {BatchSpanProcessor, SimpleSpanProcessor}:
         return None
     exporter = getattr(processor, "span_exporter", None)

@@ -1,4 +1,4 @@
-"""Samplers of the SDK's kind, for the recorder: one that only the SDK knows, or that of the program's own provider."""
+"""Adapts samplers of the SDK to the recorder: installed ones, and that of the program's own provider."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from ray_tracing_hooks._record.sampling import Sampler
 
 
 def from_sdk() -> Sampler:
-    """The sampler that the SDK makes of ``OTEL_TRACES_SAMPLER``: an entry point, or the SDK's default for a wrong name.
+    """The SDK's sampler for ``OTEL_TRACES_SAMPLER``: an entry point, or the SDK's default for an invalid name.
 
-    It is asked with the trace id alone: a sampler that looks at names or attributes decides on a root span without
-    them.
+    It is called with the trace id alone: a sampler that uses names or attributes decides on a root span without them.
     """
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  needed only where such a sampler is named
 
     from ray_tracing_hooks._record.limits import SpanLimits as Limits  # noqa: PLC0415
     from ray_tracing_hooks._sdk.provider_parts import limits_for_sdk  # noqa: PLC0415
 
-    # With limits of ours, since those of the environment may be wrong, and then the SDK raises.
+    # With explicit limits, since the SDK raises if those of the environment are invalid.
     return of_sdk(TracerProvider(shutdown_on_exit=False, span_limits=limits_for_sdk(Limits())).sampler)
 
 
 def of_program(sampler: Any, environ: Mapping[str, str]) -> Sampler | None:
-    """The sampler of the program's own TracerProvider, or None if it is the one that ``environ`` asks for."""
+    """The sampler of the program's own TracerProvider, or None if it is the one that ``environ`` names."""
     from ray_tracing_hooks._sdk.provider_parts import sampler_for_sdk  # noqa: PLC0415  imports the SDK
 
     usual = sampler_for_sdk(environ)
@@ -35,7 +34,7 @@ def of_program(sampler: Any, environ: Mapping[str, str]) -> Sampler | None:
 
 
 def of_sdk(sampler: Any) -> Sampler:
-    """A sampler of the SDK's kind. It is asked each time, since it may limit a rate. One that raises has said yes."""
+    """Adapts a sampler of the SDK. It is called each time, since it may limit a rate. One that raises answers yes."""
     from opentelemetry import trace  # noqa: PLC0415
     from opentelemetry.sdk.trace.sampling import Decision  # noqa: PLC0415
 
@@ -56,8 +55,8 @@ def of_sdk(sampler: Any) -> Sampler:
     def ask(context: Any, trace_id: bytes) -> bool:
         try:
             result = sampler.should_sample(context, int.from_bytes(trace_id, "big"), "ray", trace.SpanKind.PRODUCER)
-        except Exception as error:  # noqa: BLE001  code of the program's, in a call that has to be made all the same
-            failed("asking the sampler", error)
+        except Exception as error:  # noqa: BLE001  code of the program, which must not fail the traced call
+            failed("calling the sampler", error)
             return True
         return bool(result.decision is Decision.RECORD_AND_SAMPLE)
 

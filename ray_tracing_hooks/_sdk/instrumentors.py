@@ -1,7 +1,7 @@
-"""Instrumentation of libraries (requests, httpx, redis, ...) by the packages that OpenTelemetry and others have for it.
+"""Instruments libraries (requests, httpx, redis, ...) with the instrumentation packages of OpenTelemetry and others.
 
-An instrumentation is an entry point of the group ``opentelemetry_instrumentor``; ``opentelemetry-instrument`` turns all
-of them on, this only those that are named. Its spans go to the global TracerProvider.
+An instrumentation is an entry point of the group ``opentelemetry_instrumentor``. ``opentelemetry-instrument`` enables
+all of them, this module only those that are named. Their spans go to the global TracerProvider.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 _ALL = "all"
 
 _ours: dict[str, Any] = {}
-"""The instrumentors that are on because of us, by what their entry points name."""
+"""The instrumentors that this module has enabled, by the value of their entry points."""
 
 
 def instrument(names: Sequence[str], environ: Mapping[str, str], report: Callable[[str], None]) -> list[str]:
-    """Instrument the libraries of these names, or all that are installed for ``("all",)``, and say which are new.
+    """Instrument the named libraries, or all installed ones for ``("all",)``; returns the names of the new ones.
 
-    One that is on already is left as it is, and so are those that ``OTEL_PYTHON_DISABLED_INSTRUMENTATIONS`` names
-    (``*``: all). ``report`` is told, in a sentence each, of names that are not installed, of libraries that are missing
-    or of a version that does not fit, and of what fails. With ``all`` a missing library is passed over in silence.
-    Nothing is raised but KeyboardInterrupt and SystemExit. Without names nothing is looked for.
+    Libraries that are already instrumented are skipped, and so are those that ``OTEL_PYTHON_DISABLED_INSTRUMENTATIONS``
+    names (``*``: all). ``report`` gets a sentence for each name that is not installed, each library that is missing or
+    has an unsupported version, and each failure. With ``all``, missing libraries are skipped silently. Nothing is
+    raised but KeyboardInterrupt and SystemExit. Without names, nothing is looked up.
     """
     if not names:
         return []
-    from importlib.metadata import entry_points  # noqa: PLC0415  looks through everything that is installed
+    from importlib.metadata import entry_points  # noqa: PLC0415  reads the metadata of all installed packages
 
     disabled = {_plain(name) for name in _standard.read(_DISABLED, environ, report) or ()}
     if "*" in disabled:
@@ -49,7 +49,7 @@ def instrument(names: Sequence[str], environ: Mapping[str, str], report: Callabl
 
 
 def uninstrument(report: Callable[[str], None] = _guard.report) -> None:
-    """Take out again what :func:`instrument` has put in, and nothing that others have."""
+    """Undo :func:`instrument`, and leave instrumentations that others have enabled."""
     while _ours:
         value, instrumentor = _ours.popitem()
         try:
@@ -57,8 +57,8 @@ def uninstrument(report: Callable[[str], None] = _guard.report) -> None:
                 instrumentor.uninstrument()
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # noqa: BLE001  code of others, which must not keep the rest from being undone
-            report(f"{_VARIABLE}: {value} could not be taken out again: {describe(error)}")
+        except BaseException as error:  # noqa: BLE001  third-party code, which must not keep the rest from being undone
+            report(f"{_VARIABLE}: {value} could not be uninstrumented: {describe(error)}")
 
 
 def _chosen(
@@ -72,23 +72,23 @@ def _chosen(
 
 
 def _plain(name: str) -> str:
-    """Packages write ``aiohttp-client`` and ``grpc_client``; nobody has to know which is which."""
+    """The normalized name: packages use both ``aiohttp-client`` and ``grpc_client``."""
     return name.lower().replace("_", "-")
 
 
 def _unknown(name: str, installed: Sequence[str]) -> str:
-    import difflib  # noqa: PLC0415  only where something is wrong
+    import difflib  # noqa: PLC0415  only needed for an error message
 
     close = difflib.get_close_matches(name, installed, 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return (
-        f"{_VARIABLE}: there is no instrumentation {name!r}; {hint}installed are {', '.join(installed) or 'none'}; "
+        f"{_VARIABLE}: no instrumentation {name!r} is installed; {hint}installed are {', '.join(installed) or 'none'}; "
         f"pip install opentelemetry-instrumentation-{_plain(name)} where the driver and the workers run"
     )
 
 
 def _instrument(entry_point: EntryPoint, report: Callable[[str], None], *, named: bool) -> bool:
-    """Whether it is on now and was not before."""
+    """Instrument one library; whether it is newly instrumented."""
     if entry_point.value in _ours and _is_on(_ours[entry_point.value], otherwise=True):
         return False
     refused = f"{_VARIABLE}: {entry_point.name!r} is not instrumented"
@@ -104,7 +104,7 @@ def _instrument(entry_point: EntryPoint, report: Callable[[str], None], *, named
             return False
         instrumentor.instrument()
         if not _is_on(instrumentor, otherwise=True):
-            report(f"{refused}: its package does not fit the library that is installed")
+            report(f"{refused}: the instrumentation package does not support the installed library")
             return False
     except (KeyboardInterrupt, SystemExit):
         raise
@@ -112,7 +112,7 @@ def _instrument(entry_point: EntryPoint, report: Callable[[str], None], *, named
         if named:
             report(f"{refused}: {describe(error)}")
         return False
-    except BaseException as error:  # noqa: BLE001  code of others: one that fails must not keep the next one off
+    except BaseException as error:  # noqa: BLE001  third-party code: a failure must not stop the next one
         report(f"{refused}: {describe(error)}")
         return False
     _ours[entry_point.value] = instrumentor
@@ -120,15 +120,15 @@ def _instrument(entry_point: EntryPoint, report: Callable[[str], None], *, named
 
 
 def _is_on(instrumentor: Any, *, otherwise: bool) -> bool:
-    """Whether it is on; ``otherwise`` for one that cannot tell, as all of OpenTelemetry's can."""
+    """Whether it is enabled; ``otherwise`` for one without that attribute, which all of OpenTelemetry's have."""
     return bool(getattr(instrumentor, "is_instrumented_by_opentelemetry", otherwise))
 
 
 def _conflict(entry_point: EntryPoint) -> tuple[str, bool] | None:
-    """Why the library does not fit, and whether that is because it is not installed. None if it does.
+    """Why the library is not supported, and whether that is because it is not installed. None if it is supported.
 
-    The check is the instrumentation package's own, and made before its modules import the library. It is not
-    documented: where it is not there or does something else, ``instrument()`` makes the same one and logs the result.
+    This is the instrumentation package's own check, made before its modules import the library. It is not documented:
+    where it is missing or works differently, ``instrument()`` makes the same check and logs the result.
     """
     if entry_point.dist is None:
         return None
@@ -140,10 +140,10 @@ def _conflict(entry_point: EntryPoint) -> tuple[str, bool] | None:
             return None
         found = getattr(conflict, "found", None) or ", ".join(getattr(conflict, "found_any", None) or ())
         required = [conflict.required] if conflict.required else getattr(conflict, "required_any", None) or ()
-    except Exception:  # noqa: BLE001  as said above
+    except Exception:  # noqa: BLE001  it is undocumented, see above
         return None
-    # A requirement carries the name of the extra that it is written under.
+    # A requirement carries the name of its extra.
     needed = " or ".join(str(requirement).partition(";")[0].strip() for requirement in required)
     if found:
-        return f"it needs {needed}, and {found} is installed", False
+        return f"it needs {needed}, but {found} is installed", False
     return f"it needs {needed}, which is not installed", True

@@ -1,4 +1,4 @@
-"""The one span processor that this package adds: SDK spans go to the same spool as Ray's."""
+"""The span processor of this package, which writes SDK spans to the same spool as Ray's."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 _MOST_SCOPES = 256
-"""Some SDKs make a new scope at each call of get_tracer()."""
+"""Bounds the cache: some SDKs create a new scope at each call of get_tracer()."""
 
 _MOST_OPEN = 10_000
-"""At most so many ids of open spans are kept, since a program may never end its spans."""
+"""At most this many ids of open spans are kept, since a program may never end its spans."""
 
 
 class _Output:
-    """A writer of the spool, and under which ids it has the scopes of the SDK's spans."""
+    """A spool writer, with the ids of the scopes of the SDK's spans in it."""
 
     def __init__(self, writer: SpoolWriter) -> None:
         self.writer = writer
         self._prefixes: dict[tuple[int, int], tuple[Any, Any, bytes]] = {}
 
     def prefix(self, span: ReadableSpan) -> bytes:
-        """The id of the scope of this span, as the writer takes it."""
+        """The scope id of this span, as the writer expects it."""
         resource, scope = span.resource, span.instrumentation_scope
-        # Keyed by identity, since hashing a Resource costs more than encoding a span; the objects are kept, so that no
-        # other one gets the identity.
+        # Keyed by identity, since hashing a Resource costs more than encoding a span; the objects are kept alive, so
+        # that no other object gets the same identity.
         key = (id(resource), id(scope))
         known = self._prefixes.get(key)
         if known is None:
@@ -62,19 +62,19 @@ class SpoolSpanProcessor(SpanProcessor):
         self._sampled: _Output | None = None
         self._undecided: _Output | None = None
         self._open: set[int] = set()
-        """The ids of the spans that have begun here. Others that end here began before this was told of any."""
+        """The ids of the spans that have begun since this processor was added."""
         self._is_child = False
 
     def write_to(self, writer: SpoolWriter | None, undecided: SpoolWriter | None = None) -> None:
-        """From now on write sampled spans with ``writer``, and those that are recorded but not sampled with
-        ``undecided``; None for nowhere.
+        """Write sampled spans with ``writer`` from now on, and recorded but unsampled ones with ``undecided``; None
+        drops them.
         """
         self._sampled = _output(self._sampled, writer)
         self._undecided = _output(self._undecided, undecided)
 
     @property
     def writers(self) -> list[SpoolWriter]:
-        """What spans are written with now."""
+        """The current writers."""
         return [output.writer for output in (self._sampled, self._undecided) if output is not None]
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -85,7 +85,7 @@ class SpoolSpanProcessor(SpanProcessor):
             if self._is_child or len(self._open) < _MOST_OPEN:
                 self._open.add(span.context.span_id)
             output.writer.start(output.prefix(span), sdk_spans.begun(span))
-        except Exception as error:  # noqa: BLE001  the span is the user's, the fault would be ours
+        except Exception as error:  # noqa: BLE001  a fault here must not reach the user's span
             failed(f"recording the start of the span {str(span.name)[:100]!r}", error)
 
     def on_end(self, span: ReadableSpan) -> None:
@@ -102,11 +102,11 @@ class SpoolSpanProcessor(SpanProcessor):
             failed(f"recording the span {str(span.name)[:100]!r}", error)
 
     def after_fork_in_child(self) -> None:
-        """From now on only spans that begin here are recorded here."""
+        """Record only spans that begin in the child."""
         self._open, self._is_child = set(), True
 
     def has_open(self) -> bool:
-        """Whether spans have begun and not ended."""
+        """Whether spans are open."""
         return bool(self._open)
 
     def shutdown(self) -> None:

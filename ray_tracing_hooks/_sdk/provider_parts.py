@@ -1,4 +1,4 @@
-"""What a TracerProvider of the SDK is made of, so that it does as the recorder does: its limits, sampler and ids."""
+"""The limits, sampler and id generator that make a TracerProvider of the SDK consistent with the recorder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ray_tracing_hooks._record.limits import SpanLimits
 
 
 def limits_for_sdk(limits: SpanLimits) -> SdkLimits:
-    """The same limits as the SDK has them, without a look at the environment: it raises where that is wrong."""
+    """The same limits for the SDK, which does not read them from the environment then: it raises for invalid values."""
 
     def given(limit: int | None) -> int:
         return SdkLimits.UNSET if limit is None else limit
@@ -33,13 +33,13 @@ def limits_for_sdk(limits: SpanLimits) -> SdkLimits:
 
 
 def sampler_for_sdk(environ: Mapping[str, str]) -> Any:
-    """The built-in sampler that ``environ`` asks for, or None for one that the SDK has to find.
+    """The built-in sampler that ``environ`` names, or None for one that the SDK has to find.
 
-    The SDK would warn of an empty value, and of a wrong one that has been reported already.
+    The SDK would warn of an empty value, and of an invalid one that has already been reported.
     """
 
     def ignore(_problem: str) -> None:
-        """Whoever set tracing up has reported it."""
+        """Setting up tracing has reported it."""
 
     name: str = _standard.read("OTEL_TRACES_SAMPLER", environ, ignore)
     base: Any = {"always_on": sampling.ALWAYS_ON, "always_off": sampling.ALWAYS_OFF}.get(
@@ -54,10 +54,9 @@ def sampler_for_sdk(environ: Mapping[str, str]) -> Any:
 
 
 class IdGenerator(RandomIdGenerator):
-    """Draws from a generator that no program seeds.
+    """Uses a random generator that no program seeds.
 
-    That of the SDK draws from :mod:`random`: workers that all call ``random.seed(0)`` would give their spans the same
-    ids.
+    The SDK's uses :mod:`random`: workers that all call ``random.seed(0)`` would give their spans the same ids.
     """
 
     def generate_span_id(self) -> int:

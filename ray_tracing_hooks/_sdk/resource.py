@@ -1,4 +1,4 @@
-"""What the spans of a process say about the process (the Resource)."""
+"""The Resource of a process: the attributes that its spans share."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from ray_tracing_hooks._version import __version__
 DEFAULT_SERVICE_NAME = "ray"
 
 _ARGUMENTS = frozenset({"process.command_line", "process.command_args"})
-"""What the detector of processes gives in some versions of OpenTelemetry, and is left out: there may be a password or a
-token among them, and those of a Ray worker hold some of Ray's."""
+"""Attributes that the process detector of some versions of OpenTelemetry adds. They are left out: arguments may contain
+a password or a token, and those of a Ray worker contain some of Ray's."""
 
 _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
-"""The namespace for ids made of something stable, by the semantic conventions for ``service.instance.id``."""
+"""The UUID namespace that the semantic conventions for ``service.instance.id`` define for stable ids."""
 
 
 def attributes(of_ray: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """The attributes of this process; ``of_ray`` is what Ray knows of it.
+    """The attributes of this process; ``of_ray`` are those from Ray.
 
-    The user's own (``OTEL_RESOURCE_ATTRIBUTES``, ``OTEL_SERVICE_NAME``) win over what is found out here, as the
-    specification asks. Detectors of ``OTEL_EXPERIMENTAL_RESOURCE_DETECTORS`` are run by the SDK, which is imported only
-    if there are any.
+    The user's own (``OTEL_RESOURCE_ATTRIBUTES``, ``OTEL_SERVICE_NAME``) take precedence over detected ones, as the
+    specification asks. The SDK, which runs the detectors of ``OTEL_EXPERIMENTAL_RESOURCE_DETECTORS``, is imported only
+    if any are named.
     """
     found = {
-        # First, so that files of two processes differ early: a Collector tells files apart by their first kilobyte.
+        # First, so that files of two processes differ early: a Collector identifies files by their first kilobyte.
         "service.instance.id": str(uuid.uuid5(_INSTANCES, of_ray[names.RESOURCE_WORKER_ID])),
         # KubeRay names the cluster in this variable.
         "service.name": environ.get("RAY_CLUSTER_NAME", "").strip() or DEFAULT_SERVICE_NAME,
@@ -59,7 +59,7 @@ def attributes(of_ray: Mapping[str, Any], environ: Mapping[str, str]) -> dict[st
         **of_ray,
     }
     if environ.get("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "").strip():
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  heavy, and seldom needed
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  heavy, and rarely needed
 
         detected = dict(Resource.create({}).attributes)
         given = from_environment(environ)
@@ -75,9 +75,9 @@ def attributes(of_ray: Mapping[str, Any], environ: Mapping[str, str]) -> dict[st
 
 
 def of_child(parents: Mapping[str, Any]) -> Callable[[bytes], bytes]:
-    """For a forked child: makes of an encoded Resource of its parent's, whose attributes are ``parents``, its own.
+    """A function that turns the encoded Resource of a parent, with the attributes ``parents``, into that of its child.
 
-    An instance id that the user has chosen stays.
+    An instance id that the user has set is kept.
     """
     inherited = {key: parents[key] for key in ("process.pid", names.RESOURCE_CREATION_TIME) if key in parents}
     instance = str(parents.get("service.instance.id"))
@@ -99,10 +99,10 @@ def of_child(parents: Mapping[str, Any]) -> Callable[[bytes], bytes]:
 
 
 def _created() -> dict[str, str]:
-    """When this process was created, to a hundredth of a second; nothing where the system does not tell."""
+    """When this process was created, to a hundredth of a second; empty if the system does not provide it."""
     try:
         with open("/proc/self/stat", "rb") as file:
-            # The name of the program, in parentheses, may hold spaces and parentheses.
+            # The name of the program, in parentheses, may contain spaces and parentheses.
             ticks = int(file.read().rpartition(b")")[2].split()[_START_TIME])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
         created = datetime.fromtimestamp(time.time() - age, timezone.utc)
@@ -112,11 +112,11 @@ def _created() -> dict[str, str]:
 
 
 _START_TIME = 22 - 3
-"""Of the fields of ``/proc/self/stat`` that stand after the name: the time of the start, in ticks since the boot."""
+"""The index of the start time, in ticks since boot, among the fields of ``/proc/self/stat`` after the name."""
 
 
 def _host() -> dict[str, str]:
-    """The id and the architecture of the machine, as the semantic conventions for ``host`` have them."""
+    """The id and the architecture of the machine, by the semantic conventions for ``host``."""
     machine = os.uname().machine
     found = {"host.arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)}
     try:
@@ -128,8 +128,8 @@ def _host() -> dict[str, str]:
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME`` say; pairs without ``=`` are skipped, as in the
-    SDK.
+    """The attributes in ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME``; pairs without ``=`` are skipped, as in
+    the SDK.
     """
     given: dict[str, str] = {}
     for pair in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
@@ -143,5 +143,5 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_default(key: str, value: object) -> bool:
-    """What the SDK makes up where nobody has said anything."""
+    """Whether this is a default of the SDK."""
     return key == "service.instance.id" or (key == "service.name" and str(value).startswith("unknown_service"))

@@ -1,4 +1,4 @@
-"""Encoding of the SDK's spans, for those that users and libraries make."""
+"""Encodes spans of the SDK, which users and libraries make."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def begun(span: ReadableSpan) -> bytes:
-    """A span that has begun: everything known so far, without end."""
+    """A span that has begun: everything known so far, without an end."""
     context = span.get_span_context()
-    name: object = span.name  # of whatever type the user's program has given
+    name: object = span.name  # of any type that the user's program passes
     assert context is not None
     out = encode.before_id(context.trace_id.to_bytes(16, "big")) + context.span_id.to_bytes(8, "big")
     state = context.trace_state.to_header() if context.trace_state else ""
@@ -72,5 +72,5 @@ def _link(link: Any) -> bytes:
 
 
 def _dropped(attributes: Any) -> int:
-    # BoundedAttributes of the SDK counts what it did not take; a plain mapping took everything.
+    # BoundedAttributes of the SDK counts what it dropped; a plain mapping drops nothing.
     return getattr(attributes, "dropped", 0) or 0

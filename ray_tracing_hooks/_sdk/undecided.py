@@ -1,4 +1,4 @@
-"""A sampler for the SDK that has spans recorded which are not sampled."""
+"""A sampler for the SDK that also records spans that are not sampled."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 
 class RecordAll(Sampler):
-    """Decides as another sampler does, but what that drops is recorded without being sampled.
+    """Decides like another sampler, but records the spans that it drops, without sampling them.
 
-    The trace flags stay those of a span that is not sampled, so nobody who is called takes it for sampled, and no span
-    processor that follows the specification exports it.
+    The trace flags still say not sampled, so callees do not treat it as sampled, and no span processor that follows the
+    specification exports it.
     """
 
     def __init__(self, sampler: Sampler) -> None:

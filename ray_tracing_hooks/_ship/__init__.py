@@ -1,12 +1,12 @@
 """The shipper: one detached process per spool folder, which drains the spool into sinks.
 
-Outside of it: ``start`` makes sure that one runs, ``flush`` asks it by the ``control`` channel to deliver everything
-now, and ``news`` reads what it has to say. ``replay`` sends once more what is left over.
+From outside: ``start`` starts one unless it is running, ``flush`` asks it over the ``control`` channel to deliver
+everything now, and ``news`` reads its messages. ``replay`` sends what is left over in a spool, or in files.
 
-In the process: ``shipper`` is the main loop. It looks at the ``folder`` and offers what it sees to the ``deliveries``,
-each a ``stage`` of its own that reads by means of ``follow`` and retries by means of ``retry``: a ``delivery`` for each
-sink, and one that counts for ``metrics``. ``retention`` removes what was delivered and keeps the cap,
-``flush_requests`` answers, ``claim`` holds the folder, and ``tail_sampling`` decides on traces that are not sampled. A
-sink fulfils the contract in ``sink`` and is registered in ``sinks.registry``; what sends requests for it, that in
-``transport.contract``.
+In the process: ``shipper`` is the main loop. It looks at the ``folder`` and passes what it sees to the ``deliveries``.
+Each is a ``stage`` of its own, which reads with ``follow`` and retries with ``retry``: a ``delivery`` for each sink,
+and one that computes ``metrics``. ``retention`` removes delivered segments and enforces the cap, ``flush_requests``
+answers requests, ``claim`` holds the lock of the folder, and ``tail_sampling`` decides on traces that are not sampled.
+The contract of a sink is in ``sink``, and sinks are registered in ``sinks.registry``; the contract of the transports
+that send their requests is in ``transport.contract``.
 """

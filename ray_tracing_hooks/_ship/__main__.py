@@ -1,4 +1,4 @@
-"""``python -m ray_tracing_hooks._ship SPOOL_DIR``: be the shipper of a spool folder that has a plan and no shipper."""
+"""``python -m ray_tracing_hooks._ship SPOOL_DIR``: run the shipper of a spool folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _USAGE = f"usage: python -m ray_tracing_hooks._ship [--lock DESCRIPTOR | {STAND_
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0: drained, or another shipper is there. 1: failed, see the log. 2: no spool folder with a plan."""
+    """Exit code 0: drained, or another shipper is running. 1: failed, see the log. 2: no spool folder with a plan."""
     inherited = -1
     if len(arguments) == 3 and arguments[0] == "--lock" and arguments[1].isdigit():
         inherited = int(arguments[1])
@@ -43,18 +43,18 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(lock, False)
         plan = ShipPlan.load(within)
     except (OSError, ValueError) as error:
-        print(f"{spool_dir!r} is no spool folder to ship: {error}", file=sys.stderr)  # noqa: T201
+        print(f"{spool_dir!r} cannot be shipped: {error}", file=sys.stderr)  # noqa: T201
         return 2
     environ = of_delivery(os.environ)
     secrets = Secrets(os.environ)
     problem = log_to(plan.log_file, secrets)
-    _be_modest()
-    # What is read and sent has no cycles, and there is much of it: looking for some at the usual pace costs a tenth.
+    _lower_priority()
+    # Spans are many objects without reference cycles: collecting at the default thresholds costs a tenth of the time.
     gc.set_threshold(50_000, 20, 50)
     stand_by = StandBy(spool_dir)
     try:
         Shipper(spool_dir, folder, plan, lock, environ, secrets=secrets, problem=problem, each_look=stand_by.keep).run()
-    except Exception:  # noqa: BLE001  the log is the only place where it can be told
+    except Exception:  # noqa: BLE001  the log is the only place to report it
         logger.exception("the shipper of %s failed", spool_dir)
         return 1
     finally:
@@ -62,11 +62,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _be_modest() -> None:
-    """Never in the way of the program that is traced, and not the first to go when a worker has used up the memory."""
+def _lower_priority() -> None:
+    """Yield the processor to the traced program, and do not be the OOM killer's first choice."""
     with contextlib.suppress(OSError):
         os.nice(10)
-    # Ray gives its workers 1000, which a shipper that one of them started would inherit.
+    # Ray sets it to 1000 for its workers, and a shipper that a worker starts would inherit that.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("0")
 

@@ -1,8 +1,8 @@
-"""Giving the room on disk back that delivered records take in a segment which is still being written to.
+"""Frees the disk space of delivered records in a segment that is still being written to.
 
-Such a segment cannot be removed. Its process appends at the end and looks at nothing before; readers that come anew
-begin at its beginning, and need what it defines and which spans are open. So these records stay where they are, and
-between them stand records without content, which are holes in the file.
+Such a segment cannot be removed. Its process appends at the end and does not read it; new readers start at the
+beginning, and need the definitions and the starts of open spans. So these records stay where they are, and the records
+between them are replaced by blank ones, which are holes in the file.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from ray_tracing_hooks._spool.reader import SegmentReader
 _READ_BYTES = 1024 * 1024
 
 _MOST = 512 * 1024
-"""Bytes of one blank record, which a reader takes in at once."""
+"""Most bytes of one blank record, since a reader reads a record at once."""
 
 _PAGE = 4096
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _IDS = in_payload(IDS)
 
 UNABLE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM})
-"""Errors of a file system, or of a sandbox, that makes no holes."""
+"""Errors of a file system, or of a sandbox, that does not support holes."""
 
 
 def blank(path: str, end: int) -> None:
-    """Free the disk of what stands in this segment before ``end``, where a record begins: all of it was delivered.
+    """Free the disk space of this segment before ``end``, where a record begins: everything before was delivered.
 
-    Whatever ends this process meanwhile, no record is touched that a reader may need. Raises OSError, one of
-    :data:`UNABLE` where the file system makes no holes.
+    If this process is killed meanwhile, all records that a reader may need are intact. Raises OSError, with one of
+    :data:`UNABLE` if the file system does not support holes.
     """
     kept = _kept(path, end)
     if kept is None:
@@ -44,18 +44,18 @@ def blank(path: str, end: int) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         before = os.fstat(descriptor)
-        # From the front: the start of a span goes before its end does, and is never left alone.
+        # From the front: the start of a span is blanked before its end, and never remains without it.
         for begin, stop in _between(kept, end):
             for first, last in _pieces(begin, stop):
                 _blank_record(descriptor, first, last)
-        # A process that has died unseen is taken to have ended when it last wrote.
+        # Restore mtime: a process that died unseen is assumed to have ended when it last wrote.
         os.utime(descriptor, ns=(before.st_atime_ns, before.st_mtime_ns))
     finally:
         os.close(descriptor)
 
 
 def _kept(path: str, end: int) -> list[tuple[int, int]] | None:
-    """Where the records are that stay, in order; None for a segment that cannot be read in full, which is evidence."""
+    """The positions of the records to keep, in order; None for a segment that cannot be read in full."""
     kept: dict[Any, tuple[int, int]] = {}
     reader = SegmentReader(path)
     first = -1
@@ -88,7 +88,7 @@ def _between(kept: list[tuple[int, int]], end: int) -> Iterator[tuple[int, int]]
 
 
 def _pieces(begin: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Places for blank records from ``begin`` to ``stop``, each with room for at least its frame."""
+    """Positions for blank records from ``begin`` to ``stop``, each with room for at least its frame."""
     while begin < stop:
         last = min(stop, begin + _MOST)
         if 0 < stop - last < FRAME.size:
@@ -122,7 +122,7 @@ def _punch(descriptor: int, offset: int, length: int) -> None:
 
 @lru_cache(maxsize=1)
 def _fallocate() -> Any:
-    # Python has only posix_fallocate(), which makes no holes.
+    # Python has only posix_fallocate(), which does not punch holes.
     library = ctypes.CDLL(None, use_errno=True)
     found = getattr(library, "fallocate64", None) or library.fallocate
     found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)

@@ -1,8 +1,8 @@
-"""The cause of a process's death, as far as Ray's logs on its node are certain of it.
+"""The cause of a process's death, as far as Ray's logs on its node show it reliably.
 
-Each worker and driver has a log of its own, ``python-core-<type>-<worker id>_<pid>.log``, in which Ray writes a fatal
-signal, and why it tells a worker to exit, before the process is gone. The raylet's log has the workers that its memory
-monitor kills, also beforehand. Nobody writes down a plain SIGKILL or ``os._exit()``.
+Each worker and driver has its own log, ``python-core-<type>-<worker id>_<pid>.log``, in which Ray writes a fatal
+signal, and why it tells a worker to exit, before the process ends. The raylet's log has the workers that its memory
+monitor kills, also beforehand. A plain SIGKILL or ``os._exit()`` is not logged.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ray_tracing_hooks._formats.protobuf import FormatError
 WORKER, _DRIVER = "worker", "driver"
 
 _OWN_TAIL, _RAYLET_TAIL = 64 * 1024, 1024 * 1024
-"""So many bytes at the end of a log are looked at: that of a raylet is the log of many workers."""
+"""How many bytes at the end of a log are read: a raylet's log covers many workers."""
 
 _MOST_TEXT = 300
 
-# Ray 2.60: src/ray/util/logging.cc, raylet_ipc_client.cc, core_worker.cc and node_manager.cc. Older ones write the same
-# in these parts.
+# Ray 2.60: src/ray/util/logging.cc, raylet_ipc_client.cc, core_worker.cc and node_manager.cc. Older versions write the
+# same in these parts.
 _WORD = re.compile(
     rb"\*\*\* (SIG[A-Z]+) received at "
     rb"|Disconnect, exit_type=\w+, exit_detail=([^\n]+)"
@@ -38,7 +38,7 @@ _FORCE_CANCELLED = "force ray.cancel"
 
 
 class Death(NamedTuple):
-    """What an interrupted span says: its ``error.type`` and the description of its status."""
+    """The ``error.type`` and the status description of an interrupted span."""
 
     error_type: str
     message: str
@@ -47,14 +47,15 @@ class Death(NamedTuple):
 def cause_of_death(logs: str | None, pid: str, resources: Iterable[bytes]) -> Death:
     """The death of the process ``pid`` that had one of these encoded Resources.
 
-    ``logs`` is the folder of the logs of its Ray session. Where it tells nothing, or is None, the death has no cause.
+    ``logs`` is the log folder of its Ray session. If the logs do not show a cause, or it is None, the death has none.
     """
     kind, worker_id = identity(resources)
     death = Death(names.DRIVER_DIED, "driver died") if kind == _DRIVER else Death(names.WORKER_DIED, "worker died")
     if logs is None or not worker_id:
         return death
-    cause = _said(_tail(f"{logs}/python-core-{kind}-{worker_id}_{pid}.log", _OWN_TAIL), is_driver=kind == _DRIVER)
-    # The memory monitor has SIGTERM sent a moment before SIGKILL.
+    own_log = _tail(f"{logs}/python-core-{kind}-{worker_id}_{pid}.log", _OWN_TAIL)
+    cause = _logged_cause(own_log, is_driver=kind == _DRIVER)
+    # The memory monitor sends SIGTERM a moment before SIGKILL.
     if (not cause or "SIGTERM" in cause) and _is_out_of_memory(logs, worker_id):
         return Death(names.OUT_OF_MEMORY, f"{death.message}: the node ran low on memory")
     if not cause:
@@ -63,10 +64,10 @@ def cause_of_death(logs: str | None, pid: str, resources: Iterable[bytes]) -> De
     return Death(error_type, f"{death.message}: {cause}")
 
 
-def _said(log: bytes, *, is_driver: bool) -> str:
-    """What the process itself said last."""
+def _logged_cause(log: bytes, *, is_driver: bool) -> str:
+    """The last cause in the log of the process itself."""
     for signal, detail, raylet in reversed(_WORD.findall(log)):
-        if signal or not is_driver:  # a driver lives on after it has disconnected, or lost its raylet
+        if signal or not is_driver:  # a driver keeps running after it has disconnected, or lost its raylet
             text = (signal or detail or raylet).decode("utf-8", "replace")
             return _REST.sub("", text)[:_MOST_TEXT]
     return ""
@@ -78,7 +79,7 @@ def _is_out_of_memory(logs: str, worker_id: str) -> bool:
 
 
 def identity(resources: Iterable[bytes]) -> tuple[str, str]:
-    """``worker`` or ``driver``, and the worker id, as the first encoded Resource says that is one of ours."""
+    """``worker`` or ``driver``, and the worker id, from the first encoded Resource that has them."""
     for resource in resources:
         with contextlib.suppress(FormatError):
             attributes = decode_resource(resource)

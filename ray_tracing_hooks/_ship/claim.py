@@ -1,4 +1,4 @@
-"""The claim of one shipper to its spool folder: the open folder, the lock in it, and the files that others look for."""
+"""The claim of one shipper to its spool folder: the open folder, its lock, and the files that other processes use."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ray_tracing_hooks._ship.inbox import Inbox
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 
-_PROBLEM = "house"
+_PROBLEM = "folder"
 
 
 class Claim:
-    """The folder ``spool_dir`` by its open descriptor ``folder``, with the descriptor ``lock`` that holds its lock.
+    """The spool folder, given by its open descriptor ``folder`` and the descriptor ``lock`` that holds its lock.
 
-    What is at the path by now may be something else: it is only for messages.
+    ``spool_dir`` is only for messages, since another folder may be at that path by now.
 
     Attributes:
-        within: A path for the files in the folder that nobody can lead elsewhere.
-        is_restored: Some of our files had been removed and were made anew, since this was last set to False.
+        within: A path that always leads to the open folder.
+        is_restored: Whether removed files have been created again since this was last set to False.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Claim:
         self._problems = problems
 
     def keep(self, *, remake: bool) -> bool:
-        """Make anew what somebody has removed, if ``remake``; False if another shipper has the folder now."""
+        """Create removed files again, if ``remake``; False if another shipper holds the folder now."""
         lock = os.path.join(self.within, LOCK)
         if is_file_at(self._lock, lock):
             if not self._inbox.is_in_place():
@@ -47,33 +47,33 @@ class Claim:
         try:
             if self.is_folder_gone():
                 folder = open_folder(self._path)
-                # In place: all paths of files lead through its number.
+                # In place, since all paths of files lead through this descriptor.
                 os.dup2(folder, self._folder, inheritable=False)
                 os.close(folder)
             mine = take_lock(self.within)
         except OSError as error:
             self._problems.set(
-                _PROBLEM, f"the spool folder {self._path!r} is gone, and cannot be made: {error.strerror}"
+                _PROBLEM, f"the spool folder {self._path!r} is gone, and cannot be created again: {error.strerror}"
             )
             return True
         if mine is None:
             return False
         os.close(self._lock)
         self._lock = mine
-        self._problems.say(f"somebody has removed the spool folder {self._path!r} or files in it; it was made anew")
+        self._problems.say(f"the spool folder {self._path!r} or files in it were removed; they have been created again")
         self._restore_files()
         return True
 
     def is_folder_gone(self) -> bool:
-        """Whether the folder has been removed. One that was moved is not: its writers continue in it."""
+        """Whether the folder has been removed. A moved folder has not: its writers continue in it."""
         return not os.fstat(self._folder).st_nlink
 
     def is_folder_in_place(self) -> bool:
-        """Whether the folder is what its path names now."""
+        """Whether the path still names this folder."""
         return is_file_at(self._folder, self._path)
 
     def free_bytes(self, otherwise: int) -> int:
-        """How many bytes the disk can still take; ``otherwise`` if it does not say."""
+        """Free bytes on the disk; ``otherwise`` if unknown."""
         try:
             found = os.fstatvfs(self._folder)
         except OSError:

@@ -1,16 +1,15 @@
-"""The control channel of a shipper: how it is asked to flush, and what it answers.
+"""The control channel of a shipper: flush requests and their answers.
 
 A request is one line of JSON on the FIFO ``wake`` in the spool folder: an object with ``answer``, the name of the
-answer, ``timeout`` in seconds, ``until_writers_end``, and the ``pid`` of the asking process. The shipper answers with
-one line of JSON on a FIFO that the asking process has made under that name: ``done``, the lists of sentences
-``problems`` and ``waiting``, and ``written``, a number or null. Both are shorter than what a pipe takes in one piece. A
-line without content asks for nothing: by writing one a process finds out whether a shipper listens.
+answer, ``timeout`` in seconds, ``until_writers_end``, and the ``pid`` of the requesting process. The shipper answers
+with one line of JSON on a FIFO of that name, which the requesting process has created: ``done``, the lists of sentences
+``problems`` and ``waiting``, and ``written``, a number or null. Both are small enough for an atomic write to a pipe. An
+empty line requests nothing: writing one tells a process whether a shipper is listening.
 
-Where the volume has no FIFOs, request and answer are files of the same contents: the names of requests begin with
-:data:`REQUEST`, those of answers with :data:`ANSWER`. Sockets would not do: their paths have at most 107 bytes.
+On a volume without FIFOs, request and answer are files with the same contents: the names of requests begin with
+:data:`REQUEST`, those of answers with :data:`ANSWER`. Sockets are no alternative: their paths have at most 107 bytes.
 
-:mod:`~ray_tracing_hooks._ship.flush` is the end of those who ask, :mod:`~ray_tracing_hooks._ship.inbox` that of the
-shipper.
+:mod:`~ray_tracing_hooks._ship.flush` is the client side, :mod:`~ray_tracing_hooks._ship.inbox` that of the shipper.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ WAKE = "wake"
 """The FIFO on which a shipper listens."""
 
 REQUEST, ANSWER = "ask-", "flush-"
-"""What the names of requests begin with, where these are files, and those of answers."""
+"""The prefixes of the names of requests, if these are files, and of answers."""
 
 NO_FIFOS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-"""How a volume says that it has no FIFOs."""
+"""Errors by which a volume reports that it does not support FIFOs."""
 
 _MOST_TEXT = 700
 
@@ -40,9 +39,9 @@ class Request:
 
     Attributes:
         answer: The name of the FIFO, or file, for the answer.
-        timeout: How many seconds the asking process waits.
+        timeout: How many seconds the requesting process waits.
         until_writers_end: Wait until every other process that writes to this spool has ended.
-        pid: The asking process.
+        pid: The requesting process.
     """
 
     answer: str
@@ -61,7 +60,7 @@ class Request:
 
     @classmethod
     def decode(cls, line: bytes) -> Request:
-        """Raises ValueError, TypeError or KeyError for a line that is no request."""
+        """Raises ValueError, TypeError or KeyError for a malformed request."""
         found: dict[str, Any] = json.loads(line)
         return cls(
             answer=os.path.basename(found["answer"]),
@@ -73,13 +72,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a request.
+    """The answer to a request.
 
     Attributes:
         done: Everything that was in the spool has been delivered to every sink.
-        problems: What keeps spans from being delivered, and what has been lost.
+        problems: What prevents delivery, and what has been lost, as sentences.
         waiting: How many spans are still to be delivered, and where they wait.
-        written: How many spans the shippers of this spool have written to local files; None if that is not known.
+        written: How many spans the shippers of this spool have written to local files; None if unknown.
     """
 
     done: bool
@@ -88,7 +87,7 @@ class Answer:
     written: int | None = None
 
     def encode(self) -> bytes:
-        """One line that a pipe takes in one piece; as many sentences are left out at the end as that takes."""
+        """One line that a pipe accepts atomically; sentences at the end are left out as needed."""
         problems, waiting = [text[:_MOST_TEXT] for text in self.problems], list(self.waiting)
         while True:
             found = {"done": self.done, "problems": problems, "waiting": waiting, "written": self.written}

@@ -1,4 +1,4 @@
-"""All stages of one shipper: a delivery for each exporter and signal, and one stage that counts for metrics."""
+"""All stages of one shipper: a delivery for each exporter and signal, and one stage for metrics."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ RECORDS = {TRACES: SPAN, LOGS: LOG}
 """The signals that are delivered, and the kind of their records in a spool."""
 
 _WHOLE = 1 << 62
-"""An offset behind the end of any segment, and a sequence behind the last."""
+"""An offset beyond the end of any segment, and a sequence beyond the last."""
 
 _LAST_DELIVERY, _LAST_METRICS = 1.0, 5.0
-"""Seconds that a delivery may take to end, and the last metrics to leave."""
+"""Seconds that a delivery may take to end, and the export of the last metrics."""
 
 
 class Deliveries:
-    """What the plan asks for, where ``within`` leads to the spool folder. ``turn_ended`` is called in their threads."""
+    """The stages of a plan; ``within`` is the path of the spool folder. ``turn_ended`` is called in their threads."""
 
     def __init__(
         self,
@@ -70,17 +70,17 @@ class Deliveries:
             stage.start()
 
     def offer(self, look: Look, *, hurry: bool) -> None:
-        """Have what is new in ``look`` delivered; with ``hurry`` at once."""
+        """Deliver what is new in ``look``; with ``hurry`` at once."""
         for stage in self._stages:
             stage.offer(look, hurry=hurry)
 
     def store_again(self) -> None:
-        """Store the progress of all again, since somebody has removed it."""
+        """Store the progress of all stages again, since the files have been removed."""
         for stage in self._stages:
             stage.store_again()
 
     def end(self) -> None:
-        """End all, and leave those behind that are busy for too long."""
+        """End all stages, and abandon those that are busy for too long."""
         for stage in self._stages:
             stage.end(_LAST_METRICS if stage is self._metrics else _LAST_DELIVERY)
 
@@ -88,17 +88,17 @@ class Deliveries:
 
     @property
     def portions(self) -> int:
-        """How many portions all have taken in."""
+        """How many portions all stages have processed."""
         return sum(stage.portions for stage in self._stages)
 
     @property
     def open_processes(self) -> set[str]:
-        """The processes that have begun spans and not ended them."""
+        """The processes with open spans."""
         return set().union(*(stage.open_processes for stage in self._stages))
 
     @property
     def written(self) -> int | None:
-        """How many spans are in local files, also by earlier shippers; None if none are written there."""
+        """How many spans this and earlier shippers have written to local files; None without local files."""
         found = [each.written for each in self._exporting if each.exporter == "local" and each.signal is TRACES]
         return found[0] if found else None
 
@@ -107,42 +107,42 @@ class Deliveries:
         return all(stage.drained >= look_number for stage in self._stages)
 
     def is_done(self, look_number: int) -> bool:
-        """The same, and metrics of this look, which was offered in a hurry, have left, or cannot leave."""
+        """The same, and the metrics of this look, which was offered with ``hurry``, have been sent, or cannot be."""
         metrics = self._metrics
         sent = metrics is None or (metrics.hurried >= look_number and not metrics.is_sending)
         return sent and self.are_drained(look_number)
 
     def delivered_below(self, process: str) -> int:
-        """The sequence below which all have taken in the segments of this process."""
+        """The sequence below which all stages have processed the segments of this process."""
         return min((stage.delivered.get(process, -1) for stage in self._stages), default=_WHOLE)
 
     def read_of(self, process: str, segment: Segment) -> int:
-        """The offset up to which all have taken in this segment, and have stored that."""
+        """The offset up to which all stages have processed this segment, as stored."""
         return min((stage.read_of(process, segment.sequence) for stage in self._stages), default=0)
 
     def exported_of(self, process: str, segment: Segment) -> int:
-        """The offset up to which all exporters have this segment: what is counted for metrics alone is no loss."""
+        """The offset up to which all exporters have processed this segment, not counting metrics."""
         return min((each.read_of(process, segment.sequence) for each in self._exporting), default=0)
 
     def could_not_read(self, path: str) -> bool:
-        """Whether one of them could not read this segment, or not in full."""
+        """Whether a stage could not read this segment, or not in full."""
         return any(stage.could_not_read(path) for stage in self._stages)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Meanwhile no exporter takes anything in: what is counted as lost here is."""
+        """No exporter reads meanwhile, so that what is counted as lost here is not delivered after all."""
         with contextlib.ExitStack() as stack:
             for each in self._exporting:
                 stack.enter_context(each.reading)
             yield
 
     def not_taken(self, process: str, segment: Segment, signal: Signal) -> int:
-        """How many items of this signal in a segment some exporter has not taken in."""
+        """How many items of this signal in a segment some exporter has not read."""
         offsets = [each.taken_of(process, segment.sequence) for each in self._exporting if each.signal is signal]
         return count_spans(segment.path, min(offsets, default=0), kind_of_record=RECORDS[signal])[0]
 
     def waiting(self, look: Look, spool_dir: str, until: float) -> list[str]:
-        """How many spans, or log records, wait for whom, as far as they can be counted by this monotonic time."""
+        """How many spans, or log records, wait for each exporter, as far as counted by the monotonic time ``until``."""
         texts = []
         for each in self._exporting:
             if each.drained >= look.number:
@@ -156,12 +156,12 @@ class Deliveries:
                     complete = complete and finished
             if spans:
                 number = f"{'' if complete else 'at least '}{spans:,} {_wait(each.signal, spans)}"
-                text = f"{number} in {spool_dir} for the exporter {each.exporter!r}; delivery goes on"
+                text = f"{number} in {spool_dir} for the exporter {each.exporter!r}; delivery continues"
                 if each.signal is TRACES:
                     text += f", and `ray-tracing-hooks replay {spool_dir}` delivers what is left"
                 texts.append(text)
         if self._metrics is not None and self._metrics.is_sending:
-            texts.append("the last metrics have not been taken yet; sending goes on")
+            texts.append("the last metrics have not been accepted yet; sending continues")
         return texts
 
 

@@ -14,7 +14,7 @@ from ray_tracing_hooks._ship.stage import Stage
 
 
 class Delivery(Stage):
-    """Delivers one portion after the other to a sink, and stores the progress after each.
+    """Delivers one portion after another to a sink, and stores the progress after each.
 
     Attributes:
         exporter: The name of the sink.
@@ -54,7 +54,7 @@ class Delivery(Stage):
             self._sink = self._make_sink()
         sink = self._sink
         if self._pending and sink.wants_more:
-            # In place: what the sink has already done of the portion it need not do again.
+            # In place, so that the sink need not repeat what it has already done of the portion.
             self._pending.extend(next(self._follower.follow(look), []))
         if self._pending or self._is_unstored:
             self._deliver(sink)
@@ -92,6 +92,6 @@ class Delivery(Stage):
         self._checkpoint(sink)
 
     def _checkpoint(self, sink: Sink) -> None:
-        # A sink without a state has none that the next shipper would return to.
+        # Only a sink with a state depends on the stored one.
         state = sink.checkpoint()
         self._store(state, must=bool(state))

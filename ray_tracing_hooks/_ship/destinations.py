@@ -1,4 +1,4 @@
-"""Where spans will go, in words: what a driver tells its user when tracing is on."""
+"""The destinations of spans as text, for a driver's message that tracing is on."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ray_tracing_hooks._ship.sinks.registry import usable
 
 
 def destinations(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """The places that spans of this plan go to, and what is wrong with the settings. Nothing is connected to.
+    """The destinations of spans of this plan, and problems of their settings. No connection is made.
 
-    A place that is known not to work is left out.
+    A destination that is known not to work is left out.
     """
     exporters, problems = usable(plan.exporters)
     places = []
     for name in exporters:
         if name == "local":
-            from ray_tracing_hooks._ship.sinks.local import check_folder  # noqa: PLC0415  each only where it is used
+            from ray_tracing_hooks._ship.sinks.local import check_folder  # noqa: PLC0415  each only if it is used
 
             problem = check_folder(plan.local_dir)
             if problem is not None:
@@ -47,10 +47,10 @@ def destinations(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[str],
 
 
 def otlp_targets(plan: ShipPlan, environ: Mapping[str, str]) -> frozenset[str]:
-    """What this plan's exporters connect to, as far as they send OTLP: ``host:port`` for gRPC, a URL for HTTP."""
+    """The OTLP endpoints of this plan's exporters: ``host:port`` for gRPC, a URL for HTTP."""
 
     def ignore(_problem: str) -> None:
-        """The driver has told it."""
+        """The driver has reported it."""
 
     targets = set()
     if "otlp" in plan.exporters:

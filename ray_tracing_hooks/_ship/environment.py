@@ -1,4 +1,4 @@
-"""The environment variables that say how spans are delivered: what a shipper inherits from the process it serves."""
+"""The environment variables that configure delivery: a shipper inherits these from the process that starts it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES = frozenset(
 
 
 def of_delivery(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that exporters, and what they send with, read. Empty ones are left out: they count as unset."""
+    """The variables that exporters and their transports read. Empty ones are left out, since they count as unset."""
     return {name: value for name, value in environ.items() if is_of_delivery(name) and value.strip()}
 
 
@@ -35,7 +35,7 @@ def is_of_delivery(name: str) -> bool:
 
 
 def digest(environ: Mapping[str, str], exporters: Sequence[str]) -> str:
-    """What differs where spans are to be delivered differently; the same for all that only write local files."""
+    """A digest that differs if delivery is configured differently; empty for whatever only writes local files."""
     if set(exporters) <= {"local"}:
         return ""
     text = json.dumps(sorted(of_delivery(environ).items()))

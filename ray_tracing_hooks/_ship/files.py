@@ -11,7 +11,7 @@ import secrets
 from ray_tracing_hooks._private import open_file
 
 LOCK = "shipper.lock"
-"""Locked as long as a shipper runs or is being started."""
+"""Locked as long as a shipper is running or starting."""
 
 PLAN = "plan.json"
 NEWS = "news.json"
@@ -21,7 +21,7 @@ _BLOCK = 4096
 
 
 def write_atomically(path: str, text: str) -> None:
-    """Make or replace a file that only this user can read: nobody ever sees a part of it. Raises OSError."""
+    """Create or replace a file that only this user can read; no reader sees it incomplete. Raises OSError."""
     temporary = f"{path}.{secrets.token_hex(4)}.new"
     descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -35,9 +35,9 @@ def write_atomically(path: str, text: str) -> None:
 
 
 def write_with_room(path: str, text: str) -> None:
-    """As :func:`write_atomically`, with room to grow: on a full disk, in place where there is already enough of it.
+    """Like :func:`write_atomically`, with padding to grow: on a full disk, an existing file is overwritten in place.
 
-    Who reads the file must not mind blanks at its end. A kill in the middle of a write in place may leave it senseless.
+    Readers must accept blanks at the end. A kill during a write in place may leave the file malformed.
     """
     blocks = len(text) // _BLOCK + 4
     try:
@@ -59,10 +59,10 @@ def write_with_room(path: str, text: str) -> None:
 
 
 def take_lock(spool_dir: str, *, wait: bool = False) -> int | None:
-    """The descriptor that holds the lock of the shipper, or None if another holds it. Raises OSError.
+    """A descriptor that holds the shipper's lock, or None if another process holds it. Raises OSError.
 
-    With ``wait`` this waits until it is free. The lock belongs to the descriptor, so whoever inherits it holds the lock
-    from then on.
+    With ``wait``, this waits until the lock is free. The lock belongs to the descriptor, so a process that inherits it
+    holds the lock too.
     """
     path = os.path.join(spool_dir, LOCK)
     while True:
@@ -77,7 +77,7 @@ def take_lock(spool_dir: str, *, wait: bool = False) -> int | None:
                 return descriptor
             os.close(descriptor)
             return None
-        # A shipper that ended has removed the file since it was opened: what counts is the next one.
+        # A shipper that ended has removed the file since it was opened: try again with the new one.
         os.close(descriptor)
 
 
@@ -97,7 +97,7 @@ def is_locked(spool_dir: str) -> bool:
 
 
 def is_file_at(descriptor: int, path: str) -> bool:
-    """Whether the open file is the one that ``path`` names now."""
+    """Whether ``path`` still names this open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except OSError:

@@ -1,4 +1,4 @@
-"""Asking the shipper to deliver everything now, and hearing what it has to say.
+"""Asks the shipper to deliver everything now, and waits for its answer.
 
 The messages are described in :mod:`~ray_tracing_hooks._ship.control`.
 """
@@ -17,24 +17,23 @@ from ray_tracing_hooks._ship.control import ANSWER, NO_FIFOS, REQUEST, WAKE, Ans
 from ray_tracing_hooks._ship.files import is_locked, write_atomically
 
 _LOOK_AGAIN = 0.25
-"""Seconds between two looks whether the shipper still lives."""
+"""Seconds between two checks that the shipper still lives."""
 
 _PAUSE = 0.005
-"""Seconds between two looks for an answer. `select` would not do: it takes no descriptor above 1023, and programs patch
-it."""
+"""Seconds between two checks for an answer. `select` is no alternative: it accepts no descriptor above 1023, and
+programs patch it."""
 
 
 @dataclass(frozen=True)
 class FlushResult:
-    """What came of a flush.
+    """The result of a flush.
 
     Attributes:
         done: Everything that was in the spool has been delivered to every sink.
-        problems: What keeps spans from being delivered, and what has been lost, as sentences for the user.
+        problems: What prevents delivery, and what has been lost, as sentences for the user.
         waiting: How many spans are still to be delivered, and where they wait, as sentences.
-        running: There is a shipper. If not, start one and flush again.
-        written: How many spans the shipper of this spool has written to local files, from the first one on; None where
-            that is not known.
+        running: Whether a shipper is running. If not, start one and flush again.
+        written: How many spans the shippers of this spool have written to local files so far; None if unknown.
     """
 
     done: bool
@@ -45,10 +44,10 @@ class FlushResult:
 
 
 def flush(spool_dir: str, timeout: float, *, until_writers_end: bool = False) -> FlushResult:
-    """Have everything that is in the spool now delivered, and wait for it at most ``timeout`` seconds. Never raises.
+    """Have everything that is in the spool now delivered, waiting at most ``timeout`` seconds. Never raises.
 
-    With ``until_writers_end`` it is done only once every other process that writes to this spool has ended, and spans
-    that were cut off by that have been closed and delivered: for a driver whose workers are just being killed.
+    With ``until_writers_end``, it is done only once every other process that writes to this spool has ended, and the
+    spans that this interrupted have been closed and delivered: for a driver whose workers are just being killed.
     """
     deadline = time.monotonic() + timeout
     try:
@@ -74,7 +73,7 @@ def _unflushed(spool_dir: str, error: OSError) -> FlushResult:
 
 
 class _Fifos:
-    """The FIFO on which the shipper is asked, and one for its answer. Raises OSError where there can be none."""
+    """The request FIFO of the shipper, and a FIFO for its answer. Raises OSError if FIFOs cannot be created."""
 
     def __init__(self, within: str) -> None:
         self._wake = os.path.join(within, WAKE)
@@ -88,7 +87,7 @@ class _Fifos:
             raise
 
     def ask(self, request: Request) -> bool:
-        """Whether the shipper gets this request."""
+        """Send a request; False if no shipper is listening."""
         return _write(self._wake, request.encode())
 
     def answer(self) -> bytes | None:
@@ -98,7 +97,7 @@ class _Fifos:
             return None
 
     def is_served(self) -> bool:
-        """Whether there is still somebody to answer."""
+        """Whether the shipper is still listening."""
         return _write(self._wake, b"\n")
 
     def close(self) -> None:
@@ -108,7 +107,7 @@ class _Fifos:
 
 
 class _Files:
-    """The same with files, for volumes that have no FIFOs. A shipper that holds its lock looks for them."""
+    """The same with files, for volumes without FIFOs. A shipper that holds its lock polls for them."""
 
     def __init__(self, within: str) -> None:
         self._within = within
@@ -158,13 +157,13 @@ def _ask(spool_dir: str, within: str, channel: _Fifos | _Files, request: Request
         if time.monotonic() >= deadline:
             return FlushResult(False, [f"the shipper of the spool {spool_dir!r} is not up yet"])
         time.sleep(_PAUSE)
-    # A little longer than the shipper was given: at the deadline it says what the problem is.
+    # A little longer than the shipper's own deadline, at which it answers with the problem.
     deadline += 0.1
     look_at = time.monotonic() + _LOOK_AGAIN
     while True:
         is_late = (now := time.monotonic()) >= deadline
         is_served = now < look_at or channel.is_served()
-        # Only now: a shipper that has ended may have answered before.
+        # Only after that check: a shipper that has ended may have answered before.
         if (line := channel.answer()) is not None:
             found = Answer.decode(line)
             return FlushResult(found.done, found.problems, found.waiting, written=found.written)
@@ -178,7 +177,7 @@ def _ask(spool_dir: str, within: str, channel: _Fifos | _Files, request: Request
 
 
 def _write(fifo: str, line: bytes) -> bool:
-    """Whether somebody has the FIFO open to read, and so gets this line."""
+    """Write a line to a FIFO; False if it has no reader."""
     try:
         descriptor = open_fifo(fifo)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The requests of those who wait until everything is delivered, and when each is answered."""
+"""Pending flush requests, and when each is answered."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._spool.layout import FORKED
 
 _COUNTING = 0.1
-"""Seconds for counting what waits, where a request is answered because its time is over."""
+"""Seconds for counting what is waiting, if a request is answered because of its time-out."""
 
 _TO_ANSWER = 0.5
 """Seconds before the end of its time-out at which a request is answered: this process has a low priority."""
 
 _EXITING = 0.3
-"""A process that let go of its lock no longer ago may be one that is just being killed."""
+"""A process that released its lock this many seconds ago or less may be one that is just being killed."""
 
 
 @dataclass
 class _Waiting:
-    """A request that is not answered yet. ``look`` is the number of the look that holds everything it is about."""
+    """A pending request. ``look`` is the number of the look that contains everything it asks for."""
 
     request: Request
     deadline: float
@@ -33,10 +33,10 @@ class _Waiting:
 
 
 class FlushRequests:
-    """What comes by ``inbox``, answered by what ``deliveries`` have done. ``spool_dir`` is only for messages.
+    """The requests from ``inbox``, answered once ``deliveries`` are done. ``spool_dir`` is only for messages.
 
     Attributes:
-        hurry: Somebody has begun to wait since this was last set to False: the next look is to be delivered at once.
+        hurry: Whether a request has arrived since this was last set to False: the next look is delivered at once.
     """
 
     def __init__(self, spool_dir: str, inbox: Inbox, deliveries: Deliveries, problems: Problems) -> None:
@@ -48,41 +48,41 @@ class FlushRequests:
         self._waiting: list[_Waiting] = []
 
     def __bool__(self) -> bool:
-        """Whether somebody waits."""
+        """Whether requests are pending."""
         return bool(self._waiting)
 
     @property
     def are_for_writers(self) -> bool:
-        """Whether somebody waits for processes to end."""
+        """Whether a request waits for processes to end."""
         return any(each.look is None for each in self._waiting)
 
     @property
     def deadline(self) -> float:
-        """The monotonic time at which the first one has to be answered. Only while somebody waits."""
+        """The monotonic time at which the first pending request has to be answered."""
         return min(each.deadline for each in self._waiting)
 
     def take(self) -> None:
-        """Take in what was asked since the last time."""
+        """Read the requests that have arrived."""
         for line in self._inbox.heard():
             try:
                 request = Request.decode(line)
             except (ValueError, TypeError, KeyError) as error:
-                logger.warning("a request makes no sense: %r", error)
+                logger.warning("a request is malformed: %r", error)
                 continue
             self._waiting.append(_Waiting(request, _time_to_answer(request.timeout)))
             self.hurry = True
 
     def answer(self, look: Look, everything: Look, *, seen: bool) -> None:
-        """Answer those whose spans are delivered or whose time is over.
+        """Answer the requests whose spans are delivered, and those that time out.
 
-        ``everything`` is the ``look`` with what the tail sampler has not decided on; ``seen``: they show all that is
-        there now.
+        ``everything`` is the ``look`` with the spans that the tail sampler has not decided on; ``seen`` says that both
+        are up to date.
         """
         for each in list(self._waiting):
             ended = not each.request.until_writers_end or not _is_writing(everything, each.request.pid)
             if seen and each.look is None and ended:
                 each.look = look.number
-                # Not only for what was there when somebody asked: what came since must not wait for company either.
+                # Again, for spans that came after the request: they must not wait for a batch either.
                 self.hurry = True
             done = each.look is not None and self._deliveries.is_done(each.look)
             if done or time.monotonic() >= each.deadline:
@@ -91,7 +91,7 @@ class FlushRequests:
                 self._send(each.request, waiting, done=done)
 
     def answer_all(self, *, done: bool) -> None:
-        """Answer everybody, since the shipper ends."""
+        """Answer all pending requests, since the shipper ends."""
         for each in self._waiting:
             self._send(each.request, [], done=done)
 
@@ -99,24 +99,24 @@ class FlushRequests:
         def line() -> bytes:
             return Answer(done, self._problems.tell(), waiting, self._deliveries.written).encode()
 
-        # Nobody may be waiting any more. Then the next one who asks hears what is said only once.
+        # The requester may be gone. Then the next answer contains the messages that are reported only once.
         with contextlib.suppress(OSError):
             self._inbox.answer(request.answer, line)
 
 
 def _time_to_answer(timeout: float) -> float:
-    """When to answer a request that waits so many seconds, in those of ``time.monotonic()``."""
+    """The monotonic time at which to answer a request with this time-out."""
     return time.monotonic() + max(0.0, timeout - max(_COUNTING, min(_TO_ANSWER, timeout / 10)))
 
 
 def _is_writing(look: Look, asking_pid: int) -> bool:
-    """Whether a process other than the one that asks holds a segment, or let go of it a moment ago and still runs.
+    """Whether a process other than the requester holds a segment, or closed one a moment ago and is still running.
 
-    A process that was forked from one of Ray's does not count: it may run for as long as it likes.
+    A process that was forked from one of Ray's does not count: it may run for any time.
     """
     now = time.monotonic()
     return any(
-        process.alive or (process.ended_at is None and now - process.let_go < _EXITING)
+        process.alive or (process.ended_at is None and now - process.unlocked_at < _EXITING)
         for name, process in look.processes.items()
         if name.partition("-")[0] != str(asking_pid) and not name.endswith(FORKED)
     )

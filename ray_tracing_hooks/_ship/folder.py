@@ -1,4 +1,4 @@
-"""What is in a spool folder at one moment: the segments, and which of their processes live."""
+"""Snapshots of a spool folder: its segments, and which of their processes live."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ray_tracing_hooks._spool.layout import segment_name
 from ray_tracing_hooks._spool.reader import is_locked, segments
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What is wrong with this machine, and not with the one file that could not be looked at."""
+"""Errors that concern this machine, and not the file that could not be examined."""
 
 _SEEN_LATELY = 5.0
-"""A process that was alive so many seconds ago is taken to have died when it is first seen dead."""
+"""A process that was alive this many seconds ago is assumed to have died when it is first seen dead."""
 
 
 class Segment(NamedTuple):
-    """One segment file. ``complete``: its process will not write to it again, and ``size`` is final."""
+    """One segment file. If ``complete``, its process will not write to it again, and ``size`` is final."""
 
     sequence: int
     path: str
@@ -30,21 +30,21 @@ class Segment(NamedTuple):
 
 
 class ProcessLook(NamedTuple):
-    """One process: its segments that are still there, oldest first, whether it holds the lock of one, and its end.
+    """One process: its remaining segments from the oldest, whether it holds the lock of one, and its end.
 
-    ``ended_at`` is in nanoseconds since the epoch. It is None for a process that lives, and for one that has let go of
-    its segments but runs on, as a driver does after ``ray.shutdown()``: that one may still end what it has begun.
+    ``ended_at`` is in nanoseconds since the epoch. It is None for a process that lives, and for one that has closed its
+    segments but is still running, as a driver does after ``ray.shutdown()``: it may still end its open spans.
     """
 
     segments: list[Segment]
     alive: bool
     ended_at: int | None
-    let_go: float
-    """Monotonic time at which it was first seen without a lock."""
+    unlocked_at: float
+    """Monotonic time when it was first seen without a lock."""
 
 
 class Look(NamedTuple):
-    """One look at the folder. Looks are numbered; what was written before a look began is in it."""
+    """A snapshot of the folder. Looks are numbered; a look contains everything written before it began."""
 
     number: int
     processes: dict[str, ProcessLook]
@@ -56,17 +56,17 @@ class Look(NamedTuple):
 
 @dataclass
 class _Memory:
-    """What is remembered of a process from look to look."""
+    """What is kept about a process from look to look."""
 
     complete: dict[str, Segment] = field(default_factory=dict)
     alive_at: float | None = None
-    let_go: float | None = None
+    unlocked_at: float | None = None
     newest_mtime_ns: int = 0
     ended_at: int | None = None
 
 
 class Folder:
-    """Looks at a spool folder, cheaply: a segment that was seen complete is not asked again."""
+    """Takes snapshots of a spool folder, cheaply: a complete segment is not examined again."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -74,9 +74,9 @@ class Folder:
         self._memories: dict[str, _Memory] = {}
 
     def look(self, also: set[str]) -> Look:
-        """What is there now, and what has become of the processes ``also`` even if they have no segment left.
+        """A snapshot, which includes the processes ``also`` even if they have no segment left.
 
-        Raises OSError where the folder cannot be looked at.
+        Raises OSError if the folder cannot be read.
         """
         self._number += 1
         found = segments(self.path)
@@ -92,17 +92,17 @@ class Folder:
         alive = any(not segment.complete for segment in seen) or (bool(seen) and self._has_moved_on(name, seen[-1]))
         now = time.monotonic()
         if alive:
-            memory.alive_at, memory.let_go, memory.ended_at = now, None, None
-            return ProcessLook(seen, alive=True, ended_at=None, let_go=0.0)
-        memory.let_go = memory.let_go or now
+            memory.alive_at, memory.unlocked_at, memory.ended_at = now, None, None
+            return ProcessLook(seen, alive=True, ended_at=None, unlocked_at=0.0)
+        memory.unlocked_at = memory.unlocked_at or now
         if memory.ended_at is None and not is_running(name):
             lately = memory.alive_at is not None and now - memory.alive_at < _SEEN_LATELY
             memory.ended_at = time.time_ns() if lately or not memory.newest_mtime_ns else memory.newest_mtime_ns
-        return ProcessLook(seen, alive=False, ended_at=memory.ended_at, let_go=memory.let_go)
+        return ProcessLook(seen, alive=False, ended_at=memory.ended_at, unlocked_at=memory.unlocked_at)
 
     def _has_moved_on(self, name: str, last: Segment) -> bool:
-        # A process locks its next segment before it lets go of the last one. If that happened between listing the
-        # folder and asking for the lock, the next segment is there by now.
+        # A process locks its next segment before it closes the last one. If that happened between listing the folder
+        # and checking the lock, the next segment exists by now.
         return os.path.lexists(os.path.join(self.path, segment_name(name, last.sequence + 1)))
 
 
@@ -116,7 +116,7 @@ def _segment(sequence: int, path: str, memory: _Memory) -> Segment | None:
             return None
         locked = is_locked(path)
         if not locked:
-            # Its size is final only from now on.
+            # Only now is its size final.
             status = os.lstat(path)
     except OSError as error:
         if error.errno in _SHORTAGES:
@@ -126,10 +126,10 @@ def _segment(sequence: int, path: str, memory: _Memory) -> Segment | None:
 
 
 def is_running(name: str) -> bool:
-    """Whether the process that a segment is named after runs, be it without a lock.
+    """Whether the process that a segment is named after is running, with or without a lock.
 
-    A name is ``<pid>-<hexadecimal time of its first segment in ns>-<random>``. A process with that pid which began
-    later is another one.
+    A name is ``<pid>-<hexadecimal time of its first segment in ns>-<random>``. A process with that pid that began later
+    is a different one.
     """
     pid, _, rest = name.partition("-")
     try:

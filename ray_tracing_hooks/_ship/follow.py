@@ -1,4 +1,4 @@
-"""Reading a spool for one sink: from where it stopped, one signal, with interrupted spans closed."""
+"""Reads one signal of a spool for one sink, from where the last reader stopped, and closes interrupted spans."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _IDS, _SPAN_ID = in_payload(IDS), in_payload(SPAN_ID)
 """Both ids with their tags, and the span's alone, in the payload of a START or SPAN."""
 
 _MOST_OPEN = 4 * 1024 * 1024
-"""Bytes of memory, about, for what has begun and not ended in all processes of a node: some 7,000 spans."""
+"""Approximate bytes of memory for the open spans in all processes of a node: some 7,000 spans."""
 
 
 @dataclass
@@ -62,31 +62,31 @@ class Position:
 
     sequence: int = 0
     resume: int = 0
-    """Records of the segment before this offset were delivered earlier, and are read only for what they define."""
+    """Records of the segment before this offset were delivered earlier, and are read only for their definitions."""
     reader: SegmentReader | None = None
     resources: dict[int, bytes] = field(default_factory=dict)
     scopes: dict[int, Scope] = field(default_factory=dict)
     open_spans: OpenSpans = field(default_factory=dict)
     resources_before: dict[int, bytes] = field(default_factory=dict)
-    """What the segment before defined."""
+    """The resources that the previous segment defined."""
     interrupted: set[bytes] = field(default_factory=set)
-    """The ids of spans of ours that say that the process was told to die in the middle of them."""
+    """The ids of spans of this package that report the end of the process as their error."""
     in_order: bool = False
-    """The process has said that it ends."""
+    """Whether the process has written its ``EXIT`` record."""
     stored: list[Any] | None = None
-    """What to store of the open spans, as long as these have not changed."""
+    """The encoded open spans, cached as long as they have not changed."""
     knows_open_spans: bool = True
     """Whether the open spans are all of those that began before ``resume``."""
     has_begun: bool = False
-    """Some spans have begun since the open ones were counted."""
+    """Whether spans have begun since the open ones were measured."""
     size: int = 0
-    """Bytes of memory that the open spans took when they were counted."""
+    """Bytes of memory that the open spans took when they were measured."""
     torn: bool = False
-    """The writer says that it could not write some spans: a record that is cut short is one of them."""
+    """Whether the writer reports that it could not write some spans: a truncated record is then one of them."""
 
     @property
     def offset(self) -> int:
-        """Up to where the segment has been taken in, now or by an earlier shipper."""
+        """The offset up to which the segment has been read, by this or an earlier shipper."""
         return max(self.resume, self.reader.offset if self.reader is not None else 0)
 
     def next_segment(self) -> None:
@@ -100,16 +100,16 @@ class Position:
 
 
 class Follower:
-    """Reads every process of a spool folder, each from its own position on.
+    """Reads all processes of a spool folder, each from its own position on.
 
-    ``stored`` is what :meth:`positions` gave to an earlier shipper. ``reports`` says whether this follower counts what
-    is damaged or lost; one of several does, since all read the same. ``logs`` is the folder of Ray's logs, which may
-    tell why a process died. Of ``signal`` are the items of the batches; ``dropped`` is what processes count that they
-    could not write.
+    ``stored`` is the result of :meth:`positions` in an earlier shipper. ``reports`` says whether this follower counts
+    damaged and lost data; only one of several does, since all read the same. ``logs`` is the folder of Ray's logs,
+    which may contain the cause of a process's death. ``signal`` is the signal to read; ``dropped`` is the word for the
+    items that processes could not write.
 
     Attributes:
         unread: The complete segments that could not be read, or not in full, by path.
-        reading: Held while something is read: as long as another thread holds it, :meth:`taken_of` stays as it is.
+        reading: Held while reading: as long as another thread holds it, :meth:`taken_of` does not change.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Follower:
     def follow(self, look: Look) -> Iterator[list[Batch]]:
         """What is new in ``look``, in portions of about a mebibyte.
 
-        Raises DeliveryError where a segment cannot be read, after everything else.
+        Raises DeliveryError if a segment cannot be read, after everything else.
         """
         failure: DeliveryError | None = None
         if self.unread:
@@ -162,14 +162,14 @@ class Follower:
                 yield from self._close(name, position, process.ended_at)
         yield from self._take(0)
         for name in self._positions.keys() - look.processes.keys():
-            # A process that runs writes again what somebody has removed, and it goes on here.
+            # A running process recreates removed segments, and reading continues at this position.
             if not self._positions[name].open_spans and not is_running(name):
                 del self._positions[name]
         if failure is not None:
             raise failure
 
     def positions(self) -> dict[str, Any]:
-        """What to store for a follower that goes on from here."""
+        """The state to store, from which another follower can continue."""
         return {
             name: {
                 "sequence": position.sequence,
@@ -182,31 +182,31 @@ class Follower:
         }
 
     def sequences(self) -> dict[str, int]:
-        """For each process the sequence of the segment it is at: all before have been read."""
+        """For each process, the sequence of its current segment: all earlier ones have been read."""
         return {name: position.sequence for name, position in self._positions.items()}
 
     def taken_of(self, process: str, sequence: int) -> int:
-        """The offset in this segment up to which everything has been taken in, delivered or still to be."""
+        """The offset in this segment up to which everything has been read, whether delivered yet or not."""
         position = self._positions.get(process)
         if position is None or position.sequence < sequence:
             return 0
         return position.offset if position.sequence == sequence else 1 << 62
 
     def open_processes(self) -> set[str]:
-        """The processes that have begun spans and not ended them."""
+        """The processes with open spans."""
         return {name for name, position in self._positions.items() if position.open_spans}
 
     def _segment(self, position: Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Batch]]:
         if segment.sequence > position.sequence:
-            # The one that was expected has been removed.
+            # The expected segment has been removed.
             position.sequence = segment.sequence - 1
             position.next_segment()
         reader = position.reader
         if reader is None:
             reader = position.reader = SegmentReader(segment.path)
         if segment.size < reader.offset and _size_now(segment) < reader.offset:
-            # Somebody has cut it, and what stands there now is something else. A look that is older than the last
-            # reading is none of that: it was read to its end then, and it has grown.
+            # It has been truncated, and has other contents now. An old look, older than the last read, is not a sign of
+            # that: the segment was read to its end then, and has grown since.
             reader.offset = position.resume = 0
         damaged = reader.damaged
         try:
@@ -219,7 +219,7 @@ class Follower:
                 if position.has_begun:
                     self._forget(position)
                 if known > 0:
-                    damaged = reader.damaged  # counted by an earlier shipper, or of what is delivered
+                    damaged = reader.damaged  # counted by an earlier shipper, or in delivered parts
                 yield from self._take(_PORTION_BYTES)
                 if reader.offset == before:
                     break
@@ -277,7 +277,7 @@ class Follower:
             else:
                 undefined += not self._other(position, kind, payload, known=offset < resume)
         if self._reports:
-            self._problems.count("{count} records of the spool make no sense and were skipped", undefined)
+            self._problems.count("{count} records of the spool cannot be decoded and were skipped", undefined)
 
     def _log_records(self, position: Position, records: list[Record]) -> None:
         for kind, payload, offset in records:
@@ -290,7 +290,7 @@ class Follower:
                 self._other(position, kind, payload, known=offset < position.resume)
 
     def _other(self, position: Position, kind: int, payload: bytes, *, known: bool) -> bool:
-        """Take in a definition or a count, pass over what is of another signal; whether it makes sense."""
+        """Process a definition or a count, and skip records of another signal; False if the record is malformed."""
         if kind == RESOURCE and len(payload) >= 2:
             position.resources[U16.unpack_from(payload)[0]] = payload[2:]
         elif kind == SCOPE and len(payload) >= 4:
@@ -310,7 +310,7 @@ class Follower:
         return True
 
     def _forget(self, position: Position) -> None:
-        """Forget open spans, of the process that has most, where there are too many."""
+        """Forget open spans of the process with most of them, if there are too many."""
         position.has_begun = False
         self._measure(position)
         while self._open_size > _MOST_OPEN:
@@ -321,8 +321,8 @@ class Follower:
             self._measure(largest)
             if self._reports:
                 self._problems.count(
-                    f"{{count}} spans that had begun are not followed any more, since there is room for "
-                    f"{_MOST_OPEN >> 20} MiB of those that have not ended: they are missing if they never end",
+                    f"{{count}} open spans are not tracked any more, since they exceed {_MOST_OPEN >> 20} MiB: "
+                    "they are missing if they never end",
                     len(forgotten),
                 )
 
@@ -331,14 +331,14 @@ class Follower:
         self._open_size += position.size - before
 
     def _forgotten(self, open_span: OpenSpan) -> None:
-        """There is no room to remember that this span has begun."""
+        """Called for an open span that is not tracked any more."""
 
     def _close(self, name: str, position: Position, ended_at: int) -> Iterator[list[Batch]]:
         resources = [open_span.scope.resource for open_span in position.open_spans.values()]
         resources += [*position.resources.values(), *position.resources_before.values()]
         distinct = list(dict.fromkeys(resources))
         death = cause_of_death(self._logs, name.partition("-")[0], distinct)
-        # Ray does not end what was forked from a worker.
+        # Ray does not end processes that were forked from a worker.
         is_worker = identity(distinct)[0] == WORKER and not name.endswith(FORKED)
         found = left_open(position.open_spans, position.interrupted, is_worker=is_worker, in_order=position.in_order)
         for ids, is_interrupted in list(found):
@@ -368,7 +368,7 @@ def _stored(position: Position) -> list[Any]:
 def _size_now(segment: Segment) -> int:
     try:
         return os.stat(segment.path).st_size
-    except OSError:  # gone, and not cut: its process may write it again as it was
+    except OSError:  # removed, not truncated: its process may recreate it
         return MAX_SEGMENT
 
 
@@ -383,6 +383,6 @@ def _restored(entry: Any) -> Position:
         open_spans=restored(entry),
         interrupted=set(map(bytes.fromhex, entry.get("interrupted", []))),
         in_order=bool(entry.get("in_order")),
-        # Shippers of older releases stored those of earlier segments.
+        # Shippers of older releases stored only those of earlier segments.
         knows_open_spans="in_order" in entry,
     )

@@ -13,17 +13,17 @@ from ray_tracing_hooks._ship.control import NO_FIFOS, REQUEST, WAKE
 from ray_tracing_hooks._ship.files import is_file_at, write_atomically
 
 _LOOK_FOR_FILES = 0.1
-"""Seconds between looks for requests on a volume without FIFOs, where nothing else tells of them."""
+"""Seconds between polls for requests on a volume without FIFOs."""
 
 
 class Inbox:
     """The FIFO ``wake`` in the open folder ``folder``. Each of its lines is a request.
 
-    Some volumes have no FIFOs, such as SMB shares, FAT, and object stores that are mounted. There each request is a
-    file, and its answer another one. Raises OSError where neither can be had.
+    Some volumes have no FIFOs, such as SMB shares, FAT, and mounted object stores. There, each request is a file, and
+    its answer another one. Raises OSError if neither is possible.
 
     Attributes:
-        answers: The names of the answers that are files, which those who wait for them remove.
+        answers: The names of the answers that are files, which the requesters remove.
     """
 
     def __init__(self, folder: int) -> None:
@@ -34,18 +34,18 @@ class Inbox:
         self._descriptor = self._make()
 
     def is_in_place(self) -> bool:
-        """Whether those who ask find it."""
+        """Whether requesters can find it."""
         return not self._has_fifo or is_file_at(self._descriptor, self._path)
 
     def restore(self) -> None:
-        """Make it anew after somebody has removed it. Raises OSError."""
+        """Create it again after it has been removed. Raises OSError."""
         made = self._make()
-        # In place: threads wake us up by its number.
+        # In place: other threads use this descriptor to wake us up.
         os.dup2(made, self._descriptor, inheritable=False)
         os.close(made)
 
     def wait(self, seconds: float) -> None:
-        """Until there is a request, or :meth:`wake_up` is called, or the time is over."""
+        """Wait for a request, a call of :meth:`wake_up`, or the time-out."""
         until = time.monotonic() + seconds
         # Not `select`, which takes no descriptor above 1023.
         poll = select.poll()
@@ -62,7 +62,7 @@ class Inbox:
             os.write(self._descriptor, b"\n")
 
     def heard(self) -> list[bytes]:
-        """The requests since the last time."""
+        """The requests since the last call."""
         lines = []
         with contextlib.suppress(BlockingIOError):
             lines = [line for line in os.read(self._descriptor, 1 << 16).split(b"\n") if line]
@@ -75,7 +75,7 @@ class Inbox:
         return lines
 
     def answer(self, name: str, line: Callable[[], bytes]) -> None:
-        """Answer with what ``line`` gives, which is not called where nobody waits any more. Raises OSError then."""
+        """Answer with the result of ``line``, which is not called if the requester is gone. Raises OSError then."""
         path = os.path.join(self._within, name)
         if not self._has_fifo:
             write_atomically(path, line().decode())
@@ -88,7 +88,7 @@ class Inbox:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Nobody who asks finds it from now on."""
+        """Remove the FIFO, so that no further requests arrive."""
         if self._has_fifo:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
@@ -109,12 +109,12 @@ class Inbox:
                 raise
             self._has_fifo = False
             return _pipe()
-        # Open for writing too, so that it never comes to its end when a writer closes it.
+        # Open for writing too, so that reading does not end when a writer closes it.
         return os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 def _pipe() -> int:
-    """A pipe with both its ends at one descriptor, as a FIFO is: nobody else can write to it."""
+    """A pipe with both ends in one descriptor, like a FIFO that only this process can write to."""
     reading, writing = os.pipe()
     try:
         return os.open(inside(reading), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

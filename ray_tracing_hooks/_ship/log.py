@@ -1,4 +1,4 @@
-"""The shipper's log: what it has to say itself, and what installed exporters and the libraries they send with do."""
+"""The log of the shipper, of installed exporters and of the libraries that they use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple
 
 
 def log_to(path: str | None, secrets: Secrets) -> str | None:
-    """Send what is logged in this process to this file, without ``secrets``. What is wrong with the file, or None."""
+    """Write the log of this process to this file, with ``secrets`` masked. Returns a problem with the file, or None."""
     logger.setLevel(logging.INFO)
     logging.raiseExceptions = False
     handler: logging.Handler = logging.NullHandler()
@@ -35,14 +35,14 @@ def log_to(path: str | None, secrets: Secrets) -> str | None:
             problem = f"delivery is not logged: {path!r} cannot be written to: {error.strerror}"
     handler.setFormatter(_SafeFormatter(secrets))
     handler.addFilter(_Seldom())
-    # At the root, for what installed exporters and the libraries that they send with have to say.
+    # At the root logger, for installed exporters and the libraries that they use.
     logging.getLogger().addHandler(handler)
     return problem
 
 
 @contextmanager
 def others_on_stderr(secrets: Secrets) -> Iterator[None]:
-    """Print what installed exporters and the libraries that they send with log meanwhile, without ``secrets``."""
+    """Print what installed exporters and their libraries log meanwhile, with ``secrets`` masked."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(_SafeFormatter(secrets, "%(name)s: %(message)s"))
@@ -56,7 +56,7 @@ def others_on_stderr(secrets: Secrets) -> Iterator[None]:
 
 
 class _PrivateFile(logging.handlers.RotatingFileHandler):
-    """In a folder that others may write to: what is no file of this user's own is not written to."""
+    """A log file in a folder that other users may write to: it must be a file of this user."""
 
     def _open(self) -> io.TextIOWrapper:
         descriptor = open_file(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -64,7 +64,7 @@ class _PrivateFile(logging.handlers.RotatingFileHandler):
 
 
 class _SafeFormatter(logging.Formatter):
-    """One line for each message, whatever a server has put into it."""
+    """Escapes messages, which may quote a server, so that each takes one line."""
 
     def __init__(self, secrets: Secrets, form: str = "%(asctime)s %(process)d %(levelname)s %(message)s") -> None:
         super().__init__(form)
@@ -79,7 +79,7 @@ class _SafeFormatter(logging.Formatter):
 
 
 class _Seldom(logging.Filter):
-    """Lets what others log pass once in :data:`_LOG_AGAIN` seconds: some exporters log each of their attempts."""
+    """Passes each message of other loggers once in :data:`_LOG_AGAIN` seconds: some exporters log every attempt."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""News: what a shipper has to say to users without being asked, in a file that the traced processes read."""
+"""News: messages of a shipper to users, in a file that the traced processes read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ray_tracing_hooks._ship.files import NEWS, write_atomically
 
 
 def publish(within: str, texts: Sequence[str]) -> None:
-    """Replace the news of the spool folder ``within``; those who flush hear of problems in any case."""
+    """Replace the news of the spool folder ``within``. Failures are ignored: a flush reports problems in any case."""
     with contextlib.suppress(OSError):
         write_atomically(os.path.join(within, NEWS), json.dumps(list(texts)))
 
 
 def news(spool_dir: str) -> list[str]:
-    """What the shipper has said so far about failures that last and about losses, as sentences for the user."""
+    """The shipper's messages so far about lasting failures and losses, as sentences for the user."""
     try:
         folder = open_folder(spool_dir, make=False)
         try:

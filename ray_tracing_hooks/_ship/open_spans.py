@@ -1,7 +1,7 @@
-"""Open spans, which have begun and not ended: what is kept of them, and what they become when their process has gone.
+"""Open spans, which have begun and not ended: how they are stored, and how they are closed when their process is gone.
 
-Most of them end. The others were interrupted by the end of their process, or their program has forgotten them, which
-only happens to spans of the API: those are no errors.
+Most of them end. The others were interrupted by the end of their process, or their program never ended them, which only
+happens to spans of the API and is not an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OURS = encode.scope(names.SCOPE)
 _SAME_TRACE = slice(IDS.start, SPAN_ID.start)
 
 _OVERHEAD = 400
-"""Bytes that an open span takes besides its encoding."""
+"""Bytes of memory that an open span takes besides its encoding."""
 
 
 class Scope:
@@ -39,8 +39,8 @@ class Scope:
 class OpenSpan(NamedTuple):
     """A span that has begun: its scope, its encoding without an end, and the sequence of its segment.
 
-    ``within`` is the id of the span of ours around it, a task's for instance, if it is one of the API and that was open
-    when it began.
+    ``within`` is the id of the span of this package (such as a task's) that was open around it when it began, if it is
+    a span of the API.
     """
 
     scope: Scope
@@ -50,11 +50,11 @@ class OpenSpan(NamedTuple):
 
 
 OpenSpans = dict[bytes, OpenSpan]
-"""By trace id and span id with their tags, as a span begins."""
+"""Keyed by trace id and span id with their tags, which are the beginning of a span."""
 
 
 def begun(spans: OpenSpans, scope: Scope, span: bytes, sequence: int) -> OpenSpan:
-    """A span that has just begun, where ``spans`` are open in its process."""
+    """The entry for a span that has just begun; ``spans`` are open in its process."""
     within = b""
     if spans and not scope.is_ours:
         around = spans.get(span[_SAME_TRACE] + parent_id(span))
@@ -64,25 +64,25 @@ def begun(spans: OpenSpans, scope: Scope, span: bytes, sequence: int) -> OpenSpa
 
 
 def size(spans: OpenSpans) -> int:
-    """Bytes of memory, about."""
+    """The approximate size in memory, in bytes."""
     return sum(len(each.span) for each in spans.values()) + _OVERHEAD * len(spans)
 
 
 def to_forget(spans: OpenSpans) -> list[bytes]:
-    """The half that matters less: the oldest of the API, which pile up where they are never ended."""
+    """The less important half: first the oldest of the API, which accumulate if a program never ends them."""
     order = sorted(spans, key=lambda ids: spans[ids].scope.is_ours)
     return order[: -(-len(order) // 2)]
 
 
 def stored(spans: Iterable[OpenSpan]) -> list[Any]:
-    """As they stand in a progress file."""
+    """The entries of a progress file for these spans."""
     return encode_open_spans(
         StoredSpan(each.scope.resource, each.scope.scope, each.span, each.within) for each in spans
     )
 
 
 def restored(process: Mapping[str, Any]) -> OpenSpans:
-    """Those of this process in a progress file. Raises ValueError, TypeError or KeyError for what is none."""
+    """The open spans of a process in a progress file. Raises ValueError, TypeError or KeyError if malformed."""
     found: OpenSpans = {}
     scopes: dict[tuple[bytes, bytes], Scope] = {}
     for resource, scope, span, within in open_spans(process):
@@ -92,22 +92,23 @@ def restored(process: Mapping[str, Any]) -> OpenSpans:
 
 
 def was_interrupted(span: bytes) -> bool:
-    """Whether a span of ours that has ended says that the end of its process interrupted it."""
-    # For each span of ours, so the rare case is found out fast.
+    """Whether an ended span of this package reports that the end of its process interrupted it."""
+    # Called for every such span, so first a fast check for the rare case.
     return _DIED in span and (_WORKER_DIED in span or _DRIVER_DIED in span)
 
 
 def left_open(
     spans: OpenSpans, interrupted: AbstractSet[bytes], *, is_worker: bool, in_order: bool
 ) -> Iterator[tuple[bytes, bool]]:
-    """The ids of what a process that has gone left open, and whether its end interrupted the span.
+    """The ids of the spans that a dead process left open, and whether its end interrupted the span.
 
-    If not, the program never ended the span. A span of ours was interrupted, and so was one of the API that began
-    inside of one that was, or inside of one of ``interrupted``: the ids of spans of ours that ended and say so
-    themselves. The others depend on the process: in one that ended ``in_order``, and in a worker, which Ray ends
-    without a word when it has nothing to do, their program had not ended them.
+    If not, the program never ended the span. A span of this package was interrupted, and so was a span of the API that
+    began inside of an interrupted one, or inside of one of ``interrupted``: the ids of ended spans that report it
+    themselves. The others depend on the process: in one that ended ``in_order``, and in a worker, which Ray kills when
+    it is idle, the program had not ended them.
 
-    Those of the API come first, since they depend on the others: whoever stops in between finds the same for the rest.
+    Spans of the API come first, since they depend on the others: a caller that stops in between gets the same result
+    for the rest.
     """
     ours = {each.span[SPAN_ID]: start_time(each.span) for each in spans.values() if each.scope.is_ours}
     first = min(ours.values(), default=None)
@@ -117,14 +118,14 @@ def left_open(
         elif each.within:
             yield ids, each.within in ours or each.within in interrupted
         else:
-            # What began while nothing of ours was open in its process was not interrupted in the middle of that.
+            # A span that began before any open span of this package was not inside of one.
             yield ids, bool(interrupted) or (first is not None and first <= start_time(each.span))
 
 
 def closed(span: bytes, ended_at: int, death: Death | None) -> bytes:
     """The encoded span with an end appended, and with the error if the death of its process interrupted it.
 
-    ``ended_at`` is in nanoseconds since the epoch; a span never ends before it has begun.
+    ``ended_at`` is in nanoseconds since the epoch; the end is never before the start.
     """
     end = encode.end_time(max(ended_at, start_time(span)))
     return span + end + (_error(death) if death is not None else _NEVER_ENDED)

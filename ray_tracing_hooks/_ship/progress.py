@@ -13,7 +13,7 @@ from ray_tracing_hooks._spool.progress import Progress, decode, encode, file_nam
 
 
 class ProgressFile:
-    """The one with this label in a spool folder."""
+    """The progress file with this label in a spool folder."""
 
     def __init__(self, spool_dir: str, label: str) -> None:
         self.name = file_name(label)
@@ -24,7 +24,7 @@ class ProgressFile:
         return os.path.lexists(self._path)
 
     def load(self) -> Progress:
-        """What an earlier shipper has stored; what cannot be read counts as nothing, and is logged."""
+        """The progress that an earlier shipper has stored; a file that cannot be read is logged and counts as empty."""
         try:
             return decode(read_file(self._path))
         except FileNotFoundError:
@@ -34,9 +34,9 @@ class ProgressFile:
         return Progress({}, {})
 
     def store(self, progress: Progress) -> None:
-        """Replace what is stored. Raises DeliveryError."""
+        """Replace the stored progress. Raises DeliveryError."""
         try:
-            # Segments can be removed once progress is stored, so a full disk must not keep it from being stored.
+            # Segments can only be removed once progress is stored, so storing it must work on a full disk.
             write_with_room(self._path, encode(progress))
         except OSError as error:
             raise DeliveryError(f"cannot write {self.name!r} in the spool: {error.strerror}") from error

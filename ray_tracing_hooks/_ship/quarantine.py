@@ -1,4 +1,4 @@
-"""The quarantine of a spool: segments that could not be read, or not in full, are kept as evidence."""
+"""The quarantine of a spool, which keeps segments that could not be read, or not in full, as evidence."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ray_tracing_hooks._spool.reader import is_refused
 class Quarantine:
     """The folder ``aside`` of the spool ``within``; ``spool_dir`` is only for messages.
 
-    Where the files that were read in part exceed ``max_bytes``, the oldest of them are removed. A file of another
-    version, or of somebody else, is never removed.
+    If the files that were read in part exceed ``max_bytes``, the oldest of them are removed. Files of another version,
+    and files that are not segments, are never removed.
 
     Attributes:
-        size: Bytes of all that is there.
+        size: Bytes of all files in it.
     """
 
     def __init__(self, within: str, spool_dir: str, max_bytes: int, problems: Problems) -> None:
@@ -29,7 +29,7 @@ class Quarantine:
         self.size = sum(size for _, _, size in self._files())
 
     def keep(self, path: str) -> bool:
-        """Move a segment here; False if that cannot be done now."""
+        """Move a segment here; False if that is not possible now."""
         try:
             os.makedirs(self._path, mode=0o700, exist_ok=True)
             name = os.path.basename(path)

@@ -1,4 +1,4 @@
-"""Sending spans once more, from files or a spool that was left over: one folder to one exporter, and resumable.
+"""Replays spans from files or a leftover spool: one folder to one exporter, resumable.
 
 Progress is stored after each portion, so a killed replay sends at most one portion twice.
 """
@@ -28,18 +28,18 @@ from ray_tracing_hooks._spool.layout import SUFFIX
 
 T = TypeVar("T")
 
-# The command prints problems. Without a handler Python's own would print them too.
+# The command prints problems. Without a handler, Python's default one would print them too.
 logger.addHandler(logging.NullHandler())
 
 _COUNTING = 2.0
-"""Seconds that counting what is left may take."""
+"""Seconds that counting the remaining spans may take."""
 
 _SHOWN = 5
-"""How many damaged lines are reported one by one."""
+"""How many damaged lines are reported individually."""
 
 
 class Losses(Problems):
-    """Problems, and how much of what was to be sent is counted among them in ``lost``."""
+    """Problems, with the total of the counted losses in ``lost``."""
 
     def __init__(self, mask: Callable[[str], str] = str) -> None:
         super().__init__(mask)
@@ -51,15 +51,15 @@ class Losses(Problems):
 
 
 class Replay:
-    """The spans of one folder on their way to one exporter, which is that of the plan.
+    """Sends the spans of one folder to the exporter of the plan.
 
-    ``paths`` are the files of the folder, and ``timeout`` is for how many seconds a failing delivery is repeated.
-    ``tell`` is called with what the user should know at once: a failure that may pass. Everything else that is wrong is
-    counted by ``problems``. With ``again`` it begins from the start.
+    ``paths`` are the files of the folder, and ``timeout`` is the number of seconds for which a failing delivery is
+    retried. ``tell`` is called with messages that the user should see at once: failures that may pass. All other
+    problems are counted by ``problems``. With ``again``, it starts from the beginning.
 
     Attributes:
         before: How many spans were sent earlier.
-        sent: How many were sent by this replay, with those that were refused.
+        sent: How many were sent by this replay, including refused ones.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class Replay:
 
     @property
     def files(self) -> int:
-        """How many files spans have been taken from."""
+        """How many files spans have been read from."""
         return sum(input_.files for input_ in self._inputs.values())
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """The size of all files in bytes."""
         return sum(input_.size for input_ in self._inputs.values())
 
     @property
@@ -112,7 +112,7 @@ class Replay:
         return sum(input_.done for input_ in self._inputs.values())
 
     def run(self, portion_sent: Callable[[], None] = lambda: None) -> None:
-        """Send all there is. Raises TracingError if that fails; the next replay continues where this one stopped."""
+        """Send all spans. Raises TracingError if that fails; the next replay continues where this one stopped."""
         sink: Sink | None = None
         try:
             for name, input_ in self._inputs.items():
@@ -123,7 +123,7 @@ class Replay:
                     self.sent += sum(len(batch.spans) for batch in batches)
                     self._reached(name, input_.position(), sink.checkpoint())
                     portion_sent()
-                # What is behind the last span: damage need not be reported twice.
+                # Also advance past the last span, so that damage after it is not reported twice.
                 if input_.position() != self._positions[name]:
                     self._reached(name, input_.position(), sink.checkpoint() if sink else self._sink_state)
         finally:
@@ -131,14 +131,14 @@ class Replay:
                 sink.close()
 
     def count(self, portion_read: Callable[[], None] = lambda: None) -> None:
-        """Count as sent all that would be, and send nothing."""
+        """Count all spans as sent without sending them."""
         for input_ in self._inputs.values():
             for batches in input_.portions():
                 self.sent += sum(len(batch.spans) for batch in batches)
                 portion_read()
 
     def left(self) -> tuple[int, bool]:
-        """How many spans there are still to be sent; False if there may be more, since counting took too long."""
+        """How many spans are still to be sent, and whether that is complete: counting stops after a while."""
         until = time.monotonic() + _COUNTING
         found = [input_.left(self._positions[name], until) for name, input_ in self._inputs.items()]
         return sum(spans for spans, _ in found), all(complete for _, complete in found)
@@ -152,7 +152,7 @@ class Replay:
         )
 
     def _persistently(self, action: Callable[[], T]) -> T:
-        """What ``action`` gives, once it does not fail any more."""
+        """The result of ``action``, with retries."""
         deadline = time.monotonic() + self._timeout
         backoff = Backoff()
         while True:
@@ -160,12 +160,12 @@ class Replay:
                 return action()
             except SettingError:
                 raise
-            except Exception as error:  # noqa: BLE001  whatever it is, the next attempt may work
+            except Exception as error:  # noqa: BLE001  whatever it is, the next attempt may succeed
                 failure = error
             message, asked = reason(failure), retry_after(failure)
             left = deadline - time.monotonic()
             if asked:
-                message += f" (it asks to be left alone for {asked:g} s)"
+                message += f" (it asks for a retry after {asked:g} s)"
             if left <= asked:
                 raise DeliveryError(message) from failure
             self._tell(message)
@@ -181,7 +181,7 @@ class Replay:
             self._progress.save({**self._stored, **self._positions, "sink": sink_state})
         except OSError as error:
             self._problems.say(
-                f"{self._progress}: {error.strerror}; if this is interrupted, it begins from the start again"
+                f"{self._progress}: {error.strerror}; if this is interrupted, the next replay starts from the beginning"
             )
 
     def _damaged(self, text: str) -> None:
@@ -193,15 +193,15 @@ class Replay:
 
 @contextlib.contextmanager
 def held(folder: str, *, is_spool: bool) -> Iterator[None]:
-    """Keeps other replays, and a shipper, away from this folder. Raises TracingError if one is at work there."""
+    """Locks this folder against other replays and shippers. Raises TracingError if one is running there."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(PermissionError):  # only files in it can be read, and only one by one
+        with contextlib.suppress(PermissionError):  # the folder cannot be listed, only its files can be read
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, descriptor)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise TracingError(f"another replay is at work in {folder!r}") from None
+                raise TracingError(f"another replay is running in {folder!r}") from None
         if is_spool:
             stack.enter_context(_without_shipper(folder))
         yield
@@ -211,11 +211,11 @@ def held(folder: str, *, is_spool: bool) -> Iterator[None]:
 def _without_shipper(folder: str) -> Iterator[None]:
     try:
         lock = take_lock(folder)
-    except OSError:  # it cannot be written to, not by a shipper either
+    except OSError:  # not writable, so a shipper cannot use it either
         yield
         return
     if lock is None:
-        raise TracingError(f"a shipper is at work on the spool {folder!r}: it delivers by itself")
+        raise TracingError(f"a shipper is running for the spool {folder!r} and delivers it")
     try:
         yield
     finally:

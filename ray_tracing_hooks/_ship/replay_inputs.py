@@ -1,7 +1,7 @@
-"""What a replay reads: OTLP-JSON files, and a spool that no shipper is at work on.
+"""The inputs of a replay: OTLP-JSON files, and a spool without a running shipper.
 
-Each input gives its spans in portions of about a mebibyte, and knows at any moment how far it has come, so that another
-one can continue from there. Nothing is changed or removed.
+Each input yields its spans in portions of about a mebibyte, and knows its position at any time, so that another one can
+continue from there. Nothing is changed or removed.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from ray_tracing_hooks._spool.reader import count_spans
 _PORTION_BYTES = 1024 * 1024
 
 _MAX_LINE = 64 * 1024 * 1024
-"""A longer line is taken for damage."""
+"""A longer line counts as damage."""
 
 _TAIL_BYTES = 4096
-"""By so many bytes before the place that was reached a file is recognized: another one has other ids there."""
+"""A file is recognized by this many bytes before the stored offset: another file has other ids there."""
 
 _START_TIMES = (b'"startTimeUnixNano":', b'"start_time_unix_nano":')
-"""Only spans have one, and within a text the quotes would be escaped."""
+"""Each span has one of these; inside of a text the quotes would be escaped."""
 
 Damage = Callable[[str], None]
 
 
 class Input(Protocol):
-    """Spans to be sent once more.
+    """Spans to replay.
 
     Attributes:
-        before: How many spans were sent earlier, up to where this input begins.
-        files: How many files it has taken spans from.
-        size: Bytes of all its files.
+        before: How many spans were sent earlier, before the position where this input starts.
+        files: How many files it has read spans from.
+        size: The size of all its files in bytes.
         done: How many of these bytes have been read, now or earlier.
     """
 
@@ -56,19 +56,19 @@ class Input(Protocol):
     done: int
 
     def portions(self) -> Iterator[list[Batch]]:
-        """The spans from where it begins. Raises TracingError where the rest cannot be read."""
+        """The spans from the start position on. Raises TracingError if the rest cannot be read."""
 
     def position(self) -> Mapping[str, Any]:
-        """As JSON, the place after the portion that came last."""
+        """The position after the last portion, as JSON."""
 
     def left(self, position: Mapping[str, Any], until: float) -> tuple[int, bool]:
-        """How many spans there are from ``position`` on; False if the monotonic time ``until`` came too early."""
+        """How many spans follow ``position``; False if the count is incomplete at the monotonic time ``until``."""
 
 
 class JsonFiles:
-    """The OTLP-JSON files of one folder, gzipped or not, also while they grow: only complete lines count.
+    """The OTLP-JSON files of one folder, gzipped or not. They may be growing: only complete lines count.
 
-    ``stored`` is an earlier :meth:`position`, and ``damage`` is called with what cannot be read, which is skipped.
+    ``stored`` is an earlier :meth:`position`, and ``damage`` is called for lines that cannot be read and are skipped.
     """
 
     def __init__(self, paths: Sequence[str], stored: Mapping[str, Any], damage: Damage) -> None:
@@ -76,7 +76,7 @@ class JsonFiles:
         self._places = {path: _place(path, stored.get(os.path.basename(path))) for path in paths}
         names = set(map(os.path.basename, paths))
         folder = os.path.dirname(paths[0])
-        # Of files that are not asked for now, and have not been removed, it stays known.
+        # Keep the positions of existing files that are not part of this replay.
         self._others = {
             name: entry
             for name, entry in stored.items()
@@ -126,7 +126,7 @@ class JsonFiles:
         return spans, True
 
     def _lines(self, path: str, place: _Place) -> Iterator[tuple[Sequence[Group], int]]:
-        """The spans of each line and how many bytes of the file have been read by then; ``place`` moves on with it."""
+        """The spans of each line, and the bytes of the file that have been read; advances ``place``."""
         try:
             with open(path, "rb") as raw:
                 file = unpacked(path, raw)
@@ -134,14 +134,14 @@ class JsonFiles:
                 too_long = False
                 while line := file.readline(_MAX_LINE):
                     groups: Sequence[Group] | None = ()
-                    goes_on = len(line) == _MAX_LINE and not line.endswith(b"\n")
-                    if goes_on and not too_long:
+                    is_partial = len(line) == _MAX_LINE and not line.endswith(b"\n")
+                    if is_partial and not too_long:
                         self._damage(f"{path}, byte {place.offset}: the line is longer than {_MAX_LINE >> 20} MiB")
                     elif not too_long:
                         groups = self._parsed(line, f"{path}, byte {place.offset}")
                     if groups is None:
                         break
-                    too_long = goes_on
+                    too_long = is_partial
                     place.move(line, groups)
                     yield groups, raw.tell()
         except EOFError:
@@ -156,7 +156,7 @@ class JsonFiles:
         try:
             groups, wrong = traces(line)
         except FormatError as error:
-            # The beginning of a JSON object is never one itself, so an unfinished line is not taken for a finished one.
+            # A prefix of a JSON object is never a valid one, so an unfinished line always ends up here.
             if not line.endswith(b"\n"):
                 return None
             self._damage(f"{where}: {error}")
@@ -167,7 +167,7 @@ class JsonFiles:
 
 
 class _Place:
-    """How far a file has been read: its bytes, unpacked, and the spans in them."""
+    """How far a file has been read: the decompressed bytes, and the spans in them."""
 
     def __init__(self, offset: int = 0, spans: int = 0, tail: bytes = b"") -> None:
         self.offset = offset
@@ -184,7 +184,7 @@ class _Place:
 
 
 def _place(path: str, stored: Any) -> _Place:
-    """The place in this file that ``stored`` names; the beginning, if it names none or is of another file."""
+    """The place in this file that ``stored`` gives; the beginning, if it gives none or belongs to another file."""
     if isinstance(stored, dict):
         with (
             contextlib.suppress(OSError, EOFError, zlib.error, ValueError, TypeError, KeyError),
@@ -200,7 +200,7 @@ def _place(path: str, stored: Any) -> _Place:
 
 
 class Spool:
-    """What is left in a spool folder. Spans that were cut off are closed, as a shipper does.
+    """The remaining spans in a spool folder. Interrupted spans are closed, as a shipper does.
 
     ``stored`` is an earlier :meth:`position`. Damage and losses are counted by ``problems``.
     """
@@ -248,7 +248,7 @@ class Spool:
         return spans, True
 
     def _reached(self) -> int:
-        """Note how far the follower has come, and give the number of the segments that it has begun."""
+        """Update ``done`` from the follower's positions; returns the number of segments that it has begun."""
         self.done = begun = 0
         positions = self._follower.positions()
         for (process, sequence), segment in self._segments.items():
@@ -261,7 +261,7 @@ class Spool:
 
 
 def _sensible(look: Look, problems: Problems) -> Look:
-    """The look without files that no process can have written: a spool may come from anywhere."""
+    """The look without files that no process can have written: the spool may come from an untrusted source."""
     processes = {}
     for name, process in look.processes.items():
         segments = [segment for segment in process.segments if segment.size <= MAX_SEGMENT]

@@ -1,6 +1,6 @@
-"""Where a replay begins, and how far it has come: the files in which that is stored.
+"""The progress of replays, and where a first replay starts.
 
-Progress is in ``.replay-<exporter>.json`` in the folder that is replayed or, where that cannot be written, in
+Progress is stored in ``.replay-<exporter>.json`` in the replayed folder or, if that is not writable, in
 ``$XDG_STATE_HOME/ray-tracing-hooks``.
 """
 
@@ -21,11 +21,11 @@ from ray_tracing_hooks._ship.sinks import otlp_settings
 from ray_tracing_hooks._spool.progress import file_name, is_progress_file
 
 FILE_PREFIX = ".replay-"
-"""What the names of the files begin with that are beside what is replayed."""
+"""The prefix of the names of progress files in a replayed folder."""
 
 
 class ReplayProgress:
-    """How far replays of one folder to one exporter have come, for each destination."""
+    """The progress of replays of one folder to one exporter, for each destination."""
 
     def __init__(self, folder: str, plan: ShipPlan, environ: Mapping[str, str]) -> None:
         (exporter,) = plan.exporters
@@ -37,7 +37,7 @@ class ReplayProgress:
         self._at_home = os.path.join(home, "ray-tracing-hooks", f"replay-{label}-{path}.json")
 
     def __str__(self) -> str:
-        return f"cannot store in {self._beside!r} or {self._at_home!r} how far the replay has come"
+        return f"cannot store the progress of the replay in {self._beside!r} or {self._at_home!r}"
 
     def load(self) -> dict[str, Any]:
         return mapping(self._all().get(self._destination))
@@ -57,7 +57,7 @@ class ReplayProgress:
 
 
 def _own_json(path: str) -> tuple[int, dict[str, Any]] | None:
-    """When a file was written, and the JSON object in it. Only of this user's files: others could have ours removed."""
+    """When a file was written, and its JSON object. Only for files of this user, since others may be forged."""
     with contextlib.suppress(OSError, ValueError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, encoding="utf-8") as file:
@@ -68,18 +68,18 @@ def _own_json(path: str) -> tuple[int, dict[str, Any]] | None:
 
 
 def mapping(found: Any) -> dict[str, Any]:
-    """What was found, if it is a JSON object."""
+    """The value if it is a JSON object, else an empty one."""
     return found if isinstance(found, dict) else {}
 
 
 def _destination(plan: ShipPlan, environ: Mapping[str, str]) -> str:
-    """A digest of what distinguishes two places that spans can be sent to: not how patiently, nor with which token."""
+    """A digest that identifies a destination, regardless of time-outs and tokens."""
     (exporter,) = plan.exporters
     if exporter == "local":
         parts: list[Any] = [plan.local_dir]
     elif exporter == "otlp":
         otlp = otlp_settings.read(environ, lambda _problem: None)
-        # Other headers name an account or a tenant.
+        # Other headers may name an account or a tenant.
         parts = [otlp.address, sorted(item for item in otlp.headers.items() if item[0] != "authorization")]
     elif exporter == "jaeger":
         from ray_tracing_hooks._ship.sinks import jaeger_settings  # noqa: PLC0415  each only where it is used
@@ -91,10 +91,10 @@ def _destination(plan: ShipPlan, environ: Mapping[str, str]) -> str:
 
 
 def left_by_shipper(folder: str, plan: ShipPlan, *, anew: bool) -> dict[str, Any]:
-    """Where in the spool a first replay begins.
+    """The positions in the spool at which a first replay starts.
 
-    If the shipper that left the spool delivered to the very same place, that is where it stopped. Otherwise it is the
-    beginning, but with the spans that had begun in segments which are gone.
+    If the shipper that left the spool delivered to the same destination, these are where it stopped. Otherwise it is
+    the beginning, but with the open spans whose segments are gone.
     """
     (exporter,) = plan.exporters
     with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What stays in a spool folder and for how long: delivered segments go, and the cap on the rest is kept."""
+"""Retention in a spool folder: removes delivered segments, and enforces the cap on the rest."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ray_tracing_hooks._ship.quarantine import Quarantine
 from ray_tracing_hooks._spool.reader import is_refused
 
 _HELD_SHARE = 8
-"""What is delivered may take this part of the spool's cap, beside it, in segments that are still written to."""
+"""Delivered records in segments still being written may take this fraction of the spool's cap, in addition to it."""
 
 _BLANKING = 0.2
-"""Seconds that one turn may take to give disk back."""
+"""Seconds per turn for freeing disk space."""
 
 
 class Retention:
-    """Removes what ``deliveries`` have delivered, and the oldest of the rest where it exceeds the cap of the plan.
+    """Removes what ``deliveries`` have delivered, and the oldest of the rest if it exceeds the cap of the plan.
 
     ``quarantine`` takes the segments that could not be read. ``spool_dir`` is only for messages.
     """
@@ -37,11 +37,11 @@ class Retention:
         self._quarantine = quarantine
         self._problems = problems
         self._present: dict[str, tuple[str, Segment]] = {}
-        self._blanked: dict[str, int] = {}  # up to where the disk of each segment that is written to was given back
+        self._blanked: dict[str, int] = {}  # the offset up to which each growing segment has been blanked
         self._makes_holes = True
 
     def notice_removals(self, look: Look) -> None:
-        """Count the segments that somebody else has removed since the last look."""
+        """Count the segments that another process has removed since the last look."""
         present = {
             segment.path: (name, segment) for name, process in look.processes.items() for segment in process.segments
         }
@@ -50,12 +50,12 @@ class Retention:
             for path, (name, segment) in self._present.items()
             if path not in present and not os.path.lexists(path)
         )
-        text = "{count} files of the spool were removed by somebody else before all of their spans were delivered"
+        text = "{count} files of the spool were removed by another process before all of their spans were delivered"
         self._problems.count(text, gone)
         self._present = present
 
     def remove_delivered(self, look: Look) -> set[Segment]:
-        """Remove the segments that are delivered, and say which."""
+        """Remove the delivered segments, and return them."""
         removed = set()
         for name, process in look.processes.items():
             below = self._deliveries.delivered_below(name)
@@ -71,7 +71,7 @@ class Retention:
         return removed
 
     def give_back(self, look: Look) -> None:
-        """Give back the disk of what is delivered of segments that are still written to, if it is much together."""
+        """Free the disk space of delivered records in segments still being written, if it is much in total."""
         held = {
             segment.path: (size - self._blanked.get(segment.path, 0), size)
             for name, process in look.processes.items()
@@ -92,18 +92,18 @@ class Retention:
                 pass
             except OSError as error:
                 if error.errno in UNABLE:
-                    # What segments hold there is bounded by their size, which their processes choose accordingly.
+                    # The space is still bounded by the segment size, which processes choose accordingly.
                     self._makes_holes = False
-                    logger.info("the file system of the spool %s makes no holes: %s", self._path, error.strerror)
+                    logger.info("the file system of the spool %s supports no holes: %s", self._path, error.strerror)
                     return
-                logger.warning("cannot make holes in %r: %s", os.path.basename(path), error.strerror)
+                logger.warning("cannot punch holes in %r: %s", os.path.basename(path), error.strerror)
             self._blanked[path] = end
             excess -= size
 
     def keep_below_cap(self, look: Look, removed: set[Segment], beside: int) -> None:
-        """Remove the oldest complete segments until the undelivered rest is as small as the plan demands.
+        """Remove the oldest complete segments until the undelivered rest is below the cap.
 
-        The segments ``removed`` of this look are gone already, and so many bytes ``beside`` them count too.
+        The segments ``removed`` of this look are already gone, and ``beside`` further bytes count too.
         """
         waiting = {
             segment: (name, max(0, segment.size - self._deliveries.read_of(name, segment)))
@@ -135,7 +135,7 @@ class Retention:
 
     def _lost(self, signal: Signal) -> str:
         return (
-            f"{{count}} {signal.items} are lost, since the spool reached its {self._cap} bytes "
+            f"{{count}} {signal.items} are lost, since the spool reached its limit of {self._cap} bytes "
             "(RAY_TRACING_SPOOL_MAX_BYTES) before they could be delivered"
         )
 

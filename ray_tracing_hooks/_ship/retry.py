@@ -1,4 +1,4 @@
-"""Retry with exponential back-off, for everything that sends."""
+"""Retry with exponential backoff, for everything that sends."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ray_tracing_hooks._ship.sink import DeliveryError
 class Backoff:
     """Seconds to wait before the next attempt: twice as many after each failure, from ``first`` up to ``last``.
 
-    Each wait is drawn from the upper half of that, so that the shippers of many nodes do not return to a collector all
-    at once.
+    Each wait is drawn from the upper half of that range, so that the shippers of many nodes do not return to a
+    collector at the same time.
     """
 
     def __init__(self, first: float = 0.2, last: float = 10.0) -> None:
@@ -27,12 +27,12 @@ class Backoff:
         return self._longest * random.uniform(0.5, 1.0)  # noqa: S311  no secret
 
     def reset(self) -> None:
-        """An attempt has succeeded: the next failure is the first one again."""
+        """Start over after a successful attempt."""
         self._longest = 0.0
 
 
 def retry_after(error: BaseException) -> float:
-    """How many seconds the server that caused this failure asks to be left alone; 0 if it does not."""
+    """The number of seconds after which the server asks for a retry; 0 if it does not."""
     return (error.retry_after or 0.0) if isinstance(error, DeliveryError) else 0.0
 
 

@@ -1,7 +1,7 @@
-"""Credentials of the environment, taken out of what is told.
+"""Masks credentials of the environment in logs and messages.
 
-What this package says by itself holds none. Installed exporters, and the libraries that they send with, quote URLs and
-headers in their errors and logs.
+The messages of this package itself contain none, but installed exporters and their libraries quote URLs and headers in
+errors and logs.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _SHORTEST = 4
 
 
 class Secrets:
-    """The credentials in some environments, by the names of their variables and in URLs."""
+    """The credentials in some environments, found by the names of the variables and in URLs."""
 
     def __init__(self, *environs: Mapping[str, str]) -> None:
         found = {secret for environ in environs for secret in _secrets(environ) if len(secret) >= _SHORTEST}
-        # The longest first, so that no part of one is left.
+        # The longest first, so that no part of a secret remains.
         self._pattern = re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True)))) if found else None
 
     def mask(self, text: str) -> str:
-        """The text without them, and without what stands in any URL before an ``@`` or as its query."""
+        """The text with the credentials masked, and with the user info and query of any URL masked."""
         if self._pattern is not None:
             text = self._pattern.sub(MASK, text)
         return QUERY.sub(f"?{MASK}", USER_INFO.sub(f"{MASK}@", text))
@@ -44,7 +44,7 @@ def _secrets(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _forms(values: Iterable[str]) -> Iterator[str]:
-    """As they were written and as they are sent, and of ``Bearer x`` the last word."""
+    """The values as written and as sent, and the last word of values such as ``Bearer x``."""
     for value in values:
         plain = unquote(value).strip()
         yield from (value.strip(), plain, plain.rpartition(" ")[2])

@@ -1,4 +1,4 @@
-"""The shipper's main thread: it looks at the spool, has it delivered, answers requests, and knows when to end."""
+"""The shipper's main thread, which watches the spool, starts deliveries, answers requests, and decides when to end."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from ray_tracing_hooks._ship.tail_sampling.sampler import TailSampler
 from ray_tracing_hooks._spool.progress import is_progress_file
 
 _SOON, _STEADY, _IDLE = 0.05, 0.4, 1.0
-"""Seconds between looks: while much flows, while little does, and when nothing has happened for long."""
+"""Seconds between looks: with much traffic, with little, and when idle."""
 
 _MUCH = 256 * 1024
-"""So many bytes since the last look are much, and so is a quarter of the room that is left on the disk."""
+"""This many bytes since the last look are much traffic, and so is a quarter of the free disk space."""
 
 _IMPATIENT = 0.01
-"""Seconds between looks while somebody waits for processes to end."""
+"""Seconds between looks while a request waits for processes to end."""
 
 _LINGER = 2.0
-"""Without a raylet to watch, a shipper outlives the last writer by so many seconds: another may come."""
+"""Without a raylet to watch, a shipper outlives the last writer by this many seconds, since another may start."""
 
 _GIVE_UP = 60.0
 """Seconds after the end of Ray and of the last writer at which undelivered spans are left in the spool."""
 
 _LAST_TURN = 5.0
-"""Seconds that SIGTERM leaves for a last delivery."""
+"""Seconds for a last delivery after SIGTERM."""
 
 _LISTEN = 0.5
-"""Seconds that a shipper listens at least: whoever has started it may be about to ask for something."""
+"""Seconds that a shipper listens at least: the process that started it may be about to send a request."""
 
 
 class Shipper:
-    """Drains one spool folder until nothing more can come.
+    """Drains one spool folder until no more spans can come.
 
-    ``folder`` is the open folder, ``lock`` the descriptor that holds its lock, and ``environ`` the variables that say
-    how to deliver. What is at the path ``spool_dir`` by now may be something else: it is only for messages. ``secrets``
-    are masked in all of these, and ``problem`` is one that is known already. ``each_look`` is called at each look.
+    ``folder`` is the open folder, ``lock`` the descriptor that holds its lock, and ``environ`` the variables that
+    configure delivery. ``spool_dir`` is only for messages, since another folder may be at that path by now. ``secrets``
+    are masked in all messages, and ``problem`` is one that is already known. ``each_look`` is called at each look.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Shipper:
         self._each_look = each_look
         self._began = time.monotonic()
         self._is_terminated = False
-        self._paused: set[str] = set()  # the processes that have let go of their segments and run on
+        self._paused: set[str] = set()  # the processes that have closed their segments but are running
         self._quiet_since: float | None = None
         self._news = 0
         self._problems = problems = Problems(secrets.mask)
@@ -95,7 +95,7 @@ class Shipper:
         self._deliveries.start()
 
     def run(self) -> None:
-        """Until Ray and all writers have ended and everything is delivered, or it is time to give up."""
+        """Run until Ray and all writers have ended and everything is delivered, or it is time to give up."""
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._terminate)
@@ -114,7 +114,7 @@ class Shipper:
             try:
                 look = self._look()
             except OSError as error:
-                # Of the machine, and it may pass. What is known is delivered meanwhile.
+                # A problem of the machine, which may pass. What is known is delivered meanwhile.
                 seen = False
                 self._problems.set("look", f"cannot look at the spool {self._path!r}: {error.strerror}")
             else:
@@ -141,7 +141,7 @@ class Shipper:
 
     def _look(self) -> Look:
         if self._sampler is not None:
-            # First, so that what is kept is there to be seen.
+            # First, so that the look contains the traces that it keeps.
             writing = [process for process in self._sampler.look.processes.values() if process.alive]
             final = not writing and self._raylet.is_gone()
             self._sampler.turn(hurry=bool(self._requests) or self._is_terminated or final, final=final)
@@ -156,7 +156,7 @@ class Shipper:
         return self._sampler is not None and self._sampler.behind
 
     def _with_undecided(self, look: Look) -> Look:
-        """The look, with the spans that the tail sampler has still to decide on."""
+        """The look, with the spans that the tail sampler has not decided on yet."""
         return look if self._sampler is None else Look(look.number, {**look.processes, **self._sampler.look.processes})
 
     def _offer(self, look: Look) -> None:
@@ -170,7 +170,7 @@ class Shipper:
             news.publish(self._within, texts)
 
     def _wait(self, look: Look, removed: int) -> None:
-        """Until the next look. So many bytes of what was there have been ``removed``."""
+        """Wait for the next look. ``removed`` is the number of bytes removed since this one."""
         interval = self._pace.interval(look.size, removed, self._deliveries.portions)
         if self._requests:
             soon = _IMPATIENT if self._requests.are_for_writers else _SOON
@@ -181,7 +181,7 @@ class Shipper:
         self._requests.take()
 
     def _turn_ended(self) -> None:
-        """Called in the threads of the deliveries."""
+        """Wake up the main thread; called in the threads of the deliveries."""
         if self._requests or self._is_terminated:
             self._inbox.wake_up()
 
@@ -209,7 +209,7 @@ class Shipper:
         return True
 
     def _is_asked(self) -> bool:
-        """Whether somebody has just asked for something, or may do so now that this shipper has begun."""
+        """Whether a request has just arrived, or may arrive because this shipper has just started."""
         if time.monotonic() - self._began < _LISTEN:
             return True
         self._requests.take()
@@ -233,11 +233,11 @@ class Shipper:
             self._inbox.wait(left)
             self._inbox.heard()
         self._retention.remove_delivered(look)
-        logger.info("ended by SIGTERM; the next shipper goes on from here")
+        logger.info("ended by SIGTERM; the next shipper continues from here")
 
     def _clean_up(self) -> None:
-        """Remove our own files, and the folder if nobody may want to write into it again."""
-        # First what others write to, so that nobody asks here any more; then those who have asked are answered.
+        """Remove our own files, and the folder unless a process may still write into it."""
+        # First close the inbox, so that no further request arrives; then answer the pending ones.
         self._inbox.close()
         self._requests.take()
         drained = (self._sampler is None or self._sampler.clean_up()) and not self._folder.look(set()).processes
@@ -254,7 +254,7 @@ class Shipper:
 
 
 class _Pace:
-    """How long to wait between two looks."""
+    """Chooses the time between two looks."""
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
@@ -262,7 +262,7 @@ class _Pace:
         self._size = self._portions = -1
 
     def interval(self, size: int, removed: int, portions: int) -> float:
-        """The wait after a look at ``size`` bytes. Since then so many were ``removed``, and ``portions`` taken in."""
+        """Seconds to wait after a look at ``size`` bytes, given the ``removed`` bytes and the ``portions`` so far."""
         came = size - self._size
         if came >= _MUCH or (came > 0 and came >= self._claim.free_bytes(otherwise=4 * _MUCH) // 4):
             self._interval = _SOON
@@ -274,10 +274,10 @@ class _Pace:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether this file of a spool folder is of use only as long as there is a shipper, or something to deliver."""
+    """Whether this file of a spool folder is needed only as long as there is a shipper, or something to deliver."""
     return name in {PLAN, NEWS} or is_progress_file(name) or name.startswith((ANSWER, REQUEST, REPLAY_FILE))
 
 
 def _paused(look: Look) -> list[str]:
-    """The processes that have let go of their segments and run on."""
+    """The processes that have closed their segments but are still running."""
     return [name for name, process in look.processes.items() if not process.alive and process.ended_at is None]

@@ -1,6 +1,6 @@
-"""The contract of a sink: what it is made with, what it is given, and how it fails.
+"""The contract of a sink: its construction, its input, and its errors.
 
-A sink delivers spans to one place. :mod:`~ray_tracing_hooks._ship.sinks.registry` finds it by the name of its exporter.
+A sink delivers spans to one destination. :mod:`~ray_tracing_hooks._ship.sinks.registry` finds it by exporter name.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 
 
 class DeliveryError(TracingError):
-    """Spans could not be delivered now. The shipper keeps them and tries again; the message is for the user.
+    """Spans could not be delivered now. The shipper keeps them and retries; the message is for the user.
 
-    ``retry_after`` is how many seconds the server asks to be left alone.
+    ``retry_after`` is the number of seconds after which the server asks for the retry.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -34,12 +34,12 @@ class Batch(NamedTuple):
 
 
 class Sink(Protocol):
-    """A place that spans are delivered to. All calls come from one thread, and may block.
+    """A destination of spans. All calls come from one thread, and may block.
 
     Attributes:
-        delay: How many seconds spans may wait in the spool so that more of them go at once.
-        wants_more: After a failure, whether the sink needs more spans to find out what is wrong: those that have come
-            since are then appended to the same batches before it is called again.
+        delay: How many seconds spans may wait in the spool to be sent in larger batches.
+        wants_more: After a failure, whether the sink needs more spans to find the cause: spans that have arrived since
+            are then appended to the same batches before the next call.
     """
 
     delay: float
@@ -48,8 +48,8 @@ class Sink(Protocol):
     def deliver(self, batches: Sequence[Batch]) -> None:
         """Deliver all of ``batches``. A span that can never be delivered is skipped and counted.
 
-        Raises DeliveryError if that is impossible now. Then the same batches come again, and the sink makes sure, as
-        far as it can, that no span arrives twice.
+        Raises DeliveryError if that is not possible now. The same batches are then passed again, and the sink ensures,
+        as far as it can, that no span arrives twice.
         """
 
     def checkpoint(self) -> Mapping[str, Any]:
@@ -61,16 +61,16 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a sink is made with.
+    """The arguments of a sink.
 
     Attributes:
         plan: The settings.
         state: The last :meth:`Sink.checkpoint` that was stored, or an empty mapping.
         remember: Stores a state between two checkpoints. Raises OSError.
-        count: Reports a loss to the user: a text with the place ``{count}``, and how many items more were lost.
-        environ: The environment variables that say how to deliver.
-        problem: Reports a wrong setting to the user.
-        signal: What is delivered. A sink whose protocol knows only spans need not look.
+        count: Reports a loss to the user: a text with the placeholder ``{count}``, and how many more items were lost.
+        environ: The environment variables that configure delivery.
+        problem: Reports an invalid setting to the user.
+        signal: The signal to deliver. A sink whose protocol has only spans need not check it.
     """
 
     plan: ShipPlan

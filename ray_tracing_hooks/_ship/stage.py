@@ -1,4 +1,4 @@
-"""A stage: reads the whole spool in a thread of its own, and remembers how far it came."""
+"""A stage: reads the whole spool in its own thread, and stores its progress."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from ray_tracing_hooks._ship.sink import DeliveryError
 from ray_tracing_hooks._spool.progress import Progress
 
 _WHOLE = 1 << 62
-"""An offset behind the end of any segment."""
+"""An offset beyond the end of any segment."""
 
 
 class Stage(ABC):
-    """Takes from each look at the spool what is new to it, and stores its progress.
+    """Reads from each look at the spool what is new to it, and stores its progress.
 
-    A slow or failing stage holds no other one back. The main thread offers looks and reads the attributes;
-    ``turn_ended`` is called in the thread of the stage after each turn, good or bad. ``reports`` says whether this
-    stage counts what is damaged or lost in the spool; one of several does, since all read the same.
+    A slow or failing stage does not delay the others. The main thread offers looks and reads the attributes;
+    ``turn_ended`` is called in the stage's thread after each turn, successful or not. ``reports`` says whether this
+    stage counts damaged and lost data of the spool; only one of several does, since all read the same.
 
     Attributes:
         label: Its name in logs and in the name of its progress file.
-        signal: What it takes from the spool.
-        drained: Number of the newest look that was taken in and stored completely.
-        hurried: Number of the newest look that was offered in a hurry and taken in.
-        delivered: For each process, the sequence below which its segments were taken in, and that was stored.
-        open_processes: The processes with spans that have begun and not ended.
-        portions: How many portions of spans have been taken in.
+        signal: The signal that it reads from the spool.
+        drained: Number of the newest look that has been processed and stored completely.
+        hurried: Number of the newest look that was offered with ``hurry`` and has been processed.
+        delivered: For each process, the sequence below which its segments have been processed, as stored.
+        open_processes: The processes with open spans.
+        portions: How many portions of spans have been processed.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class Stage(ABC):
         try:
             self._follower = self._follow_from(self._stored.processes, reports=reports)
         except (ValueError, TypeError, KeyError) as error:
-            logger.warning("the progress in %r makes no sense, starting anew: %s", self._file.name, describe(error))
+            logger.warning("the progress in %r is malformed, starting anew: %s", self._file.name, describe(error))
             self._follower = self._follow_from({}, reports=reports)
         self.delivered: dict[str, int] = self._follower.sequences()
         self.open_processes: set[str] = self._follower.open_processes()
         if not self._file.exists:
-            # Its room is taken before the disk may be full.
+            # Allocate its space before the disk may be full.
             with contextlib.suppress(DeliveryError):
                 self._file.store(self._stored)
         self._is_unstored = False
@@ -91,13 +91,13 @@ class Stage(ABC):
     # Called by the main thread.
 
     def start(self) -> None:
-        """Begin to take in what is offered."""
+        """Start the thread."""
         self._thread.start()
 
     def offer(self, look: Look, *, hurry: bool = False) -> None:
-        """Take in what is new in ``look``; with ``hurry`` now, even if an attempt has just failed.
+        """Process what is new in ``look``; with ``hurry`` immediately, even if an attempt has just failed.
 
-        A server that asked to be left alone for a while is left alone all the same.
+        A server's ``Retry-After`` is respected in any case.
         """
         with self._news:
             self._look = look
@@ -105,11 +105,11 @@ class Stage(ABC):
             self._news.notify()
 
     def store_again(self) -> None:
-        """Store the progress in the next turn, since somebody has removed it."""
+        """Store the progress in the next turn, since its file has been removed."""
         self._is_unstored = True
 
     def end(self, timeout: float) -> None:
-        """End the thread in an orderly way, unless it is busy for longer than ``timeout`` seconds."""
+        """End the thread, waiting at most ``timeout`` seconds for it."""
         with self._news:
             self._is_ending = True
             self._news.notify()
@@ -121,15 +121,15 @@ class Stage(ABC):
 
     @property
     def reading(self) -> threading.Lock:
-        """Held while something is read: as long as another thread holds it, :meth:`taken_of` stays as it is."""
+        """Held while reading: as long as another thread holds it, :meth:`taken_of` does not change."""
         return self._follower.reading
 
     def taken_of(self, process: str, sequence: int) -> int:
-        """The offset in this segment up to which everything is delivered, or waits in memory for that."""
+        """The offset in this segment up to which everything is delivered, or waits in memory for delivery."""
         return self._follower.taken_of(process, sequence)
 
     def read_of(self, process: str, sequence: int) -> int:
-        """The offset up to which this segment was taken in, and that was stored."""
+        """The offset up to which this segment has been processed, as stored."""
         entry = self._stored.processes.get(process)
         if entry is None or entry["sequence"] < sequence:
             return 0
@@ -140,15 +140,15 @@ class Stage(ABC):
     @property
     @abstractmethod
     def delay(self) -> float:
-        """How many seconds spans may wait in the spool so that more of them are taken in at once."""
+        """How many seconds spans may wait in the spool to be processed in larger portions."""
 
     @abstractmethod
     def _turn(self, look: Look, *, hurry: bool) -> None:
-        """Take in and store what is new in ``look``. Raises anything where that fails: it is tried again."""
+        """Process and store what is new in ``look``. Raises any exception on failure, and is then retried."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Nothing more is taken in."""
+        """Release resources at the end."""
 
     def _run(self) -> None:
         key = f"sink-{self.label}"
@@ -159,7 +159,7 @@ class Stage(ABC):
             asked = 0.0
             try:
                 self._turn(look, hurry=hurry)
-            except BaseException as error:  # noqa: BLE001  whatever an exporter raises, the next attempt may work
+            except BaseException as error:  # noqa: BLE001  whatever an exporter raises, the next attempt may succeed
                 expected = isinstance(error, TracingError)
                 self._problems.set(key, str(error) if expected else f"sink {self.label!r} failed: {describe(error)}")
                 rest, asked = backoff.next(), retry_after(error)
@@ -174,9 +174,9 @@ class Stage(ABC):
         self._close()
 
     def _next(self, rest: float, asked: float) -> tuple[Look, bool] | None:
-        """The next look and whether there is a hurry, or None at the end.
+        """The next look and whether it is urgent, or None at the end.
 
-        It comes after ``rest`` seconds unless there is a hurry, and after the ``asked`` ones in any case.
+        It waits ``rest`` seconds unless the look is urgent, and the ``asked`` seconds of a server in any case.
         """
         now = time.monotonic()
         earliest = now + asked
@@ -192,10 +192,10 @@ class Stage(ABC):
         return None
 
     def _store(self, state: Mapping[str, Any], *, must: bool) -> None:
-        """Store the progress with this state. Raises DeliveryError only if it ``must`` be stored.
+        """Store the progress with this sink state. Raises DeliveryError only if it ``must`` be stored.
 
-        Otherwise the stage continues: that may be what makes room on a full disk. A shipper that takes over before this
-        can be stored takes in some spans again.
+        Otherwise the stage continues, since that may be what makes room on a full disk. A shipper that takes over
+        before this can be stored processes some spans again.
         """
         self._is_unstored = True
         progress, sequences = Progress(self._follower.positions(), state), self._follower.sequences()
@@ -214,7 +214,7 @@ class Stage(ABC):
         self.delivered = sequences
 
     def _remember(self, state: Mapping[str, Any]) -> None:
-        """Store a state between two portions, with the progress as it was stored last."""
+        """Store a sink state between two portions, with the last stored progress."""
         try:
             self._file.store(Progress(self._stored.processes, state))
         except DeliveryError:

@@ -1,10 +1,11 @@
-"""A second shipper that takes over at once where Ray is going to kill the first.
+"""A second shipper that takes over at once where Ray may kill the first one.
 
-A shipper belongs to no process that Ray ends: whoever starts it leaves it to init. But with
-``RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper`` Ray takes init's place. What a worker leaves becomes a
-child of that worker, which kills its children when it exits, and then one of the raylet, which kills those that it does
-not know, every ten seconds. Grandchildren are spared until they are children. So a shipper below a raylet has a child
-that waits for its lock, and that has one in turn as soon as it ships: as long as the raylet lives there is a shipper.
+A shipper is not a child of a process that Ray ends: it is reparented to init. But with
+``RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper``, Ray takes the place of init. An orphan of a worker
+becomes a child of that worker, which kills its children when it exits, and then a child of the raylet, which kills
+unknown children every ten seconds. Grandchildren are spared until they become children. So a shipper below a raylet has
+a child that waits for its lock, and that in turn has one as soon as it ships: as long as the raylet lives, there is a
+shipper.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     import subprocess
 
 STAND_BY = "--stand-by"
-"""The option of a shipper that waits until there is no other."""
+"""The option of a shipper that waits until no other one is running."""
 
 _RETRY_SECONDS = 5.0
-"""How soon another one is started where one has ended for no reason."""
+"""How soon another one is started if one has ended unexpectedly."""
 
 
 class StandBy:
-    """The stand-by of this process, which ships ``spool_dir``."""
+    """The stand-by of this shipper of ``spool_dir``."""
 
     def __init__(self, spool_dir: str) -> None:
         self._spool_dir = spool_dir
@@ -37,17 +38,17 @@ class StandBy:
         self._start_at = 0.0
 
     def keep(self) -> None:
-        """See that there is one where one is needed. To be called again and again: who adopts us may change."""
+        """Start one if it is needed and not running. Called repeatedly, since our parent may change."""
         parent = os.getppid()
         if parent != self._parent:
             if parent == os.getsid(0):
-                return  # the shell that starts shippers: it is about to end
+                return  # the shell that starts shippers is about to end
             self._parent, self._is_wanted = parent, _is_below_raylet(parent)
         if self._is_wanted and (self._process is None or self._process.poll() is not None):
             self._start()
 
     def end(self) -> None:
-        """Nobody needs to take over."""
+        """End the stand-by."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -62,19 +63,19 @@ class StandBy:
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  the arguments are ours
         except OSError as error:
-            logger.warning("no other shipper could be started to stand by: %s", error.strerror)
+            logger.warning("a stand-by shipper could not be started: %s", error.strerror)
 
 
 def _is_below_raylet(pid: int) -> bool:
-    """Whether this process, or one that it descends from, is a raylet."""
+    """Whether this process, or one of its ancestors, is a raylet."""
     try:
-        while pid:  # in a container process 1 may be one
+        while pid:  # in a container, process 1 may be a raylet
             with open(f"/proc/{pid}/stat", "rb") as file:
-                # pid (name) state ppid ...; a name may have blanks and parentheses in it.
+                # pid (name) state ppid ...; a name may contain blanks and parentheses.
                 head, _, rest = file.read().rpartition(b")")
             if head.partition(b"(")[2] == b"raylet":
                 return True
             pid = int(rest.split()[1])
     except OSError:
-        pass  # it has just ended, and we have another parent by now
+        pass  # it has just ended, so we have another parent by now
     return False

@@ -1,4 +1,4 @@
-"""Starting the shipper of a spool folder."""
+"""Starts the shipper of a spool folder."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MODULE = "ray_tracing_hooks._ship"
 def ensure_running(
     spool_dir: str, plan: ShipPlan, environ: Mapping[str, str] = os.environ, *, patient: bool = False
 ) -> bool:
-    """Start a shipper for this spool folder unless one runs or is being started. True if this call started it.
+    """Start a shipper for this spool folder unless one is running or starting. True if this call started it.
 
-    ``plan`` counts if the folder has none yet, and of ``environ`` the variables that say how to deliver. Takes a few
-    milliseconds, and does not wait until the shipper is up: a :func:`~ray_tracing_hooks._ship.flush.flush` does. Raises
-    OSError where the folder or the process cannot be made. With ``patient`` nothing is started within half a minute of
-    the last start: a shipper that ends at once is not started again and again by all processes of a node.
+    ``plan`` is used if the folder has none yet, and of ``environ`` only the variables that say how to deliver. Takes a
+    few milliseconds, and does not wait until the shipper is up; :func:`~ray_tracing_hooks._ship.flush.flush` does.
+    Raises OSError if the folder or the process cannot be created. With ``patient``, nothing is started within half a
+    minute of the last start, so that the processes of a node do not keep restarting a shipper that ends at once.
     """
     with being_opened(spool_dir):
         folder = open_folder(spool_dir)
@@ -38,12 +38,12 @@ def ensure_running(
 def _start_unless_running(
     spool_dir: str, within: str, plan: ShipPlan, environ: Mapping[str, str], *, patient: bool
 ) -> bool:
-    """As above, with ``within`` for the files of the folder: a path that nobody can lead elsewhere."""
+    """As above, with ``within``, a path that always leads to the open folder."""
     lock = take_lock(within)
     if lock is None:
         return False
     try:
-        # The lock's file has something in it once a shipper has been started, and its time is when.
+        # The lock file is empty until a shipper has been started; its mtime is the time of the last start.
         last = os.fstat(lock)
         if patient and last.st_size and 0 <= time.time() - last.st_mtime < _PATIENCE:
             return False
@@ -54,16 +54,16 @@ def _start_unless_running(
             plan.store(within)
         _start(os.path.abspath(spool_dir), lock, environ)
     finally:
-        # The shipper has inherited the lock; this process only lets go of its own descriptor.
+        # The shipper has inherited the lock; this closes only the descriptor of this process.
         os.close(lock)
     return True
 
 
 def _start(spool_dir: str, lock: int, environ: Mapping[str, str]) -> None:
-    import subprocess  # noqa: PLC0415  most processes find a shipper running
+    import subprocess  # noqa: PLC0415  in most processes a shipper is already running
 
-    # Ray kills the children of a worker that it ends. The shell is a child for a millisecond, and its own child then
-    # belongs to init. `subprocess` neither runs fork handlers (gRPC has some) nor hands down descriptors.
+    # Ray kills the children of a worker when it ends. The shell is a child for only a millisecond, and the shipper, its
+    # child, then belongs to init. `subprocess` neither runs fork handlers (gRPC has some) nor passes on descriptors.
     shipper = [sys.executable, "-m", _MODULE, "--lock", str(lock), spool_dir]
     intermediate = subprocess.Popen(  # noqa: S603  the arguments are ours
         ["/bin/sh", "-c", '"$@" &', "sh", *shipper],
@@ -84,16 +84,16 @@ def _start(spool_dir: str, lock: int, environ: Mapping[str, str]) -> None:
 
 
 def _is_left_behind(variable: str) -> bool:
-    # What else OTEL_* variables say is meant for the traced program; some wrong values end any import of the API.
+    # The other OTEL_* variables are for the traced program; some invalid values make any import of the API fail.
     return variable.startswith("OTEL_") or is_of_delivery(variable)
 
 
 def _import_path() -> list[str]:
-    """Where the shipper looks for modules: the standard library, this very package, then what is installed.
+    """The import path of the shipper: the standard library, this package, then the installed packages.
 
-    Folders that stand before the standard library (the script's, the current one) are left out, since a module there
-    may bear the name of one that the shipper needs; those of ``PYTHONPATH`` come last. Of these, one with a
-    ``sitecustomize`` is left out: ``opentelemetry-instrument`` and its like would instrument the shipper too.
+    Folders before the standard library (the script's, the current one) are left out, since a module there may shadow
+    one that the shipper needs; those of ``PYTHONPATH`` come last. Among these, a folder with a ``sitecustomize`` is
+    left out: ``opentelemetry-instrument`` and the like would instrument the shipper too.
     """
     paths = [path for path in sys.path if os.path.isabs(path)]
     library = os.path.dirname(os.__file__)

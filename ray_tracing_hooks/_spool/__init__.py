@@ -1,1 +1,1 @@
-"""The spool: what every process appends to and the shipper drains."""
+"""The spool: files that every process appends to and the shipper drains."""

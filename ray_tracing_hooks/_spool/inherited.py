@@ -1,7 +1,7 @@
-"""Descriptors that hold a lock and must not live on in a forked child, which would hold it for as long as it lives.
+"""Closes descriptors that hold a lock in forked children, which would otherwise hold the lock as long as they live.
 
-A descriptor that a thread is just opening is known to nobody when another thread forks. So whoever opens one says so
-before, and a child that was forked meanwhile looks for it.
+A descriptor that one thread is just opening is not recorded anywhere when another thread forks. So the opening thread
+registers the folder first, and a child that is forked meanwhile looks for descriptors in it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _folders: list[str] = []
 
 @contextlib.contextmanager
 def being_opened(folder: str) -> Iterator[None]:
-    """Inside, a file of ``folder`` is opened and locked. A child that is forked meanwhile has none of that folder."""
+    """Wraps the opening and locking of a file in ``folder``: a child forked meanwhile closes its descriptors there."""
     _folders.append(folder)
     try:
         yield
     finally:
-        # A child that was forked inside the block has forgotten about it.
+        # A child that was forked inside the block has already cleared the list.
         with contextlib.suppress(ValueError):
             _folders.remove(folder)
 
@@ -32,7 +32,7 @@ def _close() -> None:
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 path = os.readlink(f"/proc/self/fd/{name}")
-                # The folder itself is open too while a file is being made in it.
+                # The folder itself is open too while a file is created in it.
                 if path in folders or os.path.dirname(path) in folders:
                     os.close(int(name))
 

@@ -1,8 +1,8 @@
 """The layout of a spool: one append-only file per process and segment, made of framed records.
 
 A segment is a header of eight bytes followed by records. The header is ``RTHSPL``, the version of the format as one
-digit or capital letter, and a line feed: :data:`MAGIC` is that of the only version so far, 1. A record is a frame of
-nine bytes and a payload::
+digit or capital letter, and a line feed; :data:`MAGIC` is the header of version 1, the only one so far. A record is a
+frame of nine bytes and a payload::
 
     length  u32 little endian   bytes of the payload, at most MAX_PAYLOAD
     crc32   u32 little endian   of the kind byte and the payload
@@ -15,11 +15,11 @@ Payloads, all integers little endian:
 ``SCOPE``     u16 id, u16 resource id, then an encoded ``InstrumentationScope``
 ``START``     u16 scope id, then an encoded ``Span`` without end time: a span that has begun and runs user code
 ``SPAN``      u16 scope id, then an encoded ``Span``: a span that has ended
-``DROPPED``   u64 count of spans, and log records, that this process could not write since the last such record (for
-              instance while the disk was full)
+``DROPPED``   u64 count of spans and log records that this process could not write since the last such record (for
+              example, while the disk was full)
 ``LOG``       u16 scope id, then an encoded ``LogRecord``
-``BLANK``     zeros, in the place of records that every sink has delivered and no reader needs any more
-``EXIT``      nothing: the process ends in good order, and what it has begun and not ended it will not end any more
+``BLANK``     zeros, in place of records that every sink has delivered and no reader needs any more
+``EXIT``      empty: the process ends regularly, and will not end the spans that are still open
 
 Every segment defines the resources and scopes that it uses before it uses them, so it can be read alone. The encoded
 spans of ``START`` and ``SPAN`` always begin with the trace id and the span id, so both are found at a fixed place
@@ -28,31 +28,30 @@ without decoding: see :func:`in_payload`.
 A record is written with one ``os.write`` on an ``O_APPEND`` descriptor. What was written survives the death of the
 writer, and a record cut short by a full disk or a lost machine fails its length or checksum.
 
-How a reader copes with what is not as it should be:
+How a reader handles errors:
 
-* A record of an unknown kind with a right checksum is skipped and counted. New kinds are the way to add to version 1;
-  the version changes only where an old reader would misunderstand what it reads.
-* Where no good record stands, the next one is looked for byte by byte: one with a right checksum and the form that its
-  kind has. So damage costs the records that it hit and no more. Looking takes time in proportion to the damage, and
-  never more memory than two of the longest records.
-* A file with the header of another version, and one that neither has a header nor a good record near its beginning, is
-  not read. It is said, and nobody removes it.
-* A shipper moves what it could not read, or not in full, into the subfolder :data:`ASIDE` when it has delivered what it
-  could. Those with damage may take a tenth of the spool's cap there. A record that a full disk cut short is no reason:
-  there is a ``DROPPED`` after it, or it is the last one of a segment that a running process has left, since a process
-  leaves a segment of some size when the disk is full, so that it can be removed and makes room.
+* A record of an unknown kind with a valid checksum is skipped and counted. New kinds are the way to extend version 1;
+  the version changes only where an old reader would misinterpret what it reads.
+* Where there is no valid record, the reader searches for the next one byte by byte: one with a valid checksum and the
+  form of its kind. So damage costs only the records that it hit. The search takes time in proportion to the damage,
+  and never more memory than two records of the maximum size.
+* A file with the header of another version, and one that has neither a header nor a valid record near its beginning,
+  is not read. This is reported, and the file is never removed.
+* A shipper moves files that it could not read, or not in full, into the subfolder :data:`ASIDE` once it has delivered
+  what it could. Damaged files may take a tenth of the spool's cap there. A record that a full disk cut short does not
+  count as damage: a ``DROPPED`` record follows it, or it is the last one of a segment that a running process has
+  closed, since a process closes a larger segment when the disk is full, so that it can be removed to make room.
 
-While a segment is being written to, a shipper may replace what has been delivered of it by ``BLANK`` records, and punch
-holes there, so that the disk has its room back. Definitions, and the starts of spans that have not ended, stay where
-they are, and so does everything that has not been delivered: offsets keep their meaning.
+While a segment is being written to, a shipper may replace its delivered records with ``BLANK`` records and punch holes
+there to free disk space. Definitions, and the starts of spans that have not ended, stay where they are, and so does
+everything that has not been delivered: offsets stay valid.
 
-The subfolder :data:`UNDECIDED` is a spool of the same layout, for spans of traces that are not sampled: the tail
-sampler of a shipper reads it, and makes segments of this folder of what is to be kept.
+The subfolder :data:`UNDECIDED` is a spool of the same layout for spans of traces that are not sampled: the shipper's
+tail sampler reads it, and writes the spans that it keeps to segments in the main folder.
 
 A segment is called ``<process>.<sequence>.spool``; the name of a process that was forked from one of Ray's ends in
-:data:`FORKED`. While its process lives, the newest segment of a process holds an
-exclusive ``flock``; the kernel drops it with the process, whatever ended it. A process is dead when none of its
-segments is locked.
+:data:`FORKED`. While its process lives, the newest segment of a process holds an exclusive ``flock``; the kernel
+releases it with the process, however that ends. A process is dead when none of its segments is locked.
 """
 
 from __future__ import annotations
@@ -83,14 +82,14 @@ BLANK = 7
 EXIT = 8
 
 MAX_PAYLOAD = 16 * 1024 * 1024 - 1
-"""A longer payload is taken for damage: the writer leaves out what is largest of a span that would take more."""
+"""A longer payload is treated as damage: the writer leaves out the largest parts of a span that would exceed it."""
 
 MAX_SEGMENT = 64 * 1024 * 1024
-"""A larger file is no segment: a writer begins the next one at a quarter of this and a record."""
+"""A larger file is not a segment: a writer begins the next one at a quarter of this size."""
 
 
 def in_payload(part: slice) -> slice:
-    """Where a part of an encoded span stands in the payload of its record, behind the id of its scope."""
+    """The position of a part of an encoded span in the payload of its record, after the scope id."""
     return slice(part.start + U16.size, part.stop + U16.size)
 
 
@@ -100,7 +99,7 @@ def segment_name(process: str, sequence: int) -> str:
 
 
 def version(head: bytes) -> str | None:
-    """The version of the format, by the first bytes of a file; None for a file that has no such header."""
+    """The version of the format in the header of a file; None for a file without such a header."""
     found = re.match(_HEADER, head)
     return found[1].decode() if found else None
 

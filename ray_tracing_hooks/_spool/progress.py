@@ -1,27 +1,27 @@
 """The layout of progress files: how far a spool has been delivered to one exporter, and which spans are open.
 
-``progress-<label>.json`` in a spool folder is a JSON object, with blanks behind it, that the shipper replaces after
-each delivery:
+``progress-<label>.json`` in a spool folder is a JSON object, padded with blanks, that the shipper replaces after each
+delivery:
 
 ``version``
-    :data:`VERSION`. Releases before it was there wrote none, and the rest as it is now.
+    :data:`VERSION`. Earlier releases left it out; the rest of the format is the same.
 ``processes``
     By the name of each process, as in the names of its segments, an object:
 
     ``sequence``, ``offset``
-        The segment that delivery has come to, and the offset in it up to which everything is delivered.
+        The segment that delivery has reached, and the offset in it up to which everything is delivered.
     ``openings``
-        The open spans: those that began before that place and had not ended there. They are in groups of one resource
-        and scope, each a list of these two, of the spans, and of what is around each. Resource, scope and spans are
-        encoded as in records and then in base64; a span has no end. What is around a span is the hexadecimal id of the
-        open span of ours that it began in, or the empty text.
+        The open spans: those that began before that offset and had not ended there. They are grouped by resource and
+        scope; each group is a list of these two, the list of spans, and the list of their enclosing spans. Resource,
+        scope and spans are encoded as in records and then in base64; a span has no end. An enclosing span is the
+        hexadecimal id of the open span of this package that the span began in, or an empty text.
     ``in_order``
-        Whether the process has said that it ends.
+        Whether the process has written its ``EXIT`` record.
     ``interrupted``
-        The hexadecimal ids of the spans of ours that have ended and say that the end of their process interrupted them.
-        Missing where there are none.
+        The hexadecimal ids of the spans of this package that have ended and report that the end of their process
+        interrupted them. Missing where there are none.
 ``sink``
-    The state of the exporter, of whose form only that exporter knows.
+    The state of the exporter, in a form that only this exporter knows.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _PREFIX, _SUFFIX = "progress-", ".json"
 
 
 class Progress(NamedTuple):
-    """What a progress file holds: an object as above for each process, and the state of the exporter."""
+    """What a progress file holds: an object as described above for each process, and the state of the exporter."""
 
     processes: Mapping[str, Any]
     state: Mapping[str, Any]
 
 
 class StoredSpan(NamedTuple):
-    """A span that has begun and not ended: all encoded, the span without an end; and the id of the span around it."""
+    """An open span without an end, its resource and its scope, all encoded, and the id of the span that encloses it."""
 
     resource: bytes
     scope: bytes
@@ -66,10 +66,10 @@ def encode(progress: Progress) -> str:
 
 
 def decode(text: str) -> Progress:
-    """Raises ValueError, TypeError or KeyError for what is no progress, or of a later version."""
+    """Raises ValueError, TypeError or KeyError if the text is not progress, or of a later version."""
     found = json.loads(text)
     if "version" in found and found["version"] != VERSION:
-        raise ValueError(f"it has version {found['version']!r}, and this release reads version {VERSION}")
+        raise ValueError(f"it has version {found['version']!r}, but this release reads version {VERSION}")
     return Progress(dict(found["processes"]), dict(found["sink"]))
 
 
@@ -84,7 +84,7 @@ def encode_open_spans(spans: Iterable[StoredSpan]) -> list[Any]:
 
 
 def open_spans(process: Mapping[str, Any]) -> Iterator[StoredSpan]:
-    """The open spans of one of the processes. Raises ValueError, TypeError or KeyError for what is none."""
+    """The open spans of one of the processes. Raises ValueError, TypeError or KeyError if they are malformed."""
     for resource, scope, *rest in process["openings"]:
         # Early releases stored one span in place of both lists.
         spans, within = rest if len(rest) > 1 else (rest, [""])

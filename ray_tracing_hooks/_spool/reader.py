@@ -1,4 +1,4 @@
-"""Reading segments, while they grow and after their writer died."""
+"""Reads segments while they grow and after their writer has died."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ from ray_tracing_hooks._spool.layout import (
 )
 
 _EMPTY = frozenset({(RESOURCE, U16.size), (SCOPE, TWO_U16.size)})
-"""Kinds and lengths of definitions of nothing."""
+"""Kinds and lengths of empty definitions."""
 
 _LONGEST = FRAME.size + MAX_PAYLOAD
 _WINDOW = 2 * _LONGEST
-"""What is looked at to get past damage: a record that begins in the first half is all there."""
+"""Bytes that are searched to get past damage: a record that begins in the first half is complete."""
 
 _FIRST = 1024 * 1024
-"""A file without a header is one of ours, with damage, if a good record stands in so many of its first bytes."""
+"""A file without a header is a damaged segment if there is a valid record within this many bytes."""
 
 _CHECKED, _CHECK = 64, 2048
-"""Bytes can be arranged so that a long record seems to begin at every place. So looking for good ones ends when, for
-each byte there is, so many have been summed up in vain; each attempt counts as so many."""
+"""Bytes can be crafted so that a long record seems to begin everywhere. So the search ends when, on average, this many
+bytes have been checksummed in vain for each byte of data; each attempt counts as at least :data:`_CHECK` bytes."""
 
 Record = tuple[int, bytes, int]
-"""One record: its kind, its payload, and where the record begins in its segment. A plain tuple, since there are many:
-a named one takes a third of the time of reading a spool."""
+"""One record: its kind, its payload, and its offset in the segment. A plain tuple, since there are many: a named one
+would add a third to the time of reading a spool."""
 
 _KINDS = tuple(zlib.crc32(bytes([kind])) for kind in range(256))
-"""The checksum of each kind byte, where that of its payload goes on."""
+"""The checksum of each kind byte, from which that of its payload continues."""
 
 _CANDIDATE = re.compile(rb"[%c-%c](?<=\x00.{5})" % (RESOURCE, EXIT), re.DOTALL)
-"""A kind byte, with its checksum and before that the highest byte of a length. Most bytes are none of the kinds, and
-nothing is passed faster: after a machine was lost a file may be all zeros."""
+"""A kind byte, with its checksum and before that the highest byte of a length. Most bytes are not a kind, and skipping
+them must be fast: after a machine crash a file may be all zeros."""
 
 _KIND_AT = FRAME.size - 1
 
@@ -67,16 +67,16 @@ _FORMS: dict[int, re.Pattern[bytes]] = {
     SCOPE: re.compile(rb"....[%b]" % tags_of(ScopeTag), re.DOTALL),
     BLANK: re.compile(rb"\x00*"),
 }
-"""How the payload of each kind begins, unless there is nothing in a definition."""
+"""How the payload of each kind begins, except empty definitions."""
 
 
 @dataclass
 class SegmentReader:
-    """Reads the records of one segment from an offset on, as far as they are complete.
+    """Reads the complete records of one segment from an offset on.
 
-    ``offset`` is where the next record begins, and ``damaged`` counts the bytes that were skipped because no record
-    with a right checksum began there, of which ``torn`` stand at the very end. ``refusal`` says why nothing of this
-    file is read, if it is no segment of this version: a text that follows on the file's name.
+    ``offset`` is where the next record begins. ``damaged`` counts the bytes that were skipped because no record with a
+    valid checksum began there; ``torn`` of them are at the very end. ``refusal`` says why the file is not read, if it
+    is no segment of this version: a text to append to the file's name.
     """
 
     path: str
@@ -88,7 +88,7 @@ class SegmentReader:
     def read(self, *, final: bool = False, limit: int | None = None) -> list[Record]:
         """The records that were completed since the last call, about ``limit`` bytes of them.
 
-        With ``final`` the writer is dead: an incomplete record at the end is damage and not a record still being
+        With ``final`` the writer is dead: an incomplete record at the end is then damage, not a record still being
         written.
         """
         with open(self.path, "rb", opener=_without_waiting) as file:
@@ -107,7 +107,7 @@ class SegmentReader:
         return records
 
     def _past_damage(self, file: BinaryIO, data: bytes, *, cut: bool, final: bool) -> tuple[list[Record], int]:
-        """As :func:`parse`: what cannot be read by looking at ``data`` alone, if that is only a part, is looked at."""
+        """Like :func:`parse`, but reads more of the file where ``data`` alone, being only a part, is not enough."""
         if cut:
             data += file.read(_WINDOW - len(data))
             cut = len(data) >= _WINDOW
@@ -123,16 +123,16 @@ class SegmentReader:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """For ``open``: a FIFO in place of a segment would wait for somebody to write to it."""
+    """An opener for ``open`` that does not block on a FIFO in place of a segment."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def parse(data: bytes, base: int = 0, *, final: bool = False) -> tuple[list[Record], int, int]:
     """The complete records in ``data``, how many bytes they and any damage before them take, and the damaged bytes.
 
-    ``base`` is the offset of ``data`` in its segment. After a record whose checksum is wrong the next good one is
-    looked for byte by byte: a damaged place costs the records it hit and no more. With ``final`` there is nothing to
-    come; otherwise what stands after the last good record may be one that is still being written.
+    ``base`` is the offset of ``data`` in its segment. After a record with a wrong checksum, the next valid one is
+    searched byte by byte: damage costs only the records that it hit. With ``final`` nothing more will be written;
+    otherwise bytes after the last valid record may be a record that is still being written.
     """
     records: list[Record] = []
     damaged = 0
@@ -150,12 +150,12 @@ def parse(data: bytes, base: int = 0, *, final: bool = False) -> tuple[list[Reco
 
 
 def _beginning(data: bytes, base: int) -> int:
-    """Where records begin, after the header if this is the beginning of a segment."""
+    """The position of the first record: after the header at the beginning of a segment."""
     return len(MAGIC) if base == 0 and data.startswith(MAGIC) else 0
 
 
 def _good_records(data: bytes, position: int, base: int, records: list[Record]) -> int:
-    """Take in the records that follow on each other from ``position`` on, and give where there is no good one."""
+    """Append the consecutive valid records from ``position`` on to ``records``; returns where they end."""
     size, header = len(data), FRAME.size
     while position + header <= size:
         length, checksum, kind = FRAME.unpack_from(data, position)
@@ -171,7 +171,7 @@ def _good_records(data: bytes, position: int, base: int, records: list[Record]) 
 
 
 class _Search:
-    """Looks for good records in ``data``, in a time that its size bounds."""
+    """Searches ``data`` for valid records, in time bounded by its size."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -179,7 +179,7 @@ class _Search:
         self._left = _CHECKED * max(len(data), 1 << 16)
 
     def next_good_record(self, position: int) -> int | None:
-        """Where the first record begins that is good and does not begin before ``position``."""
+        """The position of the first valid record at or after ``position``, or None."""
         while (found := _CANDIDATE.search(self._data, position + _KIND_AT)) is not None:
             position = found.start() - _KIND_AT
             if self._is_good(position):
@@ -208,32 +208,32 @@ class _Search:
 
 
 def _refusal(file: BinaryIO) -> str:
-    """Why a file is not read as a segment; empty if it is."""
+    """Why a file is not read as a segment; empty if it is read."""
     head = file.read(len(MAGIC))
     if MAGIC.startswith(head):  # or is going to be
         return ""
     found = version(head)
     if found is not None:
-        return f"is in version {found} of the spool's format, and this release reads version {version(MAGIC)}"
-    return "" if _Search(head + file.read(_FIRST)).next_good_record(0) is not None else "is no file of a spool"
+        return f"has version {found} of the spool's format, but this release reads version {version(MAGIC)}"
+    return "" if _Search(head + file.read(_FIRST)).next_good_record(0) is not None else "is not a spool file"
 
 
 def is_refused(path: str) -> bool:
-    """Whether a file is no segment of this version. Raises OSError."""
+    """Whether a file is not a segment of this version. Raises OSError."""
     with open(path, "rb", opener=_without_waiting) as file:
         return bool(_refusal(file))
 
 
 def count_spans(path: str, offset: int = 0, until: float | None = None, kind_of_record: int = SPAN) -> tuple[int, bool]:
-    """How many ended spans, or records of another kind, a segment holds from ``offset`` on, and whether it was looked
-    through to its end.
+    """The number of ended spans, or records of another kind, in a segment from ``offset`` on, and whether the count is
+    complete.
 
-    It goes from frame to frame without checking them, and stops where one makes no sense, or at the monotonic time
+    It goes from frame to frame without verifying checksums, and stops at an invalid frame, or at the monotonic time
     ``until``.
     """
     spans = 0
     try:
-        # Not mapped into memory: a file that somebody cuts, or a disk that fails, would end this process by a signal.
+        # Not mapped into memory: if the file is truncated or the disk fails, a signal would end this process.
         with open(path, "rb", opener=_without_waiting) as file:
             if version(file.read(len(MAGIC))) != version(MAGIC):
                 return 0, True
@@ -287,14 +287,14 @@ def is_locked(path: str) -> bool:
 
 
 def iterate(directory: str) -> Iterator[tuple[str, list[str], bool]]:
-    """Every process of a spool folder: its name, its segment paths oldest first, and whether it lives."""
+    """The processes of a spool folder: name, segment paths from the oldest, and whether the process lives."""
     for process, pairs in sorted(segments(directory).items()):
         paths = [path for _, path in pairs]
         yield process, paths, any(map(_is_locked_file, reversed(paths)))
 
 
 def _is_locked_file(path: str) -> bool:
-    """In a folder of somebody else's, there may be a link, or a file that cannot be read, of the name of a segment."""
+    """Like :func:`is_locked`, but False on errors: a link or an unreadable file may have the name of a segment."""
     try:
         return is_locked(path)
     except OSError:

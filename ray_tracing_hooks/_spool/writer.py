@@ -1,4 +1,4 @@
-"""The writing end of the spool: one file a process, one ``os.write`` a record."""
+"""The writing end of the spool: one file per process, one ``os.write`` per record."""
 
 from __future__ import annotations
 
@@ -43,42 +43,42 @@ _LEAST_SEGMENT_BYTES = 64 * 1024
 _SEGMENTS = 64
 
 _OPEN_SEGMENTS = 16
-"""All processes together write to segments of at most so many times the size of one: only a segment that has been left
+"""The open segments of all processes together may take at most this many times the segment size: only a closed segment
 can be removed, and a node may have a thousand processes."""
 
 _LOOK_SECONDS = 1.0
-"""How often a process that writes looks, at most, whether its segment is still there, and how many others write."""
+"""How often, at most, a writing process checks that its segment still exists and how many other processes write."""
 
 _RETRY_SECONDS = 0.1
-"""How long after a failure to make a segment it is tried again."""
+"""How long to wait after a failure to create a segment before the next attempt."""
 
 LAST_WORD_SECONDS, _LAST_WORD_RETRY_SECONDS = 1.0, 0.02
-"""How long a process that ends waits, at most, for room to say how many spans a full disk did not take; how often it
-looks."""
+"""How long, at most, an ending process waits for room to write how many spans a full disk did not take, and how often
+it tries."""
 
-_SAID_SECONDS = 60.0
-"""A disk that is full, has room and is full again is told of once in so many seconds."""
+_REPORT_SECONDS = 60.0
+"""A disk that is full on and off is reported at most once in this many seconds."""
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _COPY_BYTES = 1024 * 1024
 
 WATCH_SECONDS = 10.0
-"""How often a process that writes looks, at most, whether there is somebody who reads."""
+"""How often, at most, a writing process checks that a shipper is running."""
 
 _MAX_START = 64 * 1024
-"""What the record of a span that has begun may take: it is only there to be seen if the span never ends."""
+"""Most bytes of a start record: it is only used if the span never ends."""
 
 _HELD = -2
-"""In place of a descriptor: there will be one in a moment, when whoever is opening it goes on."""
+"""In place of a descriptor: the interrupted code in this thread is just opening one."""
 
 _APART = 800
-"""The least number of our descriptors; three quarters of the limit where that is lower. What closes all that it knows
-nothing of, as libraries that make daemons do, closes ours too, and the next file that the program opens gets the least
-free number: not ours."""
+"""The lowest number for our descriptors; three quarters of the limit where that is lower. Code that closes all
+descriptors it does not know, as libraries for daemons do, closes ours too, and the next file that the program opens
+gets the lowest free number: not ours."""
 
 _FULL = 1 << 62
-"""More than any segment holds: the next record begins another one."""
+"""More than any segment holds, so that the next record begins a new one."""
 
 _write = os.write
 _pack_frame = FRAME.pack
@@ -91,17 +91,17 @@ _START_KIND = _crc32(bytes([START]))
 class SpoolWriter:
     """Appends the records of this process to its own segment files in ``directory``.
 
-    The first segment is made at the first record, so a process that records nothing leaves nothing. A forked child
-    starts files of its own: its inherited descriptor is closed, so that the lock tells of the parent alone, and
-    ``of_child`` makes of each inherited resource that of the child.
+    The first segment is created with the first record, so a process that records nothing leaves no file. A forked child
+    writes its own files: it closes the inherited descriptor, so that the lock stands for the parent alone, and
+    ``of_child`` turns each inherited resource into that of the child.
 
-    Nothing is kept in memory: a span that the disk does not take is dropped and counted, and as soon as the disk takes
-    something again the count is written. That spans are being dropped is told to ``on_problem``, once each time it
-    begins, and at most once a minute. A segment that somebody removed is written again.
+    Nothing is kept in memory: a span that the disk does not take is dropped and counted, and the count is written as
+    soon as the disk takes something again. ``on_problem`` is called when spans begin to be dropped, at most once a
+    minute. A segment that another process has removed is written again.
 
-    It may be used from all threads, and again from a signal handler or a finalizer that comes in the middle of a call.
-    ``watch`` is called every :data:`WATCH_SECONDS` at most, in a thread that has just written. ``on_problem`` is called
-    where no lock is held. Neither must raise.
+    The writer may be used from all threads, and reentrantly from a signal handler or a finalizer that interrupts a
+    call. ``watch`` is called every :data:`WATCH_SECONDS` at most, in a thread that has just written. ``on_problem`` is
+    called without any lock held. Neither must raise.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class SpoolWriter:
         if known is not None:
             return known
         with self._lock:
-            # In single steps: a signal handler that comes in between may define the same scope, or another one.
+            # In single steps: a signal handler that interrupts this may define the same scope, or another one.
             if resource not in self._resources:
                 self._resources.setdefault(resource, next(self._numbers))
             if key not in self._scopes:
@@ -160,9 +160,9 @@ class SpoolWriter:
                 try:
                     _write_whole(self._descriptor, self._define_resource(resource) + self._define_scope(key))
                 except OSError:
-                    # Spans of a scope that their segment does not define would be lost. The next segment defines all.
-                    self._let_go()
-            # Only now, since from now on other threads use it.
+                    # Spans of a scope that their segment does not define would be lost. The next one defines them all.
+                    self._release()
+            # Only now, since other threads use it from now on.
             return self._scope_ids.setdefault(key, self._scopes[key])
 
     def span(self, prefix: bytes, span: bytes) -> None:
@@ -176,7 +176,7 @@ class SpoolWriter:
             payload = prefix + shortened
             size = len(payload)
         self._append(_pack_frame(size, _crc32(payload, _SPAN_KIND), SPAN) + payload, 1)
-        # Here, where no lock is held: who watches may log, and a log may record a span.
+        # Here, where no lock is held: `watch` may log, and logging may record a span.
         if (now := _monotonic()) > self._look_at:
             self._look_around(now)
 
@@ -198,19 +198,19 @@ class SpoolWriter:
             self._watch()
 
     def start(self, prefix: bytes, span: bytes) -> None:
-        """Write that a span has begun, so that it is known even if this process is killed before it ends."""
+        """Write a start record, so that the span is known even if this process is killed before it ends."""
         payload = prefix + span
         size = len(payload)
         if size > _MAX_START:
             try:
                 payload = prefix + shorten(span, _MAX_START)
             except FormatError:
-                return  # its end will say so
+                return  # it is reported when the span ends
             size = len(payload)
         self._append(_pack_frame(size, _crc32(payload, _START_KIND), START) + payload, 0)
 
     def exit(self) -> None:
-        """Write, once, that this process ends in good order: what it has begun and not ended was not cut off."""
+        """Write, once, that this process ends regularly: spans that are still open were not interrupted."""
         if not self._has_exited:
             self._has_exited = True
             self._append(frame(EXIT, b""), 0)
@@ -221,41 +221,41 @@ class SpoolWriter:
         return self._is_open
 
     def close(self, until: float = 0.0) -> None:
-        """Let go of the current segment; the next record would start another one.
+        """Close the current segment; a further record would begin another one.
 
-        Where the disk is too full to write how many spans it did not take, this waits for room until that moment of
-        ``time.monotonic()``. Where that was in vain, later calls do not wait.
+        If the disk is too full to write the count of dropped spans, this waits for room until that value of
+        ``time.monotonic()``. If that was in vain, later calls do not wait.
         """
         self._look_after_segment()
         if self._failing:
             self._recovered()
         while self._failing and self._is_full and self._may_wait and time.monotonic() < until:
-            # What is delivered of it makes room.
-            self._let_go()
+            # Its delivery makes room.
+            self._release()
             time.sleep(_LAST_WORD_RETRY_SECONDS)
             self._recovered()
         self._may_wait = not self._failing
-        self._let_go()
+        self._release()
 
     def __del__(self) -> None:
-        # Nobody is left who could write to it.
-        with contextlib.suppress(Exception):  # at the very end of the interpreter there may be nothing to do it with
+        # No reference is left through which it could be written to.
+        with contextlib.suppress(Exception):  # during interpreter shutdown, modules may be gone
             if self._is_ours():
                 os.close(self._descriptor)
 
     def _is_ours(self) -> bool:
-        """Whether the number is that of the file that we have opened. The program may have closed it."""
+        """Whether the descriptor still belongs to our file: the program may have closed it."""
         try:
             return self._descriptor >= 0 and _identity(self._descriptor) == self._identity
         except OSError:
             return False
 
     def _forget(self) -> None:
-        """Begin another segment next, and leave the number to whom it belongs by now."""
+        """Begin another segment next, and leave the descriptor, which is not ours any more."""
         self._is_open, self._written = False, _FULL
         self._descriptor = -1
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             if not self._is_open:
                 return
@@ -263,8 +263,8 @@ class SpoolWriter:
                 self._forget()
             else:
                 self._is_open, self._written = False, _FULL
-                # The number stays ours and refuses to be written to: a thread that is about to write must not hit a
-                # file of the program's that has got the number meanwhile.
+                # Keep the number, but make it refuse writes: a thread that is about to write must not hit a file of the
+                # program that has got the same number meanwhile.
                 nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
                 os.dup2(nothing, self._descriptor, inheritable=False)
                 os.close(nothing)
@@ -272,7 +272,7 @@ class SpoolWriter:
 
     def _append(self, record: bytes, spans: int, *, tries: int = 8) -> None:
         # One write on an O_APPEND descriptor is atomic among the threads of this process, so the lock is taken only
-        # where the descriptor may change. `_written` may lose a racing update: it only decides when to roll over.
+        # where the descriptor may change. A lost update of `_written` is harmless: it only decides the roll-over.
         if self._written <= self._segment_bytes:
             descriptor = self._descriptor
         elif (descriptor := self._open()) < 0:
@@ -293,7 +293,7 @@ class SpoolWriter:
             self._recovered()
 
     def _failed(self, error: OSError, record: bytes, spans: int, *, tries: int) -> None:
-        # Where it is open by now, yet another thread has begun the next segment meanwhile.
+        # If it is open by now, another thread has begun the next segment meanwhile.
         if error.errno == errno.EBADF and (self._is_closed() or tries):
             self._append(record, spans, tries=max(0, tries - 1))
             return
@@ -305,19 +305,19 @@ class SpoolWriter:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Leave a segment for which the disk is too full: it can be removed once it is delivered."""
+        """Close the segment when the disk is full, so that it can be removed once it is delivered."""
         with self._lock, contextlib.suppress(OSError):
             if self._is_open and _LEAST_SEGMENT_BYTES < self._written <= self._segment_bytes:
-                self._let_go()
+                self._release()
 
     def _shortened(self, span: bytes) -> bytes | None:
         try:
             shortened = shorten(span, MAX_PAYLOAD - U16.size)
         except FormatError:
-            self._drop(1, f"a span of more than {(MAX_PAYLOAD + 1) >> 20} MiB was dropped, since it makes no sense")
+            self._drop(1, f"a span of more than {(MAX_PAYLOAD + 1) >> 20} MiB was dropped, since it is malformed")
             return None
         self._on_problem(
-            f"a span of {len(span) >> 20} MiB is more than the {(MAX_PAYLOAD + 1) >> 20} MiB that one may take: "
+            f"a span of {len(span) >> 20} MiB exceeds the limit of {(MAX_PAYLOAD + 1) >> 20} MiB: "
             "its largest attributes, events and links are left out and counted as dropped"
         )
         return shortened
@@ -328,24 +328,24 @@ class SpoolWriter:
         now = _monotonic()
         with self._lock:
             self._dropped += spans
-            say = not self._failing and now >= self._silent_until
+            must_report = not self._failing and now >= self._silent_until
             self._failing = True
-            if say:
-                self._silent_until = now + _SAID_SECONDS
+            if must_report:
+                self._silent_until = now + _REPORT_SECONDS
                 self._episodes += 1
                 if self._episodes > 1:
-                    problem += f" (for the {self._episodes}. time)"
-        # Without the lock: what handles the report may log, and a thread that logs may be about to write.
-        if say:
+                    problem += f" (occurrence {self._episodes})"
+        # Without the lock: handling the report may log, and a thread that logs may be about to write.
+        if must_report:
             self._on_problem(problem)
 
     def _is_closed(self) -> bool:
-        """Whether the segment has been closed, just now: in another thread, or by the program."""
+        """Whether the segment has just been closed: by another thread, or by the program."""
         with self._lock:
             if self._is_open and not self._is_ours():
                 self._forget()
             if not self._is_open:
-                self._written = _FULL  # a thread may have written back what it had seen before
+                self._written = _FULL  # another thread may have written back an old value
             return not self._is_open
 
     def _recovered(self) -> None:
@@ -355,12 +355,12 @@ class SpoolWriter:
             self._append(frame(DROPPED, U64.pack(count)), count)
 
     def _open(self) -> int:
-        """The descriptor to write to, of a new segment if it is time; negative if there is none."""
+        """The descriptor to write to, of a new segment if one is due; negative if there is none."""
         with self._lock:
             if self._is_open and self._written <= self._segment_bytes:
                 return self._descriptor
             if self._is_opening:
-                # A signal handler or a finalizer came in the middle of what follows, in this very thread.
+                # A signal handler or a finalizer has interrupted the code below, in this thread.
                 return self._descriptor if self._is_open else _HELD
             if time.monotonic() >= self._refused_until:
                 self._is_opening = True
@@ -371,12 +371,12 @@ class SpoolWriter:
                     self._refused_until = time.monotonic() + _RETRY_SECONDS
                     self._is_full = error.errno in _NO_ROOM
                     self._refusal = (
-                        f"spans of this process are being dropped: no file can be made in the spool "
+                        f"spans of this process are being dropped: cannot create a file in the spool "
                         f"{self.directory!r}: {error.strerror}"
                     )
                 finally:
                     self._is_opening = False
-            # Where no further segment can be made, the current one goes on.
+            # If no new segment can be created, continue with the current one.
             descriptor = self._descriptor if self._is_open else -1
         while self._held:
             self._append(*self._held.pop(0))
@@ -392,18 +392,18 @@ class SpoolWriter:
             self._sequence += 1
             self._use(descriptor)
             if (now := time.monotonic()) >= self._share_at:
-                # In a large folder this takes milliseconds, and who writes much begins many segments a second.
+                # In a large folder this takes milliseconds, and a busy process begins many segments a second.
                 self._share_at = now + _LOOK_SECONDS
                 self._segment_bytes = _fair_share(self.directory, self._most_bytes)
         self._is_open, self._written = True, size
 
     def _use(self, descriptor: int) -> None:
         is_ours = self._is_ours()
-        self._identity = None  # for a signal handler that comes in between
+        self._identity = None  # for a signal handler that interrupts this
         if is_ours:
-            # In place, so that a thread which is about to write to the old number writes to the new segment, never
-            # to a file that somebody else opened meanwhile. The old segment's lock goes only now that the new
-            # one is held: there is no moment in which this process looks dead.
+            # In place, so that a thread which is about to write to the old number writes to the new segment, never to a
+            # file that the program has opened meanwhile. The lock on the old segment is released only now that the new
+            # one is held, so this process never looks dead.
             os.dup2(descriptor, self._descriptor, inheritable=False)
             os.close(descriptor)
         else:
@@ -411,7 +411,7 @@ class SpoolWriter:
         self._identity = _identity(self._descriptor)
 
     def _look_after_segment(self) -> None:
-        """Write a segment again that somebody has removed, and leave one that somebody has cut."""
+        """Write the segment again if it was removed, and close it if it was truncated."""
         with self._lock:
             if not self._is_open:
                 return
@@ -422,12 +422,12 @@ class SpoolWriter:
                 elif not found.st_nlink:
                     self._restore()
                 elif found.st_size < self._written <= self._segment_bytes:
-                    self._let_go()  # its definitions are gone
+                    self._release()  # its definitions are gone
             except OSError:
-                pass  # it is tried again, and until then the file takes what comes
+                pass  # retried later; until then the open file still takes records
 
     def _restore(self) -> None:
-        """Make a removed segment anew, with all that is in it, under its name: who has read some of it goes on there.
+        """Recreate a removed segment under its name with its contents, so that readers can continue in it.
 
         Raises OSError.
         """
@@ -436,15 +436,15 @@ class SpoolWriter:
             with being_opened(self.directory):
                 descriptor, _ = self._make_segment(self._sequence - 1, source)
                 self._use(descriptor)
-            # What other threads wrote meanwhile.
+            # Copy what other threads wrote meanwhile.
             _copy(source, self._descriptor)
         finally:
             os.close(source)
 
     def _make_segment(self, sequence: int, source: int = -1) -> tuple[int, int]:
-        """A new segment, locked and with its definitions before anybody can see it: its descriptor and size.
+        """Create a segment, locked and with its definitions before it becomes visible; returns its descriptor and size.
 
-        Where there is a ``source``, what can be read from there is what the segment begins with.
+        With a ``source``, the segment begins with what is left to read there instead of definitions.
         """
         head = b""
         if source < 0:
@@ -453,7 +453,7 @@ class SpoolWriter:
             head += b"".join(self._define_scope(key) for key in list(self._scopes))
         name = segment_name(self._process, sequence)
         unseen = name + ".new"
-        # The shipper removes the folder when everything is delivered, and a last span may come after that.
+        # The shipper removes the folder once everything is delivered, and a last span may come after that.
         folder = open_folder(self.directory)
         try:
             descriptor = open_file(unseen, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, folder=folder)
@@ -493,34 +493,34 @@ class SpoolWriter:
         self._held = []
         self._has_exited = False
         self._is_child = True
-        # At its first span: whoever reads may have ended with the parent.
+        # Check at its first span: the shipper may have ended with the parent.
         self._look_at = self._watch_at = 0.0
 
 
 def segment_bytes(cap: int) -> int:
-    """How large segments may be in a spool that may take ``cap`` bytes: only whole ones are removed to keep to it."""
+    """The segment size for a spool of at most ``cap`` bytes: only whole segments can be removed to enforce the cap."""
     return max(_LEAST_SEGMENT_BYTES, min(DEFAULT_SEGMENT_BYTES, cap // _SEGMENTS))
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
-    """What tells an open file from every other one."""
+    """The device and inode, which identify an open file."""
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
 
 
 def _apart(descriptor: int) -> int:
-    """The same open file, locks included, under a number that nothing else of the program gets."""
+    """The same open file, locks included, under a high number that the program's own files do not get."""
     most, _ = getrlimit(RLIMIT_NOFILE)
     try:
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _APART if most < 0 else min(_APART, most * 3 // 4))
     except OSError:
-        return descriptor  # all such numbers are taken
+        return descriptor  # no such number is free
     os.close(descriptor)
     return moved
 
 
 def _fair_share(directory: str, most: int) -> int:
-    """How large a segment may grow here, at most ``most``: the more processes write, the less each holds."""
+    """The segment size here, at most ``most``: the more processes write, the smaller their segments."""
     try:
         processes = {name.partition(".")[0] for name in os.listdir(directory) if name.endswith(SUFFIX)}
     except OSError:
@@ -534,7 +534,7 @@ def _write_whole(descriptor: int, data: bytes) -> None:
 
 
 def _copy(source: int, descriptor: int) -> None:
-    """Write what is left to read in ``source``. Raises OSError."""
+    """Copy what is left to read in ``source``. Raises OSError."""
     while data := os.read(source, _COPY_BYTES):
         _write_whole(descriptor, data)
 

@@ -188,7 +188,7 @@ def answer(data: bytes) -> None:
     response = _Response(data)
     for kind in ("application/x-protobuf", "application/json", "text/plain"):
         response.headers["Content-Type"] = kind
-        http._said(503, response, data)  # type: ignore[arg-type]
+        http._status_text(503, response, data)  # type: ignore[arg-type]
     wait = http._seconds(data.decode("latin-1"))
     assert wait is None or wait >= 0
     wait = grpc._retry_info(_Error(data))

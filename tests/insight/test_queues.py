@@ -106,8 +106,8 @@ def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
     found = beside([str(tmp_path)])
     assert found.first.keys() == {TASK}
     assert [problem.partition(": ")[2] for problem in found.problems] == [
-        "it is of version 2, and 1 can be read",
-        "it is no file of task states",
+        "it has version 2, but only version 1 can be read",
+        "it is not a file of task states",
     ]
 
 

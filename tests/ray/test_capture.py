@@ -45,7 +45,7 @@ def test_where_nothing_is_sampled_it_says_so(cluster: Cluster) -> None:
         OTEL_TRACES_SAMPLER="always_off",
     )
     assert run.returncode
-    assert "TracingError: nothing can be captured: the sampler has decided" in run.stderr
+    assert "TracingError: nothing can be captured: this trace is not sampled" in run.stderr
 
 
 def test_a_process_that_is_not_traced_is_told_how_to_be() -> None:

@@ -52,7 +52,7 @@ def test_requests_of_drivers_tasks_and_actors_are_in_the_trace(
         RAY_TRACING_INSTRUMENT="requests,reqests",
     )
     assert run.result == ["/driver", "/task", "/actor"]
-    assert run.stderr.count("there is no instrumentation 'reqests'; did you mean 'requests'?") == 1
+    assert run.stderr.count("no instrumentation 'reqests' is installed; did you mean 'requests'?") == 1
     spans = spans_in(tmp_path / "spans")
     senders = {
         "/driver": "fetching.py ray.driver",

@@ -212,7 +212,7 @@ def test_without_ray_the_hook_says_one_line(tmp_path: Path) -> None:
     )
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert "this process is not connected to Ray" in line
+    assert "a process that is not connected to Ray" in line
 
 
 def test_the_next_cluster_has_another_hook_of_ours(cluster: Cluster, tmp_path: Path) -> None:

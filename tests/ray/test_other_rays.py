@@ -13,10 +13,10 @@ from ray_tracing_hooks._ray.arguments import signature_module
 
 INSIDE = PROGRAMS.parent / "inside"
 RESULT = [*range(20), "ValueError: as expected", 0, 1, 2, 1]
-KNOWN = f"Ray {ray.__version__} has changed the place where that is done"
+KNOWN = f"Ray {ray.__version__} has changed the code that is instrumented for it"
 UNKNOWN_ARGUMENTS = (
-    "this version of Ray passes arguments in another way than those known: "
-    "tasks and actors are traced where they are called, and not where they run"
+    "this version of Ray passes arguments in an unknown way: "
+    "tasks and actors are traced where they are called, but not where they run"
 )
 SIGNATURE = signature_module().__name__
 
@@ -28,7 +28,7 @@ SIGNATURE = signature_module().__name__
         (f"{SIGNATURE}.recover_args", UNKNOWN_ARGUMENTS, {"submitted"}),
         (
             "ray.util.tracing.tracing_helper._enable_tracing",
-            "this version of Ray connects in another way than those known: a second ray.init() is not traced",
+            "this version of Ray connects in an unknown way: a second ray.init() is not traced",
             {"submitted", "executed"},
         ),
         ("RemoteFunction._remote", f"calls of tasks are not traced: {KNOWN}", {"submitted", "executed"}),
@@ -41,10 +41,10 @@ SIGNATURE = signature_module().__name__
         ),
         (
             "ray._private.utils.format_error_message",
-            f"tracebacks from tasks have lines of this package: {KNOWN}",
+            f"tracebacks from tasks contain lines of this package: {KNOWN}",
             {"submitted", "executed"},
         ),
-        ("Worker.set_mode", f"the end of a driver is not noticed: {KNOWN}", {"submitted", "executed"}),
+        ("Worker.set_mode", f"the end of a driver is not detected: {KNOWN}", {"submitted", "executed"}),
     ],
 )
 def test_what_is_missing_is_told_once_and_the_program_runs(

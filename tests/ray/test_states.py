@@ -56,7 +56,7 @@ def test_each_call_says_what_it_waited_for(cluster: Cluster) -> None:
     file.write_text(later)
     refused = command("states", str(cluster.spans), RAY_ADDRESS=cluster.address)
     assert refused.returncode != 0
-    assert "is left as it is: it is of version 2" in refused.stderr
+    assert "is left as it is: it has version 2" in refused.stderr
     assert file.read_text() == later, "of a later version of this package"
 
 

@@ -23,7 +23,7 @@ from ray_tracing_hooks._guard import report
 from ray_tracing_hooks._ship.sink import DeliveryError
 from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, Tls
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport, _retry_info
-from ray_tracing_hooks._ship.transport.http import HttpTransport, _said, _seconds
+from ray_tracing_hooks._ship.transport.http import HttpTransport, _seconds, _status_text
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -111,7 +111,7 @@ def test_an_answer_that_never_comes_to_its_body_times_out(first: bytes, part: by
     """A socket's time-out begins anew with each byte, so one byte a second would hold delivery up for hours."""
     with server(drip(first, part)) as port, http(port) as transport:
         began = time.monotonic()
-        with pytest.raises(DeliveryError, match=r"no answer within 1 s"):
+        with pytest.raises(DeliveryError, match=r"no response within 1 s"):
             transport.send(b"spans")
         assert time.monotonic() - began < LONG
 
@@ -188,7 +188,7 @@ def test_whatever_a_server_says_is_short_and_one_line(
     status: int, reason: str, location: str, body: bytes, text: bool
 ) -> None:
     answer: Any = _Answer(reason, {"Location": location, "Content-Type": "text/plain" if text else "application/json"})
-    said = _said(status, answer, body)
+    said = _status_text(status, answer, body)
     assert len(said) < 3000
     assert "\n" not in said
 

@@ -115,12 +115,12 @@ def test_a_packed_file_that_unpacks_to_gigabytes_is_left(tmp_path: Path) -> None
     before = psutil.Process().memory_info().rss
     result = run("tree", tmp_path)
     assert psutil.Process().memory_info().rss - before < 150 * MIB
-    assert "unpacks to more than 200 times its size" in result.output
+    assert "decompresses to more than 200 times its size" in result.output
     damaged: list[str] = []
     source = JsonFiles([str(tmp_path / "spans.jsonl.gz")], {}, damaged.append)
     taken = sum(len(batch.spans) for portion in source.portions() for batch in portion)
     assert taken <= 65
-    assert "unpacks to more than 200 times its size" in damaged[0]
+    assert "decompresses to more than 200 times its size" in damaged[0]
 
 
 def test_a_packed_file_of_real_spans_is_read_whole(tmp_path: Path) -> None:
@@ -296,8 +296,8 @@ def test_merges_within_merges_are_not_read(tmp_path: Path) -> None:
     [
         (b"local_dir: /" + b"x" * 70_000, "larger than 64 KiB"),
         (b"a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nexclude: *c\n", "unknown setting 'a'"),
-        (b"!!python/object/apply:os.system ['touch owned']", "not YAML that can be read"),
-        (b"[" * 2000, "it nests too deep"),
+        (b"!!python/object/apply:os.system ['touch owned']", "not valid YAML"),
+        (b"[" * 2000, "it is nested too deeply"),
     ],
 )
 def test_hostile_settings_are_a_sentence(tmp_path: Path, contents: bytes, problem: str) -> None:

@@ -292,7 +292,7 @@ for sampler in (ParentBased(ALWAYS_OFF), Broken()):
 print(json.dumps(decisions))
 """,
         tmp_path,
-        stderr="ray_tracing_hooks: asking the sampler failed: OSError: no; your program goes on without it\n",
+        stderr="ray_tracing_hooks: calling the sampler failed: OSError: no; your program continues without it\n",
     )
     assert found == [True, [0, True], [1, True]]
 

@@ -133,7 +133,7 @@ def test_a_folder_that_takes_no_file_is_tried_again(mount: Mount) -> None:
     recording.write(10)
     assert recording.said == [
         (
-            f"spans of this process are being dropped: no file can be made in the spool {str(folder / 'spool')!r}: "
+            f"spans of this process are being dropped: cannot create a file in the spool {str(folder / 'spool')!r}: "
             "No space left on device"
         )
     ]
@@ -276,8 +276,8 @@ def test_each_time_is_said_and_not_more_than_once_a_minute(faulty: Faulty) -> No
         recording.minute_passed()
     assert [said.rpartition("device")[2] for said in recording.said] == [
         "",
-        " (for the 2. time)",
-        " (for the 3. time)",
+        " (occurrence 2)",
+        " (occurrence 3)",
     ]
     assert recording.dropped() == 90
     recording.writer.close()
@@ -521,7 +521,7 @@ def test_a_segment_that_is_removed_for_good_is_told(node: Node) -> None:
     until(lambda: any("in the way" in each or "not a folder" in each for each in node.flush(1).problems), "it is seen")
     for segment in node.segments():
         segment.unlink()
-    until(lambda: "1 files of the spool were removed by somebody else" in node.log(), "it is told")
+    until(lambda: "1 files of the spool were removed by another process" in node.log(), "it is told")
 
 
 def test_a_segment_that_cannot_be_read_holds_no_other_one_back(node: Node, faulty: Faulty) -> None:

@@ -273,7 +273,7 @@ def test_while_the_server_is_away_everything_waits(how: str, make: Made, ours: E
     ours.takes = away
     messages = set()
     for _ in range(50):
-        with pytest.raises(DeliveryError, match="the exporter 'ours' takes no spans at present") as raised:
+        with pytest.raises(DeliveryError, match="the exporter 'ours' accepts no spans at present") as raised:
             sink.deliver(batches)
         messages.add(str(raised.value))
     assert len(messages) == 1, "the same trouble is told in the same words"

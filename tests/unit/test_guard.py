@@ -27,7 +27,7 @@ def test_a_fault_ends_the_block_and_not_the_program(reports: list[str]) -> None:
     """The message says what was being done, what went wrong, and that the program goes on."""
     with guarded("setting up tracing"):
         raise ValueError("no room")
-    assert reports == ["setting up tracing failed: ValueError: no room; your program goes on without it"]
+    assert reports == ["setting up tracing failed: ValueError: no room; your program continues without it"]
 
 
 def test_a_guarded_function_gives_its_result_or_none(reports: list[str]) -> None:
@@ -77,7 +77,7 @@ def test_a_strict_process_raises_everywhere(reports: list[str]) -> None:
 def test_a_failure_on_the_hot_path_is_reported_alike(reports: list[str]) -> None:
     """A plain `try` says what the guard says."""
     failed("recording a span", ValueError("no room"))
-    assert reports == ["recording a span failed: ValueError: no room; your program goes on without it"]
+    assert reports == ["recording a span failed: ValueError: no room; your program continues without it"]
 
 
 @pytest.mark.parametrize("passing", [KeyboardInterrupt, SystemExit, GeneratorExit])

@@ -113,7 +113,8 @@ def test_an_unknown_name_is_reported_with_what_to_do(done: list[str]) -> None:
     new, (problem,) = instrument("good_on", "other")
     assert new == ["other"]
     assert problem.startswith(
-        "RAY_TRACING_INSTRUMENT: there is no instrumentation 'good_on'; did you mean 'good-one'? installed are absent,"
+        "RAY_TRACING_INSTRUMENT: no instrumentation 'good_on' is installed; did you mean 'good-one'? "
+        "installed are absent,"
     )
     assert problem.endswith("; pip install opentelemetry-instrumentation-good-on where the driver and the workers run")
 
@@ -163,7 +164,7 @@ def test_one_that_cannot_be_taken_out_is_reported_and_the_others_are(done: list[
     instrumentors.uninstrument(reported.append)
     assert done == ["+Good", "+Stuck", "-Good"]
     assert [problem.partition(": ")[2] for problem in reported] == [
-        "our_instrumentors:Stuck could not be taken out again: RuntimeError: stuck"
+        "our_instrumentors:Stuck could not be uninstrumented: RuntimeError: stuck"
     ]
 
 

@@ -94,7 +94,8 @@ def test_a_port_for_another_protocol_is_put_right(protocol: str, port: int) -> N
     else:
         (said,) = problems
         assert said == (
-            f"RAY_TRACING_JAEGER_ENDPOINT: port {port} is Jaeger's for another protocol than {protocol}, which is used "
+            f"RAY_TRACING_JAEGER_ENDPOINT: port {port} is Jaeger's port for a protocol other than {protocol}, "
+            "which is in use "
             f"(RAY_TRACING_JAEGER_PROTOCOL); using port {PORTS[protocol]}."
         )
 

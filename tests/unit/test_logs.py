@@ -340,7 +340,7 @@ def test_a_fault_of_ours_costs_no_log_line(
     with trace.use_span(span):
         logger.info("said")
     assert [record.msg for record in kept.records] == ["said"]
-    assert reports == ["looking at a log record failed: RuntimeError: no context; your program goes on without it"]
+    assert reports == ["processing a log record failed: RuntimeError: no context; your program continues without it"]
 
 
 def test_with_plain_a_line_of_text_ends_in_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

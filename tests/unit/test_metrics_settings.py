@@ -94,7 +94,7 @@ def test_how_metrics_are_made() -> None:
         ("OTEL_METRICS_EXEMPLAR_FILTER", "one of trace_based, always_on, always_off; using trace_based."),
         (f"{OF_METRICS}TEMPORALITY_PREFERENCE", "one of cumulative, delta, lowmemory; using cumulative."),
         (f"{OF_METRICS}DEFAULT_HISTOGRAM_AGGREGATION", "using explicit_bucket_histogram."),
-        (f"{OF_METRICS}PROTOCOL", "using what the endpoint says, else grpc."),
+        (f"{OF_METRICS}PROTOCOL", "using the protocol of the endpoint, else grpc."),
     ],
 )
 def test_a_wrong_value_is_told_and_not_used(name: str, said: str) -> None:

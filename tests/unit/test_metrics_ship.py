@@ -211,10 +211,10 @@ def test_a_server_that_never_answers_delays_one_flush_and_no_span(
     metered.start()
     calls(process, 1, 10)
     until(lambda: len(server.spans) == 20, "the spans are delivered")
-    waiting = FlushResult(done=False, waiting=["the last metrics have not been taken yet; sending goes on"])
+    waiting = FlushResult(done=False, waiting=["the last metrics have not been accepted yet; sending continues"])
     until(lambda: metered.answer() == waiting, "the metrics are on their way")
     assert len(server.spans) == 20
-    until(lambda: "no answer within 10 s" in metered.log(), "it gives up")
+    until(lambda: "no response within 10 s" in metered.log(), "it gives up")
     calls(process, 11, 20)
     began = time.monotonic()
     result = metered.flush(timeout=20)
@@ -295,7 +295,7 @@ def test_a_server_that_says_something_else_each_time_is_told_a_few_times(
     calls(process, 1, 10)
     until(lambda: server.asked[METRICS] > 10, "many answers have come")
     process.close()
-    told = [line for line in metered.log().splitlines() if "did not take all metrics" in line]
+    told = [line for line in metered.log().splitlines() if "rejected some metrics" in line]
     assert len(told) == 5
     assert "refusal 1" in told[0]
 

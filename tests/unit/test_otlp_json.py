@@ -177,7 +177,7 @@ def test_values_that_nest_too_deep_are_refused() -> None:
     value = AnyValue(string_value="x").SerializeToString()
     for _ in range(1000):
         value = _field(0x2A, _field(0x0A, value))
-    with pytest.raises(FormatError, match="nests more than 50 deep"):
+    with pytest.raises(FormatError, match="nested more than 50 levels deep"):
         span_json(_field(0x4A, _field(0x12, value)))
 
 

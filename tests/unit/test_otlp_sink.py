@@ -419,7 +419,7 @@ def test_what_was_acknowledged_is_not_sent_again(made: Made) -> None:
     failing = {3, 4, 9}
     made.collector.judge = lambda _: LATER if len(made.collector.requests) in failing else taken()
     for _ in failing:
-        with pytest.raises(DeliveryError, match=f"^{re.escape(made.address)} takes nothing at present: "):
+        with pytest.raises(DeliveryError, match=f"^{re.escape(made.address)} accepts nothing at present: "):
             sink.deliver(portion)
     sink.deliver(portion)
     assert made.collector.names() == names(range(1, 101))
@@ -537,7 +537,7 @@ def test_spans_that_a_collector_rejects_are_counted_and_not_sent_again(made: Mad
     assert made.counted == {made.refused("span (too) old"): 6}
     made.collector.judge = lambda _: taken(1 << 40)
     sink.deliver(batch(range(21, 31)))
-    assert made.counted[made.refused("it does not say why")] == 10, "no more than were sent"
+    assert made.counted[made.refused("it gives no reason")] == 10, "no more than were sent"
 
 
 def test_a_warning_of_the_collector_is_told(made: Made) -> None:

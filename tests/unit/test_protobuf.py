@@ -51,7 +51,7 @@ def test_numbers_of_64_bits_are_exact(number: int) -> None:
         (b"\x08\x01\x0a\x05abc", "field 1 at byte 2 ends at byte 9, but the message has only 7"),
         (b"\x39\0\0\0", "field 7 at byte 0 ends at byte 9, but the message has only 4"),
         (b"\x85\x01\0\0", "field 16 at byte 0 ends at byte 6, but the message has only 4"),
-        (b"\x00\x01", "no field has the tag 0x0, which stands at byte 0"),
+        (b"\x00\x01", "invalid tag 0x0 at byte 0"),
         (b"\x0b\x0c", "field 1 at byte 0 has the unsupported wire type 3"),
         (b"\x0f", "field 1 at byte 0 has the unsupported wire type 7"),
     ],

@@ -188,8 +188,8 @@ GOOD = {"traceId": "01" * 16, "spanId": "02" * 8, "name": "good"}
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"traceId": "01"}, "an id that is not"),
-        ({"spanId": ""}, "an id that is not"),
+        ({"traceId": "01"}, "an id has the wrong size"),
+        ({"spanId": ""}, "an id has the wrong size"),
         ({"traceId": "zz" * 16}, "Non-hexadecimal"),
         ({"traceId": "00" * 16}, "its ids are zero"),
         ({"kind": "SPAN_KIND_ODD"}, "could not convert"),
@@ -446,7 +446,7 @@ def test_a_server_that_asks_for_more_time_than_there_is_ends_it_at_once(tmp_path
         attempts.append(1)
         raise DeliveryError("busy", 30)
 
-    with pytest.raises(DeliveryError, match=r"busy \(it asks to be left alone for 30 s\)"):
+    with pytest.raises(DeliveryError, match=r"busy \(it asks for a retry after 30 s\)"):
         replayed._persistently(busy)
     assert len(attempts) == 1
 
@@ -609,9 +609,7 @@ def test_a_spool_with_a_shipper_is_left_to_it(collector: Collector, tmp_path: Pa
     finally:
         os.close(lock)
     assert result.exit_code == 1
-    assert result.stderr == (
-        f"Error: a shipper is at work on the spool {str(tmp_path / 'spool')!r}: it delivers by itself\n"
-    )
+    assert result.stderr == (f"Error: a shipper is running for the spool {str(tmp_path / 'spool')!r} and delivers it\n")
     assert collector.asked == 0
 
 
@@ -692,7 +690,7 @@ def test_two_replays_of_a_folder_do_not_run_at_once(collector: Collector, tmp_pa
     (tmp_path / "a.jsonl").write_bytes(line([1]))
     with held(str(tmp_path), is_spool=False):
         result = replay(tmp_path)
-    assert (result.exit_code, result.stderr) == (1, f"Error: another replay is at work in {str(tmp_path)!r}\n")
+    assert (result.exit_code, result.stderr) == (1, f"Error: another replay is running in {str(tmp_path)!r}\n")
     assert collector.asked == 0
 
 

@@ -137,7 +137,7 @@ def test_a_variable_is_understood(name: str, text: str, value: object) -> None:
             )
             for wrong in ("0", "fast", "=5", "f=-1", "f=inf", "f=")
         ),
-        ("SPOOL_DIR", "a\0b", "expected a path, such as /var/tmp/traces; using under Ray's session folder."),
+        ("SPOOL_DIR", "a\0b", "expected a path, such as /var/tmp/traces; using Ray's session folder."),
     ],
 )
 def test_a_wrong_variable_is_reported_and_ignored(variable: str, text: str, problem: str) -> None:
@@ -160,7 +160,7 @@ def test_a_mistyped_variable_is_reported() -> None:
         "unknown variable RAY_TRACING_LOCALDIR is ignored; did you mean RAY_TRACING_LOCAL_DIR?"
     ]
     assert problems_of({"RAY_TRACING_QUUX": "1"}) == [
-        "unknown variable RAY_TRACING_QUUX is ignored; `ray-tracing-hooks config` lists what there is."
+        "unknown variable RAY_TRACING_QUUX is ignored; `ray-tracing-hooks config` lists all settings."
     ]
 
 
@@ -207,10 +207,10 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
     [
         ("local_dirr: /x", "{file}: unknown setting 'local_dirr' is ignored; did you mean 'local_dir'?"),
         ("LOCAL_DIR: /x", "{file}: unknown setting 'LOCAL_DIR' is ignored; did you mean 'local_dir'?"),
-        ("7: x", "{file}: unknown setting 7 is ignored; `ray-tracing-hooks config` lists what there is."),
+        ("7: x", "{file}: unknown setting 7 is ignored; `ray-tracing-hooks config` lists all settings."),
         (
             "config: /x",
-            "{file}: unknown setting 'config' is ignored; `ray-tracing-hooks config` lists what there is.",
+            "{file}: unknown setting 'config' is ignored; `ray-tracing-hooks config` lists all settings.",
         ),
         ("local_dir: 5", "{file}: local_dir=5 is ignored: expected a path, such as /var/tmp/traces; using /tmp/spans."),
         (
@@ -269,7 +269,7 @@ def test_a_file_that_is_not_yaml_is_reported(tmp_path: Path, text: bytes) -> Non
     environ = {**yaml_file(tmp_path, text), "RAY_TRACING_FLUSH_TIMEOUT": "7"}
     (problem,) = problems_of(environ)
     assert problem.startswith(
-        f"RAY_TRACING_CONFIG='{environ['RAY_TRACING_CONFIG']}' is ignored: the file is not YAML that can be read ("
+        f"RAY_TRACING_CONFIG='{environ['RAY_TRACING_CONFIG']}' is ignored: the file is not valid YAML ("
     )
     assert problem.endswith("); using the variables and defaults.")
     assert load(environ, lambda _: None).flush_timeout == 7

@@ -67,11 +67,11 @@ def test_the_header_says_the_version() -> None:
     [
         (
             segment(1, 9, head=b"RTHSPL2\n"),
-            "is in version 2 of the spool's format, and this release reads version 1",
+            "has version 2 of the spool's format, but this release reads version 1",
         ),
-        (b'{"resourceSpans": []}\n', "is no file of a spool"),
-        (bytes(100_000), "is no file of a spool"),
-        (b"\x7fELF", "is no file of a spool"),
+        (b'{"resourceSpans": []}\n', "is not a spool file"),
+        (bytes(100_000), "is not a spool file"),
+        (b"\x7fELF", "is not a spool file"),
     ],
     ids=["version 2", "json", "zeros", "elf"],
 )
@@ -236,8 +236,8 @@ def test_what_cannot_be_read_is_said_and_kept_and_holds_no_other_one_back(node: 
     until(lambda: not node.segments(), "everything is delivered or aside")
     assert {path.name: path.read_bytes() for path in aside.iterdir()} == before
     text = "\n".join(node.flush().problems + result.problems)
-    assert "'1-1-version.000000.spool' is in version 2" in text.replace(f"{node.spool}/", "")
-    assert "'1-1-foreign.000000.spool' is no file of a spool" in text.replace(f"{node.spool}/", "")
+    assert "'1-1-version.000000.spool' has version 2" in text.replace(f"{node.spool}/", "")
+    assert "'1-1-foreign.000000.spool' is not a spool file" in text.replace(f"{node.spool}/", "")
     assert "bytes of the spool were damaged and are lost" in text
     assert f"8 files of the spool could not be read, or not in full, and are kept in {aside}" in text + node.log()
 
@@ -293,7 +293,7 @@ def test_replay_and_tree_read_such_a_spool_as_far_as_it_goes(node: Node, tmp_pat
     os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path / "replayed")
     sent = CliRunner().invoke(main, ["replay", "--exporter", "local", str(node.spool)])
     assert "147 spans" in sent.output
-    assert "is in version 2" in sent.output
-    assert "is no file of a spool" in sent.output
+    assert "has version 2" in sent.output
+    assert "is not a spool file" in sent.output
     assert "damaged" in sent.output
     assert {path: path.read_bytes() for path in planted.values()} == before

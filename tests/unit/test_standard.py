@@ -33,7 +33,7 @@ BAD = [
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
         "0",
         None,
-        "expected a whole number of 1 or more; using as many as 900 kB hold.",
+        "expected a whole number of 1 or more; using as many as fit in 900 kB.",
     ),
     (
         "OTEL_BSP_EXPORT_TIMEOUT",
@@ -45,7 +45,7 @@ BAD = [
         f"{OTLP}PROTOCOL",
         "http",
         None,
-        "grpc, http/protobuf, http/json; using what the endpoint says",
+        "grpc, http/protobuf, http/json; using the protocol of the endpoint",
     ),
     (f"{OTLP}ENDPOINT", "ftp://c", None, "expected a URL, such as http://collector:4317; using localhost, port 4317"),
     (f"{OTLP}ENDPOINT", "http://c:99999", None, "expected a URL, such as http://collector:4317; using localhost"),

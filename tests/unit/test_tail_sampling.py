@@ -317,7 +317,7 @@ def test_what_waits_takes_no_more_than_its_share(spool: Spool) -> None:
     spool.turn(sampler)
     size = sum(path.stat().st_size for path in spool.undecided.glob("*.spool"))
     assert 12_500 < size <= 25_000 + 4096 + 200
-    assert any("before these were decided on" in text for text in spool.problems.tell())
+    assert any("dropped without a decision" in text for text in spool.problems.tell())
     spool.end(1, 2000, failed=True)
     kept = spool.turn(sampler)
     assert kept[-1] == (1, 2000)

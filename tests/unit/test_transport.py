@@ -390,7 +390,7 @@ def test_http_statuses_that_mean_later(stack: ExitStack, status: int) -> None:
     server = stack.enter_context(http_server())
     server.answers += [HttpAnswer(status)] * 3
     text = trouble(http(stack, server.server_port))
-    assert text.startswith(f"the collector takes nothing at present: HTTP {status} ")
+    assert text.startswith(f"the collector accepts nothing at present: HTTP {status} ")
 
 
 @pytest.mark.parametrize("status", [302, 307, 400, 401, 403, 404, 405, 411, 413, 415, 422, 431, 500, 501, 505, 599])
@@ -470,7 +470,9 @@ def test_a_redirect_is_not_followed_but_told(stack: ExitStack) -> None:
     """Following it could turn the request into another one, or take its headers elsewhere."""
     server = stack.enter_context(http_server())
     server.answers.append(HttpAnswer(301, {"Location": "https://elsewhere/v1/traces"}))
-    with pytest.raises(Refused, match="301 Moved Permanently to 'https://elsewhere/v1/traces'; name that address"):
+    with pytest.raises(
+        Refused, match="301 Moved Permanently to 'https://elsewhere/v1/traces'; set the endpoint to that address"
+    ):
         http(stack, server.server_port).send(BODY)
     assert len(server.received) == 1
 
@@ -501,9 +503,9 @@ def test_grpc_codes(stack: ExitStack, code: grpc.StatusCode) -> None:
     if code.name in LATER:
         text = trouble(transport)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            assert text == "cannot reach the collector: no answer within 10 s"
+            assert text == "cannot reach the collector: no response within 10 s"
         else:
-            assert text == f"the collector takes nothing at present: {code.name}: the words of the server"
+            assert text == f"the collector accepts nothing at present: {code.name}: the words of the server"
         return
     with pytest.raises(Refused) as caught:
         transport.send(BODY)
@@ -603,7 +605,7 @@ def test_a_black_hole_takes_no_longer_than_the_timeout(stack: ExitStack, make: C
         # Another one: transports by gRPC to the same address share what they know of it.
         transport = make(stack, stack.enter_context(raw_server(None)), timeout=0.5)
         began = time.monotonic()
-        with pytest.raises(DeliveryError, match=r"^cannot reach the collector: no answer within 0\.5 s$"):
+        with pytest.raises(DeliveryError, match=r"^cannot reach the collector: no response within 0\.5 s$"):
             transport.send(BODY)
         taken.append(time.monotonic() - began)
     assert 0.4 < min(taken) < 0.9, "on a busy machine the others may take longer"
@@ -620,7 +622,7 @@ def test_a_slow_server_takes_no_longer_than_the_timeout(stack: ExitStack, make: 
     else:
         port = stack.enter_context(raw_server(None))
     stack.callback(leave.set)
-    assert trouble(make(stack, port, timeout=0.3)) == "cannot reach the collector: no answer within 0.3 s"
+    assert trouble(make(stack, port, timeout=0.3)) == "cannot reach the collector: no response within 0.3 s"
 
 
 def test_a_name_that_does_not_exist(stack: ExitStack) -> None:
@@ -691,7 +693,7 @@ def test_a_connection_that_dies_without_a_word_is_replaced_after_one_timeout(sta
     transport = make(stack, relay.port, timeout=1)
     transport.send(BODY)
     relay.lost.add(0)
-    with pytest.raises(DeliveryError, match="no answer within 1 s"):
+    with pytest.raises(DeliveryError, match="no response within 1 s"):
         transport.send(BODY)
     transport.send(BODY)
     assert (len(server.received), relay.connections) == (2, 2)
@@ -781,7 +783,7 @@ def test_a_connection_whose_packets_are_lost_is_replaced_after_one_timeout() -> 
     done = subprocess.run(
         [*apart, sys.executable, "-c", BLACK_HOLE], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.stdout.splitlines() == ["cannot reach it: no answer within 1 s", "taken", "taken"], done.stderr
+    assert done.stdout.splitlines() == ["cannot reach it: no response within 1 s", "taken", "taken"], done.stderr
 
 
 def test_grpc_where_http_is_spoken(stack: ExitStack) -> None:
@@ -909,8 +911,8 @@ def test_an_authority_that_is_not_trusted(
     """The system's authorities do not know a private one."""
     text = trouble(secured.transport(Tls(certificates.path(certificate) if certificate else None)))
     assert text == (
-        "cannot reach the collector: its certificate is not trusted; name the authority that signed it in the "
-        "CERTIFICATE variable of this exporter"
+        "cannot reach the collector: its certificate is not trusted; set the CERTIFICATE variable of this exporter "
+        "to the CA certificate that signed it"
     )
 
 

@@ -1,6 +1,6 @@
-"""Encoded OTLP messages taken apart into plain values, for formats that need other shapes.
+"""Decodes OTLP messages into plain values, for conversion to other formats.
 
-Text that is not UTF-8 has its wrong bytes replaced.
+Bytes of a text that are not UTF-8 are replaced.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Link(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A span. Ids are as long as they were encoded; ``kind`` and the status have OTLP's numbers."""
+    """A span. Ids have the length that was encoded; ``kind`` and the status are OTLP's numbers."""
 
     trace_id: bytes
     span_id: bytes
@@ -78,7 +78,7 @@ class Scope(NamedTuple):
 
 
 def decode_span(encoded: bytes) -> Span:
-    """An encoded ``Span``. Raises FormatError if it is none."""
+    """An encoded ``Span``. Raises FormatError if it is malformed."""
     attributes: dict[str, Any] = {}
     events: list[Event] = []
     links: list[Link] = []
@@ -119,7 +119,7 @@ def decode_span(encoded: bytes) -> Span:
 
 
 def decode_resource(encoded: bytes) -> dict[str, Any]:
-    """The attributes of an encoded ``Resource``. Raises FormatError if it is none."""
+    """The attributes of an encoded ``Resource``. Raises FormatError if it is malformed."""
     attributes: dict[str, Any] = {}
     for tag, value in fields(encoded):
         if tag == ResourceTag.ATTRIBUTES:
@@ -128,14 +128,14 @@ def decode_resource(encoded: bytes) -> dict[str, Any]:
 
 
 def decode_attribute(encoded: bytes) -> tuple[str, Any]:
-    """The key and the value of an encoded ``KeyValue``. Raises FormatError if it is none."""
+    """The key and the value of an encoded ``KeyValue``. Raises FormatError if it is malformed."""
     found: dict[str, Any] = {}
     _key_value(encoded, found)
     return found.popitem()
 
 
 def decode_scope(encoded: bytes) -> Scope:
-    """An encoded ``InstrumentationScope``. Raises FormatError if it is none."""
+    """An encoded ``InstrumentationScope``. Raises FormatError if it is malformed."""
     name = version = ""
     attributes: dict[str, Any] = {}
     for tag, value in fields(encoded):
@@ -168,7 +168,7 @@ def _key_value(encoded: bytes, into: dict[str, Any], depth: int = 0) -> None:
 
 def _any_value(encoded: bytes, depth: int) -> Any:
     if depth > MAX_DEPTH:
-        raise FormatError(f"an attribute's value nests more than {MAX_DEPTH} deep")
+        raise FormatError(f"an attribute's value is nested more than {MAX_DEPTH} levels deep")
     value: Any = None
     for tag, part in fields(encoded):
         if tag == _STRING:

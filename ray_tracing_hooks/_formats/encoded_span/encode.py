@@ -1,14 +1,14 @@
-"""Encoding of spans, and the order in which this package's recorder writes their fields.
+"""Encodes spans, and defines the order in which this package's recorder writes their fields.
 
 Each function returns complete fields, tag included, so that a message is the concatenation of its fields. Zero values
 of plain scalars are left out, as protobuf does; inside an ``AnyValue`` they are written, since an absent value there
 means null.
 
 A span of the recorder begins with its head: :func:`identity_of`, :data:`start_time`, and :data:`end_time` if that is
-known by then, as it is for a submission. What all spans of one call site share follows, by :func:`name_and_kind` and
-:func:`attributes`, and then what is of this span alone. A span that code runs inside of ends with its end time and what
-that code has added. :mod:`~ray_tracing_hooks._formats.encoded_span.read` relies on this order where that is faster, and
-reads spans with another order too.
+already known, as for a submission. Then comes the part that all spans of one call site share, from
+:func:`name_and_kind` and :func:`attributes`, and then the part of this span alone. A span that user code runs inside of
+ends with its end time and what that code has added. :mod:`~ray_tracing_hooks._formats.encoded_span.read` relies on this
+order where that is faster, and reads spans with another order too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TraceState
 
     class Parent(Protocol):
-        """The span that another one belongs under."""
+        """The parent of a span."""
 
         @property
         def span_id(self) -> bytes: ...
@@ -65,16 +65,16 @@ BEFORE_TRACE_ID = bytes((SpanTag.TRACE_ID, 16))
 BEFORE_SPAN_ID = bytes((SpanTag.SPAN_ID, 8))
 
 IDS = slice(0, 28)
-"""Where both ids stand in each encoded span of this package, with their tags: what tells it from all others."""
+"""The position of both ids with their tags in each encoded span of this package: they identify the span."""
 TRACE_ID = slice(2, 18)
 SPAN_ID = slice(20, 28)
-"""Where the ids themselves stand."""
+"""The positions of the ids themselves."""
 
 BEFORE_PARENT_ID = bytes((SpanTag.PARENT_SPAN_ID, 8))
-"""What stands before the id of a parent; :data:`FLAGS_REMOTE_PARENT` or the other one stands after it."""
+"""Precedes the id of a parent; one of the ``FLAGS_`` constants follows it."""
 
 LOCAL_PARENT, REMOTE_PARENT = 0x100, 0x300
-"""The flags of spans and links: 0x100 says that it is known whether the other span is remote, 0x200 that it is."""
+"""The flags of spans and links: 0x100 means that 0x200 is valid, 0x200 that the other span is remote."""
 
 _FLAGS_TAG = varint(SpanTag.FLAGS)
 FLAGS_LOCAL_PARENT = _FLAGS_TAG + _pack_fixed32(LOCAL_PARENT)
@@ -88,17 +88,17 @@ start_and_end: Callable[[int, bytes, int], bytes] = partial(struct.Struct("<cQcQ
 
 
 def identity_of(trace_id: bytes, span_id: bytes, parent: Parent | None) -> bytes:
-    """The ids of a span and of its parent, with what is known of that: what each encoded span begins with."""
+    """The beginning of each encoded span: its ids, and its parent's id and flags."""
     return before_id(trace_id) + span_id + after_id(parent)
 
 
 def before_id(trace_id: bytes) -> bytes:
-    """What stands before the id of a span of this trace."""
+    """The bytes before the id of a span of this trace."""
     return BEFORE_TRACE_ID + trace_id + BEFORE_SPAN_ID
 
 
 def after_id(parent: Parent | None) -> bytes:
-    """What stands after the id of a span below ``parent``, up to its start time."""
+    """The bytes after the id of a child span of ``parent``, up to its start time."""
     if parent is None:
         return FLAGS_LOCAL_PARENT
     flags = FLAGS_REMOTE_PARENT if parent.remote else FLAGS_LOCAL_PARENT
@@ -108,12 +108,12 @@ def after_id(parent: Parent | None) -> bytes:
 
 
 def trace_state(header: str) -> bytes:
-    """The trace state of a span, as its header has it."""
+    """The trace state of a span, given as its header."""
     return field(SpanTag.TRACE_STATE, utf8(header))
 
 
 def name(text: str) -> bytes:
-    """The name of a span. Where there are two, the last one counts."""
+    """The name of a span. If a span has two, the last one counts."""
     return field(SpanTag.NAME, utf8(text))
 
 
@@ -136,7 +136,7 @@ def any_value(value: Any, depth: int = 0) -> bytes | None:
     """The fields of an ``AnyValue``, or None for a value that OTLP has no type for."""
     if isinstance(value, str):
         return field(_STRING, utf8(value))
-    if isinstance(value, bool):  # before int, which it is a subclass of
+    if isinstance(value, bool):  # before int, its base class
         return _TRUE if value else _FALSE
     if isinstance(value, int):
         if _INT64_MIN <= value <= _INT64_MAX:
@@ -161,7 +161,7 @@ def any_value(value: Any, depth: int = 0) -> bytes | None:
 def _digits(number: int) -> str:
     try:
         return str(number)
-    except ValueError:  # more digits than Python writes in decimal
+    except ValueError:  # more digits than Python converts to decimal
         return hex(number)
 
 
@@ -175,7 +175,7 @@ def _entries(mapping: Mapping[Any, Any], depth: int) -> list[bytes]:
 
 
 def _number_like(value: Any) -> bytes | None:
-    # NumPy scalars and the like: neither int nor float, but they convert without loss.
+    # NumPy scalars and the like: not int or float, but convertible without loss.
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "shape", None) == ():
         converted = item()
@@ -210,44 +210,44 @@ def attribute(key: str, value: Any) -> bytes:
 
 
 def attributes(mapping: Mapping[str, Any] | None, tag: int = _ATTRIBUTES) -> bytes:
-    """The entries of ``mapping`` as repeated ``KeyValue`` fields under ``tag``, but those that cannot be encoded."""
+    """The entries of ``mapping`` as repeated ``KeyValue`` fields under ``tag``, except those that cannot be encoded."""
     if not mapping:
         return b""
     encoded = []
     for key, value in mapping.items():
         try:
             encoded.append(key_value(tag, key, value))
-        except Exception as error:  # noqa: BLE001  a value of the user's may be anything
+        except Exception as error:  # noqa: BLE001  the user's value may be anything
             failed(f"encoding the attribute {str(key)[:100]!r}", error)
     return b"".join(encoded)
 
 
-# Attributes of one key that many spans have, encoded but for what differs.
+# Attributes that many spans have, encoded except for the part that differs.
 
 
 def text_attribute_prefix(key: str, size: int) -> bytes:
-    """What stands before the text of a span's attribute whose value always has ``size`` bytes of ASCII (below 128)."""
+    """The bytes before the value of a text attribute that always has ``size`` bytes of ASCII (below 128)."""
     blank = attribute(key, "0" * size)
     return blank[:-size]
 
 
 def double_attribute(key: str) -> Callable[[float], bytes]:
-    """What encodes an attribute of a span whose values are doubles."""
+    """A function that encodes a span's attribute of type double."""
     blank = attribute(key, 0.0)
     prefix = blank[:-8]
     return lambda value: prefix + _pack_double(value)
 
 
 TASK_ID_SIZE, ACTOR_ID_SIZE = 48, 32
-"""Of Ray's ids in hexadecimal."""
+"""Sizes of Ray's ids in hexadecimal."""
 
 BEFORE_TASK_ID = text_attribute_prefix(names.RAY_TASK_ID, TASK_ID_SIZE)
 BEFORE_PARENT_TASK_ID = text_attribute_prefix(names.RAY_PARENT_TASK_ID, TASK_ID_SIZE)
 BEFORE_ACTOR_ID = text_attribute_prefix(names.RAY_ACTOR_ID, ACTOR_ID_SIZE)
-"""What stands before the ids with which the attributes of one call begin."""
+"""The bytes before the ids that come first among the attributes of one call."""
 
 _MOMENT_BYTES = 9
-"""What the nanoseconds since the epoch take as a varint, until the year 2262."""
+"""The size of nanoseconds since the epoch as a varint, until the year 2262."""
 
 BEFORE_SUBMIT_TIME = attribute(names.RAY_SUBMIT_TIME, 1 << 62)[:-_MOMENT_BYTES]
 
@@ -262,7 +262,7 @@ def submit_time(moment: int) -> bytes:
 
 
 def nanoseconds(moment: Any) -> int:
-    """A moment that user code has given, as a number that OTLP can hold: now, if it is none."""
+    """A timestamp from user code as a number that OTLP can hold; the current time if it is not a number."""
     try:
         return min(max(int(moment), 0), 0xFFFF_FFFF_FFFF_FFFF)
     except (TypeError, ValueError, OverflowError):
@@ -270,7 +270,7 @@ def nanoseconds(moment: Any) -> int:
 
 
 def dropped_attributes(count: int) -> bytes:
-    """How many attributes of a span were dropped; nothing if none were."""
+    """The count of dropped attributes of a span; empty for 0."""
     return _count(SpanTag.DROPPED_ATTRIBUTES_COUNT, count)
 
 
@@ -295,7 +295,7 @@ def event(name: str, time_ns: int, mapping: Mapping[str, Any] | None, dropped: i
 def link(
     trace_id: bytes, span_id: bytes, state: str, mapping: Mapping[str, Any] | None, *, remote: bool, dropped: int = 0
 ) -> bytes:
-    """One link of a span, to another one with this trace state."""
+    """One link of a span to another span with this trace state."""
     body = field(LinkTag.TRACE_ID, trace_id) + field(LinkTag.SPAN_ID, span_id)
     if state:
         body += field(LinkTag.TRACE_STATE, utf8(state))
@@ -312,7 +312,7 @@ def status(code: int, message: str | None = None) -> bytes:
     return field(SpanTag.STATUS, body + bytes((StatusTag.CODE, code)))
 
 
-# --- what spans belong to ---------------------------------------------------------------------------------------------
+# --- resource and scope -----------------------------------------------------------------------------------------------
 
 
 def resource(mapping: Mapping[str, Any]) -> bytes:

@@ -1,7 +1,8 @@
-"""Finding in encoded spans what the shipper needs of them, without decoding the rest.
+"""Finds in encoded spans what the shipper needs, without decoding the rest.
 
-What is found fast is found where the recorder writes it (see :mod:`~ray_tracing_hooks._formats.encoded_span.encode`).
-Spans with another order, such as those of the API, are walked through, or reported to the caller as other.
+The fast functions rely on where the recorder writes fields (see
+:mod:`~ray_tracing_hooks._formats.encoded_span.encode`). Spans with another order, such as those of the API, are parsed
+field by field, or left to the caller.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ _START, _END = SpanTag.START_TIME, SpanTag.END_TIME
 _PARENT_AT = encode.IDS.stop
 
 IDS_FORM = re.escape(encode.BEFORE_TRACE_ID) + b".{16}" + re.escape(encode.BEFORE_SPAN_ID)
-"""How each encoded span of this package begins, up to its own id, as a pattern of bytes (with DOTALL)."""
+"""The beginning of each encoded span of this package, up to its own id, as a pattern (with DOTALL)."""
 
 _fixed64 = struct.Struct("<Q").unpack
 
 
-# --- one thing of any span --------------------------------------------------------------------------------------------
+# --- single fields of any span ----------------------------------------------------------------------------------------
 
 
 def parent_id(span: bytes) -> bytes:
-    """The id of the span that ``span`` is below; empty if there is none, or this is no span."""
+    """The id of the parent of ``span``; empty for a root, or if ``span`` is malformed."""
     if span.startswith(encode.BEFORE_PARENT_ID, _PARENT_AT):
         return span[_PARENT_AT + 2 : _PARENT_AT + 10]
     return next((value for tag, value in _fields(span) if tag == _PARENT), b"")
@@ -56,17 +57,17 @@ _AFTER_IDS = slice(_PARENT_AT, _PARENT_AT + 1)
 
 
 def may_have_failed(span: bytes) -> bool:
-    """False if the status of a span is certainly not ERROR: a fast answer, right for most."""
+    """False if the status of a span is certainly not ERROR: a fast check that filters out most spans."""
     return _ERROR_CODE in span
 
 
 def may_be_call_or_root(span: bytes) -> bool:
-    """False if a span certainly has a parent and another kind than CONSUMER: a fast answer, right for most."""
+    """False if a span certainly has a parent and is not a CONSUMER: a fast check that filters out most spans."""
     return _CONSUMER_KIND in span or span[_AFTER_IDS] != _PARENT_TAG
 
 
 class Outline(NamedTuple):
-    """What is to be known of a span to judge how it ended. Times are in nanoseconds since the epoch."""
+    """The fields of a span that tail sampling decides by. Times are in nanoseconds since the epoch."""
 
     name: bytes
     kind: int
@@ -77,7 +78,7 @@ class Outline(NamedTuple):
 
 
 def outline(span: bytes) -> Outline:
-    """The outline of a span. Raises FormatError if it is none."""
+    """The outline of a span. Raises FormatError if it is malformed."""
     kind = start = end = 0
     name = b""
     is_root, failed = True, False
@@ -105,33 +106,33 @@ def _is_error(status: bytes) -> bool:
 
 
 def key_of_attribute(key: str) -> bytes:
-    """How an encoded attribute begins that has this key, behind its own tag and length, which are two bytes."""
+    """The beginning of an encoded attribute with this key, after its tag and length of two bytes."""
     return field(KeyValueTag.KEY, key.encode()) + bytes((KeyValueTag.VALUE,))
 
 
 _PID = key_of_attribute(names.RAY_PID)
 
-# --- calls, for what is measured of them ------------------------------------------------------------------------------
+# --- calls, for metrics -----------------------------------------------------------------------------------------------
 
 _TAG_AND_LENGTH = 2
 _END_SIZE = len(encode.end_time(0))
 
-# After the ids: the parent's id with its tag and length; two bytes and the four of the flags; the start time, and the
-# end time if it was known by then.
+# After the ids: the parent's id with its tag and length; two bytes of tag and four of flags; the start time; and the
+# end time if it is already known.
 _BELOW_PARENT = struct.Struct("<30x8sBx4xBQBQ")
 _ROOT = struct.Struct("<28xBx4xBQBQ")
 _AFTER_START_BELOW_PARENT, _AFTER_START = _BELOW_PARENT.size - _END_SIZE, _ROOT.size - _END_SIZE
 _unpack_below_parent, _unpack_root = _BELOW_PARENT.unpack_from, _ROOT.unpack_from
 
 Call = tuple[bytes, int, int, bytes, int]
-"""The id of the parent, empty if there is none; start and end in nanoseconds since the epoch, the end -1 if it stands
-elsewhere; name, kind and attributes that are the same for all calls of a function, encoded; and where these end."""
+"""The id of the parent, empty for a root; start and end in nanoseconds since the epoch, with -1 for an end that comes
+later; encoded name, kind and attributes that all calls of a function share; and the offset where these end."""
 
 
 def call(span: bytes) -> Call | None:
-    """What the span of a call says, if the recorder has made it; None for one that is put together otherwise.
+    """The fields of a call's span that the recorder has made; None for a span with another layout.
 
-    Raises FormatError for bytes that are no span.
+    Raises FormatError if the span is malformed.
     """
     try:
         if span[_PARENT_AT] == _PARENT:
@@ -141,10 +142,10 @@ def call(span: bytes) -> Call | None:
             parent = b""
             flags_tag, start_tag, start, end_tag, end = _unpack_root(span)
             position = _AFTER_START
-    except struct.error:  # shorter than any of ours
+    except struct.error:  # shorter than any span of the recorder
         return None
     except IndexError:
-        raise FormatError("a span that has no more than its ids") from None
+        raise FormatError("a span with nothing but its ids") from None
     if end_tag == _END:
         position += _END_SIZE
     else:
@@ -167,11 +168,11 @@ _end_at = struct.Struct("<Q").unpack_from
 
 
 def own_part(span: bytes, shared_end: int, keys: tuple[bytes, ...]) -> tuple[int, Mapping[str, Any], bool] | None:
-    """What an execution says that is of this call alone: its end, some attributes, and whether its status is ERROR.
+    """The part of an execution that is specific to one call: end, some attributes, and whether the status is ERROR.
 
-    ``shared_end`` is the last of what :func:`call` gave, and ``keys`` are of the attributes, by
-    :func:`key_of_attribute`. None for a span that is put together otherwise. The attributes of a call's own begin with
-    some of one size each, in one order, and most calls have nothing behind these but the end.
+    ``shared_end`` is the last item of :func:`call`, and ``keys`` are those of the attributes, from
+    :func:`key_of_attribute`. None for a span with another layout. The specific attributes begin with some of fixed
+    sizes in a fixed order, and in most calls only the end follows.
     """
     at = span.find(_TASK_ID, shared_end)
     if at < 0:
@@ -183,24 +184,24 @@ def own_part(span: bytes, shared_end: int, keys: tuple[bytes, ...]) -> tuple[int
         at += _ACTOR_ID_SIZE
     if len(span) == at + _END_SIZE and span[at] == _END:
         return _end_at(span, at + 1)[0], _NOTHING, False
-    told: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     end, failed = 0, False
     for tag, value in fields(span[at:]):
         if tag == SpanTag.ATTRIBUTES:
             if value.startswith(keys):
                 key, item = decode_attribute(value)
-                told.setdefault(key, item)
+                attributes.setdefault(key, item)
         elif tag == _END:
             (end,) = _fixed64(value)
         elif tag == SpanTag.STATUS:
             failed = _is_error(value)
-    return end, told, failed
+    return end, attributes, failed
 
 
-# --- calls, for writing them in another form --------------------------------------------------------------------------
+# --- calls, for conversion to another format --------------------------------------------------------------------------
 
 FLAGS = {encode.FLAGS_LOCAL_PARENT: encode.LOCAL_PARENT, encode.FLAGS_REMOTE_PARENT: encode.REMOTE_PARENT}
-"""What the encoded flags say that the recorder writes."""
+"""The encoded flags that the recorder writes, with their values."""
 
 _END_FORM = rb"(?:%b(.{8}))?" % re.escape(encode.END_TAG)
 _HEAD = re.compile(
@@ -213,16 +214,16 @@ _HEAD = re.compile(
     ),
     re.DOTALL,
 )
-"""How the recorder begins a span: its ids, its parent's, flags, and its times, as far as they are known by then."""
+"""The beginning of a span of the recorder: its ids, its parent's id, flags, and the times known at that point."""
 
 KEYS_OF_IDS = {
     _TASK_ID: names.RAY_TASK_ID,
     _PARENT_TASK_ID: names.RAY_PARENT_TASK_ID,
     _ACTOR_ID: names.RAY_ACTOR_ID,
 }
-"""The keys of the attributes with which those of one call begin, by what stands before their values."""
+"""The keys of the first attributes of one call, by the bytes before their values."""
 
-# How long the text is stands just before it.
+# The byte before a text is its length.
 _ID = rb"(%b)((?<=%b)[0-9a-f]{%d}|(?<=%b)[0-9a-f]{%d})" % (
     b"|".join(map(re.escape, KEYS_OF_IDS)),
     *(re.escape(_TASK_ID[-1:]), encode.TASK_ID_SIZE),
@@ -233,10 +234,10 @@ _SUBMITTED = rb"%b(%b[\x80-\xff]{8}[\x01-\x7f])" % (
     re.escape(encode.BEFORE_SUBMIT_TIME[-1:]),
 )
 _VARYING = re.compile(rb"%b(?:%b)?(?:%b)?(?:%b)?%b" % (_ID, _ID, _ID, _SUBMITTED, _END_FORM), re.DOTALL)
-"""The attributes by which the calls of one call site differ, and the end of a span that code ran inside of."""
+"""The attributes in which the calls of one call site differ, and the end of a span that user code ran inside of."""
 
 TEMPLATE_TAGS = frozenset({SpanTag.NAME, SpanTag.KIND, SpanTag.ATTRIBUTES})
-"""The fields of a template: what all calls of one call site share."""
+"""The fields of a template, which all calls of one call site share."""
 
 TAGS_BEFORE_OWN = frozenset(
     {
@@ -244,19 +245,19 @@ TAGS_BEFORE_OWN = frozenset(
         *(SpanTag.NAME, SpanTag.KIND),
     }
 )
-"""The plain fields that a call has before its own attributes."""
+"""The plain fields of a call that precede its specific attributes."""
 
 Parts = tuple[tuple[Any, ...], bytes, tuple[Any, ...], bytes]
-"""What a span begins with: trace id, span id, parent's id or None, flags (one of :data:`FLAGS`), start, end or None.
-Then its template. Then what differs: three times what stands before an id (one of :data:`KEYS_OF_IDS`) and that id, of
-which all but the first may be None; the ``AnyValue`` of the submit time or None, and the end or None. Times are eight
-bytes each. Then what user code has added, or how it failed."""
+"""The parts of a span. First its head: trace id, span id, parent's id or None, flags (one of :data:`FLAGS`), start, and
+end or None. Second its template. Third what differs: three pairs of the bytes before an id (one of :data:`KEYS_OF_IDS`)
+and that id, all but the first of which may be None; then the ``AnyValue`` of the submit time or None, and the end or
+None. Times have eight bytes each. Last what user code has added, or the error."""
 
 
 def parts(span: bytes) -> Parts | None:
-    """The parts of the span of a call, if the recorder has made it; None for one that is put together otherwise.
+    """The parts of a call's span that the recorder has made; None for a span with another layout.
 
-    What looks as attributes of this call may be in the middle of something else, unless the template is whole fields.
+    The match may begin in the middle of another field: callers must check that the template consists of whole fields.
     """
     head = _HEAD.match(span)
     varying = head and _VARYING.search(span, head.end())

@@ -1,6 +1,6 @@
-"""The tags of the fields of OTLP's messages: each is the number of the field and its wire type, ``number << 3 | type``.
+"""The tags of the fields in OTLP's messages: field number and wire type, ``number << 3 | type``.
 
-Messages and fields have the names of OpenTelemetry's ``.proto`` files.
+Messages and fields are named as in OpenTelemetry's ``.proto`` files.
 """
 
 from __future__ import annotations
@@ -95,5 +95,5 @@ class LogRecordTag:
 
 
 def tags_of(message: type) -> bytes:
-    """The tags of a message whose tags are of one byte each, escaped to stand in a set of a pattern."""
+    """The tags of a message with one-byte tags, escaped for a character set in a pattern."""
     return b"".join(b"\\x%02x" % tag for name, tag in vars(message).items() if name.isupper())

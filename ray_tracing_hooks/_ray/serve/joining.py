@@ -64,7 +64,7 @@ class Joining:
                     self._joined.add(name)
                     done = in_place(module.patch, self._patches)
                 if not done:
-                    report(f"{lost}: Ray {self._ray_version} has changed the place where that is done")
+                    report(f"{lost}: Ray {self._ray_version} has changed the code that is instrumented for it")
             except Exception as error:  # noqa: BLE001  the program is the user's, the fault would be ours
                 failed("joining Serve", error)
         return True

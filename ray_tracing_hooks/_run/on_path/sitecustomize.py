@@ -1,4 +1,4 @@
-"""Imported by Python as it starts, before the program: this folder is on the path for ``ray-tracing-hooks run``."""  # noqa: INP001  a folder on the path
+"""Imported at startup, before the program: ``ray-tracing-hooks run`` puts this folder on the path."""  # noqa: INP001  a folder on the path
 
 import importlib
 import sys
@@ -7,6 +7,6 @@ from ray_tracing_hooks._run import inside
 
 inside.begin()
 
-# The program's own module of this name, or the error of there being none, which Python passes over.
+# Import the program's own module of this name; if there is none, Python ignores the ImportError.
 del sys.modules[__name__]
 importlib.import_module(__name__)

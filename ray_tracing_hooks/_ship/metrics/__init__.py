@@ -1,5 +1,5 @@
-"""Metrics of calls, made of their spans: a stage that reads the spool beside the deliveries of the spans.
+"""Metrics of calls, computed from their spans by a stage that reads the spool in parallel with the deliveries.
 
-``calls`` takes from a span what is measured, and ``totals`` adds it up in ``histograms``. ``message`` writes that as
-OTLP, ``outbox`` sends it, and ``export`` says when. ``stage`` puts them together.
+``calls`` extracts the measurements from spans, and ``totals`` aggregates them in ``histograms``. ``message`` encodes
+them as OTLP, ``outbox`` sends them, and ``export`` decides when. ``stage`` puts the parts together.
 """

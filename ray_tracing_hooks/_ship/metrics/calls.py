@@ -1,4 +1,4 @@
-"""What is measured of a call: read from its two encoded spans, of which no more is decoded than that takes."""
+"""Measures calls by their two encoded spans, of which only the needed parts are decoded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ray_tracing_hooks._ship.sink import Batch
 from ray_tracing_hooks._ship.tail_sampling import policy
 
 _MOST_SUBMISSIONS, _MOST_EXECUTIONS = 65_536, 8_192
-"""How many are remembered at least, until the other span of the call comes. Executions wait for submissions that are
-read a moment later, submissions for executions that may be far off."""
+"""How many are remembered at least until the other span of the call comes. Executions wait for submissions that are
+read a moment later, submissions for executions that may start much later."""
 
 _MOST_SITES = 10_000
 _LONGEST_TEXT = 255
@@ -28,13 +28,13 @@ _ERROR_TYPE = key_of_attribute(names.ERROR_TYPE)
 _OF_INTEREST = (key_of_attribute(names.RAY_SUBMIT_TIME), key_of_attribute(names.RAY_ATTEMPT), _ERROR_TYPE)
 
 _KEPT = (policy.attribute(policy.ERROR), policy.attribute(policy.SLOW))
-"""What spans end in of which the others are not there: they say nothing of how many calls there were."""
+"""The ends of spans that tail sampling kept: these are not representative, so they are not counted."""
 
 
 class Calls:
-    """Adds up what the spans of calls say. Other spans are passed over.
+    """Aggregates the spans of calls. Other spans are ignored.
 
-    So are those of a trace that was not sampled and was kept. ``exemplars``: whether some are named.
+    So are those that tail sampling kept. ``exemplars`` says whether exemplars are recorded.
     """
 
     def __init__(self, totals: Totals, *, exemplars: bool) -> None:
@@ -45,7 +45,7 @@ class Calls:
         self._executions: _Recent[tuple[_Site, int, int, bytes | None]] = _Recent(_MOST_EXECUTIONS)
 
     def read(self, batches: Sequence[Batch]) -> int:
-        """Take in what these spans say; how many of them make no sense."""
+        """Add these spans to the totals; returns how many of them cannot be decoded."""
         bad = 0
         for batch in batches:
             if not _is_ours(batch.scope):
@@ -59,7 +59,7 @@ class Calls:
                     continue
                 try:
                     self._span(resource, sites, span)
-                except Exception:  # noqa: BLE001  the portion must not come again, and be counted twice
+                except Exception:  # noqa: BLE001  the portion must not be retried and counted twice
                     bad += 1
             self._totals.changes += 1
         return bad
@@ -81,24 +81,24 @@ class Calls:
             if own is None:
                 self._decoded(resource, span)
                 return
-            end, told, failed = own
-            self._executed(site, parent_id, start, end, told, span[IDS], failed=failed)
+            end, attributes, failed = own
+            self._executed(site, parent_id, start, end, attributes, span[IDS], failed=failed)
         elif end >= 0 and _ERROR_TYPE not in span:
             self._submitted(site, span[SPAN_ID], start, end, None, span[IDS])
         else:
             self._decoded(resource, span)
 
     def _decoded(self, resource: int, span: bytes) -> None:
-        """The same for a span that is written in another way, such as one with a trace state."""
+        """The same for a span with another layout, such as one with a trace state."""
         found = decode_span(span)
         site = self._site(resource, found)
         if site is None:
             return
-        start, end, told, failed = found.start_ns, found.end_ns, found.attributes, found.status_code == ERROR
+        start, end, attributes, failed = found.start_ns, found.end_ns, found.attributes, found.status_code == ERROR
         if site.kind == PRODUCER:
-            self._submitted(site, found.span_id, start, end, _error(told, failed=failed), span[IDS])
+            self._submitted(site, found.span_id, start, end, _error(attributes, failed=failed), span[IDS])
         else:
-            self._executed(site, found.parent_span_id, start, end, told, span[IDS], failed=failed)
+            self._executed(site, found.parent_span_id, start, end, attributes, span[IDS], failed=failed)
 
     def _submitted(self, site: _Site, span_id: bytes, start: int, end: int, error: str | None, identity: bytes) -> None:
         site.duration(error).record(end - start if end > start else 0, end, identity if self._exemplars else None)
@@ -117,33 +117,33 @@ class Calls:
         parent_id: bytes,
         start: int,
         end: int,
-        told: Mapping[str, Any],
+        attributes: Mapping[str, Any],
         identity: bytes,
         *,
         failed: bool,
     ) -> None:
         example = identity if self._exemplars else None
-        error = _error(told, failed=failed) if told or failed else None
+        error = _error(attributes, failed=failed) if attributes or failed else None
         site.duration(error).record(end - start if end > start else 0, end, example)
         if 0 < end < self._totals.start_ns:
             self._totals.includes(end)
         submitted = self._submissions.take(parent_id)
-        if told:
-            if isinstance(told.get(names.RAY_ATTEMPT), int):
-                # Since its submission the call has not only waited, but run as well.
+        if attributes:
+            if isinstance(attributes.get(names.RAY_ATTEMPT), int):
+                # Since its submission, the call has not only waited, but also run.
                 site.retries().add()
                 return
-            told_time = told.get(names.RAY_SUBMIT_TIME)
-            if isinstance(told_time, int):
-                submitted = told_time
+            submit_time = attributes.get(names.RAY_SUBMIT_TIME)
+            if isinstance(submit_time, int):
+                submitted = submit_time
         if submitted is not None:
-            # Less than nothing where the clocks of two nodes differ.
+            # Negative if the clocks of two nodes differ.
             site.queue_time().record(start - submitted if start > submitted else 0, end, example)
         elif parent_id:
             self._executions.put(parent_id, (site, start, end, example))
 
     def _site(self, resource: int, span: Span) -> _Site | None:
-        """``span`` may be the part of one that is the same for all calls of a function."""
+        """The site of a call; ``span`` may be just the part that all calls of a function share."""
         attributes = span.attributes
         if span.kind not in {PRODUCER, CONSUMER} or names.RAY_FUNCTION not in attributes:
             return None
@@ -153,7 +153,7 @@ class Calls:
 
 
 class _Site:
-    """The calls of one function, as they are submitted or as they are executed."""
+    """The submissions, or the executions, of one function."""
 
     __slots__ = ("_called", "_durations", "_metric", "_queue_time", "_resource", "_totals", "kind")
 
@@ -171,7 +171,7 @@ class _Site:
         if found is None:
             attributes = self._called if error is None else (*self._called, (names.ERROR_TYPE, error))
             found = self._totals.histogram(self._resource, self._metric, attributes)
-            if len(self._durations) < 100:  # by its name an error may be another one each time
+            if len(self._durations) < 100:  # names of errors may be unbounded
                 self._durations[error] = found
         return found
 
@@ -187,7 +187,7 @@ class _Site:
 
 
 class _Recent(Generic[T]):
-    """At least the last ``most`` that were put in, and at most twice as many, by the id of a span."""
+    """A bounded cache by span id: it keeps at least the last ``most`` entries, and at most twice as many."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -212,9 +212,9 @@ def _is_ours(scope: bytes) -> bool:
         return False
 
 
-def _error(told: Mapping[str, Any], *, failed: bool) -> str | None:
+def _error(attributes: Mapping[str, Any], *, failed: bool) -> str | None:
     """The ``error.type`` of a span with these attributes."""
-    found = told.get(names.ERROR_TYPE)
+    found = attributes.get(names.ERROR_TYPE)
     if found is None:
         return names.ERROR_OTHER if failed else None
     return _text(found)

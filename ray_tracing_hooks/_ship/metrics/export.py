@@ -1,4 +1,4 @@
-"""Exporting what was counted: to files and by OTLP, every interval and when somebody waits."""
+"""Exports the totals to files and over OTLP, at every interval and when a flush is waiting."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _LAST_TRY = 4.0
 """Seconds that sending may take when the shipper ends."""
 
 _MOST_TEXTS = 5
-"""A server may put a time or a number into each of its answers."""
+"""Bounds the reports: a server may put a time or a number into each of its responses."""
 
 _SHARE = 10
-"""Files of metrics may take this part of what those of spans may."""
+"""Files of metrics may take this fraction of the limit for those of spans."""
 
 
 class MetricsExport:
-    """Writes totals to ``metrics`` in the folder of local files, and gives them to a thread that sends them.
+    """Writes totals to ``metrics`` in the folder of local files, and passes them to a thread that sends them.
 
     ``stored`` is an earlier :meth:`state`. ``remember`` stores a state at once, and ``wake`` is called in the sending
     thread after each attempt. Nothing here raises because of a file or a server.
@@ -58,15 +58,15 @@ class MetricsExport:
         self._problems = problems
         self._remember = remember
         self._next = time.monotonic() + settings.interval
-        # What an earlier shipper counted may not have been written or sent yet.
+        # The totals of an earlier shipper may not have been written or sent yet.
         self._written = self._given = -1
         self._files: LocalSink | None = None
         self._files_state: Mapping[str, Any] = stored.get("files") or {}
         self._sent: tuple[int, dict[Key, Any]] = (0, {})
-        self._on_its_way: tuple[int, dict[Key, Any]] | None = None
+        self._in_flight: tuple[int, dict[Key, Any]] | None = None
         if settings.delta and totals.series and "sent" in stored:
             self._sent = (int(stored["sent"][0]), from_rows(stored["sent"][1]))
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._outbox: Outbox | None = None
         if settings.otlp is not None:
             self._address = settings.otlp.address
@@ -80,11 +80,11 @@ class MetricsExport:
 
     @property
     def is_sending(self) -> bool:
-        """Whether something is on its way and nobody knows yet whether it can be sent."""
+        """Whether an export is in flight whose result is not known yet."""
         return self._outbox is not None and self._outbox.is_waiting
 
     def state(self) -> Mapping[str, Any]:
-        """As JSON, the totals and how far they were exported."""
+        """The totals and the progress of their export, as JSON."""
         state: dict[str, Any] = {"totals": self._totals.state(), "files": self._files_state}
         if self._settings.delta:
             time_ns, marks = self._sent
@@ -92,7 +92,7 @@ class MetricsExport:
         return state
 
     def turn(self, *, hurry: bool) -> bool:
-        """Export if it is time for that, or in any case with ``hurry``. Whether the state has changed."""
+        """Export if it is due, or in any case with ``hurry``. Returns whether the state has changed."""
         changed = self._settle()
         if not hurry and time.monotonic() < self._next:
             return changed
@@ -104,7 +104,7 @@ class MetricsExport:
         return changed
 
     def close(self) -> None:
-        """Export what is left."""
+        """Export what has not been exported yet."""
         self._write()
         if self._files is not None:
             self._files.close()
@@ -114,7 +114,7 @@ class MetricsExport:
             self._settle()
 
     def _write(self) -> bool:
-        """Write to the files what is new there; whether the state is another one."""
+        """Write changes to the files; returns whether the state has changed."""
         if not self._settings.local or self._written == self._totals.changes or not self._totals.series:
             return False
         self._totals.is_told = True
@@ -122,7 +122,7 @@ class MetricsExport:
             if self._files is None:
                 self._files = self._open_files()
             self._files.append(as_json(message) + b"\n" for message in messages(self._totals, time.time_ns()))
-        except Exception as error:  # noqa: BLE001  the next time is soon, and they hold no more than the next do
+        except Exception as error:  # noqa: BLE001  the next export is soon, and contains everything again
             text = str(error) if isinstance(error, TracingError) else f"metrics are not written: {describe(error)}"
             self._problems.set("metrics-local", text)
         else:
@@ -150,7 +150,7 @@ class MetricsExport:
         self._remember(self.state())
 
     def _send(self, *, only_news: bool) -> None:
-        """Give what has been counted to the outbox; ``only_news``: not if that has been done already."""
+        """Pass the totals to the outbox; with ``only_news`` only if they have changed."""
         outbox, totals = self._outbox, self._totals
         if outbox is None or not totals.series:
             return
@@ -158,7 +158,7 @@ class MetricsExport:
             return
         self._settle()
         if self._settings.delta and not outbox.is_empty:
-            return  # what is on its way must get there first
+            return  # the delta in flight must arrive first
         now = time.time_ns()
         found = messages(totals, now, self._sent[1], self._sent[0]) if self._settings.delta else messages(totals, now)
         assert self._settings.otlp is not None
@@ -167,14 +167,14 @@ class MetricsExport:
         totals.is_told = True
         requests = [write(message) for message in found]
         if requests:
-            self._on_its_way = (now, totals.marks()) if self._settings.delta else None
+            self._in_flight = (now, totals.marks()) if self._settings.delta else None
             outbox.give(requests)
 
     def _settle(self) -> bool:
-        """Take note of what has arrived, where that matters; whether it does."""
-        if self._on_its_way is None or self._outbox is None or not self._outbox.is_empty:
+        """Record the arrival of a delta in flight; returns whether there was one."""
+        if self._in_flight is None or self._outbox is None or not self._outbox.is_empty:
             return False
-        self._sent, self._on_its_way = self._on_its_way, None
+        self._sent, self._in_flight = self._in_flight, None
         return True
 
     # In the thread of the outbox.
@@ -196,13 +196,13 @@ class MetricsExport:
         assert self._settings.otlp is not None
         points, message = refused(answer, is_json=self._settings.otlp.protocol == "http/json")
         if points or message:
-            what = "did not take all metrics" if points else "took the metrics and says"
-            self._say(f"{self._address} {what}: {one_line(message) or 'nothing more'}")
+            what = "rejected some metrics" if points else "accepted the metrics with a warning"
+            self._say(f"{self._address} {what}: {one_line(message) or 'no reason given'}")
 
     def _say(self, text: str) -> None:
-        if len(self._said) < _MOST_TEXTS:
-            self._said.add(text)
-        if text in self._said:
+        if len(self._reported) < _MOST_TEXTS:
+            self._reported.add(text)
+        if text in self._reported:
             self._problems.say(text)
 
 

@@ -1,7 +1,7 @@
-"""Histograms of durations, which can be stored as JSON, go on from there, and tell what has come since another state.
+"""Histograms of durations that can be stored as JSON, restored, and compared with an earlier state.
 
-Those of OpenTelemetry's SDK can do none of the three, and take several times as long for a value. What they mean is the
-same: https://opentelemetry.io/docs/specs/otel/metrics/data-model/. Durations are in whole nanoseconds, of 0 or more.
+Those of OpenTelemetry's SDK support none of this, and take several times as long per value. The semantics are the same:
+https://opentelemetry.io/docs/specs/otel/metrics/data-model/. Durations are non-negative whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BOUNDS = (
     *(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
     *(30.0, 60.0, 300.0, 1800.0, 3600.0),
 )
-"""The upper bounds of explicit buckets, in seconds. In the middle are those that the semantic conventions advise for
+"""The upper bounds of explicit buckets, in seconds. Those in the middle are the semantic conventions' advice for
 durations (``http.server.request.duration``); tasks can be shorter, and much longer."""
 
 _BOUNDS_NS = tuple(round(bound * 1e9) for bound in BOUNDS)
@@ -29,15 +29,15 @@ _MOST_EXEMPLARS = 20
 _NONE_YET = 1 << 63
 
 Exemplar = tuple[int, int, bytes]
-"""A value, the end of the span that it is of, and the encoded ids of that span."""
+"""A value, the end time of its span, and the encoded ids of that span."""
 
 
 class Histogram:
-    """What all have in common.
+    """The common base of histograms.
 
     Attributes:
-        sum: Of all values.
-        exemplars: Some values that have come since :meth:`forget_exemplars`, by the place that a later one takes.
+        sum: The sum of all values.
+        exemplars: Some values since :meth:`forget_exemplars`, by slot; a later value replaces that in its slot.
     """
 
     __slots__ = ("_greatest", "_least", "exemplars", "sum")
@@ -49,7 +49,7 @@ class Histogram:
 
     @property
     def range(self) -> tuple[int, int] | None:
-        """The least and the greatest value. None for a difference, of which nobody knows them."""
+        """The minimum and the maximum. None for a delta, where they are unknown."""
         return None if self._least == _NONE_YET else (self._least, self._greatest)
 
     def forget_exemplars(self) -> None:
@@ -63,7 +63,7 @@ class Histogram:
 
 
 class ExplicitHistogram(Histogram):
-    """Counts values by the buckets of :data:`BOUNDS`, each with its upper bound; the last has none."""
+    """Counts values in the buckets of :data:`BOUNDS`, which include their upper bounds; the last one has none."""
 
     __slots__ = ("buckets",)
 
@@ -73,13 +73,13 @@ class ExplicitHistogram(Histogram):
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return sum(self.buckets)
 
     def record(self, value: int, time_ns: int, identity: bytes | None) -> None:
-        """Count a value. The rest is for an :data:`Exemplar`; without ``identity`` there is none."""
+        """Count a value. The other arguments are for an :data:`Exemplar`; without ``identity`` none is recorded."""
         self.sum += value
-        if value > self._greatest:  # noqa: PLR1730  each value comes here, and a call takes as long as all the rest
+        if value > self._greatest:  # noqa: PLR1730  hot path: a call of max() would double its time
             self._greatest = value
         if value < self._least:  # noqa: PLR1730
             self._least = value
@@ -89,22 +89,22 @@ class ExplicitHistogram(Histogram):
             self.exemplars[bucket] = (value, time_ns, identity)
 
     def state(self) -> list[Any]:
-        """As JSON, what :meth:`restored` makes the same histogram of, but for the exemplars."""
+        """The state as JSON, without exemplars, for :meth:`restored`."""
         return [*self._common_state(), self.buckets.copy()]
 
     @classmethod
     def restored(cls, stored: list[Any]) -> ExplicitHistogram:
-        """Raises TypeError or ValueError for what is no state."""
+        """The histogram with this state. Raises TypeError or ValueError if it is malformed."""
         *common, buckets = stored
         histogram = cls()
         histogram._restore_common(common)
         if len(buckets) != len(histogram.buckets):
-            raise ValueError("these are other buckets")
+            raise ValueError("the buckets differ")
         histogram.buckets = [int(count) for count in buckets]
         return histogram
 
     def since(self, stored: list[Any]) -> ExplicitHistogram:
-        """What has come since it had this state."""
+        """The delta since this state."""
         before, difference = self.restored(stored), ExplicitHistogram()
         difference.sum = self.sum - before.sum
         difference.buckets = [now - then for now, then in zip(self.buckets, before.buckets, strict=True)]
@@ -113,11 +113,11 @@ class ExplicitHistogram(Histogram):
 
 
 class ExponentialHistogram(Histogram):
-    """Counts values by at most 160 buckets, which become coarser as values are further apart.
+    """Counts values in at most 160 buckets, which become coarser as the range of values grows.
 
     Attributes:
         scale: Bucket ``i`` is for values, in seconds, above ``2 ** (i / 2**scale)`` up to that for ``i + 1``.
-        zeros: How many values are 0.
+        zeros: The number of values that are 0.
         buckets: The counts of all others, by bucket.
     """
 
@@ -132,13 +132,13 @@ class ExponentialHistogram(Histogram):
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return self.zeros + sum(self.buckets.values())
 
     def record(self, value: int, time_ns: int, identity: bytes | None) -> None:
         """As :meth:`ExplicitHistogram.record`."""
         self.sum += value
-        if value > self._greatest:  # noqa: PLR1730  each value comes here, and a call takes as long as all the rest
+        if value > self._greatest:  # noqa: PLR1730  as in ExplicitHistogram
             self._greatest = value
         if value < self._least:  # noqa: PLR1730
             self._least = value
@@ -185,14 +185,14 @@ class ExponentialHistogram(Histogram):
         return difference
 
     def dense(self) -> tuple[int, list[int]]:
-        """The first bucket, and the counts from there on to the last."""
+        """The first bucket, and the counts from there to the last one."""
         if not self.buckets:
             return 0, []
         first, last = min(self.buckets), max(self.buckets)
         return first, [self.buckets.get(bucket, 0) for bucket in range(first, last + 1)]
 
     def coarsen(self, steps: int) -> None:
-        """Make one bucket of each ``2 ** steps``."""
+        """Merge each ``2 ** steps`` buckets into one."""
         coarser: dict[int, int] = {}
         for bucket, count in self.buckets.items():
             coarser[bucket >> steps] = coarser.get(bucket >> steps, 0) + count
@@ -201,7 +201,7 @@ class ExponentialHistogram(Histogram):
 
 
 def _bucket(seconds: float, scale: int) -> int:
-    """The exponential bucket of a value above 0. A power of two is the upper bound of its bucket, and exactly that."""
+    """The exponential bucket of a value above 0. A power of two is exactly the upper bound of its bucket."""
     fraction, exponent = math.frexp(seconds)
     if fraction == 0.5:
         exponent -= 1

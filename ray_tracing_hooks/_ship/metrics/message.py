@@ -1,4 +1,4 @@
-"""OTLP messages of what has been counted, by the classes that OpenTelemetry generates for them."""
+"""Encodes the totals as OTLP messages, with the classes that OpenTelemetry generates for them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ray_tracing_hooks._ship.metrics.totals import Attributes, Count, Instrument
 from ray_tracing_hooks._version import __version__
 
 _MOST_POINTS = 100
-"""Of one message: a point of a histogram with exemplars takes up to 1.5 KB, and 6 KB in JSON. The Collector's receiver
-of files cuts lines off at 1 MiB."""
+"""Most points per message: a histogram point with exemplars takes up to 1.5 KB, and 6 KB in JSON. The Collector's file
+receiver truncates lines at 1 MiB."""
 
 _METRICS = {metric.name: metric for metric in names.METRICS}
 _DESCRIPTIONS = {metric.name: metric.meaning.replace("`", "") for metric in names.METRICS}
@@ -30,10 +30,10 @@ _DESCRIPTIONS = {metric.name: metric.meaning.replace("`", "") for metric in name
 def messages(
     totals: Totals, now_ns: int, since: Mapping[Key, Any] | None = None, since_ns: int = 0
 ) -> Iterator[pb.MetricsData]:
-    """All series, in as many messages as it takes.
+    """All series, in as many messages as needed.
 
-    They are cumulative from the beginning; with ``since``, which is what :meth:`Totals.marks` gave at ``since_ns``,
-    they are what has come from then on, and a series to which nothing has come is left out.
+    They are cumulative; with ``since``, the result of :meth:`Totals.marks` at ``since_ns``, they are deltas since then,
+    and series without changes are left out.
     """
     temporality, start_ns = pb.AGGREGATION_TEMPORALITY_CUMULATIVE, totals.start_ns
     if since is not None:
@@ -42,11 +42,11 @@ def messages(
     open_metrics: dict[tuple[int, str], pb.Metric] = {}
     scopes: dict[int, pb.ScopeMetrics] = {}
     for key, instrument in totals.series.items():
-        told: Instrument = instrument
+        point: Instrument = instrument
         if since is not None and key in since:
             if instrument.state() == since[key]:
                 continue
-            told = instrument.since(since[key])
+            point = instrument.since(since[key])
         if points == _MOST_POINTS:
             yield message
             message, points, open_metrics, scopes = pb.MetricsData(), 0, {}, {}
@@ -58,14 +58,14 @@ def messages(
             metric = open_metrics[key[:2]] = scope.metrics.add(
                 name=key.metric, unit=_METRICS[key.metric].unit, description=_DESCRIPTIONS[key.metric]
             )
-        _point(metric, told, key.attributes, start_ns, now_ns, temporality)
+        _add_point(metric, point, key.attributes, start_ns, now_ns, temporality)
         points += 1
     if points:
         yield message
 
 
 def as_json(message: pb.MetricsData) -> bytes:
-    """In OTLP-JSON, on one line: protobuf's JSON, but with integer enums and hexadecimal ids."""
+    """The message as OTLP-JSON on one line: protobuf's JSON, but with integer enums and hexadecimal ids."""
     found = json_format.MessageToDict(message, use_integers_for_enums=True)
     for resource in found.get("resourceMetrics", ()):
         for scope in resource["scopeMetrics"]:
@@ -78,9 +78,9 @@ def as_json(message: pb.MetricsData) -> bytes:
 
 
 def refused(answer: bytes, *, is_json: bool) -> tuple[int, str]:
-    """How many points a server that took a request has not taken, and what it says.
+    """How many points of an accepted request the server rejected, and its message.
 
-    What is no answer says nothing.
+    A malformed response counts as empty.
     """
     response = ExportMetricsServiceResponse()
     try:
@@ -88,7 +88,7 @@ def refused(answer: bytes, *, is_json: bool) -> tuple[int, str]:
             json_format.Parse(answer, response, ignore_unknown_fields=True)
         else:
             response.ParseFromString(answer)
-    except Exception:  # noqa: BLE001  the request has been taken, whatever the server says
+    except Exception:  # noqa: BLE001  the request has been accepted, whatever the response contains
         return 0, ""
     return response.partial_success.rejected_data_points, response.partial_success.error_message
 
@@ -98,31 +98,31 @@ def _scope(message: pb.MetricsData, resource: bytes) -> pb.ScopeMetrics:
     return resource_metrics.scope_metrics.add(scope=InstrumentationScope(name=names.SCOPE, version=__version__))
 
 
-def _point(
-    metric: pb.Metric, told: Instrument, attributes: Attributes, start_ns: int, now_ns: int, temporality: Any
+def _add_point(
+    metric: pb.Metric, point: Instrument, attributes: Attributes, start_ns: int, now_ns: int, temporality: Any
 ) -> None:
     common: dict[str, Any] = {
         "attributes": [_attribute(key, value) for key, value in attributes],
         "start_time_unix_nano": start_ns,
         "time_unix_nano": now_ns,
     }
-    if isinstance(told, Count):
+    if isinstance(point, Count):
         metric.sum.aggregation_temporality = temporality
         metric.sum.is_monotonic = True
-        metric.sum.data_points.add(as_int=told.value, **common)
+        metric.sum.data_points.add(as_int=point.value, **common)
         return
-    common |= {"count": told.count, "sum": told.sum / 1e9, "exemplars": _exemplars(told)}
-    if told.range is not None:
-        common |= {"min": told.range[0] / 1e9, "max": told.range[1] / 1e9}
-    if isinstance(told, ExplicitHistogram):
+    common |= {"count": point.count, "sum": point.sum / 1e9, "exemplars": _exemplars(point)}
+    if point.range is not None:
+        common |= {"min": point.range[0] / 1e9, "max": point.range[1] / 1e9}
+    if isinstance(point, ExplicitHistogram):
         metric.histogram.aggregation_temporality = temporality
-        metric.histogram.data_points.add(bucket_counts=told.buckets, explicit_bounds=BOUNDS, **common)
+        metric.histogram.data_points.add(bucket_counts=point.buckets, explicit_bounds=BOUNDS, **common)
         return
-    first, counts = told.dense()
+    first, counts = point.dense()
     metric.exponential_histogram.aggregation_temporality = temporality
     metric.exponential_histogram.data_points.add(
-        scale=told.scale,
-        zero_count=told.zeros,
+        scale=point.scale,
+        zero_count=point.zeros,
         positive=pb.ExponentialHistogramDataPoint.Buckets(offset=first, bucket_counts=counts),
         **common,
     )

@@ -1,4 +1,4 @@
-"""Sending requests in a thread of its own: a server that is slow or away holds nothing up."""
+"""Sends requests in its own thread, so that a slow or unavailable server delays nothing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0
 
 
 class Outbox:
-    """Sends what it is given last; what is older and has not left by then is given up.
+    """Sends the latest requests that it is given; older ones that have not been sent by then are given up.
 
-    ``connect`` makes the transport, in the thread. ``trouble`` is called with what is wrong, and with None when that is
-    over; ``refused`` with why the server will never take something; ``accepted`` with each answer; ``tried`` after each
-    attempt, good or bad.
+    ``connect`` creates the transport, in the thread. ``trouble`` is called with each problem, and with None when it is
+    over; ``refused`` with the reason why the server will never accept a request; ``accepted`` with each response;
+    ``tried`` after each attempt, successful or not.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Outbox:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something has been given and there is no telling yet whether it can be sent."""
+        """Whether requests have been given whose result is not known yet."""
         return self._tried_number < self._number and not self._failing
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that was given has been sent, or refused."""
+        """Whether all given requests have been sent or refused."""
         return self._sent_number == self._number
 
     def give(self, requests: Iterable[bytes]) -> None:
@@ -59,7 +59,7 @@ class Outbox:
             self._changed.notify()
 
     def close(self, timeout: float) -> None:
-        """Send what was just given, with one attempt, for at most so many seconds."""
+        """Make one last attempt to send the pending requests, for at most ``timeout`` seconds."""
         with self._changed:
             self._ending = True
             self._changed.notify()
@@ -78,15 +78,15 @@ class Outbox:
                     requests, self._given, number = self._given, None, self._number
                 elif self._ending:
                     break
-            left_alone = 0.0
+            asked = 0.0
             try:
                 if transport is None:
                     transport = self._connect()
                 self._send(transport, requests)
-            except Exception as error:  # noqa: BLE001  whatever fails, the next attempt may work
-                rest, left_alone = backoff.next(), retry_after(error)
+            except Exception as error:  # noqa: BLE001  whatever fails, the next attempt may succeed
+                rest, asked = backoff.next(), retry_after(error)
                 self._trouble(reason(error))
-                self._failing = True  # from here on nobody waits, and whoever did hears why
+                self._failing = True  # waiting flushes are answered with the problem
             else:
                 backoff.reset()
                 rest = None
@@ -95,9 +95,9 @@ class Outbox:
                 self._trouble(None)
             self._tried_number = number
             self._tried()
-            if left_alone:
+            if asked:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._ending, left_alone)
+                    self._changed.wait_for(lambda: self._ending, asked)
         if transport is not None:
             transport.close()
 

@@ -1,4 +1,4 @@
-"""How metrics are made and sent, by the standard variables."""
+"""The settings of metrics, from the standard variables."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ray_tracing_hooks._standard import read as read_variable
 _TAKERS = frozenset({"otlp", "local"})
 
 NOT_TAKEN = (
-    "RAY_TRACING_METRICS=1 is ignored: expected otlp or local among the exporters, since metrics go to no other; using "
-    "no metrics."
+    "RAY_TRACING_METRICS=1 is ignored: expected otlp or local among the exporters, since no other accepts metrics; "
+    "using no metrics."
 )
-"""What is said where :func:`are_taken` is false."""
+"""The message where :func:`are_taken` is false."""
 
 
 class MetricsSettings(NamedTuple):
-    """What metrics are made with.
+    """The settings of metrics.
 
     Attributes:
         interval: Seconds between two exports.
-        exemplars: Whether they name spans as examples.
-        delta: Whether what is sent by OTLP is what has come since the last time. Files always hold totals.
+        exemplars: Whether metrics have exemplars.
+        delta: Whether metrics sent over OTLP are deltas. Files always contain totals.
         exponential: Whether histograms are exponential.
-        otlp: How they are sent, or None where they are not.
+        otlp: The settings for sending, or None if they are not sent.
         local: Whether they are written to files.
     """
 
@@ -41,15 +41,12 @@ class MetricsSettings(NamedTuple):
 
 
 def are_taken(exporters: Sequence[str]) -> bool:
-    """Whether one of these exporters takes metrics."""
+    """Whether one of these exporters accepts metrics."""
     return not _TAKERS.isdisjoint(exporters)
 
 
 def read(exporters: Sequence[str], environ: Mapping[str, str], problem: Callable[[str], None]) -> MetricsSettings:
-    """What ``environ`` asks for, where spans go to these exporters.
-
-    What is wrong is reported, and something sensible used instead.
-    """
+    """The settings from ``environ`` for these exporters. Invalid values are reported, and a default is used instead."""
     otlp = None
     if "otlp" in exporters:
         otlp = otlp_settings.read(environ, problem, METRICS)

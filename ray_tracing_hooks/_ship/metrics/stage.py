@@ -1,4 +1,4 @@
-"""The stage that counts spans for metrics, beside the deliveries of the spans themselves."""
+"""The stage that counts spans for metrics, in parallel with the deliveries of the spans."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _DELAY = 1.0
 """Seconds that spans may wait to be counted."""
 
 _STORE_SECONDS = 1.0
-"""Seconds between two times that the totals, which may be large, are stored while there is more to count."""
+"""Seconds between two stores of the totals, which may be large, while there is more to count."""
 
 
 class MetricsStage(Stage):
-    """Counts spans, and has what it has counted exported every interval and when somebody waits for it.
+    """Counts spans, and exports the totals at every interval and when a flush is waiting.
 
-    The totals are stored with the progress, so the next shipper counts no span again. Metrics hold nothing up: where
-    they cannot be made, stored, written or sent, spans are delivered without.
+    The totals are stored with the progress, so the next shipper does not count spans again. Metrics delay nothing: if
+    they cannot be computed, stored, written or sent, spans are delivered without them.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class MetricsStage(Stage):
 
     @property
     def is_sending(self) -> bool:
-        """Whether metrics are on their way and nobody knows yet whether they can be sent."""
+        """Whether an export is in flight whose result is not known yet."""
         return self._export is not None and self._export.is_sending
 
     @property
@@ -83,14 +83,14 @@ class MetricsStage(Stage):
     def _close(self) -> None:
         if self._export is not None:
             self._export.close()
-            # What was sent at the end, the next shipper must not send again.
+            # The next shipper must not send again what was sent at the end.
             self._checkpoint()
 
     def _begin(self) -> None:
         state = self._stored.state
         try:
-            # Here, because they need libraries that most shippers do without, and whatever is wrong with one of those
-            # must not end the deliveries.
+            # Imported here because most shippers do not need these libraries, and a fault in one of them must not end
+            # the deliveries.
             from ray_tracing_hooks._ship.metrics.calls import Calls  # noqa: PLC0415
             from ray_tracing_hooks._ship.metrics.export import MetricsExport  # noqa: PLC0415
             from ray_tracing_hooks._ship.metrics.totals import Totals  # noqa: PLC0415
@@ -107,8 +107,8 @@ class MetricsStage(Stage):
                 wake=self._turn_ended,
             )
             self._calls = Calls(totals, exemplars=settings.exemplars)
-        except Exception as error:  # noqa: BLE001  otherwise it would fail again and again, and no segment be removed
-            self._problems.say(f"metrics cannot be made: {describe(error)}; spans are delivered without")
+        except Exception as error:  # noqa: BLE001  otherwise every turn would fail, and no segment would be removed
+            self._problems.say(f"metrics cannot be computed: {describe(error)}; spans are delivered without them")
 
     def _checkpoint(self) -> None:
         self._stored_at = time.monotonic()

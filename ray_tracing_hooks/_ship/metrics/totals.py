@@ -1,4 +1,4 @@
-"""What has been counted so far, by resource, metric and attributes; bounded, and stored as JSON."""
+"""The totals so far, by resource, metric and attributes: bounded, and storable as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ray_tracing_hooks._formats.protobuf import FormatError, field, fields
 from ray_tracing_hooks._ship.metrics.histograms import ExplicitHistogram, ExponentialHistogram
 
 MOST_SERIES = 2000
-"""Of one metric: the specification's default. What comes with further attributes is counted in one series more."""
+"""The cardinality limit per metric: the specification's default. Further attributes go to one overflow series."""
 
 _MOST_RESOURCES = 64
 _MOST_CACHED = 10_000
@@ -28,7 +28,7 @@ _OF_ONE_PROCESS = (
     names.RESOURCE_WORKER_READY,
     names.RESOURCE_PROCESS_TYPE,
 )
-"""Attributes that the resource of a node is without, as it is without all of ``process.*``."""
+"""Attributes that are left out of the resource of a node, like all of ``process.*``."""
 
 Attributes = tuple[tuple[str, str | bool], ...]
 
@@ -36,7 +36,7 @@ _OVERFLOW: Attributes = ((names.METRIC_OVERFLOW, True),)
 
 
 class Count:
-    """A number that only grows."""
+    """A monotonic counter."""
 
     __slots__ = ("value",)
 
@@ -57,7 +57,7 @@ class Count:
         return Count(self.value - int(stored))
 
     def forget_exemplars(self) -> None:
-        """It has none."""
+        """A counter has no exemplars."""
 
 
 Instrument = Count | ExplicitHistogram | ExponentialHistogram
@@ -65,7 +65,7 @@ AnyHistogram = ExplicitHistogram | ExponentialHistogram
 
 
 class Key(NamedTuple):
-    """What tells one series from all others. ``resource`` is an index of :attr:`Totals.resources`."""
+    """Identifies a series. ``resource`` is an index of :attr:`Totals.resources`."""
 
     resource: int
     metric: str
@@ -75,15 +75,15 @@ class Key(NamedTuple):
 class Totals:
     """All series of a node.
 
-    ``stored`` is the :meth:`state` to go on from. What is none, or one with other histograms, is left aside.
+    ``stored`` is the :meth:`state` to continue from. A malformed one, or one with other histograms, is ignored.
 
     Attributes:
-        start_ns: The time from which on has been counted, in nanoseconds since the epoch.
-        is_told: Whether something of it has been sent or written: from then on the time above stays.
-        resources: The encoded resources: what is the same for the processes of a node that say the same of themselves,
-            with a ``service.instance.id`` of the node's own, which stays as long as the state does.
-        series: All that is counted.
-        changes: Grows with each state that is another one; for comparing.
+        start_ns: The start time of the totals, in nanoseconds since the epoch.
+        is_told: Whether a part of them has been exported: the start time does not change any more then.
+        resources: The encoded resources: the attributes that processes of the node have in common, with a
+            ``service.instance.id`` of the node, which is stable as long as the state is.
+        series: All series.
+        changes: Grows with each change of the state.
     """
 
     def __init__(self, stored: Any = None, *, exponential: bool = False) -> None:
@@ -109,7 +109,7 @@ class Totals:
         self._sizes: Counter[str] = Counter()
 
     def resource(self, encoded: bytes) -> int:
-        """The index of the node's resource that a process with this encoded one belongs to."""
+        """The index of the node's resource for a process with this encoded resource."""
         place = self._places.get(encoded)
         if place is None:
             if len(self._places) > _MOST_CACHED:
@@ -118,7 +118,7 @@ class Totals:
         return place
 
     def includes(self, time_ns: int) -> None:
-        """Something is counted that ended then, which may be before anybody began to count."""
+        """Move the start time back if needed: this span may have ended before counting began."""
         if not self.is_told:
             self.start_ns = min(self.start_ns, time_ns)
 
@@ -133,7 +133,7 @@ class Totals:
         return found
 
     def state(self) -> Mapping[str, Any]:
-        """As JSON, all but the exemplars."""
+        """Everything but the exemplars, as JSON."""
         return {
             "start": self.start_ns,
             "told": self.is_told,
@@ -144,7 +144,7 @@ class Totals:
         }
 
     def marks(self) -> dict[Key, Any]:
-        """The state of each series, to tell later what has come since."""
+        """The state of each series, for computing deltas later."""
         return {key: instrument.state() for key, instrument in self.series.items()}
 
     def _restore(self, stored: Mapping[str, Any]) -> None:
@@ -197,12 +197,12 @@ def _is_of_one_process(attribute: bytes) -> bool:
 
 
 def rows(marks: Mapping[Key, Any]) -> list[list[Any]]:
-    """As JSON, the states of series."""
+    """The states of series as JSON."""
     return [[key.resource, key.metric, [list(pair) for pair in key.attributes], state] for key, state in marks.items()]
 
 
 def from_rows(stored: Any) -> dict[Key, Any]:
-    """What :func:`rows` was made of. Raises TypeError or ValueError for something else."""
+    """The reverse of :func:`rows`. Raises TypeError or ValueError for malformed input."""
     marks = {}
     for resource, metric, attributes, state in stored:
         marks[Key(int(resource), str(metric), tuple((str(key), value) for key, value in attributes))] = state

@@ -1,7 +1,7 @@
-"""Any exporter that is installed as an OpenTelemetry entry point, by its name: ``zipkin``, ``console``, a vendor's.
+"""Exporters that are installed as OpenTelemetry entry points, by name: ``zipkin``, ``console``, a vendor's.
 
-The names are those of the group ``opentelemetry_traces_exporter``, as in ``OTEL_TRACES_EXPORTER``. An exporter is made
-without arguments, as the SDK does, and reads its variables from the environment of this process.
+The names are those of the group ``opentelemetry_traces_exporter``, as in ``OTEL_TRACES_EXPORTER``. An exporter is
+created without arguments, as in the SDK, and reads its variables from the environment of this process.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _PACKAGES = {
 _DELAY = 1.0
 _MOST_SPANS = 512
 _TRIES = 5
-"""How often a span that is suspected to be bad is exported alone before it is given up."""
+"""How often a suspected bad span is exported alone before it is given up."""
 
 _SHUTDOWN = 1.0
-"""Seconds that an exporter has to shut down. Official ones may take thirty, and have nothing to deliver by then."""
+"""Seconds that an exporter has to shut down. Official ones may take thirty, with nothing left to deliver."""
 
 
 def names() -> tuple[str, ...]:
-    """The names of the exporters that are installed, in alphabetical order."""
-    from importlib.metadata import entry_points  # noqa: PLC0415  for others than our own sinks only
+    """The names of the installed exporters, in alphabetical order."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  not needed for our own sinks
 
     return tuple(sorted(entry_points(group=_GROUP).names))
 
@@ -68,10 +68,10 @@ def is_installed(name: str) -> bool:
 
 
 def make(name: str, surroundings: Surroundings) -> Sink:
-    """The sink that hands spans to the exporter of this name.
+    """The sink that passes spans to the exporter of this name.
 
-    ``console`` writes to the plan's ``console_file``, or to standard output. Raises SettingError if there is no such
-    exporter or it cannot be made, and DeliveryError if the file cannot be written to now.
+    ``console`` writes to the plan's ``console_file``, or to standard output. Raises SettingError if the exporter does
+    not exist or cannot be created, and DeliveryError if the file is not writable now.
     """
     found = _find(name)
     if found is None:
@@ -80,11 +80,11 @@ def make(name: str, surroundings: Surroundings) -> Sink:
     file = _open(surroundings.plan.console_file) if name == "console" else None
     try:
         exporter = found.load()() if name != "console" else found.load()(out=file or sys.stdout, formatter=_text)
-    except BaseException as error:  # panics of exporters in Rust are no Exceptions, and would end the thread
+    except BaseException as error:  # panics of exporters in Rust are not Exceptions, and would end the thread
         if file is not None:
             file.close()
         reason = _without_secrets(describe(error), surroundings.environ)
-        raise SettingError(f"the exporter {name!r} ({found.value}) cannot be made: {reason}") from error
+        raise SettingError(f"the exporter {name!r} ({found.value}) cannot be created: {reason}") from error
     return EntryPointSink(name, exporter, surroundings, file)
 
 
@@ -98,7 +98,7 @@ def _find(name: str) -> EntryPoint | None:
 
 
 def _open(path: str | None) -> IO[str] | None:
-    """The file of the console exporter, private and appended to; a link that somebody else put there is refused."""
+    """Open the console exporter's private file for appending; a link is refused."""
     if path is None:
         return None
     try:
@@ -109,7 +109,7 @@ def _open(path: str | None) -> IO[str] | None:
 
 
 def _text(span: ReadableSpan) -> str:
-    """A span as the console exporter writes it; values that its JSON has no form for as Python writes them."""
+    """A span as the console exporter writes it; values that are not JSON-serializable are written as their ``repr``."""
     try:
         return f"{span.to_json()}\n"
     except TypeError:
@@ -120,13 +120,12 @@ def _text(span: ReadableSpan) -> str:
 
 
 class EntryPointSink:
-    """Hands spans to an exporter, some at once, and finds those that it never takes.
+    """Passes spans to an exporter in batches, and identifies those that it never accepts.
 
-    An exporter does not tell whether a failure is the server's or a span's, so a bad span is told from a bad server by
-    others: it is refused if an export with it failed, the next one without it got through, and it then failed alone,
-    several times: a server that only fails at random takes it at one of them.
-    After two failures in a row everything waits, and half as many spans go at once until some get through. A bad span
-    with no other one beside it waits too.
+    An exporter does not report whether a failure is due to the server or to a span. So a bad span is identified with
+    the help of others: it is refused if an export with it failed, the next one without it succeeded, and it then failed
+    alone several times: a server that fails at random accepts it in one of these attempts. After two failures in a row,
+    everything waits, and batches are halved until some succeed. A bad span without any other one waits too.
     """
 
     def __init__(self, name: str, exporter: SpanExporter, surroundings: Surroundings, file: IO[str] | None) -> None:
@@ -153,12 +152,12 @@ class EntryPointSink:
             self._left.extend(self._decoded(batches[self._known :]))
             self._known = len(batches)
         self.wants_more = False
-        suspects: dict[int, int] = {}  # by id, how often they failed alone since others got through without them
-        failed: list[ReadableSpan] = []  # what the attempt before was about, if it failed
+        suspects: dict[int, int] = {}  # by id, how often they failed alone after others succeeded without them
+        failed: list[ReadableSpan] = []  # the spans of the previous attempt, if it failed
         while self._left:
             spans = self._next()
             if not failed and len(self._left) == len(spans) + 1:
-                # Not the last one by itself: should it be bad, another has to come after it.
+                # Do not leave a single last one: if it is bad, another one has to follow it.
                 self._left.rotate(1)
                 spans = self._next()
             problem = self._export(spans)
@@ -175,19 +174,19 @@ class EntryPointSink:
                 if suspects[id(spans[0])] < _TRIES:
                     continue
                 self._left.popleft()
-                # The text is counted by, and what an exporter says may differ for each span.
+                # Losses are counted by text, and an exporter's messages may differ for each span.
                 reason = self._reasons.setdefault(problem.partition(":")[0], problem)
                 reason = reason.replace("{", "{{").replace("}", "}}")
                 self._count(f"{{count}} spans were refused by the exporter {self._name!r}: {reason}", 1)
             else:
                 self._at_once = max(1, len(spans) // 2)
                 if failed or len(self._left) == 1:
-                    # Others may tell whether it is the spans or the server.
+                    # More spans may show whether the spans or the server are the cause.
                     self.wants_more = len(self._left) < self._most
-                    raise DeliveryError(f"the exporter {self._name!r} takes no spans at present: {problem}")
+                    raise DeliveryError(f"the exporter {self._name!r} accepts no spans at present: {problem}")
                 failed = spans
                 if len(spans) == 1:
-                    # Next comes the one at the far end, and then this one again.
+                    # Try the one at the far end next, and then this one again.
                     self._left.rotate(1)
         self._batches = None
 
@@ -199,7 +198,7 @@ class EntryPointSink:
         thread.start()
         thread.join(_SHUTDOWN)
         if self._file is not None:
-            # What could not be written is still waiting to be, and fails again.
+            # Closing flushes the buffer, and may fail again.
             with contextlib.suppress(OSError):
                 self._file.close()
 
@@ -208,25 +207,25 @@ class EntryPointSink:
             self._exporter.shutdown()
 
     def _next(self) -> list[ReadableSpan]:
-        """The spans to export at once: of one resource, since an exporter in the SDK only ever sees one."""
+        """The next batch: spans of one resource, since exporters in the SDK only ever see one."""
         resource = self._left[0].resource
         return list(takewhile(lambda span: span.resource is resource, islice(self._left, self._at_once)))
 
     def _export(self, spans: Sequence[ReadableSpan]) -> str | None:
-        """Why the spans were not taken, or None if they were."""
-        from opentelemetry import context  # noqa: PLC0415  as the SDK, loaded with the exporter
+        """Export the spans; returns why they were not accepted, or None."""
+        from opentelemetry import context  # noqa: PLC0415  loaded with the exporter, like the SDK
         from opentelemetry.sdk.trace.export import SpanExportResult  # noqa: PLC0415
 
-        # Or an instrumented HTTP client would trace the export. The key has no public name.
+        # Otherwise an instrumented HTTP client would trace the export. The key has no public name.
         suppressed = context.set_value(context._SUPPRESS_INSTRUMENTATION_KEY, True)  # noqa: SLF001
         token = context.attach(suppressed)
         try:
             result = self._exporter.export(spans)
-        except BaseException as error:  # noqa: BLE001  panics of exporters in Rust are no Exceptions, and end the thread
+        except BaseException as error:  # noqa: BLE001  panics of exporters in Rust are not Exceptions
             return _without_secrets(describe(error), self._environ)
         finally:
             context.detach(token)
-        # The SDK's processors go on whatever is returned, and some exporters return nothing.
+        # The SDK's processors ignore the result, and some exporters return nothing.
         return "it reported a failure" if result is SpanExportResult.FAILURE else None
 
     def _decoded(self, batches: Sequence[Batch]) -> Iterator[ReadableSpan]:
@@ -238,7 +237,7 @@ class EntryPointSink:
             for span in batch.spans:
                 try:
                     yield decode(span, resource, scope)
-                except (ValueError, OverflowError, RecursionError):  # no span, or none that the SDK can hold
+                except (ValueError, OverflowError, RecursionError):  # malformed, or not representable in the SDK
                     bad += 1
         self._count("{count} spans could not be decoded and were skipped", bad)
 
@@ -268,6 +267,6 @@ _ADDRESS = re.compile(r" (object )?at 0x[0-9a-fA-F]+")
 
 
 def _without_secrets(text: str, environ: Mapping[str, str]) -> str:
-    """What an error says, without credentials, and the same each time: without addresses in memory."""
-    # What a vendor's exporter reads may be in any variable of this process.
+    """The text of an error without credentials, and without memory addresses, so that it is the same each time."""
+    # A vendor's exporter may read its credentials from any variable of this process.
     return _ADDRESS.sub("", Secrets(environ, os.environ).mask(text))

@@ -1,4 +1,4 @@
-"""Jaeger: by OTLP, or by its own protocols."""
+"""Jaeger, over OTLP or over its own protocols."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport
 _POST_SPANS = "/jaeger.api_v2.CollectorService/PostSpans"
 
 _BATCH_HEAD = 64
-"""More bytes than a request has beside its process and its spans."""
+"""An upper bound of the bytes of a request besides its process and its spans."""
 
 _BUSY = ("HTTP 500", "RESOURCE_EXHAUSTED", "UNKNOWN")
-"""What a collector answers while its queue is full or what stands behind it fails. Requests that it cannot read get
-other answers."""
+"""The responses of a collector while its queue is full or its storage fails. It answers differently to requests that it
+cannot read."""
 
 
 def make(surroundings: Surroundings) -> Sink:
-    """The sink that the settings ask for. Raises SettingError where a package is missing."""
+    """The sink for the settings. Raises SettingError if a package is missing."""
     settings = jaeger_settings.read(surroundings.plan, surroundings.environ, surroundings.problem)
     if settings.protocol.startswith("otlp"):
         return _otlp_sink(settings, surroundings)
@@ -39,7 +39,7 @@ def make(surroundings: Surroundings) -> Sink:
 class JaegerSink(SendingSink):
     """Sends Jaeger's ``Batch`` messages, each with spans of one process.
 
-    By UDP a batch counts as taken when it was sent, since nobody answers.
+    Over UDP a batch counts as accepted when it has been sent, since there is no response.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class JaegerSink(SendingSink):
         self._max_bytes -= _BATCH_HEAD
 
     def cut(self, groups: Sequence[Group]) -> Iterable[list[Group]]:
-        # Encoded here, so that sizes are exact, and only once however often a request is tried.
+        # Encode here, so that sizes are exact, and only once however often a request is retried.
         for group in self._encoded(groups):
             yield from otlp.cut([group], self._max_bytes, self._max_spans)
 
@@ -64,10 +64,10 @@ class JaegerSink(SendingSink):
         return self._encoder.request(groups[0].resource, [span for group in groups for span in group.spans])
 
     def accepted(self, groups: Sequence[Group], answer: bytes) -> None:
-        """Jaeger's answers say nothing."""
+        """Jaeger's responses are empty."""
 
     def _encoded(self, groups: Sequence[Group]) -> list[Group]:
-        """The spans of each process, all in Jaeger's form, and the process in place of the resource."""
+        """The spans in Jaeger's format, grouped by process, with the process in place of the resource."""
         spans_of: dict[bytes, list[bytes]] = {}
         bad = 0
         for group in groups:
@@ -75,14 +75,14 @@ class JaegerSink(SendingSink):
             for span in group.spans:
                 try:
                     spans.append(self._encoder.span(jaeger_span(decode_span(span), scope)))
-                except (ValueError, OverflowError, RecursionError, struct.error):  # no span, or numbers that are none
+                except (ValueError, OverflowError, RecursionError, struct.error):  # malformed, or numbers out of range
                     bad += 1
         self._count("{count} spans could not be decoded and were skipped", bad)
         return [Group(self._encoder.process(_process(resource)), b"", spans) for resource, spans in spans_of.items()]
 
 
 class _Collector:
-    """A transport to a collector of Jaeger's, whose answers do not all mean what they mean in OTLP."""
+    """A transport to a Jaeger collector, some of whose responses have other meanings than in OTLP."""
 
     def __init__(self, transport: Transport) -> None:
         self.address = transport.address
@@ -95,7 +95,7 @@ class _Collector:
         except Refused as refusal:
             if refusal.too_large or not refusal.reason.startswith(_BUSY):
                 raise
-            raise DeliveryError(f"{self.address} does not take spans at present: {refusal.reason}") from None
+            raise DeliveryError(f"{self.address} does not accept spans at present: {refusal.reason}") from None
 
 
 def _process(resource: bytes) -> Process:
@@ -112,7 +112,7 @@ def _scope(scope: bytes) -> Scope:
         return Scope("", "", {})
 
 
-# Of the libraries only the one that is needed is imported.
+# Only the library that is needed is imported.
 
 
 def _otlp_sink(settings: JaegerSettings, surroundings: Surroundings) -> Sink:
@@ -145,7 +145,7 @@ def _encoder(protocol: str) -> Encoder:
     except ImportError as error:
         raise SettingError(
             f"RAY_TRACING_JAEGER_PROTOCOL={protocol} needs the package 'thrift', which cannot be imported ({error}): "
-            "pip install 'ray-tracing-hooks[jaeger]' on every node, or use otlp-grpc, which needs nothing more"
+            "pip install 'ray-tracing-hooks[jaeger]' on every node, or use otlp-grpc, which needs no package"
         ) from error
     return jaeger_thrift.COMPACT if protocol == "thrift-udp" else jaeger_thrift.BINARY
 

@@ -1,6 +1,6 @@
-"""How spans are sent to Jaeger: by ``RAY_TRACING_JAEGER_*`` and the standard ``OTEL_EXPORTER_JAEGER_*`` variables.
+"""The settings for Jaeger, from ``RAY_TRACING_JAEGER_*`` and the standard ``OTEL_EXPORTER_JAEGER_*`` variables.
 
-Nothing heavy is imported here: a driver reads this to say where its spans go.
+Nothing heavy is imported here: a driver reads the settings to log where its spans go.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ray_tracing_hooks._standard import read as read_variable
 from ray_tracing_hooks._values import URL, shown, without_credentials
 
 PORTS = {"otlp-grpc": 4317, "otlp-http": 4318, "thrift-http": 14268, "thrift-udp": 6831, "grpc": 14250}
-"""Jaeger's port for each protocol."""
+"""Jaeger's default port for each protocol."""
 
 _OTHER_PORTS = (5775, 6832)
-"""Jaeger's for Thrift by UDP in forms that are not sent here."""
+"""Jaeger's ports for forms of Thrift over UDP that are not supported here."""
 
 _PATHS = {"otlp-http": "/v1/traces", "thrift-http": "/api/traces"}
 _STANDARD_PORTS = {"http": 80, "https": 443}
@@ -29,17 +29,17 @@ _Problem = Callable[[str], None]
 
 
 class JaegerSettings(NamedTuple):
-    """What a Jaeger sink is made with.
+    """The settings of a Jaeger sink.
 
     Attributes:
         protocol: One of :data:`PORTS`.
-        target: What is connected to: the URL that is posted to for HTTP, ``host:port`` for gRPC and UDP.
+        target: The URL for HTTP, ``host:port`` for gRPC and UDP.
         address: The same for messages, without credentials.
         headers: Headers or metadata of each request, with names in lower case.
         timeout: Seconds for one request.
-        tls: The files for TLS. None is plaintext, which only gRPC needs to be told.
-        max_spans: The most spans in one request, or None for as many as its size allows.
-        delay: Seconds that spans may wait for others.
+        tls: The files for TLS. None is plaintext, which matters only for gRPC.
+        max_spans: The most spans per request, or None for as many as its size allows.
+        delay: Seconds that spans may wait to be sent in one batch.
     """
 
     protocol: str
@@ -52,17 +52,17 @@ class JaegerSettings(NamedTuple):
     delay: float
 
     def __repr__(self) -> str:
-        """Without headers and target, which may hold credentials."""
+        """Without headers and target, which may contain credentials."""
         return f"JaegerSettings({self.protocol}, {self.address})"
 
 
 def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> JaegerSettings:
-    """The settings that the plan and ``environ`` ask for. What is wrong is reported, and something sensible used.
+    """The settings from the plan and ``environ``. Invalid values are reported, and a default is used instead.
 
-    The endpoint is that of the plan, else ``OTEL_EXPORTER_JAEGER_ENDPOINT``, else ``_AGENT_HOST``, else localhost;
-    ``_AGENT_PORT`` counts for ``thrift-udp`` alone, and ``_ENDPOINT``, which names no agent, only where it is all there
-    is. A port or a path that is Jaeger's for another protocol gives way to that of the one that is used. The
-    ``OTEL_EXPORTER_OTLP_*`` variables do not count: their headers may hold the key to somebody else's back end.
+    The endpoint is that of the plan, else ``OTEL_EXPORTER_JAEGER_ENDPOINT``, else ``_AGENT_HOST``, else localhost.
+    ``_AGENT_PORT`` applies to ``thrift-udp`` alone; there ``_ENDPOINT``, which names no agent, applies only if nothing
+    else is set. A port or a path that is Jaeger's default for another protocol is replaced by that of the protocol in
+    use. The ``OTEL_EXPORTER_OTLP_*`` variables do not apply: their headers may contain the key of another backend.
     """
     protocol = plan.jaeger_protocol
     endpoint, source = _endpoint(plan, environ, problem)
@@ -90,7 +90,7 @@ def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], No
 
 
 def _endpoint(plan: ShipPlan, environ: Mapping[str, str], problem: _Problem) -> tuple[str, str]:
-    """Where Jaeger is, and what says so."""
+    """The endpoint, and the variable that it comes from."""
     source = "RAY_TRACING_JAEGER_ENDPOINT"
     endpoint = plan.jaeger_endpoint or environ.get(source)
     given, variable = read_with_source(JAEGER + "ENDPOINT", environ, problem)
@@ -99,7 +99,7 @@ def _endpoint(plan: ShipPlan, environ: Mapping[str, str], problem: _Problem) -> 
     if endpoint is None:
         endpoint, source = _agent(plan.jaeger_protocol, environ, problem)
     if endpoint is None and given is not None:
-        # A URL of the collector says on which host to look for the agent, and nothing of its port.
+        # A URL of the collector gives the host of the agent, but not its port.
         endpoint, source = _bracketed(otlp_settings.split(given).hostname or ""), str(variable)
     if endpoint is not None and endpoint.startswith("unix:"):
         problem(f"{source}={shown(endpoint)} is ignored: expected a URL, such as http://jaeger:4317; using localhost.")
@@ -108,7 +108,7 @@ def _endpoint(plan: ShipPlan, environ: Mapping[str, str], problem: _Problem) -> 
 
 
 def _agent(protocol: str, environ: Mapping[str, str], problem: _Problem) -> tuple[str | None, str]:
-    """``host`` or ``host:port`` by the variables of the agent, or None without any, and which says so."""
+    """``host`` or ``host:port`` from the agent's variables, or None if unset, and the variable it comes from."""
     host = read_variable(JAEGER + "AGENT_HOST", environ, problem)
     port = read_variable(JAEGER + "AGENT_PORT", environ, problem) if protocol == "thrift-udp" else None
     if host is not None:
@@ -128,19 +128,19 @@ def _agent(protocol: str, environ: Mapping[str, str], problem: _Problem) -> tupl
 
 
 def _bracketed(host: str) -> str:
-    """An IPv6 address as it stands in a URL; everything else as it is."""
+    """An IPv6 address in brackets, as in a URL; everything else unchanged."""
     return f"[{host}]" if host.count(":") > 1 and "[" not in host and "://" not in host else host
 
 
 def _port(protocol: str, parts: SplitResult, source: str, problem: _Problem) -> int:
     right, given = PORTS[protocol], parts.port
     if given is None:
-        # A URL that means a proxy in front of Jaeger has no port; a mere name means Jaeger itself.
+        # A URL without a port means a proxy in front of Jaeger; a plain name means Jaeger itself.
         is_url = parts.scheme == "https" or (protocol in _PATHS and parts.scheme and parts.path.rstrip("/"))
         return _STANDARD_PORTS[parts.scheme] if is_url and protocol != "thrift-udp" else right
     if given != right and given in {*PORTS.values(), *_OTHER_PORTS}:
         problem(
-            f"{source}: port {given} is Jaeger's for another protocol than {protocol}, which is used "
+            f"{source}: port {given} is Jaeger's port for a protocol other than {protocol}, which is in use "
             f"(RAY_TRACING_JAEGER_PROTOCOL); using port {right}."
         )
         return right

@@ -1,7 +1,7 @@
-"""Local files: OTLP-JSON lines, as the OTLP file exporter specification says, to be read while they grow.
+"""Local files: OTLP-JSON lines by the OTLP file exporter specification, which can be read while they grow.
 
-Every file belongs to one shipper and is only ever appended to. After a failure or a kill it is cut back to what is
-known to be delivered, and written on from there. Log records have a folder of their own in that of the spans.
+Each file belongs to one shipper, which only appends to it. After a failure or a kill, the file is truncated to what is
+known to be delivered, and continued from there. Log records have their own subfolder.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
 
 LINE_SPANS = 512
 LINE_BYTES = 512 * 1024
-"""The most in one line: the Collector's receiver cuts off at 1 MiB. A span that alone is larger has its own line."""
+"""Limits per line: the Collector's receiver truncates lines at 1 MiB. A larger span gets its own line."""
 
 _OURS = re.compile(r"[^/]+-\d{4,}\.jsonl")
 _FRAME_BYTES = 80
-"""What a line has besides resource, scope and spans."""
+"""The bytes of a line besides resource, scope and spans."""
 
 _PASSING = frozenset({errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Why a file may not be opened now, and may be later."""
+"""Errors of opening a file that may pass."""
 
 _NEXT_STEP = "set RAY_TRACING_LOCAL_DIR to a folder of your own"
 
@@ -39,10 +39,11 @@ _scope = lru_cache(maxsize=1024)(scope_json)
 
 
 def check_folder(path: str) -> str | None:
-    """Make the folder, for this user only, if it is not there. What keeps spans from being written to it, or None.
+    """Create the folder, for this user only, if it does not exist. Returns what prevents spans from being written to
+    it, or None.
 
-    A folder of this user that others may write to is closed to them: nobody else may be able to put files, or links,
-    where spans are written.
+    If other users may write to a folder of this user, that permission is removed: no other user may be able to put
+    files or links where spans are written.
     """
     try:
         os.close(_open_folder(path))
@@ -54,7 +55,7 @@ def check_folder(path: str) -> str | None:
 def _open_folder(path: str, what: str = "spans") -> int:
     """A descriptor of the folder. Raises DeliveryError."""
     try:
-        # Whoever lets others read it has opened it to them on purpose.
+        # A folder that others can read was made readable on purpose.
         return open_folder(path, deny=NO_OTHER_WRITER)
     except OSError as error:
         raise DeliveryError(f"cannot write {what} to {path!r}: {error.strerror}; {_NEXT_STEP}") from error
@@ -63,8 +64,8 @@ def _open_folder(path: str, what: str = "spans") -> int:
 class LocalSink:
     """Writes ``<label>-<number>.jsonl`` in the plan's ``local_dir``, or in its folder ``logs`` or ``metrics``.
 
-    The state of a checkpoint is the ``file`` that is written to and its ``size`` then, the files that were ``made``
-    since, which hold nothing that was delivered, and how many ``items`` were delivered in all.
+    The state of a checkpoint is the ``file`` being written and its ``size`` at that time, the files ``made`` since,
+    which contain nothing that was delivered, and how many ``items`` were delivered in total.
     """
 
     delay = 0.0
@@ -76,12 +77,12 @@ class LocalSink:
         self._path = os.path.join(plan.local_dir, signal.name) if signal is not TRACES else plan.local_dir
         self._label = re.sub(r"[^\w.@+-]", "_", plan.label) or "spans"
         self._max_bytes = plan.local_max_bytes
-        # At least two files, so that the cap can be kept by removing whole ones.
+        # At least two files, so that the cap can be enforced by removing whole ones.
         self._file_max_bytes = min(plan.local_file_max_bytes, self._max_bytes // 2)
         self._remember = surroundings.remember
         self._count: Callable[[str, int], None] = surroundings.count
         if signal is not TRACES:
-            os.close(_open_folder(plan.local_dir, signal.items))  # which is closed to others as well
+            os.close(_open_folder(plan.local_dir, signal.items))  # checks its permissions too
         self._folder = _open_folder(self._path, signal.items)
         self._file = -1
         self._size = 0
@@ -91,7 +92,7 @@ class LocalSink:
         self._items = self._uncounted = 0
         self._failed = False
         try:
-            self._go_on_from(surroundings.state)
+            self._continue_from(surroundings.state)
         except OSError as error:
             self.close()
             raise DeliveryError(f"cannot write {self._signal.items} to {self._path!r}: {error.strerror}") from error
@@ -102,7 +103,7 @@ class LocalSink:
         self._items += self._uncounted
 
     def append(self, lines: Iterable[bytes]) -> None:
-        """Write all of these lines, each with its end, or none of them. Raises DeliveryError."""
+        """Write all of these lines, each with its line feed, or none of them. Raises DeliveryError."""
         try:
             if self._failed:
                 self._return()
@@ -124,7 +125,7 @@ class LocalSink:
 
     def _check_file(self) -> None:
         if self._file >= 0 and not os.fstat(self._file).st_nlink:
-            raise OSError(errno.ENOENT, "somebody has removed the file meanwhile")
+            raise OSError(errno.ENOENT, "the file has been removed meanwhile")
 
     def checkpoint(self) -> Mapping[str, Any]:
         name, size = self._delivered
@@ -162,7 +163,7 @@ class LocalSink:
         if self._file < 0 or (self._size and self._size + len(line) > self._file_max_bytes):
             self._next_file()
         while line:
-            # One write takes the whole line, unless the disk is full; then the next one says so.
+            # One write takes the whole line, unless the disk is full; then the next one raises.
             written = os.write(self._file, line)
             self._size += written
             line = line[written:]
@@ -180,7 +181,7 @@ class LocalSink:
                 continue
         self._made.append(name)
         self._use(file, name, 0)
-        # Before the first byte: a shipper that finds this file after a kill knows that it has to write it again.
+        # Before the first byte, so that after a kill the next shipper knows that it has to write this file again.
         self._remember(self.checkpoint())
 
     def _is_numbered(self, name: str) -> bool:
@@ -191,7 +192,7 @@ class LocalSink:
             os.close(self._file)
         self._file, self._name, self._size = file, name, size
         if file >= 0:
-            # Says to other shippers that share the folder that the file is in use, and not to be removed by their cap.
+            # The lock keeps other shippers that share the folder from removing the file to enforce their cap.
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -212,7 +213,7 @@ class LocalSink:
             file = open_file(name, os.O_WRONLY | os.O_APPEND, folder=self._folder)
         except OSError as error:
             if error.errno in _PASSING:
-                raise  # it is still there, perhaps with a part of a line that has to go
+                raise  # it still exists, perhaps with a partial line that has to be removed
             self._delivered = (None, 0)
             return
         try:
@@ -224,7 +225,7 @@ class LocalSink:
             raise
         self._use(file, name, min(size, length))
 
-    def _go_on_from(self, state: Mapping[str, Any]) -> None:
+    def _continue_from(self, state: Mapping[str, Any]) -> None:
         name, size, made = state.get("file"), state.get("size"), state.get("made", [])
         if isinstance(items := state.get("items"), int):
             self._items = items
@@ -234,7 +235,7 @@ class LocalSink:
         self._return()
 
     def _look_after_folder(self) -> None:
-        """Begin anew if somebody has removed the folder or the file."""
+        """Start a new file if the folder or the file has been removed."""
         try:
             moved = not os.path.samestat(os.fstat(self._folder), os.lstat(self._path))
         except OSError:
@@ -252,7 +253,7 @@ class LocalSink:
         return [name for name in os.listdir(self._folder) if _OURS.fullmatch(name)]
 
     def _keep_below_cap(self) -> None:
-        """Remove the oldest files until there is room for the current one to grow to its full size."""
+        """Remove the oldest files until the current one has room to grow to its full size."""
         files = []
         for name in self._ours():
             with contextlib.suppress(FileNotFoundError):
@@ -274,9 +275,9 @@ class LocalSink:
         )
 
     def _remove(self, name: str) -> bool:
-        """Remove a file that no shipper is writing to."""
+        """Remove a file unless a shipper is writing to it."""
         try:
-            # To write, though nothing is written: NFS gives nobody else an exclusive lock.
+            # Open for writing: NFS requires that for an exclusive lock.
             file = open_file(name, os.O_WRONLY, folder=self._folder)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -289,7 +290,7 @@ class LocalSink:
 
 
 def _lines(spans: Iterator[str], frame: int) -> Iterator[list[str]]:
-    """The spans in groups that each fit into a line which has ``frame`` bytes besides."""
+    """The spans in groups that each fit into a line with ``frame`` further bytes."""
     line: list[str] = []
     size = frame
     for span in spans:

@@ -1,4 +1,4 @@
-"""OTLP to a collector, by gRPC or HTTP: spans and log records, each by settings of its own."""
+"""OTLP to a collector over gRPC or HTTP: spans and log records, each with its own settings."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _METHODS = {
 }
 
 _MOST_WARNINGS = 5
-"""A server may put a time or a number into each of its warnings."""
+"""Bounds the reports: a server may put a time or a number into each of its warnings."""
 
 
 def make(surroundings: Surroundings) -> OtlpSink:
-    """The sink that the standard variables ask for."""
+    """The sink that the standard variables configure."""
     settings = otlp_settings.read(surroundings.environ, surroundings.problem, surroundings.signal)
     return OtlpSink(settings, surroundings)
 
 
 class OtlpSink(SendingSink):
-    """Sends ``ExportTraceServiceRequest`` messages, or those of another signal, as the OTLP specification says."""
+    """Sends ``ExportTraceServiceRequest`` messages, or those of another signal, by the OTLP specification."""
 
     def __init__(self, settings: OtlpSettings, surroundings: Surroundings) -> None:
         super().__init__(surroundings, connect(settings, surroundings.signal), settings.delay)
@@ -47,7 +47,7 @@ class OtlpSink(SendingSink):
     def encode(self, groups: Sequence[Group]) -> bytes:
         if not self._json:
             return otlp.encode(groups)
-        # Counted when the request is taken, since it may be encoded more than once.
+        # Counted when the request is accepted, since it may be encoded more than once.
         body, self._undecodable = otlp.encode_json(groups, self._signal)
         return body
 
@@ -56,16 +56,16 @@ class OtlpSink(SendingSink):
         rejected, message = otlp.decode_json_answer(answer, self._signal) if self._json else otlp.decode_answer(answer)
         message = one_line(message)
         if rejected:
-            self.refuse(min(rejected, otlp.count(groups)), message or "it does not say why")
+            self.refuse(min(rejected, otlp.count(groups)), message or "it gives no reason")
         elif message and message not in self._warnings and len(self._warnings) < _MOST_WARNINGS:
             self._warnings.add(message)
-            self._problem(f"{self._transport.address} took the {self._items} and says: {message}")
+            self._problem(f"{self._transport.address} accepted the {self._items} with a warning: {message}")
 
 
 def connect(settings: OtlpSettings, signal: Signal) -> Transport:
-    """What sends requests with ``signal`` as ``settings`` say.
+    """The transport for requests with ``signal``, by ``settings``.
 
-    Of the two libraries only the one that is needed is imported.
+    Only the library that is needed is imported.
     """
     if settings.protocol == "grpc":
         from ray_tracing_hooks._ship.transport.grpc import GrpcTransport  # noqa: PLC0415

@@ -1,6 +1,6 @@
-"""How OTLP is sent, by the standard variables: https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+"""The settings of OTLP from the standard variables: https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
 
-Nothing heavy is imported here: a driver reads this to say where its spans go.
+Nothing heavy is imported here: a driver reads the settings to log where its spans go.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from ray_tracing_hooks._standard import OTLP, read_with_source
 from ray_tracing_hooks._standard import read as read_variable
 
 _DEFAULT_DELAY = 1.0
-"""Seconds that spans wait for others, where OTEL_BSP_SCHEDULE_DELAY does not say."""
+"""Seconds that spans wait to be sent in one batch, if OTEL_BSP_SCHEDULE_DELAY is unset."""
 
 _HTTP_DEFAULT = "http://localhost:4318"
 _LOOPBACK = ("localhost", "::1")
 _METADATA_NAME = re.compile(r"[0-9a-z_.-]+(?<!-bin)")
-"""What gRPC sends as text: https://grpc.io/docs/guides/metadata/. One other name would make every call fail."""
+"""What gRPC sends as text: https://grpc.io/docs/guides/metadata/. Any other name would make every call fail."""
 
 
 class OtlpSettings(NamedTuple):
-    """What an OTLP sink is made with.
+    """The settings of an OTLP sink.
 
     Attributes:
         protocol: ``grpc``, ``http/protobuf`` or ``http/json``.
-        target: What is connected to: for gRPC its target, otherwise the URL that is posted to.
+        target: The gRPC target, or the URL for HTTP.
         address: The same for messages, without credentials.
         headers: Headers or metadata of each request, with names in lower case.
         timeout: Seconds for one request.
         gzip: Whether requests are compressed.
-        tls: The files for TLS. None is plaintext, which only gRPC needs to be told.
-        max_spans: The most spans in one request, or None for as many as its size allows.
-        delay: Seconds that spans may wait for others.
+        tls: The files for TLS. None is plaintext, which matters only for gRPC.
+        max_spans: The most spans per request, or None for as many as its size allows.
+        delay: Seconds that spans may wait to be sent in one batch.
     """
 
     protocol: str
@@ -51,15 +51,15 @@ class OtlpSettings(NamedTuple):
     delay: float
 
     def __repr__(self) -> str:
-        """Without headers and target, which may hold credentials."""
+        """Without headers and target, which may contain credentials."""
         return f"OtlpSettings({self.protocol}, {self.address})"
 
 
 def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Signal = TRACES) -> OtlpSettings:
-    """The settings that ``environ`` asks for. What is wrong is reported, and something sensible used instead.
+    """The settings from ``environ``. Invalid values are reported, and a default is used instead.
 
-    Where ``PROTOCOL`` is unset the endpoint decides: port 4318 or a path that ends in ``/v1/<signal>`` is
-    ``http/protobuf``, everything else ``grpc``, as ever in OpenTelemetry Python.
+    If ``PROTOCOL`` is unset, the endpoint decides: port 4318 or a path that ends in ``/v1/<signal>`` means
+    ``http/protobuf``, everything else ``grpc``, the default of OpenTelemetry Python.
     """
 
     def variable(name: str) -> tuple[object, str | None]:
@@ -90,7 +90,7 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Sig
     given = str(endpoint) if endpoint is not None else "http://localhost:4317"
     if protocol != "grpc" and given.startswith("unix:"):
         problem(
-            f"{source}={given} is ignored: expected a URL, since only gRPC goes to a socket; using {_HTTP_DEFAULT}."
+            f"{source}={given} is ignored: expected a URL, since only gRPC supports sockets; using {_HTTP_DEFAULT}."
         )
         endpoint = source = None
     if protocol == "grpc":
@@ -103,8 +103,8 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Sig
         secure = True
         if is_exact and not urlsplit(target).path:
             problem(
-                f"{source} has no path, so {signal.items} are posted to '/', as the specification says; most "
-                f"collectors want {signal_path} there, which only {OTLP}ENDPOINT gets by itself."
+                f"{source} has no path, so {signal.items} are posted to '/', as the specification requires; most "
+                f"collectors expect {signal_path}, which is appended only to {OTLP}ENDPOINT."
             )
     authorization = credentials(given)
     if authorization:
@@ -115,7 +115,7 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Sig
 def limits(
     environ: Mapping[str, str], problem: Callable[[str], None], timeout: float
 ) -> tuple[float, int | None, float]:
-    """The time-out of a request, the most spans in one, and how long spans wait for others, by ``OTEL_BSP_*``."""
+    """The request time-out, the most spans per request, and the batch delay, from ``OTEL_BSP_*``."""
     export_timeout = read_variable("OTEL_BSP_EXPORT_TIMEOUT", environ, problem)
     delay = read_variable("OTEL_BSP_SCHEDULE_DELAY", environ, problem)
     return (
@@ -126,7 +126,7 @@ def limits(
 
 
 def protocol_of(endpoint: str, path: str = "/v1/traces") -> str:
-    """The protocol of an endpoint that nobody has named one for."""
+    """The protocol that an endpoint implies."""
     if endpoint.startswith("unix:"):
         return "grpc"
     parts = split(endpoint)
@@ -141,7 +141,7 @@ def split(endpoint: str) -> SplitResult:
 def grpc_target(
     endpoint: str, insecure: bool | None, source: str, problem: Callable[[str], None]
 ) -> tuple[str, str, bool]:
-    """The gRPC target, the address for messages, and whether it is TLS. A path is of no meaning and left out."""
+    """The gRPC target, the address for messages, and whether it uses TLS. A path has no meaning and is left out."""
     if endpoint.startswith("unix:"):
         return endpoint, endpoint, False
     parts = split(endpoint)
@@ -154,15 +154,15 @@ def grpc_target(
         secure = not (parts.hostname in _LOOPBACK or (parts.hostname or "").startswith("127."))
         if secure:
             problem(
-                f"{source}={host}{_port(parts)} has no scheme, so TLS is used, as the specification says; begin it "
-                "with http:// for plaintext, or with https:// to say that TLS is meant."
+                f"{source}={host}{_port(parts)} has no scheme, so TLS is used, as the specification requires; start it "
+                "with http:// for plaintext, or with https:// for TLS."
             )
     port = parts.port or (443 if parts.scheme == "https" else 4317)
     return f"{host}:{port}", f"{'https' if secure else 'http'}://{host}:{port}", secure
 
 
 def http_url(endpoint: str, append: str, source: str, problem: Callable[[str], None]) -> tuple[str, str]:
-    """The URL to post to, and the address for messages. ``append`` is the path that a base URL gets."""
+    """The URL to post to, and the address for messages. ``append`` is the path to append to a base URL."""
     parts = split(endpoint)
     scheme = parts.scheme
     if not scheme:
@@ -174,7 +174,7 @@ def http_url(endpoint: str, append: str, source: str, problem: Callable[[str], N
 
 
 def credentials(endpoint: str) -> str | None:
-    """The Authorization header for the credentials in a URL, if there are any."""
+    """The Authorization header for the credentials in a URL, if any."""
     parts = split(endpoint)
     if parts.username is None:
         return None
@@ -187,12 +187,12 @@ def basic(user: str, password: str) -> str:
 
 
 def _metadata(headers: Mapping[str, str], problem: Callable[[str], None]) -> dict[str, str]:
-    """Those that gRPC can send."""
+    """The headers that gRPC can send."""
     for name in headers:
         if not _METADATA_NAME.fullmatch(name):
             problem(
-                f"{OTLP}HEADERS: {name!r} is left out: expected a name of letters, digits and _.- that does not end in "
-                "-bin, as gRPC wants it; the rest is used."
+                f"{OTLP}HEADERS: {name!r} is left out: gRPC requires a name of letters, digits and _.- that does not "
+                "end in -bin; the rest is used."
             )
     return {name: value for name, value in headers.items() if _METADATA_NAME.fullmatch(name)}
 

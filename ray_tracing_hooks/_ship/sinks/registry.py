@@ -1,4 +1,4 @@
-"""The sinks by the names of their exporters. Only the module of a sink that is made is imported."""
+"""The sinks by the names of their exporters. The module of a sink is imported only when it is created."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SINKS = {
 }
 
 _INSTALLED_SIGNALS = frozenset({TRACES})
-"""What an installed exporter can deliver: its entry point is in the group for spans."""
+"""The signals of an installed exporter: its entry point is in the group for spans."""
 
 
 def known_sinks() -> tuple[str, ...]:
@@ -38,9 +38,9 @@ def takes(name: str, signal: Signal) -> bool:
 
 
 def usable(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Those of ``names`` that are a sink of ours or an installed exporter, and what is wrong with the others.
+    """Those of ``names`` that are a built-in sink or an installed exporter, and the problems of the others.
 
-    Where none of them is, ``local`` takes their place: spans that nobody asked for are better than none at all.
+    If none of them is, ``local`` is used instead: unrequested local spans are better than none at all.
     """
     known, problems = [], []
     for name in names:
@@ -49,7 +49,7 @@ def usable(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
         else:
             problems.append(
                 f"unknown exporter {name!r} (RAY_TRACING_EXPORTERS, or OTEL_TRACES_EXPORTER); expected some of "
-                f"{', '.join(_SINKS)}, of the installed ones ({', '.join(_installed())}), or none"
+                f"{', '.join(_SINKS)} and the installed ones ({', '.join(_installed())}), or none"
             )
     if problems and not known:
         known = ["local"]
@@ -67,7 +67,7 @@ def make_sink(name: str, surroundings: Surroundings) -> Sink:
 
 
 def _is_installed(name: str) -> bool:
-    from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  for exporters that are not ours
+    from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  not needed for our own sinks
 
     return entry_point.is_installed(name)
 

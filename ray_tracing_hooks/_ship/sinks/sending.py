@@ -1,4 +1,4 @@
-"""What sinks that send requests to a server have in common: going on after a failure, and after a refusal."""
+"""The base of sinks that send requests to a server: it handles failures and refusals."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ray_tracing_hooks._ship.sink import Batch, Surroundings
 from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 
 REQUEST_BYTES = 900_000
-"""The most in one request, before compression: gRPC servers take 4 MiB, some vendors one megabyte."""
+"""Most bytes per request, before compression: gRPC servers accept 4 MiB, some vendors one megabyte."""
 
 _MOST_SPLITS = 100
-"""How often requests are halved in a row to find the spans that a server refuses, while it takes none at all."""
+"""How often in a row requests are halved to find the spans that a server refuses, while it accepts none at all."""
 
 _MOST_TEXTS = 20
 
 
 class SendingSink(ABC):
-    """Sends each portion as some requests. Those that were taken are not sent again if a later one fails."""
+    """Sends each portion as several requests. Accepted ones are not sent again if a later one fails."""
 
     wants_more = False
 
@@ -46,7 +46,7 @@ class SendingSink(ABC):
 
     @abstractmethod
     def accepted(self, groups: Sequence[Group], answer: bytes) -> None:
-        """The server has taken this request."""
+        """Called when the server has accepted this request."""
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         if batches is not self._batches:
@@ -71,7 +71,7 @@ class SendingSink(ABC):
         self._transport.close()
 
     def refuse(self, spans: int, reason: str) -> None:
-        """Count spans that the server will never take."""
+        """Count spans that the server will never accept."""
         if reason not in self._texts:
             if len(self._texts) >= _MOST_TEXTS:
                 reason = "for various reasons"
@@ -81,7 +81,7 @@ class SendingSink(ABC):
 
     def _refused(self, groups: list[Group], refusal: Refused) -> None:
         self._requests.popleft()
-        # One bad span must not cost those that went with it.
+        # One bad span must not cost the other spans of the request.
         if (refusal.too_large or refusal.request) and count(groups) > 1 and self._splits < _MOST_SPLITS:
             self._splits += 1
             self._requests.extendleft(reversed(halves(groups)))

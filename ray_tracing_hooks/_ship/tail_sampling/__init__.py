@@ -1,4 +1,4 @@
 """Tail sampling: of the traces that were not sampled at their root, those with an error or a slow call are kept.
 
-``policy`` says which traces are kept, ``sampler`` collects what there is of them.
+``policy`` decides which traces are kept, ``sampler`` collects their spans.
 """

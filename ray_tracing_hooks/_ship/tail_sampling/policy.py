@@ -1,4 +1,4 @@
-"""Why a trace that is not sampled is kept: by one span of it that has ended."""
+"""The tail sampling policy: decides by an ended span whether its trace is kept."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _DRIVER = names.driver_name("").encode()
 
 
 def reason_of(span: bytes, *, keep_errors: bool, slower: float | None) -> str:
-    """Why the trace of this encoded span is to be kept; empty if it is not because of this one.
+    """Why the trace of this encoded span is to be kept; empty if this span is no reason.
 
-    ``keep_errors`` and ``slower``, in seconds, are what is asked for.
+    ``keep_errors`` and ``slower``, in seconds, are the settings.
     """
-    # Most spans need not be taken apart.
-    is_asked = (keep_errors and may_have_failed(span)) or (slower is not None and may_be_call_or_root(span))
-    if not is_asked:
+    # Most spans need not be decoded.
+    is_candidate = (keep_errors and may_have_failed(span)) or (slower is not None and may_be_call_or_root(span))
+    if not is_candidate:
         return ""
     try:
         found = outline(span)
@@ -28,7 +28,7 @@ def reason_of(span: bytes, *, keep_errors: bool, slower: float | None) -> str:
         return ""
     if found.failed and keep_errors:
         return ERROR
-    # A driver lasts as long as its program.
+    # A driver's span lasts as long as its program.
     is_call = found.kind == CONSUMER or (found.is_root and not found.name.endswith(_DRIVER))
     return SLOW if slower is not None and is_call and found.end_ns - found.start_ns >= slower * 1e9 else ""
 

@@ -20,15 +20,15 @@ FILE = "sifted.json"
 
 @dataclass(frozen=True)
 class SamplerProgress:
-    """How far a tail sampler has come. Segments are named without their folder.
+    """The progress of a tail sampler. Segments are named without their folder.
 
     Attributes:
         published: The segment of kept spans that takes effect with this progress.
-        read: How far each segment of undecided spans was read.
-        closed: The processes whose open spans were closed, since they had died.
-        kept: The reasons for which traces are kept, by trace id.
+        read: The offset up to which each segment of undecided spans has been read.
+        closed: The processes whose open spans have been closed because they died.
+        kept: The reasons of kept traces, by trace id.
         collecting: The traces whose spans are being collected.
-        collect: The segments in which there are spans of these, each up to an offset.
+        collect: The segments that still have spans of these, each with an end offset.
     """
 
     published: str = ""
@@ -52,7 +52,7 @@ class SamplerProgress:
 
 
 def load(within: str) -> SamplerProgress:
-    """What an earlier shipper has stored in this spool folder; what makes no sense counts as nothing, and is logged."""
+    """The progress that an earlier shipper has stored; a malformed file is logged and counts as empty."""
     try:
         found: dict[str, Any] = json.loads(read_file(os.path.join(within, FILE)))
         return SamplerProgress(
@@ -66,5 +66,5 @@ def load(within: str) -> SamplerProgress:
     except FileNotFoundError:
         pass
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        logger.warning("the progress in %r makes no sense, starting anew: %s", FILE, describe(error))
+        logger.warning("the progress in %r is malformed, starting anew: %s", FILE, describe(error))
     return SamplerProgress()

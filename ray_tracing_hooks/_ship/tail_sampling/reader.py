@@ -1,4 +1,4 @@
-"""Reading the undecided spans of a spool for the tail sampler."""
+"""Reads the undecided spans of a spool for the tail sampler."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from ray_tracing_hooks._spool.layout import SPAN, START, in_payload, segment_nam
 from ray_tracing_hooks._spool.reader import Record
 
 _IDS, _SPAN_ID, _TRACE_ID = in_payload(IDS), in_payload(SPAN_ID), in_payload(TRACE_ID)
-"""In the payload of a START or SPAN."""
+"""Positions in the payload of a START or SPAN record."""
 
 
 class Listener(Protocol):
-    """Hears of what is read. Segments are named without their folder."""
+    """Receives what is read. Segments are named without their folder."""
 
     def begun(self, trace_id: bytes, segment: str) -> None:
         """A span has begun."""
 
     def ended(self, scope: Scope, span: bytes, segment: str, offset: int, *, was_open: bool) -> None:
-        """A span has ended, whose record is at this offset. It ``was_open`` if its beginning has been read too."""
+        """A span has ended, whose record is at this offset. It ``was_open`` if its start has been read too."""
 
     def forgotten(self, trace_id: bytes) -> None:
-        """A span of this trace has begun, and there is no room to remember that."""
+        """An open span of this trace is not tracked any more, for lack of room."""
 
     def interrupted(self, process: str, scope: Scope, span: bytes, *, never_ended: bool) -> None:
         """A process has died with this span open; ``never_ended`` if that did not interrupt it."""
 
     def seen(self, segment: str, offset: int) -> None:
-        """A segment has been read up to there."""
+        """A segment has been read up to this offset."""
 
 
 class UndecidedReader(Follower):
-    """Reads the undecided spans, passes on what it finds, and holds none of them."""
+    """Reads the undecided spans and passes them to the listener without keeping them."""
 
     def __init__(self, listener: Listener, problems: Problems, logs: str | None) -> None:
         super().__init__({}, problems, reports=True, logs=logs)
@@ -46,7 +46,7 @@ class UndecidedReader(Follower):
         self._segment_name = ""
 
     def open_segments(self) -> set[str]:
-        """The segments that tell of spans which have begun and not ended."""
+        """The segments that contain the starts of open spans."""
         return {
             segment_name(name, open_span.sequence)
             for name, position in self._positions.items()
@@ -76,7 +76,7 @@ class UndecidedReader(Follower):
                     listener.begun(payload[_TRACE_ID], segment)
             else:
                 undefined += not self._other(position, kind, payload, known=False)
-        self._problems.count("{count} records of the spool make no sense and were skipped", undefined)
+        self._problems.count("{count} records of the spool cannot be decoded and were skipped", undefined)
         if position.reader is not None:
             listener.seen(segment, position.reader.offset)
 
@@ -87,6 +87,6 @@ class UndecidedReader(Follower):
         self._listener.interrupted(process, scope, span, never_ended=never_ended)
 
     def _take(self, at_least: int) -> Iterator[list[Any]]:
-        # Nothing to be delivered, but a moment to stop at.
+        # Nothing to deliver, but a point at which the caller may stop.
         if at_least:
             yield []

@@ -1,13 +1,13 @@
-"""The tail sampler: which traces that are not sampled are kept all the same, now that their spans have ended.
+"""The tail sampler, which decides after their spans have ended which unsampled traces are kept.
 
 Their spans wait in the subfolder ``undecided`` of the spool, which is a spool of its own. A trace is kept once one of
-its spans here failed, was interrupted, or took too long: all of its spans that are here, and those that still come,
-become segments of the spool itself, and go from there to the sinks as others do. A trace is dropped when none of its
-spans is open and nothing has come for a while. A segment is removed when nothing in it waits any more.
+its spans on this node failed, was interrupted, or took too long: all of its spans here, also later ones, are written to
+segments of the main spool, and go from there to the sinks like others. A trace is dropped when none of its spans is
+open and nothing has come for a while. A segment is removed when no undecided span is left in it.
 
-Whatever ends the shipper, what has been kept is neither lost nor kept twice. The next one reads all segments again that
-are there, and knows by its progress file how far they were read and which traces were kept. That file and a new segment
-of the spool take effect together: the segment has another name until the progress that names it is stored.
+However the shipper ends, kept spans are neither lost nor duplicated. The next one reads all remaining segments again,
+and knows from its progress file how far they were read and which traces were kept. That file and a new segment of the
+main spool take effect together: the segment has a temporary name until the progress that names it is stored.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ from ray_tracing_hooks._spool.reader import SegmentReader, segments
 _TRACE_ID = in_payload(TRACE_ID)
 
 _KEPT_BY = "0-"
-"""What the names of our segments begin with, where others have the pid of their process."""
+"""The prefix of the names of the sampler's segments, where others have the pid of their process."""
 
 _TURN = 0.2
-"""Seconds that one turn may take: somebody may be waiting for an answer."""
+"""Seconds that one turn may take, since requests may be waiting for an answer."""
 
 _PORTION_BYTES = 1024 * 1024
 _REST = 1.0
-"""Seconds between two segments of kept spans, unless there are many, or somebody waits."""
+"""Seconds between two segments of kept spans, unless there are many, or a request is waiting."""
 
 _EXPIRE_SECONDS = 0.5
 _MOST_TRACES = 100_000
 _SHARE = 4
-"""The part of the spool's cap that undecided spans may take."""
+"""Undecided spans may take this fraction of the spool's cap."""
 
 
 class _Trace:
-    """What is known of a trace.
+    """The state of a trace.
 
     Attributes:
-        reason: Why it is kept; empty while it is not.
-        open: How many of its spans have begun and not ended.
-        spans: How many have ended and wait.
-        segments: The segments in which there is something of it.
-        touched: The monotonic time of the last news.
+        reason: Why it is kept; empty as long as it is not.
+        open: How many of its spans are open.
+        spans: How many ended spans wait for a decision.
+        segments: The segments with records of it.
+        touched: The monotonic time of its last activity.
     """
 
     __slots__ = ("open", "reason", "segments", "spans", "touched")
@@ -79,12 +79,12 @@ class _Trace:
 class TailSampler:
     """Decides on the undecided spans of one spool folder.
 
-    ``within`` leads to the spool's folder, and ``quarantine`` takes what cannot be read.
+    ``within`` is the path of the spool folder, and ``quarantine`` takes segments that cannot be read.
 
     Attributes:
-        look: What was there at the beginning of the last turn.
-        size: Bytes of what waits.
-        behind: There is more to be read, or to be written.
+        look: The look at the beginning of the last turn.
+        size: The bytes of undecided spans.
+        behind: Whether there is more to read, or to write.
     """
 
     def __init__(self, within: str, plan: ShipPlan, problems: Problems, quarantine: Quarantine) -> None:
@@ -97,16 +97,16 @@ class TailSampler:
         self._quarantine = quarantine
         self._folder = Folder(os.path.join(within, UNDECIDED))
         self._reader = UndecidedReader(self, problems, plan.logs)
-        # Segments are known by their names.
-        self._traces: dict[bytes, _Trace] = {}  # those without news for longest first
-        self._waiting: Counter[str] = Counter()  # how many traces wait in each segment
-        self._read: dict[str, int] = {}  # how far each was read, by an earlier shipper too
-        self._known: dict[str, int] = {}  # how far each was read by an earlier shipper
-        self._closed: set[str] = set()  # the processes whose open spans were closed, by an earlier shipper too
+        # Segments are keyed by their names.
+        self._traces: dict[bytes, _Trace] = {}  # those without activity for longest first
+        self._waiting: Counter[str] = Counter()  # how many undecided traces are in each segment
+        self._read: dict[str, int] = {}  # how far each was read, including earlier shippers
+        self._known: dict[str, int] = {}  # how far each was read by earlier shippers
+        self._closed: set[str] = set()  # the processes whose open spans were closed, including earlier shippers
         self._known_closed: frozenset[str] = frozenset()
-        self._collecting: set[bytes] = set()  # the traces that are just being kept
-        self._collect: list[tuple[str, int]] = []  # what still has spans of them: segments, up to an offset
-        self._portion: dict[Scope, list[bytes]] = {}  # what is to be written
+        self._collecting: set[bytes] = set()  # the kept traces whose spans are being collected
+        self._collect: list[tuple[str, int]] = []  # where their spans are: segments, up to an offset
+        self._portion: dict[Scope, list[bytes]] = {}  # the kept spans to be written
         self._bytes = 0
         self._process = f"{_KEPT_BY}{time.time_ns():x}-{secrets.token_hex(2)}"
         self._sequence = 0
@@ -115,10 +115,10 @@ class TailSampler:
         self._take_over()
 
     def turn(self, *, hurry: bool, final: bool) -> None:
-        """Read what is new, and decide. Raises OSError where the folder cannot be looked at.
+        """Read what is new, and decide. Raises OSError if the folder cannot be read.
 
-        With ``hurry`` whatever is to be kept is in the spool afterwards, unless this is still :attr:`behind`. ``final``
-        says that nobody writes any more.
+        With ``hurry``, all kept spans are in the spool afterwards, unless this is still :attr:`behind`. ``final`` says
+        that no process writes any more.
         """
         self.look = self._folder.look(self._reader.open_processes())
         until = time.monotonic() + _TURN
@@ -137,17 +137,17 @@ class TailSampler:
         self._remove()
 
     def clean_up(self) -> bool:
-        """Remove our files if nothing waits any more, and log what became of it all; whether nothing does."""
+        """Log the totals, and remove our files if no segments are left; returns whether that is so."""
         self._log()
         if segments(self._folder.path):
             return False
-        # Not the folder where somebody is just making a segment.
+        # Removing the folder fails if a process has just created a segment in it.
         for remove, path in ((os.unlink, os.path.join(self._within, FILE)), (os.rmdir, self._folder.path)):
             with contextlib.suppress(OSError):
                 remove(path)
         return True
 
-    # What the reader finds.
+    # Called by the reader.
 
     def begun(self, trace_id: bytes, segment: str) -> None:
         """A span has begun."""
@@ -167,12 +167,12 @@ class TailSampler:
             self._decide(trace_id, trace, span)
 
     def forgotten(self, trace_id: bytes) -> None:
-        """A span of this trace has begun, and there is no room to remember that."""
+        """An open span of this trace is not tracked any more, for lack of room."""
         if trace_id in self._traces:
             self._traces[trace_id].open -= 1
 
     def interrupted(self, process: str, scope: Scope, span: bytes, *, never_ended: bool) -> None:
-        """A process has died with this span open. How long a span took that was never ended is unknown."""
+        """A process has died with this span open. If the program never ended it, its duration is unknown."""
         trace_id = span[TRACE_ID]
         trace = self._touch(trace_id)
         trace.open -= 1
@@ -183,7 +183,7 @@ class TailSampler:
         self._closed.add(process)
 
     def seen(self, segment: str, offset: int) -> None:
-        """A segment has been read up to there."""
+        """A segment has been read up to this offset."""
         self._read[segment] = max(offset, self._known.get(segment, 0))
 
     def _touch(self, trace_id: bytes, segment: str = "") -> _Trace:
@@ -205,7 +205,7 @@ class TailSampler:
             self._count(reason, 1)
 
     def _release(self, trace: _Trace) -> None:
-        """Nothing of this trace waits any more."""
+        """Mark the spans of this trace as decided."""
         trace.spans = 0
         for segment in trace.segments:
             if self._waiting[segment] <= 1:
@@ -218,7 +218,7 @@ class TailSampler:
         self._portion.setdefault(scope, []).append(kept)
         self._bytes += len(kept)
 
-    # Steps of a turn. Each gives whether it has come to its end in time.
+    # The steps of a turn. Each returns whether it has finished in time.
 
     def _followed(self, until: float) -> bool:
         try:
@@ -233,7 +233,7 @@ class TailSampler:
         return True
 
     def _to_collect(self) -> list[tuple[str, int]]:
-        """Where there is something of the traces that are just being kept; what comes later is kept when it is read."""
+        """Where the spans of the traces being collected are; later ones are kept when they are read."""
         found = set().union(*(self._traces[trace_id].segments for trace_id in self._collecting))
         return [(segment, self._read.get(segment, 0)) for segment in sorted(found, reverse=True)]
 
@@ -250,7 +250,7 @@ class TailSampler:
         return True
 
     def _publish(self) -> None:
-        """Make a segment of the spool of what is kept, and store the progress: both or none. Raises OSError."""
+        """Write the kept spans to a segment of the spool and store the progress, atomically. Raises OSError."""
         name = segment_name(self._process, self._sequence)
         path = os.path.join(self._within, name)
         unseen = f"{path}.new"
@@ -269,7 +269,7 @@ class TailSampler:
         now = time.monotonic()
         too_many = len(self._traces) - _MOST_TRACES
         if (self.behind or (now < self._expire_at and not final)) and too_many <= 0:
-            return  # there may be news of them
+            return  # unread records may belong to them
         self._expire_at = now + _EXPIRE_SECONDS
         there = {os.path.basename(segment.path) for each in self.look.processes.values() for segment in each.segments}
         early = 0
@@ -279,7 +279,7 @@ class TailSampler:
             if trace_id in self._collecting or (too_many <= 0 and trace.open > 0):
                 continue
             if trace.reason:
-                # As long as it can be read again, it must not be kept twice.
+                # Remember it as long as its segments can be read again, so that it is not kept twice.
                 if too_many <= 0 and not trace.segments.isdisjoint(there):
                     continue
             else:
@@ -290,16 +290,16 @@ class TailSampler:
             del self._traces[trace_id]
             too_many -= 1
         self._problems.count(
-            f"{{count}} spans of traces that are not sampled were dropped early, since more than {_MOST_TRACES:,} of "
-            "these wait at the same time to be decided on",
+            f"{{count}} spans of traces that are not sampled were dropped early, since more than {_MOST_TRACES:,} such "
+            "traces wait for a decision",
             early,
         )
 
     def _remove(self) -> None:
-        """Remove the segments in which nothing waits, and the oldest of the others if they take too much."""
+        """Remove the segments without undecided spans, and the oldest of the others if they exceed the limit."""
         removed = set()
         sequences, open_in = self._reader.sequences(), self._reader.open_segments()
-        # What is decided on may stand in segments that are still written to, and is no reason to drop what is not.
+        # Decided spans in segments that are still being written must not cause undecided ones to be dropped.
         waiting = {
             segment: segment.size if own_name in self._waiting or own_name in open_in else max(0, segment.size - read)
             for process in self.look.processes.values()
@@ -310,7 +310,7 @@ class TailSampler:
         self.size = sum(waiting.values())
         for name, process in self.look.processes.items():
             if self._portion or self._collecting:
-                break  # it is not stored yet what was kept of them
+                break  # the kept spans in them are not stored yet
             for segment in process.segments:
                 own_name = os.path.basename(segment.path)
                 is_read = segment.complete and segment.sequence < sequences.get(name, -1)
@@ -335,13 +335,13 @@ class TailSampler:
                     if trace_id in self._traces:
                         self._traces[trace_id].spans -= spans
         self._problems.count(
-            "{count} spans of traces that are not sampled were dropped before these were decided on, since they "
-            f"may take a {_SHARE}th of RAY_TRACING_SPOOL_MAX_BYTES",
+            "{count} spans of traces that are not sampled were dropped without a decision, since they exceeded 1/"
+            f"{_SHARE} of RAY_TRACING_SPOOL_MAX_BYTES",
             lost,
         )
 
     def _undecided_in(self, segment: Segment) -> Counter[bytes]:
-        """How many spans of each trace that is not decided on are in this segment; ``b""`` has those not read yet."""
+        """How many spans of each undecided trace are in this segment; ``b""`` counts those not read yet."""
         found: Counter[bytes] = Counter()
         reader = SegmentReader(segment.path)
         read = self._read.get(os.path.basename(segment.path), 0)
@@ -382,13 +382,13 @@ class TailSampler:
     def _log(self) -> None:
         numbers = self._numbers
         logger.info(
-            "of traces that are not sampled %d were kept for an error and %d for being slow (%d spans); "
+            "of traces that are not sampled, %d were kept for an error and %d for being slow (%d spans); "
             "%d were dropped (%d spans)",
             *(numbers[what] for what in (ERROR, SLOW, "kept", "traces dropped", "dropped")),
         )
 
     def _store(self, published: str) -> None:
-        """Store the progress; with it the segment of this name takes effect."""
+        """Store the progress, which makes the segment of this name effective."""
         SamplerProgress(
             published=published,
             read={**self._known, **self._read},

@@ -1,4 +1,4 @@
-"""Segments as a whole: taking spans out of one, and making one."""
+"""Reads spans from a whole segment, and builds a whole segment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRACE_ID = in_payload(TRACE_ID)
 
 
 def spans_of(path: str, end: int, traces: set[bytes]) -> list[tuple[Scope, bytes]]:
-    """The spans of these traces that stand in a segment before this offset. None, if the segment is gone."""
+    """The spans of these traces in a segment before this offset. Empty if the segment is gone."""
     resources: dict[int, bytes] = {}
     scopes: dict[int, Scope] = {}
     found = []
@@ -34,7 +34,7 @@ def spans_of(path: str, end: int, traces: set[bytes]) -> list[tuple[Scope, bytes
 
 
 def encoded(portion: dict[Scope, list[bytes]]) -> bytes:
-    """A segment of these spans."""
+    """An encoded segment with these spans."""
     out = [MAGIC]
     resources: dict[bytes, int] = {}
     scopes: dict[tuple[int, bytes], int] = {}

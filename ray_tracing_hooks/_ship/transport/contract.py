@@ -1,20 +1,20 @@
-"""The contract of a transport: one request to a server, its answer, and how it fails."""
+"""The contract of a transport: one request to a server, its response, and its errors."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
 _LONGEST_WAIT = 3600.0
-"""Seconds: a server that asks for more, or for no sensible time, is asked again then."""
+"""The longest ``Retry-After`` in seconds that is respected."""
 
 
-class Refused(Exception):  # noqa: N818  an answer, and no fault
-    """The server will never take this request.
+class Refused(Exception):  # noqa: N818  a response, not an error
+    """The server will never accept this request.
 
     Attributes:
-        reason: What it said, for the user.
-        too_large: A smaller request might be taken.
-        request: It is this request that is wrong, and not that we have no right to send any.
+        reason: What the server said, for the user.
+        too_large: Whether a smaller request might be accepted.
+        request: Whether this request is at fault, and not missing permissions.
     """
 
     def __init__(self, reason: str, *, too_large: bool = False, request: bool = False) -> None:
@@ -25,9 +25,9 @@ class Refused(Exception):  # noqa: N818  an answer, and no fault
 
 
 class Tls(NamedTuple):
-    """Paths of PEM files: the authorities to trust (None: the system's), and our own certificate and its key.
+    """Paths of PEM files: the CA certificates to trust (None: the system's), and our client certificate and its key.
 
-    Without ``client_key`` the key is in the file of the certificate.
+    Without ``client_key``, the key is in the file of the client certificate.
     """
 
     certificate: str | None = None
@@ -36,34 +36,34 @@ class Tls(NamedTuple):
 
 
 class Transport(Protocol):
-    """A server that requests are sent to, one at a time. ``address`` names it in messages, without credentials."""
+    """Sends requests to a server, one at a time. ``address`` is the server in messages, without credentials."""
 
     address: str
 
     def send(self, body: bytes) -> bytes:
-        """The body of the answer.
+        """Send a request; returns the body of the response.
 
-        Raises :class:`Refused`, or DeliveryError if the same request may be taken later. The message of the latter does
-        not change as long as the trouble is the same.
+        Raises :class:`Refused`, or DeliveryError if the same request may be accepted later. The message of the latter
+        stays the same as long as the cause does.
         """
 
     def close(self) -> None: ...
 
 
 LONGEST_ANSWER = (1 << 20) + 1
-"""Bytes of an answer that are read at most. Servers that are right send some hundreds.
+"""Most bytes of a response that are read. Correct servers send some hundreds.
 
-No server has this very limit for requests, so the text of an error tells whose limit it was.
+It is an unusual number, so that the text of an error shows that this was our limit and not the server's.
 """
 
 _MOST_TEXT = 200
 
 
 def one_line(text: str) -> str:
-    """What a server says, on one line and cut short."""
+    """The text of a server on one line, truncated."""
     return " ".join(text.split())[:_MOST_TEXT]
 
 
 def bounded_wait(seconds: float) -> float:
-    """How long to leave a server alone that asks for ``seconds``."""
+    """How long to wait for a server that asks for ``seconds``."""
     return min(seconds, _LONGEST_WAIT) if seconds > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Requests by gRPC, as bytes: neither generated code nor protobuf is needed. Proxies are those of the environment."""
+"""Requests over gRPC, as bytes, without generated code or protobuf. Proxies are those of the environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, 
 from ray_tracing_hooks._ship.transport.tls import check
 from ray_tracing_hooks._version import __version__
 
-# gRPC reads this when it is loaded. What it would write to stderr is in the errors that it raises.
+# gRPC reads this when it is loaded. Its messages on stderr are also in the errors that it raises.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
@@ -30,33 +30,33 @@ _RETRYABLE = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Of https://opentelemetry.io/docs/specs/otlp/#failures; RESOURCE_EXHAUSTED is one only with a RetryInfo."""
+"""Of https://opentelemetry.io/docs/specs/otlp/#failures; RESOURCE_EXHAUSTED is retryable only with a RetryInfo."""
 
 _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
 _TOO_LARGE = re.compile(r"larger than|too large|exceeds? (the )?max", re.IGNORECASE)
-"""How servers in C++, Go, Java, Rust and .NET say it, with RESOURCE_EXHAUSTED, or in Rust OUT_OF_RANGE."""
+"""The texts of servers in C++, Go, Java, Rust and .NET, with RESOURCE_EXHAUSTED, or in Rust OUT_OF_RANGE."""
 
 _OUR_LIMIT = f"vs. {LONGEST_ANSWER})"
-"""How gRPC ends its text when the answer is larger than we take it."""
+"""The end of gRPC's text if the response exceeds our limit."""
 
 _UNREADABLE = re.compile(r"unmarshal|deseriali[sz]|decod|pars(e|ing)|UTF-8", re.IGNORECASE)
-"""How servers say, with INTERNAL, that they cannot read a request."""
+"""The texts of servers, with INTERNAL, that cannot read a request."""
 
 _IDLE_SECONDS = 120.0
-"""After so long without a call a connection is closed, before what is on the way forgets it: the load balancers of
-clouds do after four minutes and more. (gRPC closes at up to twice this time.)"""
+"""After this long without a call a connection is closed, before a device on the way drops it: load balancers of clouds
+do so after four minutes or more. (gRPC closes at up to twice this time.)"""
 
 _NOT_CONNECTED = ("failed to connect", "errors resolving", "DNS resolution failed", "all backends failing")
 _CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "GOAWAY", "End of TCP stream", "Stream removed")
-"""What gRPC itself says, in place of the server."""
+"""Texts of gRPC itself, not of the server."""
 
 
 class GrpcTransport:
-    """Calls one unary method of one server. ``timeout`` is in seconds, for a whole call. Without ``tls`` plaintext.
+    """Calls one unary method of one server. ``timeout`` is in seconds, for a whole call. Without ``tls``, in plaintext.
 
-    After a call without an answer the next one uses a new connection. A connection can die without a word, when a load
-    balancer, a NAT or a node forgets about it, and gRPC goes on using it for as long as the kernel sends again.
+    After a call without a response, the next one uses a new connection. A connection can die silently, when a load
+    balancer, a NAT or a node drops it, and gRPC would use it for as long as the kernel retransmits.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class GrpcTransport:
             answer: bytes = self._call(body, timeout=self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             if _OUR_LIMIT in (error.details() or ""):
-                return b""  # sending it again would double its spans
+                return b""  # sending it again would duplicate its spans
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                # Keep-alive pings would tell too, but servers that allow none, as Go's do by default, hang up on them.
+                # Keep-alive pings would detect it too, but servers that forbid them, as Go's by default, disconnect.
                 self._channel.close()
                 self._open()
             raise self._sorted(error) from None
@@ -106,22 +106,22 @@ class GrpcTransport:
     def _sorted(self, error: Any) -> Exception:
         code: grpc.StatusCode = error.code()
         details: str = error.details() or ""
-        said = f"{code.name}: {one_line(details)}".removesuffix(": ")
+        text = f"{code.name}: {one_line(details)}".removesuffix(": ")
         if code in {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OUT_OF_RANGE} and _TOO_LARGE.search(details):
-            return Refused(said, too_large=True)
+            return Refused(text, too_large=True)
         unreached = self._unreached(code, details)
         if unreached is not None:
             return DeliveryError(f"cannot reach {self.address}: {unreached}")
         retry = _retry_info(error)
         if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and retry is not None):
-            return DeliveryError(f"{self.address} takes nothing at present: {said}", retry)
+            return DeliveryError(f"{self.address} accepts nothing at present: {text}", retry)
         unreadable = code is grpc.StatusCode.INTERNAL and _UNREADABLE.search(details) is not None
-        return Refused(said, request=unreadable or code is grpc.StatusCode.INVALID_ARGUMENT)
+        return Refused(text, request=unreadable or code is grpc.StatusCode.INVALID_ARGUMENT)
 
     def _unreached(self, code: grpc.StatusCode, details: str) -> str | None:
-        """Why there was no answer, in words that stay the same from one attempt to the next; None if there was one."""
+        """Why there was no response, in a text that is the same for each attempt; None if there was one."""
         if code is grpc.StatusCode.DEADLINE_EXCEEDED or "connection attempt timed out" in details:
-            return f"no answer within {self._timeout:g} s"
+            return f"no response within {self._timeout:g} s"
         if code not in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN}:
             return None
         if any(words in details for words in _NOT_CONNECTED):
@@ -133,8 +133,8 @@ class GrpcTransport:
     def _unconnected(self, details: str) -> str:
         if "CERTIFICATE_VERIFY_FAILED" in details:
             return (
-                "its certificate is not trusted; name the authority that signed it in the CERTIFICATE variable of this "
-                "exporter"
+                "its certificate is not trusted; set the CERTIFICATE variable of this exporter to the CA certificate "
+                "that signed it"
             )
         if "Hostname Verification" in details:
             return "its certificate is for another name"
@@ -147,7 +147,7 @@ class GrpcTransport:
         if "resol" in details or "Domain name not found" in details:
             return "its name cannot be resolved"
         if "HTTP proxy" in details:
-            return "the proxy of the environment does not let us through"
+            return "the proxy of the environment refuses the connection"
         if any(words in details for words in _CLOSED) or "andshake failed" in details:
             return "it closed the connection; " + (
                 "does it ask for a client certificate?" if self._tls else "does it expect TLS, which is https://?"
@@ -159,14 +159,14 @@ def _options(timeout: float) -> list[tuple[str, Any]]:
     return [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", LONGEST_ANSWER),
-        # A server that comes back is found again soon: the wait between attempts is the caller's business.
+        # Reconnect soon when a server comes back: the caller handles the wait between attempts.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),
-        # In spite of its name, how long connecting may take.
+        # Despite its name, this is the connect time-out.
         ("grpc.min_reconnect_backoff_ms", int(timeout * 1000)),
         ("grpc.primary_user_agent", f"ray-tracing-hooks/{__version__}"),
         ("grpc.enable_retries", 0),
-        # Otherwise channels to the same server share connections: a new one would get the dead one.
+        # Otherwise channels to the same server share connections, and a new channel would get the dead one.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.client_idle_timeout_ms", int(_IDLE_SECONDS * 1000)),
     ]
@@ -190,11 +190,11 @@ def _contents(path: str | None) -> bytes | None:
 
 
 def _retry_info(error: Any) -> float | None:
-    """The seconds of a ``google.rpc.RetryInfo`` in the status details; 0 if it names no time."""
+    """The seconds of a ``google.rpc.RetryInfo`` in the status details; 0 if it has no time."""
     try:
         for key, value in error.trailing_metadata() or ():
             if key == "grpc-status-details-bin":
-                # google.rpc.Status: details = 3, of google.protobuf.Any: type_url = 1, value = 2.
+                # google.rpc.Status: details = 3; google.protobuf.Any: type_url = 1, value = 2.
                 for detail in (part for tag, part in fields(value) if tag == 0x1A):
                     parts = dict(fields(detail))
                     if parts.get(0x0A) == _RETRY_INFO:

@@ -1,4 +1,4 @@
-"""Requests by HTTP. Proxies are those of the environment, as ``requests`` reads it."""
+"""Requests over HTTP. Proxies are those of the environment, as ``requests`` reads them."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _RETRYABLE = frozenset({429, 502, 503, 504})
 """Of the OTLP specification, https://opentelemetry.io/docs/specs/otlp/#retryable-response-codes."""
 
 _GZIP = 31
-"""The ``wbits`` of zlib that make it write gzip."""
+"""The ``wbits`` of zlib for writing gzip."""
 
 _OF_THE_REQUEST = frozenset({400, 422})
 _ANY_WBITS = 47
-"""The ``wbits`` of zlib that make it read what it writes itself as well as gzip."""
+"""The ``wbits`` of zlib for reading both zlib and gzip."""
 
 
-# Time-outs of urllib3, its ``total`` too, are those of a socket: each byte that arrives begins them anew, so a server
-# that sends one every now and then would hold a request for ever. Neither urllib3 nor requests bounds an answer as a
-# whole, so its stream does; the hook of http.client for that serves the answers of proxies to CONNECT too.
+# Time-outs of urllib3, also its ``total``, are socket time-outs: each byte that arrives restarts them, so a server that
+# sends one now and then would hold a request forever. Neither urllib3 nor requests limits the time of a whole response,
+# so its stream does; the hook of http.client used here also covers the responses of proxies to CONNECT.
 
 
 class _InTime(io.RawIOBase):
-    """The stream of a connection, which fails when the time-out of the connection has passed, however much arrives."""
+    """The stream of a connection, which fails once the connection's time-out has passed, whatever arrives."""
 
     def __init__(self, stream: io.BufferedReader, connection: socket.socket) -> None:
         super().__init__()
@@ -67,14 +67,14 @@ class _InTime(io.RawIOBase):
 
 
 def _response(connection: socket.socket, *args: Any, **kwargs: Any) -> HTTPResponse:
-    """An answer that has to arrive as a whole within the time-out of the connection."""
+    """A response that has to arrive completely within the connection's time-out."""
     response = HTTPResponse(connection, *args, **kwargs)
     response.fp = io.BufferedReader(_InTime(response.fp, connection))
     return response
 
 
 def _in_time(pool: type[urllib3.HTTPConnectionPool]) -> type[urllib3.HTTPConnectionPool]:
-    """The same pool, but with answers in time."""
+    """The same pool, but with responses limited in time."""
     connection = type(pool.ConnectionCls.__name__, (pool.ConnectionCls,), {"response_class": staticmethod(_response)})
     return type(pool.__name__, (pool,), {"ConnectionCls": connection})
 
@@ -83,7 +83,7 @@ _POOLS = {"http": _in_time(urllib3.HTTPConnectionPool), "https": _in_time(urllib
 
 
 class _Adapter(HTTPAdapter):
-    """One connection, no retries, which are the caller's business, and answers in time."""
+    """One connection, no retries, which the caller handles, and responses limited in time."""
 
     def __init__(self) -> None:
         super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
@@ -96,7 +96,7 @@ class _Adapter(HTTPAdapter):
 
 
 class _NoNetrc(requests.auth.AuthBase):
-    """Says that the headers are as they shall be: otherwise ``requests`` adds credentials of the user's netrc file."""
+    """Keeps the headers unchanged: otherwise ``requests`` adds credentials from the user's netrc file."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         return request
@@ -104,7 +104,7 @@ class _NoNetrc(requests.auth.AuthBase):
 
 @functools.cache
 def _default_authorities() -> str:
-    """A path of the certificates that ``requests`` trusts by default, as long as this process lives.
+    """A path to the CA certificates that ``requests`` trusts by default, valid as long as this process lives.
 
     They are in an installed package, and the environment of a Ray worker can be removed while its shipper runs.
     """
@@ -121,7 +121,7 @@ def _default_authorities() -> str:
 
 
 class HttpTransport:
-    """Posts bodies to one URL. ``timeout`` is in seconds, for connecting and the wait for an answer together."""
+    """Posts bodies to one URL. ``timeout`` is in seconds, for connecting and the response together."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class HttpTransport:
             self._session.headers["Content-Encoding"] = "gzip"
         self._verify = tls.certificate
         if self._verify is None and url.lower().startswith("https:"):
-            # What counts where no variable of the environment names another one.
+            # Applies if no environment variable names another file.
             self._session.verify = _default_authorities()
         self._cert: tuple[str, str] | None = None
         if tls.client_certificate is not None:
@@ -173,39 +173,39 @@ class HttpTransport:
                 timeout=urllib3.Timeout(total=self._timeout),  # type: ignore[arg-type]  # as its documentation allows
                 allow_redirects=False,
                 stream=True,
-                # Here and not in the session, where a variable of the environment would win.
+                # Here and not in the session, where an environment variable would take precedence.
                 verify=self._verify,
                 cert=self._cert,
             ) as response:
                 answer = _body(response)
-        except (requests.RequestException, OSError, ValueError) as error:  # ValueError is for a host that cannot be
+        except (requests.RequestException, OSError, ValueError) as error:  # ValueError for an invalid host
             raise DeliveryError(f"cannot reach {self.address}: {self._why(error)}") from error
         status = response.status_code
         if 200 <= status < 300:
             return answer
-        said = _said(status, response, answer)
+        text = _status_text(status, response, answer)
         if status in _RETRYABLE:
             raise DeliveryError(
-                f"{self.address} takes nothing at present: {said}", _seconds(response.headers.get("Retry-After"))
+                f"{self.address} accepts nothing at present: {text}", _seconds(response.headers.get("Retry-After"))
             )
-        raise Refused(said, too_large=status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE, request=status in _OF_THE_REQUEST)
+        raise Refused(text, too_large=status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE, request=status in _OF_THE_REQUEST)
 
     def close(self) -> None:
         self._session.close()
 
     def _why(self, error: Exception) -> str:
-        """What went wrong, in words that stay the same from one attempt to the next."""
+        """Why there was no response, in a text that is the same for each attempt."""
         text = str(error)
         if isinstance(error, requests.exceptions.ProxyError):
-            return "the proxy that HTTP_PROXY or HTTPS_PROXY names cannot be reached or does not let us through"
+            return "the proxy in HTTP_PROXY or HTTPS_PROXY cannot be reached or refuses the connection"
         if isinstance(error, requests.exceptions.Timeout) or "timed out" in text:
-            return f"no answer within {self._timeout:g} s"
+            return f"no response within {self._timeout:g} s"
         if "Hostname mismatch" in text or "IP address mismatch" in text:
             return "its certificate is for another name"
         if "CERTIFICATE_VERIFY_FAILED" in text:
             return (
-                "its certificate is not trusted; name the authority that signed it in the CERTIFICATE variable of this "
-                "exporter"
+                "its certificate is not trusted; set the CERTIFICATE variable of this exporter to the CA certificate "
+                "that signed it"
             )
         if "WRONG_VERSION_NUMBER" in text:
             return "it does not speak TLS; should the endpoint begin with http://?"
@@ -215,9 +215,9 @@ class HttpTransport:
             return "its name cannot be resolved"
         if "Connection refused" in text:
             return "connection refused"
-        # How a server breaks off is a matter of chance: the end of the stream, a reset, or an alert of TLS.
+        # A server may disconnect in different ways at random: the end of the stream, a reset, or a TLS alert.
         if isinstance(error, requests.exceptions.SSLError) or "Connection aborted" in text:
-            return "it closed the connection without an answer; " + (
+            return "it closed the connection without a response; " + (
                 "does it ask for a client certificate, or is this its port for gRPC?"
                 if self._url.startswith("https:")
                 else "does it expect TLS, which is https://?"
@@ -226,28 +226,28 @@ class HttpTransport:
 
 
 def _body(response: requests.Response) -> bytes:
-    """The body, or nothing where it does not come: the status alone says what became of the request."""
+    """The body; empty if it cannot be read, since the status alone tells the result of the request."""
     try:
         body = b""
         while part := response.raw.read(LONGEST_ANSWER - len(body), decode_content=False):
             body += part
         if response.headers.get("Content-Encoding", "") in {"gzip", "deflate"}:
-            # Nobody has asked for it. Unpacked here, where the result is bounded too.
+            # Not requested, but decompress it here, where the size of the result is bounded too.
             body = zlib.decompressobj(_ANY_WBITS).decompress(body, LONGEST_ANSWER)
     except (urllib3.exceptions.HTTPError, OSError, zlib.error):
         return b""
     return body
 
 
-def _said(status: int, response: requests.Response, answer: bytes) -> str:
-    """The status line and what the body tells: a ``google.rpc.Status`` as OTLP wants it, or text."""
+def _status_text(status: int, response: requests.Response, answer: bytes) -> str:
+    """The status line and the message of the body: a ``google.rpc.Status`` as OTLP specifies, or text."""
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
         phrase = one_line(str(response.reason or ""))
-    said = f"HTTP {status} {phrase}".rstrip()
+    line = f"HTTP {status} {phrase}".rstrip()
     if 300 <= status < 400:
-        return f"{said} to {one_line(response.headers.get('Location', 'nowhere'))!r}; name that address in the endpoint"
+        return f"{line} to {one_line(response.headers.get('Location', 'nowhere'))!r}; set the endpoint to that address"
     kind = response.headers.get("Content-Type", "")
     text = ""
     if kind.startswith("application/x-protobuf"):
@@ -264,11 +264,11 @@ def _said(status: int, response: requests.Response, answer: bytes) -> str:
     elif kind.startswith("text/plain"):
         text = answer.decode("utf-8", "replace")
     text = one_line(text)
-    return f"{said}: {text}" if text else said
+    return f"{line}: {text}" if text else line
 
 
 def _message(found: object) -> str:
-    """What a JSON answer says, whether as ``google.rpc.Status`` or in the ways of common gateways."""
+    """The message of a JSON response, either a ``google.rpc.Status`` or in the form of common gateways."""
     if not isinstance(found, dict):
         return ""
     error = found.get("error")

@@ -1,4 +1,4 @@
-"""The files that TLS is done with."""
+"""Checks the files for TLS."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from ray_tracing_hooks._ship.transport.contract import Tls
 
 
 def check(tls: Tls) -> None:
-    """Raises DeliveryError where a file cannot be used, and names it.
+    """Raises DeliveryError, which names the file, if one cannot be used.
 
-    Without this gRPC ends the process for some of them, and ``requests`` says nothing of use.
+    Without this check, gRPC ends the process for some invalid files, and the errors of ``requests`` are not helpful.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if tls.certificate is not None:
         try:
             context.load_verify_locations(tls.certificate)
-        except OSError as error:  # ssl.SSLError is one
-            raise DeliveryError(_text("the certificates of authorities", tls.certificate, error)) from error
+        except OSError as error:  # includes ssl.SSLError
+            raise DeliveryError(_text("CA certificates", tls.certificate, error)) from error
     if tls.client_certificate is not None:
         key = tls.client_key or tls.client_certificate
         try:
-            # Without a password an encrypted key would ask for it at the terminal.
+            # Without a password, OpenSSL would prompt for that of an encrypted key on the terminal.
             context.load_cert_chain(tls.client_certificate, key, password="")
         except OSError as error:
             files = " and ".join(dict.fromkeys((tls.client_certificate, key)))
             raise DeliveryError(
-                _text("our certificate and its key, which must not be encrypted,", files, error)
+                _text("the client certificate and its key, which must not be encrypted,", files, error)
             ) from error
 
 

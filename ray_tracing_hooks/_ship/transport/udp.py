@@ -1,4 +1,4 @@
-"""Requests as datagrams. Nobody acknowledges them: what the network or a full receiver drops is lost unnoticed."""
+"""Requests as datagrams. They are not acknowledged: losses in the network or at a full receiver go unnoticed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ray_tracing_hooks._ship.sink import DeliveryError
 from ray_tracing_hooks._ship.transport.contract import Refused
 
 DATAGRAM_BYTES = 65_000
-"""The longest datagram that a Jaeger agent takes, and that Jaeger's clients send."""
+"""The longest datagram that a Jaeger agent accepts, and that Jaeger's clients send."""
 
 _PAUSE = 0.002
-"""Seconds between datagrams. A receiver's buffer holds about three of the longest: without a pause one on the same
-machine lost 297 of 300, and with 1 ms none."""
+"""Seconds between datagrams. A receiver's buffer holds about three of the longest: without a pause, a receiver on the
+same machine lost 297 of 300, and with 1 ms none."""
 
 
 class UdpTransport:
-    """Sends each body as one datagram, and refuses one that is too long for that.
+    """Sends each body as one datagram, and refuses bodies that are too long for that.
 
-    That nobody listens is only known where the receiver's machine says so: at once for our own machine, so that nothing
-    is lost, and for another one with the next datagram.
+    A missing listener is detected only if the receiver's machine reports it: at once for the local machine, so that
+    nothing is lost, and for another machine with the next datagram.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -54,7 +54,7 @@ class UdpTransport:
             self._socket = None
 
     def _connected(self) -> socket.socket:
-        # Only a connected socket is told that nobody listens.
+        # Only a connected socket gets the error that no process listens.
         family, kind, protocol, _, place = socket.getaddrinfo(*self._place, type=socket.SOCK_DGRAM)[0]
         made = socket.socket(family, kind, protocol)
         try:
@@ -75,5 +75,5 @@ def _why(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return "its name cannot be resolved"
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens there"
+        return "no process listens there"
     return error.strerror or type(error).__name__

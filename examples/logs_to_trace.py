@@ -4,9 +4,9 @@ Run it:
 
     python examples/logs_to_trace.py
 
-A task fails, deep in a program that does other things too, and logs it. Ray writes its logs as JSON here, and each line
-says its trace and its span. The program then looks for error lines as one would with ``jq`` or a log viewer, and shows
-the trace of the one that it finds.
+A task fails, deep inside a program, and logs an error. Ray writes its logs as JSON here, and each line has the ids of
+its trace and span. The program then searches for error lines, as you would with ``jq`` or a log viewer, and shows the
+trace of the first one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Shop:
 
 
 def error_lines(logs: Path) -> list[dict[str, Any]]:
-    """The lines of workers that are errors, as soon as there is one: ``jq 'select(.levelname == "ERROR")'``."""
+    """Error lines from the logs of workers, as soon as one exists: ``jq 'select(.levelname == "ERROR")'``."""
     found: list[dict[str, Any]] = []
     for _ in range(100):
         lines = [line for path in logs.glob("worker-*.err") for line in path.read_text().splitlines()]

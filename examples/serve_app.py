@@ -1,12 +1,12 @@
-"""A small application of Ray Serve: what becomes of a request, and of a batch that several requests share.
+"""A small Ray Serve application: the trace of a request, and of a batch that several requests share.
 
 Run it, in an environment with Serve (``pip install 'ray[serve]'``), then look at what it did:
 
     python examples/serve_app.py
     ray-tracing-hooks tree
 
-``Shop`` takes requests by HTTP. It asks ``Prices``, which answers several requests at once, and ``Stock``, which asks a
-task. The hook is named in ``ray.init``; nothing else is about tracing but the spans of the program's own.
+``Shop`` receives HTTP requests. It calls ``Prices``, which answers several requests in one batch, and ``Stock``, which
+calls a task. Only the hook in ``ray.init`` and the program's own spans are about tracing.
 """
 
 from __future__ import annotations

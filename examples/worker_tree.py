@@ -1,11 +1,11 @@
-"""A small job that is worth looking at: a tree of workers, an async actor, a generator, a failing task, custom spans.
+"""A small job with varied traces: a tree of workers, an async actor, a generator, a failing task, custom spans.
 
 Run it, then look at what it did:
 
     python examples/worker_tree.py
     ray-tracing-hooks tree
 
-The hook is named in ``ray.init``; nothing else in the program is about tracing but the two spans of its own.
+Only the hook in ``ray.init`` and the program's own spans are about tracing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ tracer = trace.get_tracer("worker_tree")
 
 @ray.remote(num_cpus=0)
 class Worker:
-    """A node of a tree of workers. Each makes its children, and each call to it calls all of them."""
+    """A node in a tree of workers. It creates its children, and each call to it calls all of them."""
 
     def __init__(self, depth: int, slow: bool = False) -> None:
         self.slow = slow

@@ -58,15 +58,15 @@ UNEXPLAINED = "unexplained"
 KINDS = (RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, STARTING, SCHEDULING, WAITING, RETRYING, UNEXPLAINED)
 
 MEANINGS = {
-    RUN: "running code of the driver and of calls",
+    RUN: "running code",
     SUBMIT: "submitting calls, in .remote()",
-    GET_TIME: "fetching available results, in ray.get",
+    GET_TIME: "fetching results, in ray.get",
     ACTOR_QUEUE: "waiting for a busy actor",
     WORKER_QUEUE: "waiting for a busy worker",
     STARTING: "starting worker processes",
     SCHEDULING: "scheduling: resources, leases, workers, fetching arguments",
     WAITING: "waiting without a result: ray.wait and ray.get until their timeout",
-    RETRYING: "between a failed attempt and its retry",
+    RETRYING: "delay before a retry",
     UNEXPLAINED: "unexplained: no span shows the reason",
 }
 """What each kind means, for people."""

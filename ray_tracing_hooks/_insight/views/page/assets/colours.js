@@ -11,18 +11,18 @@ const WAIT_NAMES = new Set(["ray.get", "ray.await", "ray.wait"]);
 const FAILED_COLOUR = "#d5303e";
 
 // Kinds of time: one colour each, the same in all views and in light and dark mode. Waiting is hatched too.
-/** @typedef {{ colour: string, waits?: boolean }} Category */
+/** @typedef {{ colour: string, waits?: boolean, label?: string }} Category */
 /** @type {Map<string, Category>} */
 const CATEGORIES = new Map(Object.entries({
-  run: { colour: "#3b7fd1" },
-  submit: { colour: "#8d96a3" },
-  get: { colour: "#4fb3bf", waits: true },
+  run: { colour: "#3b7fd1", label: "running code" },
+  submit: { colour: "#8d96a3", label: "submitting" },
+  get: { colour: "#4fb3bf", waits: true, label: "fetching results" },
   "actor queue": { colour: "#b8559e", waits: true },
   "worker queue": { colour: "#8268c9", waits: true },
   "worker start": { colour: "#9aa53a", waits: true },
   scheduling: { colour: "#d8a93a", waits: true },
-  waiting: { colour: "#6d87a8", waits: true },
-  retrying: { colour: "#d96d3c", waits: true },
+  waiting: { colour: "#6d87a8", waits: true, label: "timed-out wait" },
+  retrying: { colour: "#d96d3c", waits: true, label: "retry delay" },
   unexplained: { colour: "#b9c0ca", waits: true },
 }));
 /** @type {Category} */
@@ -31,6 +31,12 @@ const OTHER_CATEGORY = { colour: "#6f9a5b", waits: true };
 /** @param {string} kind */
 export function category(kind) {
   return CATEGORIES.get(kind) || OTHER_CATEGORY;
+}
+
+/** The name of a kind of time, for people.
+ * @param {string} kind */
+export function categoryLabel(kind) {
+  return category(kind).label || kind;
 }
 
 export class Colours {

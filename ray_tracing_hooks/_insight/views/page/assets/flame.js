@@ -50,8 +50,8 @@ export class Flame {
         return button;
       }));
     this.bar = el("div", { class: "viewbar" },
-      pick("mode", "Time", [["wall", "Wall", "Each moment counts once, shared by everything that ran then"], ["summed", "Summed", "Time of all calls added up: calls that run at once count each"]]),
-      pick("order", "Order", [["size", "Largest first", "Largest child to the left"], ["time", "By time", "In the order in which they first began"]]),
+      pick("mode", "Time", [["wall", "Wall", "Each moment counts once, divided among the calls that ran then"], ["summed", "Summed", "Time of all calls added up: concurrent calls each count in full"]]),
+      pick("order", "Order", [["size", "Largest first", "Largest child to the left"], ["time", "By time", "In the order of their first start"]]),
       el("button", { type: "button", class: "quiet", "data-action": "flame-out", onclick: () => this.zoomTo(-1) }, "Zoom out"), this.note);
     this.root = el("div", { class: "view flame" }, this.bar, this.scroller, this.table);
     this.redraw = inNextFrame(() => this.root.hidden, () => {
@@ -84,8 +84,8 @@ export class Flame {
     this.figures = store.flameFigures();
     this.frames = layOut(store.meta.flame, this.figures, this.look);
     this.note.textContent = (this.look.mode === "summed"
-      ? "Width: time of all calls added up, without waiting. Calls that run at once count each."
-      : "Width: share of the wall time. Calls that run at once share the moment. Hatched: waiting while nothing ran.")
+      ? "Width: time of all calls added up, without waiting. Concurrent calls each count in full."
+      : "Width: share of the wall time. Concurrent calls share each moment. Hatched: waiting while nothing ran.")
       + (store.isWhole ? "" : " Selected range only.") + (store.isFiltered ? " Filtered spans only." : "") + store.figuresNote;
     this.fillTable();
     this.stale = false;

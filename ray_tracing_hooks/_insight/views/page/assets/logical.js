@@ -88,15 +88,18 @@ export class Logical {
       return [{ ...shape, edge, kind, text, y: shape.y + (kind === "data" ? 15 : 0), width: widthOf(text, FIGURES) }];
     };
     const all = [...calls.flatMap((edge) => placed(edge, "call")), ...(this.showData ? data.flatMap((edge) => placed(edge, "data")) : [])];
-    return separated(all).map(({ edge, kind, shape, text, x, y, isForward }) => {
+    const drawn = separated(all).map(({ edge, kind, shape, text, x, y, isForward }) => {
       const isChosen = store.selection?.type === "edge" && store.selection.from === edge.from && store.selection.to === edge.to && store.selection.kind === kind;
       const isOnPath = this.isOnPath(edge);
       const state = isChosen ? "chosen" : isLit(edge.from) && isLit(edge.to) ? "" : "unlit";
       const failed = "errors" in edge && edge.errors ? "failed" : "";
-      return svg("g", { class: ["edge", kind, state, failed, isOnPath ? "onpath" : ""].filter(Boolean).join(" "), onclick: () => this.app.selectEdge(edge, kind) },
-        svg("path", { d: shape, class: "hit" }), svg("path", { d: shape, "stroke-width": 1.2 + Math.log10(1 + edge.count) * 1.3, "marker-end": `url(#arrow-${isOnPath ? "path" : kind})` }),
-        svg("text", { x, y, "text-anchor": isForward ? "end" : "start" }, text));
+      const about = { class: ["edge", kind, state, failed, isOnPath ? "onpath" : ""].filter(Boolean).join(" "), onclick: () => this.app.selectEdge(edge, kind) };
+      const line = svg("g", about,
+        svg("path", { d: shape, class: "hit" }), svg("path", { d: shape, "stroke-width": 1.2 + Math.log10(1 + edge.count) * 1.3, "marker-end": `url(#arrow-${isOnPath ? "path" : kind})` }));
+      return { line, label: svg("g", about, svg("text", { x, y, "text-anchor": isForward ? "end" : "start" }, text)) };
     });
+    // Labels come last, so that no line crosses them.
+    return [...drawn.map(({ line }) => line), ...drawn.map(({ label }) => label)];
   }
 
   /** @param {CallEdge | DataEdge} edge */

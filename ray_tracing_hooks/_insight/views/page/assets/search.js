@@ -8,7 +8,7 @@ export const FILTER_HELP = [
   ["load", "functions, classes and spans with “load” in the name; * and ? are wildcards"],
   ["-load", "hide them"],
   ['"two words"', "text with spaces"],
-  ["key=value", "an attribute contains the value; -key=value hides these spans"],
+  ["key=value", "an attribute contains the value"],
   [">10ms  <1s", "spans that took longer, or shorter"],
   ["is:error", "failed spans; also is:running, is:lost, is:submission, is:execution, is:path"],
   ["on:text", "spans on a worker, actor or node whose name contains the text"],

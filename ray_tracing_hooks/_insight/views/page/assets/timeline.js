@@ -1,6 +1,6 @@
 // The timeline: nodes, then workers and actors, then lanes. Run time is solid, waiting hollow, and queues have own strips.
 
-import { category } from "./colours.js";
+import { category, categoryLabel } from "./colours.js";
 import { el, emptied, fitCanvas, inNextFrame, pen, placeIn } from "./dom.js";
 import { FAILED } from "./figures.js";
 import { counted, duration, number, plainName, safe, shortened } from "./format.js";
@@ -99,7 +99,7 @@ export class Timeline {
       store.showPath ? item("path", "critical path") : null,
       store.showPath ? el("li", { class: "soft" }, "made up of:") : null,
       store.showPath ? kinds.map((kind) => el("li", { class: "soft" },
-        el("span", { class: `key${category(kind).waits ? " waits" : ""}`, "aria-hidden": "true", style: { "background-color": category(kind).colour } }), kind === "run" ? "running code" : kind)) : null);
+        el("span", { class: `key${category(kind).waits ? " waits" : ""}`, "aria-hidden": "true", style: { "background-color": category(kind).colour } }), categoryLabel(kind))) : null);
   }
 
   // --- Layout ---
@@ -314,7 +314,7 @@ export class Timeline {
     const queue = x > GUTTER && row < 0 && y > this.headHeight ? this.rows.find((each) => each.kind === "queue" && at >= each.y && at <= each.y + each.height) : null;
     const waiting = queue?.kind === "queue" ? this.queues[queue.place]?.at(this.timeAt(x)) ?? 0 : 0;
     if (row >= 0) app.tip(event, [...spanTip(store, row), this.manyThere > 1 ? `the longest of ${number(this.manyThere)} spans here` : null]);
-    else if (step) app.tip(event, [step.cause, duration(step.end - step.start), step.why]);
+    else if (step) app.tip(event, [categoryLabel(step.cause), duration(step.end - step.start), step.why]);
     else if (waiting > 0 && queue?.kind === "queue") app.tip(event, [counted(waiting, "call") + " waiting", `for ${safe(store.meta.places[queue.place].label)}`], true);
     else app.hideTip();
     if (row !== this.hover) {

@@ -205,7 +205,8 @@ export function drawGutter(view, context) {
       write(`${row.isCollapsed ? "▸" : "▾"} ${shortened(safe(label), 30)}`, 10, y + 9, MEMBER, colours.ink, GUTTER - 18);
       if (!row.isCollapsed) {
         const queue = view.queues[row.place];
-        const about = [detail, queue ? `queue ≤ ${queue.most}` : ""].filter(Boolean).join(" · ");
+        // The label has no room for the worker's id as well; the details show it.
+        const about = queue ? `${detail.split(" · ")[0]} · queue ≤ ${queue.most}` : detail;
         write(shortened(safe(about), 36), 22, y + 24, FIGURES, colours.soft, GUTTER - 30);
       }
       context.fillStyle = colours.line;

@@ -1,6 +1,6 @@
 // The fixed head of the timeline: the overview of the whole run, the axis, and the critical path.
 
-import { category } from "./colours.js";
+import { category, categoryLabel } from "./colours.js";
 import { BOLD_FIGURES, FIGURES } from "./dom.js";
 import { clock, duration, number, shortened } from "./format.js";
 import { axisLabel, firstStep, niceStep } from "./scale.js";
@@ -111,7 +111,7 @@ function drawPath({ store, colours, plotWidth, scale, width }, context) {
     }
     const fits = Math.floor((size - 8) / LETTER);
     if (fits <= 3) continue;
-    const text = shortened(isRun ? store.shortLabel(step.row) : step.cause, fits);
+    const text = shortened(isRun ? store.shortLabel(step.row) : categoryLabel(step.cause), fits);
     if (waits) {
       context.fillStyle = colour;
       context.fillRect(x0 + 2, y + 4, text.length * LETTER + 6, PATH_HEIGHT - 9);

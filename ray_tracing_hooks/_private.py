@@ -27,12 +27,13 @@ _MOST_TEXT = 64 << 20
 def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True) -> int:
     """A descriptor of the folder, to name files relative to; :func:`inside` gives a path for it.
 
-    With ``make``, it and its missing parents are created for this user alone, whatever the umask is. The permissions
-    ``deny`` are removed from other users if they have them.
+    With ``make``, it and its missing parents are created for this user alone, whatever the umask is. If other users
+    have any of the permissions ``deny``, all of theirs are removed.
 
-    Raises OSError, whose ``strerror`` gives the reason: the folder does not exist, belongs to another user or is a
-    link, or another user put a link on the way to it. Links of this user and of root are followed on the way; in a user
-    namespace that does not map root, so are links in folders of their owner that no other user can write to.
+    Raises OSError, whose ``strerror`` gives the reason: the folder does not exist, belongs to another user, is shared
+    by all users (as ``/tmp``) or is a link, or another user put a link on the way to it. Links of this user and of root
+    are followed on the way; in a user namespace that does not map root, so are links in folders of their owner that no
+    other user can write to.
     """
     steps = _steps(os.path.abspath(path))
     links = 0
@@ -178,6 +179,8 @@ def _claimed(here: int, path: str, deny: int) -> int:
         _refuse(f"it belongs to another user (uid {found.st_uid})", path)
     folder = os.open(inside(here), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        if found.st_mode & deny and found.st_mode & stat.S_ISVTX:
+            _refuse("all users share it", path)  # as /tmp, which must stay as it is
         if found.st_mode & deny:
             try:
                 os.fchmod(folder, stat.S_IMODE(found.st_mode) & ~NOBODY_ELSE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sinks.registry import usable
+from ray_tracing_hooks._ship.sinks.registry import destination_of, usable
 
 
 def destinations(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -14,36 +14,22 @@ def destinations(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[str],
     A destination that is known not to work is left out.
     """
     exporters, problems = usable(plan.exporters)
-    places = []
+    texts = []
     for name in exporters:
-        if name == "local":
-            from ray_tracing_hooks._ship.sinks.local import check_folder  # noqa: PLC0415  each only if it is used
-
-            problem = check_folder(plan.local_dir)
-            if problem is not None:
-                problems.append(problem)
-            else:
-                places.append(plan.local_dir)
-        elif name == "otlp":
-            from ray_tracing_hooks._ship.sinks import otlp_settings  # noqa: PLC0415
-
-            places.append(f"OTLP {otlp_settings.read(environ, problems.append).address}")
-        elif name == "jaeger":
-            from ray_tracing_hooks._ship.sinks import jaeger_settings  # noqa: PLC0415
-
-            places.append(f"Jaeger {jaeger_settings.read(plan, environ, problems.append).address}")
-        elif name == "console" and plan.console_file is not None:
-            places.append(plan.console_file)
+        found = destination_of(name, plan, environ, problems.append)
+        wrong = found.check()
+        if wrong is None:
+            texts.append(found.text)
         else:
-            places.append(name)
+            problems.append(wrong)
     if plan.metrics:
-        from ray_tracing_hooks._ship.metrics import settings as metrics  # noqa: PLC0415  as above
+        from ray_tracing_hooks._ship.metrics import settings as metrics  # noqa: PLC0415  only if it is used
 
         if metrics.are_taken(exporters):
             metrics.read(exporters, environ, problems.append)
         else:
             problems.append(metrics.NOT_TAKEN)
-    return places, problems
+    return texts, problems
 
 
 def otlp_targets(plan: ShipPlan, environ: Mapping[str, str]) -> frozenset[str]:
@@ -52,13 +38,6 @@ def otlp_targets(plan: ShipPlan, environ: Mapping[str, str]) -> frozenset[str]:
     def ignore(_problem: str) -> None:
         """The driver has reported it."""
 
-    targets = set()
-    if "otlp" in plan.exporters:
-        from ray_tracing_hooks._ship.sinks import otlp_settings  # noqa: PLC0415  as above
-
-        targets.add(otlp_settings.read(environ, ignore).target)
-    if "jaeger" in plan.exporters and plan.jaeger_protocol.startswith("otlp"):
-        from ray_tracing_hooks._ship.sinks import jaeger_settings  # noqa: PLC0415
-
-        targets.add(jaeger_settings.read(plan, environ, ignore).target)
-    return frozenset(targets)
+    sending = [name for name in plan.exporters if name in ("otlp", "jaeger")]
+    targets = {destination_of(name, plan, environ, ignore).otlp_target for name in sending}
+    return frozenset(target for target in targets if target is not None)

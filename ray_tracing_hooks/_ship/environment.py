@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
+# RAY_TRACING_JAEGER_ENDPOINT may contain a password. Settings without secrets are in the plan instead.
 _PREFIXES = ("OTEL_EXPORTER_", "OTEL_BSP_", "OTEL_METRIC", "OTEL_PYTHON_EXPORTER_", "RAY_TRACING_JAEGER_ENDPOINT")
 _OTHER_SIGNALS = ("OTEL_EXPORTER_OTLP_PROFILES_", "OTEL_METRICS_EXPORTER")
 _NAMES = frozenset(

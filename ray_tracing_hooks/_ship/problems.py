@@ -72,7 +72,7 @@ class Problems:
         logger.warning("%s", text)
 
     def count(self, text: str, number: int) -> None:
-        """Add to the count of a loss; ``text`` has the placeholder ``{count}`` for the sum."""
+        """Add to the count of a loss; ``text`` has the placeholder ``{count}`` for the sum. Other braces are text."""
         if number <= 0:
             return
         text = self._mask(text)
@@ -80,10 +80,10 @@ class Problems:
             before = self._counts.get(text, 0)
             self._counts[text] = before + number
             if not before:
-                self._add_news(text.format(count="some"))
+                self._add_news(_with_count(text, "some"))
         # Log the first time, and then whenever the count has doubled, so that a steady loss does not fill the log.
         if before.bit_length() != (before + number).bit_length():
-            logger.warning("%s", text.format(count=before + number))
+            logger.warning("%s", _with_count(text, before + number))
 
     def news(self) -> tuple[int, list[str]]:
         """The number of news so far, and the latest texts.
@@ -114,4 +114,8 @@ class Problems:
             self._once.update(dict.fromkeys(new, True))
             grown = [text for text, number in self._counts.items() if number != self._reported.get(text)]
             self._reported.update(self._counts)
-            return [*new, *self._lasting.values(), *(text.format(count=self._counts[text]) for text in grown)]
+            return [*new, *self._lasting.values(), *(_with_count(text, self._counts[text]) for text in grown)]
+
+
+def _with_count(text: str, count: object) -> str:
+    return text.replace("{count}", str(count), 1)

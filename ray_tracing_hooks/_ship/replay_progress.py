@@ -17,7 +17,7 @@ from typing import Any
 
 from ray_tracing_hooks._ship.files import write_atomically
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sinks import otlp_settings
+from ray_tracing_hooks._ship.sinks.registry import destination_of
 from ray_tracing_hooks._spool.progress import file_name, is_progress_file
 
 FILE_PREFIX = ".replay-"
@@ -75,19 +75,8 @@ def mapping(found: Any) -> dict[str, Any]:
 def _destination(plan: ShipPlan, environ: Mapping[str, str]) -> str:
     """A digest that identifies a destination, regardless of time-outs and tokens."""
     (exporter,) = plan.exporters
-    if exporter == "local":
-        parts: list[Any] = [plan.local_dir]
-    elif exporter == "otlp":
-        otlp = otlp_settings.read(environ, lambda _problem: None)
-        # Other headers may name an account or a tenant.
-        parts = [otlp.address, sorted(item for item in otlp.headers.items() if item[0] != "authorization")]
-    elif exporter == "jaeger":
-        from ray_tracing_hooks._ship.sinks import jaeger_settings  # noqa: PLC0415  each only where it is used
-
-        parts = [jaeger_settings.read(plan, environ, lambda _problem: None).address]
-    else:
-        parts = sorted(item for item in environ.items() if re.search("ENDPOINT|HOST|PORT$|URL", item[0]))
-    return hashlib.sha256(json.dumps(parts).encode("utf-8", "replace")).hexdigest()[:16]
+    identity = destination_of(exporter, plan, environ, lambda _problem: None).identity
+    return hashlib.sha256(json.dumps(identity).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def left_by_shipper(folder: str, plan: ShipPlan, *, anew: bool) -> dict[str, Any]:
@@ -121,7 +110,7 @@ def _shipped(folder: str, name: str) -> dict[str, Any]:
 
 
 def _same_place(exporter: str, ours: ShipPlan, theirs: ShipPlan) -> bool:
-    if exporter == "local":
-        return ours.local_dir == theirs.local_dir
-    jaeger = (ours.jaeger_protocol, ours.jaeger_endpoint) == (theirs.jaeger_protocol, theirs.jaeger_endpoint)
-    return ours.environment == theirs.environment and (jaeger or exporter != "jaeger")
+    """Whether the other plan delivers there too. Of its environment, which is not stored, only the digest is known."""
+    nothing: dict[str, str] = {}
+    identities = [destination_of(exporter, plan, nothing, lambda _problem: None).identity for plan in (ours, theirs)]
+    return identities[0] == identities[1] and (exporter == "local" or ours.environment == theirs.environment)

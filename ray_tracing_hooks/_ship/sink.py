@@ -26,7 +26,10 @@ class DeliveryError(TracingError):
 
 
 class Batch(NamedTuple):
-    """Encoded spans, or log records, of one encoded resource and scope."""
+    """Encoded spans, or log records, of one encoded resource and scope: protobuf messages of OTLP.
+
+    :mod:`ray_tracing_hooks._formats.encoded_span.decode` reads them, and ``Signal.item_json`` makes OTLP-JSON of them.
+    """
 
     resource: bytes
     scope: bytes
@@ -48,12 +51,16 @@ class Sink(Protocol):
     def deliver(self, batches: Sequence[Batch]) -> None:
         """Deliver all of ``batches``. A span that can never be delivered is skipped and counted.
 
-        Raises DeliveryError if that is not possible now. The same batches are then passed again, and the sink ensures,
-        as far as it can, that no span arrives twice.
+        Raises DeliveryError if that is not possible now. The same list is then passed again, and the sink ensures, as
+        far as it can, that no span arrives twice. After any other exception it is retried too.
         """
 
     def checkpoint(self) -> Mapping[str, Any]:
-        """The state, as JSON, with which the sink of the next shipper continues after the last delivery."""
+        """The state, as JSON, with which the sink of the next shipper continues after the last delivery.
+
+        Empty for a sink without a state. A state must be stored before the next delivery. In it ``items`` is how many
+        items were written to files in total.
+        """
 
     def close(self) -> None:
         """Release what the sink holds. Nothing more is delivered."""
@@ -64,7 +71,7 @@ class Surroundings:
     """The arguments of a sink.
 
     Attributes:
-        plan: The settings.
+        plan: The settings, as the process that started the shipper stored them.
         state: The last :meth:`Sink.checkpoint` that was stored, or an empty mapping.
         remember: Stores a state between two checkpoints. Raises OSError.
         count: Reports a loss to the user: a text with the placeholder ``{count}``, and how many more items were lost.
@@ -80,3 +87,20 @@ class Surroundings:
     environ: Mapping[str, str] = field(repr=False)
     problem: Callable[[str], None]
     signal: Signal = TRACES
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a sink delivers to, as known from the settings, without a connection.
+
+    Attributes:
+        text: The destination for messages, without credentials.
+        identity: Its parts as JSON values. If they are the same, a replay continues after an earlier one.
+        otlp_target: The URL or ``host:port`` of an OTLP server, whose requests no instrumentation records.
+        check: Returns what prevents delivery, as far as this can be found on this machine, or None.
+    """
+
+    text: str
+    identity: tuple[Any, ...]
+    otlp_target: str | None = None
+    check: Callable[[], str | None] = lambda: None

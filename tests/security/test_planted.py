@@ -291,6 +291,14 @@ def test_a_folder_that_others_may_write_to_is_closed_to_them(tmp_path: Path) -> 
         assert mode(tmp_path) == then
 
 
+@pytest.mark.parametrize("deny", [0o077, NO_OTHER_WRITER])
+def test_a_folder_that_all_users_share_is_refused_and_stays_open_to_them(tmp_path: Path, deny: int) -> None:
+    """Root owns ``/tmp``: it must not be closed to everybody else."""
+    tmp_path.chmod(0o1777)
+    assert refusal(tmp_path, deny=deny) == "all users share it"
+    assert mode(tmp_path) == 0o1777
+
+
 def test_a_folder_that_is_exchanged_all_the_time_is_the_right_one_or_none(tmp_path: Path) -> None:
     """Between looking at it and opening it somebody may put a link in its place."""
     real, lure, path = tmp_path / "real", tmp_path / "lure", tmp_path / "spans"

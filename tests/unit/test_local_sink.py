@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
 from ray_tracing_hooks._ship.sinks.local import LINE_BYTES, LINE_SPANS, LocalSink, check_folder
 from ray_tracing_hooks._ship.sinks.registry import usable
@@ -154,6 +155,14 @@ def test_the_oldest_files_are_removed_at_the_cap(make: Made) -> None:
     ((text, removed),) = make.counted.items()
     assert "RAY_TRACING_LOCAL_MAX_BYTES" in text
     assert removed >= 10
+
+
+def test_braces_in_a_text_that_counts_are_text(caplog: pytest.LogCaptureFixture) -> None:
+    """Such as those in the path of a folder, or in what a server answers."""
+    problems = Problems()
+    problems.count("{count} files of '/spans/{team}' were removed: {count}", 3)
+    assert problems.tell() == ["3 files of '/spans/{team}' were removed: {count}"]
+    assert "3 files of '/spans/{team}'" in caplog.text
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._ship.files import take_lock, write_atomically
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sinks.registry import destination_of, known_sinks
 from ray_tracing_hooks._spool.reader import count_spans
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -358,6 +359,18 @@ def test_a_last_line_without_an_end_is_sent_if_it_is_complete(collector: Collect
     file.write_bytes(line([1]) + line([2]))
     replay(file)
     assert collector.numbers() == [1, 2]
+
+
+@pytest.mark.parametrize("name", [*known_sinks(), "console"])
+def test_each_sink_tells_its_destinations_apart(name: str) -> None:
+    """Otherwise a replay to a second one would send nothing there."""
+    plan = ShipPlan((name,), "/one", 1, 1, 1, jaeger_endpoint="http://one:4317")
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://one:4317"}
+    one = destination_of(name, plan, environ, print).identity
+    assert one == destination_of(name, plan, environ, print).identity
+    plan = plan._replace(local_dir="/two", jaeger_endpoint="http://two:4317")
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://two:4317"}
+    assert one != destination_of(name, plan, environ, print).identity
 
 
 def test_another_destination_gets_everything(collector: Collector, tmp_path: Path) -> None:
@@ -701,10 +714,15 @@ def test_wrong_use_is_told(collector: Collector, tmp_path: Path) -> None:
     (tmp_path / "x.000000.spool").write_bytes(b"")
     (tmp_path / "empty").mkdir()
     os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path)
+    known = ", ".join(known_sinks())
     for arguments, code, text in (
         ([tmp_path / "none"], 2, f"{str(tmp_path / 'none')!r} does not exist"),
         ([tmp_path / "x.000000.spool"], 2, "is a part of a spool: expected its folder"),
-        (["--exporter", "oltp", file], 2, "unknown exporter 'oltp': expected one of local, otlp, jaeger, or an"),
+        (
+            ["--exporter", "oltp", file],
+            2,
+            f"unknown exporter 'oltp': expected one of {known}, or an",
+        ),
         (["--exporter", "local", file], 2, "where the spans are: expected another RAY_TRACING_LOCAL_DIR"),
         ([tmp_path / "empty"], 1, "no *.jsonl, *.jsonl.gz or *.spool there"),
         ([], 2, "Missing argument"),

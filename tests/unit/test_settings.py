@@ -396,5 +396,6 @@ def test_the_readme_holds_the_table_of_settings() -> None:
     """Between its two `<!-- settings -->` markers."""
     before, table, after = README.read_text(encoding="utf-8").split("<!-- settings -->")
     assert before
-    assert table.strip() == markdown_table().strip()
+    wanted = markdown_table().strip()
+    assert table.strip() == wanted, f"README.md has another table than _settings.markdown_table(), which is:\n{wanted}"
     assert after

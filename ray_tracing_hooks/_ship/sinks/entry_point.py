@@ -23,8 +23,9 @@ from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._private import open_file
+from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.secrets import Secrets
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Sink, Surroundings
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -46,6 +47,9 @@ _PACKAGES = {
     "otlp_proto_http": "opentelemetry-exporter-otlp-proto-http",
 }
 
+_MAY_NAME_SERVER = re.compile("ENDPOINT|HOST|PORT$|URL")
+"""Names of variables of which some exporter may read its server."""
+
 _DELAY = 1.0
 _MOST_SPANS = 512
 _TRIES = 5
@@ -65,6 +69,12 @@ def names() -> tuple[str, ...]:
 def is_installed(name: str) -> bool:
     """Whether :func:`make` would find an exporter. It is not imported, so it may still be unusable."""
     return _find(name) is not None
+
+
+def destination(name: str, plan: ShipPlan, environ: Mapping[str, str]) -> Destination:
+    """The destination of this exporter. Its variables are not known here: all that may name a server identify it."""
+    text = plan.console_file if name == "console" and plan.console_file is not None else name
+    return Destination(text, tuple(sorted(item for item in environ.items() if _MAY_NAME_SERVER.search(item[0]))))
 
 
 def make(name: str, surroundings: Surroundings) -> Sink:
@@ -176,7 +186,6 @@ class EntryPointSink:
                 self._left.popleft()
                 # Losses are counted by text, and an exporter's messages may differ for each span.
                 reason = self._reasons.setdefault(problem.partition(":")[0], problem)
-                reason = reason.replace("{", "{{").replace("}", "}}")
                 self._count(f"{{count}} spans were refused by the exporter {self._name!r}: {reason}", 1)
             else:
                 self._at_once = max(1, len(spans) // 2)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from urllib.parse import SplitResult
 
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sink import Destination
 from ray_tracing_hooks._ship.sinks import otlp_settings
 from ray_tracing_hooks._ship.transport.contract import Tls
 from ray_tracing_hooks._standard import JAEGER, read_with_source
@@ -54,6 +55,13 @@ class JaegerSettings(NamedTuple):
     def __repr__(self) -> str:
         """Without headers and target, which may contain credentials."""
         return f"JaegerSettings({self.protocol}, {self.address})"
+
+
+def destination(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
+    """The server or agent."""
+    found = read(plan, environ, problem)
+    target = found.target if found.protocol.startswith("otlp") else None
+    return Destination(f"Jaeger {found.address}", (found.address,), target)
 
 
 def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> JaegerSettings:

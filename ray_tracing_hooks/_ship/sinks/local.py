@@ -13,13 +13,14 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._private import NO_OTHER_WRITER, open_file, open_folder
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Surroundings
 
 LINE_SPANS = 512
 LINE_BYTES = 512 * 1024
@@ -59,6 +60,11 @@ def _open_folder(path: str, what: str = "spans") -> int:
         return open_folder(path, deny=NO_OTHER_WRITER)
     except OSError as error:
         raise DeliveryError(f"cannot write {what} to {path!r}: {error.strerror}; {_NEXT_STEP}") from error
+
+
+def destination(plan: ShipPlan, _environ: Mapping[str, str], _problem: Callable[[str], None]) -> Destination:
+    """The folder, which the check creates if it does not exist."""
+    return Destination(plan.local_dir, (plan.local_dir,), check=partial(check_folder, plan.local_dir))
 
 
 class LocalSink:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ray_tracing_hooks._formats.signals import METRICS, TRACES, Signal
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sink import Destination
 from ray_tracing_hooks._ship.transport.contract import Tls
 from ray_tracing_hooks._standard import OTLP, read_with_source
 from ray_tracing_hooks._standard import read as read_variable
@@ -53,6 +55,13 @@ class OtlpSettings(NamedTuple):
     def __repr__(self) -> str:
         """Without headers and target, which may contain credentials."""
         return f"OtlpSettings({self.protocol}, {self.address})"
+
+
+def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
+    """The server. The identity includes headers that may name an account or a tenant, but no token."""
+    found = read(environ, problem)
+    headers = sorted(item for item in found.headers.items() if item[0] != "authorization")
+    return Destination(f"OTLP {found.address}", (found.address, headers), found.target)
 
 
 def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Signal = TRACES) -> OtlpSettings:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
-from ray_tracing_hooks._ship.sink import Sink, Surroundings
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sink import Destination, Sink, Surroundings
 
 
 class _Registered(NamedTuple):
-    """A sink of this package: its factory as ``module:function``, and the signals that it can deliver."""
+    """A sink of this package. Functions are named as ``module:function`` of this folder.
+
+    Attributes:
+        factory: Makes the sink of :class:`Surroundings`. Raises SettingError, DeliveryError.
+        destination: Reads the :class:`Destination` from a plan, the environment, and a function that reports invalid
+            settings. A driver calls it, so its module imports nothing heavy.
+        signals: The signals that the sink can deliver.
+    """
 
     factory: str
+    destination: str
     signals: frozenset[Signal]
 
 
 _SINKS = {
-    "local": _Registered("ray_tracing_hooks._ship.sinks.local:LocalSink", frozenset({TRACES, LOGS})),
-    "otlp": _Registered("ray_tracing_hooks._ship.sinks.otlp:make", frozenset({TRACES, LOGS})),
-    "jaeger": _Registered("ray_tracing_hooks._ship.sinks.jaeger:make", frozenset({TRACES})),
+    "local": _Registered("local:LocalSink", "local:destination", frozenset({TRACES, LOGS})),
+    "otlp": _Registered("otlp:make", "otlp_settings:destination", frozenset({TRACES, LOGS})),
+    "jaeger": _Registered("jaeger:make", "jaeger_settings:destination", frozenset({TRACES})),
 }
 
 _INSTALLED_SIGNALS = frozenset({TRACES})
@@ -62,8 +71,24 @@ def make_sink(name: str, surroundings: Surroundings) -> Sink:
         from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  as in _is_installed
 
         return entry_point.make(name, surroundings)
-    module, _, factory = _SINKS[name].factory.partition(":")
-    return cast("Sink", getattr(importlib.import_module(module), factory)(surroundings))
+    return cast("Sink", _function(_SINKS[name].factory)(surroundings))
+
+
+def destination_of(
+    name: str, plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]
+) -> Destination:
+    """The destination of the sink of this name. Invalid settings are passed to ``problem``."""
+    if name not in _SINKS:
+        from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  as in _is_installed
+
+        return entry_point.destination(name, plan, environ)
+    return cast("Destination", _function(_SINKS[name].destination)(plan, environ, problem))
+
+
+def _function(name: str) -> Callable[..., object]:
+    module, _, function = name.partition(":")
+    found: Callable[..., object] = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+    return found
 
 
 def _is_installed(name: str) -> bool:

@@ -76,8 +76,7 @@ class SendingSink(ABC):
             if len(self._texts) >= _MOST_TEXTS:
                 reason = "for various reasons"
             self._texts.add(reason)
-        plain = reason.replace("{", "(").replace("}", ")")
-        self._count(f"{{count}} {self._items} were refused by {self._transport.address} and are lost: {plain}", spans)
+        self._count(f"{{count}} {self._items} were refused by {self._transport.address} and are lost: {reason}", spans)
 
     def _refused(self, groups: list[Group], refusal: Refused) -> None:
         self._requests.popleft()

@@ -94,9 +94,9 @@ class _Witness:
         until = time.monotonic() + _WITNESS_SECONDS
         while number not in self._pending:
             ready, _, _ = select.select([self._received], [], [], max(0.0, until - time.monotonic()))
-            if not ready:
-                return False
-            self._pending.update(os.read(self._received, 4096))
+            if not ready or not (received := os.read(self._received, 4096)):
+                return False  # nothing in this time, or the witness has died
+            self._pending.update(received)
         self._pending.remove(number)
         return True
 

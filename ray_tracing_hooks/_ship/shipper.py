@@ -142,9 +142,7 @@ class Shipper:
     def _look(self) -> Look:
         if self._sampler is not None:
             # First, so that the look contains the traces that it keeps.
-            writing = [process for process in self._sampler.look.processes.values() if process.alive]
-            final = not writing and self._raylet.is_gone()
-            self._sampler.turn(hurry=bool(self._requests) or self._is_terminated or final, final=final)
+            self._sampler.turn(hurry=bool(self._requests) or self._is_terminated, ending=self._raylet.is_gone())
             self._paused.update(_paused(self._sampler.look))
         look = self._folder.look(self._deliveries.open_processes)
         self._paused.update(_paused(look))

@@ -77,6 +77,9 @@ _APART = 800
 descriptors it does not know, as libraries for daemons do, closes ours too, and the next file that the program opens
 gets the lowest free number: not ours."""
 
+_MOST_SCOPES = 4096
+"""The most scopes and resources of one process. Each segment defines all of them, and ids have 16 bits."""
+
 _FULL = 1 << 62
 """More than any segment holds, so that the next record begins a new one."""
 
@@ -119,7 +122,7 @@ class SpoolWriter:
         self._watch = watch
         self._watch_at = time.monotonic() + WATCH_SECONDS
         self._of_child = of_child
-        self._is_child = self._has_exited = False
+        self._is_child = self._has_exited = self._has_many_scopes = False
         self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._resources: dict[bytes, int] = {}
@@ -140,7 +143,7 @@ class SpoolWriter:
         self._may_wait = True
         self._episodes = 0
         self._silent_until = 0.0
-        self._is_opening = False
+        self._is_changing = False
         self._held: list[tuple[bytes, int]] = []
         _writers.add(self)
 
@@ -150,6 +153,10 @@ class SpoolWriter:
         known = self._scope_ids.get(key)
         if known is not None:
             return known
+        is_known = not resource or resource in self._resources
+        if (scope or not is_known) and len(self._resources) + len(self._scopes) >= _MOST_SCOPES:
+            self._report_scopes()
+            return self.scope(resource if is_known else b"", b"")
         with self._lock:
             # In single steps: a signal handler that interrupts this may define the same scope, or another one.
             if resource not in self._resources:
@@ -164,6 +171,14 @@ class SpoolWriter:
                     self._release()
             # Only now, since other threads use it from now on.
             return self._scope_ids.setdefault(key, self._scopes[key])
+
+    def _report_scopes(self) -> None:
+        if not self._has_many_scopes:
+            self._has_many_scopes = True
+            self._on_problem(
+                f"this process has more than {_MOST_SCOPES:,} tracers of different names: spans of further ones are "
+                "recorded without the name of their tracer; name tracers after libraries, not after requests"
+            )
 
     def span(self, prefix: bytes, span: bytes) -> None:
         """Write a span that has ended. ``prefix`` is the scope id as two little-endian bytes."""
@@ -252,23 +267,31 @@ class SpoolWriter:
 
     def _forget(self) -> None:
         """Begin another segment next, and leave the descriptor, which is not ours any more."""
-        self._is_open, self._written = False, _FULL
+        # In this order: a signal handler that interrupts it must not write to a segment that its scope is not in.
+        self._written, self._is_open = _FULL, False
         self._descriptor = -1
 
     def _release(self) -> None:
         with self._lock:
             if not self._is_open:
                 return
-            if not self._is_ours():
-                self._forget()
-            else:
-                self._is_open, self._written = False, _FULL
-                # Keep the number, but make it refuse writes: a thread that is about to write must not hit a file of the
-                # program that has got the same number meanwhile.
-                nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-                os.dup2(nothing, self._descriptor, inheritable=False)
-                os.close(nothing)
-                self._identity = _identity(self._descriptor)
+            # A signal handler that interrupts this must not begin a segment, which would be released in its place.
+            was_changing, self._is_changing = self._is_changing, True
+            try:
+                if not self._is_ours():
+                    self._forget()
+                else:
+                    self._written, self._is_open = _FULL, False
+                    # Keep the number, but make it refuse writes: a thread that is about to write must not hit a file of
+                    # the program that has got the same number meanwhile.
+                    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                    os.dup2(nothing, self._descriptor, inheritable=False)
+                    os.close(nothing)
+                    self._identity = _identity(self._descriptor)
+            finally:
+                self._is_changing = was_changing
+        if not was_changing:
+            self._write_held()
 
     def _append(self, record: bytes, spans: int, *, tries: int = 8) -> None:
         # One write on an O_APPEND descriptor is atomic among the threads of this process, so the lock is taken only
@@ -359,11 +382,10 @@ class SpoolWriter:
         with self._lock:
             if self._is_open and self._written <= self._segment_bytes:
                 return self._descriptor
-            if self._is_opening:
-                # A signal handler or a finalizer has interrupted the code below, in this thread.
-                return self._descriptor if self._is_open else _HELD
+            if self._is_changing:
+                return _HELD  # a signal handler or a finalizer has interrupted the code below, in this thread
             if time.monotonic() >= self._refused_until:
-                self._is_opening = True
+                self._is_changing = True
                 try:
                     self._begin_segment()
                 except OSError as error:
@@ -375,27 +397,42 @@ class SpoolWriter:
                         f"{self.directory!r}: {error.strerror}"
                     )
                 finally:
-                    self._is_opening = False
+                    self._is_changing = False
             # If no new segment can be created, continue with the current one.
             descriptor = self._descriptor if self._is_open else -1
+        self._write_held()
+        return descriptor
+
+    def _write_held(self) -> None:
+        """Write what came while the segment was being changed."""
         while self._held:
             self._append(*self._held.pop(0))
-        return descriptor
 
     def _begin_segment(self) -> None:
         if not self._process:
             kind = FORKED if self._is_child else ""
             self._process = f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(2)}{kind}"
         self._look_after_segment()
+        resources, scopes = len(self._resources), len(self._scopes)
         with being_opened(self.directory):
-            descriptor, size = self._make_segment(self._sequence)
+            descriptor = self._make_segment(self._sequence)
             self._sequence += 1
             self._use(descriptor)
             if (now := time.monotonic()) >= self._share_at:
                 # In a large folder this takes milliseconds, and a busy process begins many segments a second.
                 self._share_at = now + _LOOK_SECONDS
                 self._segment_bytes = _fair_share(self.directory, self._most_bytes)
-        self._is_open, self._written = True, size
+        # From here on :meth:`scope` writes what it defines. A signal handler may have defined something before.
+        self._is_open = True
+        try:
+            for resource in list(self._resources)[resources:]:
+                _write_whole(self._descriptor, self._define_resource(resource))
+            for key in list(self._scopes)[scopes:]:
+                _write_whole(self._descriptor, self._define_scope(key))
+        except OSError:
+            self._release()
+            raise
+        self._written = 0  # definitions do not count: they may be larger than a segment
 
     def _use(self, descriptor: int) -> None:
         is_ours = self._is_ours()
@@ -434,15 +471,15 @@ class SpoolWriter:
         source = os.open(inside(self._descriptor), os.O_RDONLY | os.O_CLOEXEC)
         try:
             with being_opened(self.directory):
-                descriptor, _ = self._make_segment(self._sequence - 1, source)
+                descriptor = self._make_segment(self._sequence - 1, source)
                 self._use(descriptor)
             # Copy what other threads wrote meanwhile.
             _copy(source, self._descriptor)
         finally:
             os.close(source)
 
-    def _make_segment(self, sequence: int, source: int = -1) -> tuple[int, int]:
-        """Create a segment, locked and with its definitions before it becomes visible; returns its descriptor and size.
+    def _make_segment(self, sequence: int, source: int = -1) -> int:
+        """Create a segment, locked and with its definitions before it becomes visible; returns its descriptor.
 
         With a ``source``, the segment begins with what is left to read there instead of definitions.
         """
@@ -470,7 +507,7 @@ class SpoolWriter:
                 raise
         finally:
             os.close(folder)
-        return descriptor, len(head)
+        return descriptor
 
     def _define_resource(self, resource: bytes) -> bytes:
         described = self._of_child(resource) if self._is_child else resource
@@ -484,12 +521,12 @@ class SpoolWriter:
         if self._is_ours():
             os.close(self._descriptor)
         self._descriptor = -1
-        self._is_open, self._written = False, _FULL
+        self._written, self._is_open = _FULL, False
         self._sequence = 0
         self._process = ""
         self._dropped = 0
         self._failing = False
-        self._is_opening = False
+        self._is_changing = False
         self._held = []
         self._has_exited = False
         self._is_child = True

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
+from shipping import until
 
 RUN = (sys.executable, "-m", "ray_tracing_hooks", "run")
 
@@ -139,6 +141,33 @@ def test_a_signal_comes_once(tmp_path: Path, to: str, number: signal.Signals) ->
         out, _ = command.communicate("\n")
     assert out == f"{number.name.removeprefix('SIG')}\n"
     assert command.returncode == 0
+
+
+WAITS = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+print("ready", flush=True)
+sys.exit(signal.sigwait({signal.SIGTERM}))
+"""
+
+
+def test_a_signal_comes_also_when_the_process_that_witnesses_signals_has_died(tmp_path: Path) -> None:
+    """The out-of-memory killer may choose it."""
+    with subprocess.Popen(
+        [*RUN, str(program(tmp_path, WAITS))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "ready\n"
+        itself = psutil.Process(command.pid)
+        (witness,) = [child for child in itself.children() if child.cmdline() == itself.cmdline()]
+        witness.kill()
+        until(lambda: witness.status() == psutil.STATUS_ZOMBIE, "the witness has ended")
+        command.send_signal(signal.SIGTERM)
+        assert command.wait(timeout=60) == signal.SIGTERM
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,14 @@ import inspect
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,7 +26,7 @@ from hypothesis import strategies as st
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.reader import SegmentReader, is_locked, iterate, parse, segments
-from ray_tracing_hooks._spool.writer import SpoolWriter
+from ray_tracing_hooks._spool.writer import DEFAULT_SEGMENT_BYTES, SpoolWriter
 
 
 def write(folder: Path, count: int, segment_bytes: int = 1 << 20) -> SpoolWriter:
@@ -258,7 +260,7 @@ def losing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: Iterator[N
     writer.span(U16.pack(0), b"lost")
     make = writer._make_segment
 
-    def make_segment(sequence: int) -> tuple[int, int]:
+    def make_segment(sequence: int) -> int:
         for _ in refusals:
             raise OSError(errno.ENOSPC, "No space left on device")
         return make(sequence)
@@ -385,3 +387,80 @@ def test_a_writer_that_is_entered_again_between_any_two_of_its_lines(tmp_path: P
     writer.close()
     assert len(nested) > 500
     assert sorted(spans(tmp_path)) == sorted([*own, *nested])
+
+
+@pytest.mark.parametrize("segment_bytes", [DEFAULT_SEGMENT_BYTES, 100], ids=["first segment", "next segment"])
+@pytest.mark.parametrize("does", ["write", "close"])
+def test_a_signal_handler_may_define_a_scope_at_any_moment(tmp_path: Path, segment_bytes: int, does: str) -> None:
+    """Whatever instruction of the writer it interrupts: all spans are there, and each with its scope."""
+    moment, came = 0, True
+    while came:
+        folder = tmp_path / str(moment)
+        writer = SpoolWriter(str(folder), segment_bytes=segment_bytes)
+        prefix = U16.pack(writer.scope(b"", b"\x0a\x01m"))
+
+        def handle(writer: SpoolWriter = writer) -> None:
+            writer.span(U16.pack(writer.scope(b"\x0a\x00", b"\x0a\x01h")), b"span of the handler")
+
+        if does == "close" or segment_bytes == 100:
+            writer.span(prefix, bytes(100))
+        came = interrupted(partial(writer.span, prefix, b"span") if does == "write" else writer.close, handle, moment)
+        writer.span(U16.pack(writer.scope(b"\x0a\x00", b"\x0a\x01h")), b"a later span")
+        writer.close()
+        found = []
+        for _, (*paths,), _ in iterate(str(folder)):
+            for path in paths:
+                scopes = set()
+                for kind, payload, _ in SegmentReader(path).read(final=True):
+                    if kind == layout.SCOPE:
+                        scopes.add(payload[:2])
+                    elif kind == layout.SPAN:
+                        found.append(payload[:2] in scopes)
+        assert found == [True] * ((does == "close" or segment_bytes == 100) + (does == "write") + came + 1), moment
+        shutil.rmtree(folder)
+        moment += 1
+    assert moment > 50, "it did come at many"
+
+
+def interrupted(call: Callable[[], object], handle: Callable[[], None], moment: int) -> bool:
+    """Call something, and ``handle`` before its instruction of this number in the writer; whether it has so many."""
+    counted = 0
+    came = False
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal counted, came
+        if came or frame.f_code.co_filename != inspect.getfile(SpoolWriter):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            if counted == moment:
+                came = True
+                sys.settrace(None)
+                handle()
+                return None
+            counted += 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return came
+
+
+def test_tracers_of_too_many_names_are_recorded_without_their_names(tmp_path: Path) -> None:
+    """A program that names each tracer after a request: no span is lost, and segments are not full of names."""
+    said: list[str] = []
+    writer = SpoolWriter(str(tmp_path), segment_bytes=1000, on_problem=said.append)
+    for number in range(70_000):
+        prefix = U16.pack(writer.scope(b"", b"\x0a\x05" + f"{number:05}".encode()))
+        if number % 7000 == 0 or number >= 69_990:
+            writer.span(prefix, b"span %d" % number)
+    writer.close()
+    paths = [path for _, paths, _ in iterate(str(tmp_path)) for path in paths]
+    kinds = [kind for path in paths for kind, _, _ in SegmentReader(path).read(final=True)]
+    assert kinds.count(layout.SPAN) == 20
+    assert len(paths) < 5
+    (text,) = said
+    assert "recorded without the name of their tracer" in text

@@ -63,10 +63,10 @@ class Spool:
             str(self.folder), self.plan, self.problems, Quarantine(str(self.folder), "spool", 1, self.problems)
         )
 
-    def turn(self, sampler: TailSampler, *, final: bool = False) -> list[tuple[int, int]]:
+    def turn(self, sampler: TailSampler, *, ending: bool = False) -> list[tuple[int, int]]:
         """What a turn has kept: the spans that have come to the spool."""
         while True:
-            sampler.turn(hurry=True, final=final)
+            sampler.turn(hurry=True, ending=ending)
             if not sampler.behind:
                 break
         return self.delivered()
@@ -185,11 +185,20 @@ def test_when_nobody_writes_any_more_what_is_left_is_dropped(spool: Spool) -> No
     spool.end(1, 1)
     spool.end(2, 1, failed=True)
     spool.writer.close()
-    assert spool.turn(sampler, final=True) == [(2, 1)]
-    spool.turn(sampler, final=True)
+    assert spool.turn(sampler, ending=True) == [(2, 1)]
+    spool.turn(sampler, ending=True)
     assert spool.waiting() == 0
     assert sampler.clean_up()
     assert sorted(os.listdir(spool.folder)) == [path.name for path in spool.folder.glob("0-*.spool")]
+
+
+def test_a_process_that_writes_may_still_decide_where_there_is_no_raylet(spool: Spool) -> None:
+    """Also for a shipper that has just been started, and has looked at nothing yet."""
+    spool.end(1, 1)
+    sampler = spool.sampler()
+    assert spool.turn(sampler, ending=True) == []
+    spool.end(1, 2, failed=True)
+    assert spool.turn(sampler, ending=True) == [(1, 1), (1, 2)]
 
 
 def test_spans_that_a_kill_cuts_off_are_errors(spool: Spool) -> None:
@@ -235,7 +244,7 @@ def test_a_shipper_that_is_killed_loses_nothing_and_keeps_nothing_twice(
             spool.turn(first)
         else:
             with pytest.raises(KilledError):
-                first.turn(hurry=True, final=False)
+                first.turn(hurry=True, ending=False)
     second = spool.sampler()
     spool.turn(second)
     spool.end(1, 5)
@@ -263,7 +272,7 @@ def test_a_shipper_that_is_killed_while_it_collects_a_long_trace_goes_on(
     spool.end(1, 500, failed=True)
     killed = 0
     while sampler.behind:
-        sampler.turn(hurry=False, final=False)
+        sampler.turn(hurry=False, ending=False)
         spool.delivered()
         if len(spool.kept) > 100 * (killed + 1):
             killed += 1
@@ -298,7 +307,7 @@ def test_a_shipper_that_is_killed_while_it_reads_goes_on(spool: Spool, monkeypat
     killed = 0
     while sampler.behind or not killed:
         try:
-            sampler.turn(hurry=True, final=False)
+            sampler.turn(hurry=True, ending=False)
         except KeyboardInterrupt:
             killed += 1
             sampler = spool.sampler()
@@ -333,7 +342,7 @@ def test_a_full_disk_puts_keeping_off(spool: Spool, monkeypatch: pytest.MonkeyPa
             raise OSError(28, "No space left on device")
 
         patched.setattr(progress, "write_atomically", refuse)
-        sampler.turn(hurry=True, final=False)
+        sampler.turn(hurry=True, ending=False)
         assert sampler.behind
         assert any("No space left on device" in text for text in spool.problems.tell())
     assert spool.turn(sampler) == [(1, 1)]

@@ -114,13 +114,16 @@ class TailSampler:
         self._numbers: Counter[str] = Counter()
         self._take_over()
 
-    def turn(self, *, hurry: bool, final: bool) -> None:
+    def turn(self, *, hurry: bool, ending: bool) -> None:
         """Read what is new, and decide. Raises OSError if the folder cannot be read.
 
-        With ``hurry``, all kept spans are in the spool afterwards, unless this is still :attr:`behind`. ``final`` says
-        that no process writes any more.
+        With ``hurry``, all kept spans are in the spool afterwards, unless this is still :attr:`behind`. ``ending`` says
+        that Ray has ended: once no process writes any more, undecided traces are dropped without waiting.
         """
         self.look = self._folder.look(self._reader.open_processes())
+        # By this look: an earlier one may be from before the processes began to write.
+        final = ending and not any(process.alive for process in self.look.processes.values())
+        hurry = hurry or final
         until = time.monotonic() + _TURN
         try:
             self.behind = not (self._collected(until) and self._followed(until) and self._collected(until))

@@ -1,4 +1,4 @@
-"""What a server that receives spans can do: its responses are limited in size and time, and its text has no effect on terminals."""
+"""What a hostile server can do: its responses are limited in size and time, and its text cannot control terminals."""
 
 from __future__ import annotations
 

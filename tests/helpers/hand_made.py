@@ -162,7 +162,7 @@ class HandMade:
         return call
 
     def started(self, worker: str, created: float, ready: float, *, node: str = "n1", processors: int = 2) -> None:
-        """When the process of a worker, of which there are spans, was created, and when it could be given work."""
+        """When the worker process of some spans was created, and when it was ready for work."""
         at = datetime.fromtimestamp((START + created * MS) / 1e9, timezone.utc)
         self._resources[node, worker] |= {
             names.RESOURCE_CREATION_TIME: at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

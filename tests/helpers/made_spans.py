@@ -39,7 +39,7 @@ def span(
     state: Literal["ended", "running", "lost"] = "ended",
     **more: Any,
 ) -> Span:
-    """The span with the id ``number``; 0 is no parent."""
+    """The span with the id ``number``; a parent of 0 means none."""
     fields: dict[str, Any] = {
         "trace_id": TRACE_ID,
         "status_code": 0,

@@ -12,11 +12,11 @@ NEXT = "RTH_NEXT_PORT"
 """The variable that names the file with the next port to try, which all processes of a test run share."""
 
 _RANGE = range(11000, 20000)
-"""Below those that the system gives to whoever asks for any, as workers of Ray do: nobody comes between by chance."""
+"""Below the ephemeral ports of the system, which Ray workers use, so no other process takes one by chance."""
 
 
 def free_port(kind: int = socket.SOCK_STREAM) -> int:
-    """A port that nobody listens at, and that nobody else was given who may not listen yet."""
+    """A port on which no process listens, and which no other test has reserved."""
     while True:
         port = _RANGE[_next() % len(_RANGE)]
         with socket.socket(type=kind) as probe, contextlib.suppress(OSError):

@@ -20,7 +20,7 @@ from ray_tracing_hooks._ship.start import ensure_running
 
 MIB = 1024 * 1024
 
-# A process of its own that records what it is told to, one line at a time, and answers each with a line.
+# A separate process that records spans on command, one command per line, and answers each with a line.
 WRITER = """
 import os, sys, time
 from ray_tracing_hooks._spool.writer import SpoolWriter

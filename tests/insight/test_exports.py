@@ -438,7 +438,7 @@ def otlp(path: Path) -> list[Any]:
 
 
 def test_otlp_lines_are_taken_over_as_they_are(folder: Path) -> None:
-    """To the byte; but for text that is no Unicode, which strict readers refuse."""
+    """Byte for byte, except for text that is not valid Unicode, which strict readers refuse."""
     written, read = exported(folder, "otlp").read_bytes().splitlines(), (folder / "a.jsonl").read_bytes().splitlines()
     assert [line for line in written if line not in read] == [
         read[3].replace(b"\\ud800", b"?").replace(b", ", b",").replace(b": ", b":")

@@ -186,7 +186,7 @@ def test_what_is_not_in_the_index_cannot_be_searched(run: Indexed) -> None:
 @pytest.mark.parametrize("by", ["start", "took", "queued", "name"])
 @pytest.mark.parametrize("ascending", [0, 1])
 def test_a_list_is_in_order(run: Indexed, by: str, ascending: int) -> None:
-    """By start, duration, name, and time in the queue, of what goes on in a range."""
+    """By start, duration, name and queue time, for spans in a range."""
     table, ends = run.table, run.ends
     first, last = run.whole()["to"] // 4, run.whole()["to"] // 2
     head, columns = run.ask("list", q="", by=by, ascending=ascending, **{"from": first, "to": last})

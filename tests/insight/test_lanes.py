@@ -97,7 +97,7 @@ def test_equal_times_nest_by_the_parents() -> None:
 
 
 def test_ends_before_starts_and_circles_of_parents_are_shown() -> None:
-    """A negative duration has no length. Such spans are nobody's honest work, but they are in the file."""
+    """A negative duration has no length. Such spans are damaged or forged, but they are in the file."""
     table, found = laid(span(1, 5, 3), span(2, 5, 8, 3), span(3, 5, 8, 2))
     assert len(found.of) == 3
     assert all(end >= start for start, end in zip(table.start, ends_of(table), strict=True))

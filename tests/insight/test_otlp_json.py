@@ -54,7 +54,7 @@ def test_both_ways_read_recorded_runs_alike(path: str, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("seed", range(6))
 def test_damaged_lines_are_read_alike(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that are changed, left out or doubled: nothing that is no JSON is taken, nothing that is JSON differs."""
+    """Changed, missing or doubled bytes: invalid JSON is refused, and valid JSON is read without differences."""
     chosen = random.Random(seed)
     with gzip.open(next(path for path in RECORDED if "bottleneck.jsonl" in path)) as file:
         lines = file.readlines()

@@ -94,7 +94,7 @@ def test_time_in_remote_is_told_apart() -> None:
         run.run(call, 30, 48 + number, worker=f"w{number}")
     run.get(driver, calls, 28, 50)
     path, _ = critical(run)
-    # Up to the end of the last submission the driver took 28 ms, of which it submitted 3 x 8.
+    # Up to the end of the last submission the driver took 28 ms, including submissions of 3 x 8 ms.
     assert kinds(path) == {SUBMIT: 24, RUN: 4 + 20 + 10, SCHEDULING: 2}
 
 
@@ -495,7 +495,7 @@ def test_nothing_and_next_to_nothing(walk: object) -> None:
 
 
 def test_a_long_chain_takes_no_recursion() -> None:
-    """Ten thousand calls, each of which calls the next one and waits for it."""
+    """Ten thousand calls, each calling the next one and waiting for it."""
     run = HandMade()
     count = 10_000
     parent = run.driver(0, 4 * count)
@@ -543,7 +543,7 @@ def test_a_worker_that_was_starting_already_and_one_that_was_there() -> None:
 
 
 def test_a_process_that_has_to_wait_for_the_start_of_others() -> None:
-    """Ray starts only so many at once: the time until it is created is for the start of those before it as well."""
+    """Ray limits how many start at once, so the time until its creation counts as worker start too."""
     run = HandMade()
     driver = run.driver(0, 1000)
     calls = [

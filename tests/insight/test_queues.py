@@ -52,7 +52,7 @@ def write(folder: Path, *attempts: Attempt, session: str = "session_1", dropped:
             },
             (1000, 200, 30, 0),
         ),
-        # An actor tells of a call when it is done with those before it.
+        # An actor accepts a call once it is done with the earlier ones.
         (
             "ACTOR_TASK",
             {
@@ -112,7 +112,7 @@ def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
 
 
 def test_summary_and_page_tell_what_the_calls_of_a_run_waited_for(tmp_path: Path) -> None:
-    """Of the calls of which it is known; of others nothing changes, and where nothing is known nothing is said."""
+    """For calls with known states; other calls are unaffected, and without any states nothing is shown."""
     shutil.copy(RECORDED, tmp_path)
     table = load([str(RECORDED)])
     calls = Calls(table)

@@ -156,7 +156,7 @@ def test_a_last_line_without_newline_counts_if_it_is_whole(tmp_path: Path) -> No
     ],
 )
 def test_a_bad_line_is_told_and_skipped(tmp_path: Path, bad: str, reason: str) -> None:
-    """What is no OTLP is counted with file, line and reason; the lines around it are read."""
+    """Lines that are not OTLP are counted with file, line and reason; the other lines are read."""
     (tmp_path / "a.jsonl").write_text(line(described(1)) + bad + "\n" + line(described(2)))
     spans, quality = read(tmp_path)
     assert [span.name for span in spans] == ["span 1", "span 2"]
@@ -217,7 +217,7 @@ def test_a_span_found_twice_is_taken_once(tmp_path: Path) -> None:
 
 
 def test_a_span_whose_end_is_estimated_is_lost(tmp_path: Path) -> None:
-    """The shipper closes spans of dead processes; they are told apart from those that ended."""
+    """The shipper closes spans of dead processes; they are distinguished from spans that ended."""
     estimated = [{"key": "ray.end_estimated", "value": {"boolValue": True}}]
     (tmp_path / "a.jsonl").write_text(line(described(1, attributes=estimated)))
     (found,), quality = read(tmp_path)
@@ -274,7 +274,7 @@ def test_a_spool_shows_what_runs_and_what_was_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_damaged_spool_gives_what_is_left(tmp_path: Path) -> None:
-    """A record with a wrong checksum is told and skipped, and so is one that holds no span."""
+    """A record with a wrong checksum is reported and skipped, and so is one without a valid span."""
     writer = SpoolWriter(str(tmp_path))
     prefix = U16.pack(writer.scope(RESOURCE, SCOPE))
     writer.span(prefix, encoded(1, end=9))

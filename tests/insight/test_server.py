@@ -170,7 +170,7 @@ def test_a_page_of_a_large_run_asks(asking: server.Server) -> None:
 def test_a_wrong_question_is_refused(
     asking: server.Server, path: str, status: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With a word about whose fault it is. The server goes on, and prints nothing."""
+    """With a message that says whose error it is. The server continues, and prints nothing."""
     assert ask(asking, f"/{asking.token}/{path}")[0] == status
     assert ask(asking, f"/{asking.token}/ask/rows?version=1&rows=0")[0] == 200
     assert ask(asking, f"/{asking.token}/ask/rows?version=1&rows=0", host="evil.example")[0] == 421
@@ -184,13 +184,13 @@ def test_any_filter_is_answered(asking: server.Server, query: str) -> None:
 
 
 def test_the_index_has_no_name_on_disk(asking: server.Server, folder: Path) -> None:
-    """Nobody else can open it, and it is gone with the server, however that ends."""
+    """No other user can open it, and it disappears with the server, however that ends."""
     assert ask(asking, f"/{asking.token}/ask/rows?version=1&rows=0")[0] == 200
     assert list((folder.parent / "temporary").iterdir()) == []
 
 
 def test_a_new_report_answers_anew(asking: server.Server, folder: Path) -> None:
-    """What asks for the one before is told that it is gone."""
+    """A request for the previous version is answered that it is gone."""
     with (folder / "a.jsonl").open("a") as file:
         file.write(lines(span(3, 400, 500, 1, name="more")))
     until(asking, lambda found: found["version"] == 2)
@@ -212,7 +212,7 @@ def test_nothing_of_the_current_folder_is_imported(
 
 @pytest.mark.parametrize("most", [1, 1000])
 def test_a_child_makes_the_report(folder: Path, tmp_path: Path, most: int) -> None:
-    """With an index where there are more spans than a page takes; what it does is told meanwhile."""
+    """With an index if there are more spans than a page holds; the progress is reported meanwhile."""
     told: list[str] = []
     made = Maker(Asked([str(folder)], None, everything=False, max_spans=most)).make(str(tmp_path), told.append)
     assert made.spans == 2
@@ -231,7 +231,7 @@ def test_what_a_child_cannot_read_is_told(tmp_path: Path) -> None:
 
 
 def test_a_child_ends_with_the_server(folder: Path, tmp_path: Path) -> None:
-    """Whatever it is doing: here it waits for a file that nobody writes."""
+    """Whatever it is doing: here it waits for a file that no process writes."""
     os.mkfifo(folder / "b.jsonl")
     paths = [str(folder / "a.jsonl"), str(folder / "b.jsonl")]
     maker = Maker(Asked(paths, None, everything=False, max_spans=1))
@@ -320,7 +320,7 @@ def test_the_names_of_this_machine_are_taken_with_any_port(serving: server.Serve
 
 
 def test_two_names_are_refused(serving: server.Server) -> None:
-    """Of two hosts somebody else might take the other."""
+    """Of two host names, another party might use the second."""
     request = f"GET /{serving.token}/state HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"
     with socket.create_connection((server.ADDRESS, serving.server_port), timeout=20) as connection:
         connection.sendall(request.encode())
@@ -329,7 +329,7 @@ def test_two_names_are_refused(serving: server.Server) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "NONSENSE"])
 def test_only_get_is_answered(serving: server.Server, method: str) -> None:
-    """Nothing can be changed, and no site is told that it may ask."""
+    """Nothing can be changed, and no site is allowed to send requests."""
     status, headers, _ = ask(serving, f"/{serving.token}/state", method=method, body="x")
     assert status == 405
     assert not any(name.lower().startswith("access-control") for name in headers)

@@ -291,7 +291,7 @@ def test_of_several_runs_the_newest_is_shown(tmp_path: Path) -> None:
 
 
 def test_wrong_use(tmp_path: Path) -> None:
-    """A trace that is none or not there, a path that does not exist: exit code 2. No spans: 1."""
+    """An invalid or missing trace, a path that does not exist: exit code 2. No spans: 1."""
     summary(recorded("healthy"), "--trace", "xyz", code=2)
     summary(recorded("healthy"), "--trace", "0123456789abcdef", code=2)
     summary(str(tmp_path / "none"), code=2)
@@ -300,7 +300,7 @@ def test_wrong_use(tmp_path: Path) -> None:
 
 
 def test_the_driver_of_a_package_has_its_name(tmp_path: Path) -> None:
-    """``__main__.py``, of ``python -m package``, is no function of a script."""
+    """``__main__.py``, of ``python -m package``, is not a function of a script."""
     run = HandMade()
     driver = run.span("__main__.py ray.driver", 0, 100)
     run.get(driver, [run.task(driver, "__main__.work", 10, 11, 90)], 11, 91)
@@ -584,7 +584,7 @@ def test_a_slow_gpu_is_named() -> None:
 
 
 def test_how_long_an_accelerator_was_held_and_used() -> None:
-    """An actor holds it from its creation to its last method; waiting for others in between is no use of it."""
+    """An actor holds it from its creation to its last method; waits in between do not count as use."""
     run = HandMade()
     driver = run.driver(0, 1000)
     actor = run.actor()
@@ -892,7 +892,7 @@ def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
 
 
 def test_the_delay_of_a_retry_is_part_of_its_cost() -> None:
-    """The run waited for it as for the work that was in vain."""
+    """The run waited for it as well as for the lost work."""
     run = HandMade()
     driver = run.driver(0, 1000)
     call = run.submit(driver, "load", 0)
@@ -1023,7 +1023,7 @@ def test_a_library_whose_calls_were_recorded_hides_nothing() -> None:
 
 
 def test_calls_that_wait_do_not_run() -> None:
-    """One definition: a call runs without what it waits; a driver is no call; a moment counts each that runs."""
+    """One definition: waits of a call do not count; a driver is not a call; each running call counts at a moment."""
     run = HandMade()
     driver = run.driver(0, 100)
     outer = run.submit(driver, "outer", 0)

@@ -106,7 +106,7 @@ def test_rows_are_spans_by_start(tmp_path: Path) -> None:
 def test_files_may_be_read_in_parts_and_by_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int, processes: int
 ) -> None:
-    """However files are cut, each line is read once, and problems are told with the line's number in its file."""
+    """However files are split, each line is read once, and problems are reported with its number in the file."""
     monkeypatch.setattr(parts, "_PART", part)
     chosen = random.Random(7)
     lines = [
@@ -276,7 +276,7 @@ def test_a_spool_is_read_and_its_spans_are_read_again_when_asked_for(tmp_path: P
 def test_segments_may_be_read_by_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
-    """What is open, dropped or damaged in each is told as reading them one after the other tells it."""
+    """Open, dropped and damaged records are reported as when reading the segments one after the other."""
     monkeypatch.setattr(parts, "_WORTH_A_PROCESS", 1 if processes > 1 else 1 << 40)
     resource = Resource(attributes=[KeyValue(key="host.name", value=AnyValue(string_value="h"))]).SerializeToString()
     scope = InstrumentationScope(name="tests").SerializeToString()

@@ -226,7 +226,7 @@ def test_a_span_of_a_dead_process_is_marked(folder: Folder) -> None:
 
 
 def test_a_span_that_was_never_ended_is_no_error_and_took_no_time(folder: Folder) -> None:
-    """How long it took is not known, so it is no sibling of those that have ended either."""
+    """Its duration is unknown, so it is not grouped with siblings that have ended."""
     root = folder.span("root")
     for number in range(3):
         folder.span("s", root, start=number, attributes={"ray.never_ended": True} if number else {})
@@ -239,7 +239,7 @@ def test_a_span_that_was_never_ended_is_no_error_and_took_no_time(folder: Folder
 
 
 def test_where_tells_nodes_and_actors_apart(folder: Folder) -> None:
-    """Two nodes on one host are told apart by their ids; an actor by its class and id; many places are counted."""
+    """Two nodes on one host are distinguished by their ids, actors by class and id; many places are counted."""
     root = folder.span("root", where=DRIVER)
     actor = {"ray.actor_class": "app.Counter", "ray.actor_id": "0123456789abcdef"}
     folder.call("Counter.add", root, attributes=actor)

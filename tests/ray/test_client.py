@@ -151,7 +151,7 @@ def test_a_traced_client_of_a_traced_cluster(heads: tuple[Head, Head], plain: Ru
 
 
 def test_a_traced_client_of_an_untraced_cluster(heads: tuple[Head, Head], plain: Run) -> None:
-    """It works as ever, says once that the cluster is not traced, and its own span is recorded."""
+    """It works normally, reports once that the cluster is not traced, and its own span is recorded."""
     traced = heads[0].run("../inside/hooked", "client_calls.py")
     check_same(plain, traced)
     assert traced.stderr.count(UNTRACED) == 1

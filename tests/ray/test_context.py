@@ -28,7 +28,7 @@ def test_trace_state_and_baggage_travel_with_calls(cluster: Cluster) -> None:
 
 
 def test_a_call_in_a_trace_that_is_not_sampled_leaves_no_span(cluster: Cluster) -> None:
-    """The decision reaches what the call calls, and the trace goes on by its id."""
+    """The decision reaches nested calls, and the trace continues with the same id."""
     run = cluster.once("context")
     assert run.result["not sampled"] == [f"{13:032x}", False, "vendor=value", BAGGAGE]
     assert not [span for span in spans_in(cluster.spans) if span.trace_id == f"{13:032x}"]

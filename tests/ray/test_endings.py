@@ -62,7 +62,7 @@ OWNERS = ["shutdown", "exception", "sigterm", "os_exit", "sigkill"]
 
 @pytest.fixture(scope="module")
 def node(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
-    """A traced cluster of which every idle worker is reaped after half a second."""
+    """A traced cluster that kills idle workers after half a second."""
     folder = short_tmp()
     head, address = start_head(
         folder,

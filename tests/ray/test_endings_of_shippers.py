@@ -1,4 +1,4 @@
-"""Nothing is lost or doubled where the shipper is what ends, and nobody waits for one that hangs."""
+"""Nothing is lost or doubled if the shipper ends, and no process waits for one that hangs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DRIVER = "shipping.py ray.driver"
 
 @contextmanager
 def shipping(cluster: Cluster, tmp_path: Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """The program ``shipping.py``, which goes on when ``go <round>`` is in ``tmp_path``; its output in ``log``."""
+    """The program ``shipping.py``, which continues once ``go <round>`` is in ``tmp_path``; its output in ``log``."""
     with open(tmp_path / "log", "wb") as log:
         program = subprocess.Popen(
             [sys.executable, str(PROGRAMS / "shipping.py"), str(tmp_path), str(ROUNDS)],
@@ -120,7 +120,7 @@ def test_another_shipper_is_started_by_whoever_connects(cluster: Cluster, tmp_pa
 
 
 def test_a_shipper_that_hangs_holds_nobody_up(cluster: Cluster, tmp_path: Path) -> None:
-    """The driver waits for as long as the setting says, tells that, and ends; all is delivered when it goes on."""
+    """The driver waits as long as the setting says, reports it, and ends; everything is delivered later."""
     with shipping(cluster, tmp_path, RAY_TRACING_FLUSH_TIMEOUT="1") as program:
         heard(tmp_path, "0.pid")
         hanging = shipper(cluster)

@@ -72,7 +72,7 @@ def test_a_node_that_joins_without_naming_the_hook_is_traced(two_nodes: Cluster)
 
 
 def test_what_a_ray_client_asks_for_is_in_the_trace_of_its_server(two_nodes: Cluster, client_port: int) -> None:
-    """The client itself is no process of the cluster; the driver that works for it is, and has the hook."""
+    """The client is not a process of the cluster; the driver that serves it is, and has the hook."""
     run = run_client("second_node", RTH_ADDRESS=f"ray://127.0.0.1:{client_port}")
     assert run.result == [True, 2]
     root = "__main__.py ray.driver"

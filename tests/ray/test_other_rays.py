@@ -1,4 +1,4 @@
-"""A Ray in which something has another place than the one that we know does its work, and the user is told once."""
+"""A Ray version in which a patched attribute has moved works, and the user is informed once."""
 
 from __future__ import annotations
 

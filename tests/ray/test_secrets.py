@@ -1,4 +1,4 @@
-"""No secret of the settings is told to anybody but the server that it is for: one run with one in every place."""
+"""Each secret in the settings is sent only to its own server: one run with a secret in every setting."""
 
 from __future__ import annotations
 

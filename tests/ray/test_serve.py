@@ -467,7 +467,7 @@ def test_what_is_replaced_of_serve_is_what_we_say_once_and_goes(tmp_path: Path) 
     for found in (first, second):
         assert found["answers"] == [2, 2, 2]
         assert found["replaced"] == found["again"] == dict.fromkeys(found["patched"], 1)
-        # This Ray has at least these; what else it has is told where it is looked for in vain.
+        # This version of Ray has at least these; anything else that is missing is reported.
         assert {of for of in KNOWN if not any(name.startswith(of) for name in found["patched"])} == set()
         is_known = "uuid.UUID(int=random.getrandbits(128), version=4)" in text_of_serve("_private/utils")
         assert ("ray.serve._private.utils uuid" in found["patched"]) == is_known

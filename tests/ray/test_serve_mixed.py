@@ -45,7 +45,7 @@ def test_callers_and_replicas_that_are_not_traced_among_others_that_are(serving:
 
 @pytest.mark.parametrize("parts", ["none", "task,actor"])
 def test_callers_that_do_not_trace_serve_call_deployments_that_are_traced(serving: Cluster, parts: str) -> None:
-    """By their settings: of the driver, and of the deployment between. What they send along nobody is confused by."""
+    """By the settings of the driver, and of the deployment between. The context that they send confuses no receiver."""
     run = serving.run(
         "serve_mixed", "", "", timeout=300, RAY_TRACING_RAY="task,actor", BETWEEN=json.dumps({"RAY_TRACING_RAY": parts})
     )

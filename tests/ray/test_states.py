@@ -61,7 +61,7 @@ def test_each_call_says_what_it_waited_for(cluster: Cluster) -> None:
 
 
 def test_the_end_of_a_driver_with_a_cluster_of_its_own_keeps_them(tmp_path: Path) -> None:
-    """Nobody has to ask while it runs."""
+    """No command has to be run while it runs."""
     spans = tmp_path / "spans"
     run_program("queues", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(spans))
     (file,) = spans.glob("task-states-*.ndjson")

@@ -117,7 +117,7 @@ class Jaeger:
         raise NotImplementedError
 
     def batches(self, count: int = 0) -> list[Received]:
-        """What has arrived when there are so many spans."""
+        """What has arrived, once this many spans have."""
         with self._arrived:
             self._arrived.wait_for(lambda: sum(len(batch.spans) for batch in self._decoded()) >= count, 10)
             return self._decoded()

@@ -1,4 +1,4 @@
-"""What a server can do that spans are sent to: it is bounded in size and time, and what it says commands nobody."""
+"""What a hostile server can do: its responses are limited in size and time, and its text cannot control terminals."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_redirect_takes_no_header_anywhere() -> None:
 
 
 def test_a_thousand_headers_are_too_many() -> None:
-    """And a line that does not end is an error, as all that is no HTTP."""
+    """And an endless line is an error, like anything that is not HTTP."""
     for answer in (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000, b"HTTP/1.1 200 " + b"x" * 1_000_000):
         with server(lambda connection, answer=answer: connection.sendall(answer)) as port, http(port) as transport:  # type: ignore[misc]
             with pytest.raises(DeliveryError) as caught:

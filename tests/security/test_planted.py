@@ -1,4 +1,4 @@
-"""What somebody else put where we write: refused and said, without waiting, and nothing of anybody's is harmed.
+"""Files that another user placed where this package writes: refused and reported, without waiting or damage.
 
 Another user is uid 65534 where the tests run as root. Without root what does not depend on who owns it is tested.
 """
@@ -219,7 +219,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, victim: Path, plant: Plant
 
 
 def test_a_link_to_a_folder_is_refused_even_of_ones_own(tmp_path: Path) -> None:
-    """Nobody can tell who made the folder that it leads to, nor for what."""
+    """It is unknown who made the folder that it leads to, and why."""
     (tmp_path / "elsewhere").mkdir(mode=0o755)
     (tmp_path / "spans").symlink_to(tmp_path / "elsewhere")
     assert "symbolic link" in refusal(tmp_path / "spans")
@@ -300,7 +300,7 @@ def test_a_folder_that_all_users_share_is_refused_and_stays_open_to_them(tmp_pat
 
 
 def test_a_folder_that_is_exchanged_all_the_time_is_the_right_one_or_none(tmp_path: Path) -> None:
-    """Between looking at it and opening it somebody may put a link in its place."""
+    """Another user may put a link in its place between the check and the opening."""
     real, lure, path = tmp_path / "real", tmp_path / "lure", tmp_path / "spans"
     for made in (real, lure):
         made.mkdir(mode=0o700)
@@ -533,7 +533,7 @@ def test_a_folder_of_clients_that_another_user_has_made_is_said_and_not_used(
 
 @pytest.mark.parametrize("plant", [*NO_FOLDERS, plant_folder], ids=named)
 def test_marks_of_what_was_said_go_nowhere_else(tmp_path: Path, victim: Path, plant: Plant) -> None:
-    """And what is planted silences nobody."""
+    """And planted files suppress no messages."""
     plant(tmp_path / "ray_tracing_hooks", victim)
     assert is_first("said-1", str(tmp_path))
     assert not is_first("said-1", str(tmp_path))

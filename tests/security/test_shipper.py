@@ -132,7 +132,7 @@ def test_a_planted_log_is_said_and_spans_are_delivered(
 
 
 def test_what_is_put_in_place_of_the_spool_is_never_sent(node: Node) -> None:
-    """The shipper goes on in the folder that it has opened, and so do those who write there: nothing is lost."""
+    """The shipper continues in the folder that it has opened, and so do the writers there: nothing is lost."""
     node.start()
     node.record(1)
     until(lambda: node.delivered() == [1], "the first span is delivered")

@@ -89,7 +89,7 @@ def test_nothing_in_a_trace_commands_the_terminal(tmp_path: Path) -> None:
 
 
 def test_a_settings_file_does_not_command_the_terminal(tmp_path: Path) -> None:
-    """It may be somebody else's."""
+    """It may belong to another user."""
     file = tmp_path / "\x1b[2J.yaml"
     values = {"local_dir": f"/{NASTY}", "exclude": [NASTY], "strict": NASTY, NASTY: NASTY}
     file.write_text(json.dumps(values))

@@ -16,7 +16,7 @@ from shipping import Node
 
 @pytest.fixture
 def raylet(tmp_path: Path) -> Iterator[socket.socket]:
-    """What stands for the raylet: somebody who listens on a unix socket."""
+    """A substitute for the raylet: a listener on a unix socket."""
     with socket.socket(socket.AF_UNIX) as listener:
         descriptor = os.open(tmp_path, os.O_PATH)
         listener.bind(f"/proc/self/fd/{descriptor}/raylet")
@@ -53,7 +53,7 @@ def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> Iterator[Callable[..., FaultyDisk]]:
-    """Mounts a disk that fails when it is told to, over a folder that may be named."""
+    """Mounts a disk that fails on command, over a folder that may be given."""
     with contextlib.ExitStack() as stack:
 
         def make(folder: Path | None = None) -> FaultyDisk:

@@ -460,7 +460,7 @@ def undecided_spans():
 
 
 def test_spans_that_are_not_sampled_are_recorded_where_they_may_be_kept(tmp_path: Path) -> None:
-    """Nobody takes them for sampled: not who is called, nor a processor that exports what is sampled."""
+    """They count as not sampled, for the called service and for a processor that exports sampled spans."""
     found = in_a_process(
         UNDECIDED
         + """

@@ -1,4 +1,4 @@
-"""What is told of a death is what Ray's logs say of this very process, and nothing where they say nothing."""
+"""The cause of death is what Ray's logs say about this very process; without such lines there is none."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_driver_lives_on_after_it_has_disconnected(tmp_path: Path) -> None:
     [[], [b"\xff"], [encode.resource({"service.name": "x"})], [resource("worker", "../x")], [resource("odd")]],
 )
 def test_what_is_no_process_of_rays_has_no_last_words(resources: list[bytes], tmp_path: Path) -> None:
-    """A damaged Resource, one of somebody else's, and one that names a file elsewhere are all nothing to go by."""
+    """A damaged Resource, one of another package, and one that names a file elsewhere are all ignored."""
     (tmp_path / "raylet.out").write_text("disconnect_type=4 worker_id=\n")
     (tmp_path.parent / "x_12.log").write_text("*** SIGSEGV received at time=1\n")
     assert cause_of_death(str(tmp_path), "12", resources) == DIED

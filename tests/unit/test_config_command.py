@@ -159,7 +159,7 @@ def test_lines_fit_into_a_terminal(width: int) -> None:
         try:
             while piece := os.read(ours, 65536):
                 printed += piece
-        except OSError:  # how Linux says that nobody has the terminal open any more
+        except OSError:  # how Linux reports that the terminal was closed
             pass
         os.close(ours)
     assert process.returncode == 0

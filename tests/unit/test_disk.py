@@ -94,7 +94,7 @@ def check_drop(recording: Recording, reason: str) -> None:
 
 
 def test_a_full_disk_costs_what_it_does_not_take_and_no_memory(faulty: Faulty) -> None:
-    """Recording goes on by itself when there is room; every span is in the spool or counted as dropped."""
+    """Recording resumes by itself once there is room; every span is in the spool or counted as dropped."""
     disk = faulty()
     disk.room = 20_000
     recording = Recording(disk.path / "spool")
@@ -216,7 +216,7 @@ os.closerange(3, 2048)
 mine = [open(f"{sys.argv[2]}{number}", "wb", buffering=0) for number in range(50)]
 for _ in range(100):
     writer.span(prefix, b"after")
-# Somebody gets the very number.
+# Another file gets the same descriptor number.
 taken = writer._descriptor
 os.dup2(mine[0].fileno(), taken)
 writer._look_around(0.0)
@@ -448,7 +448,7 @@ def test_counting_survives_a_failing_disk(faulty: Faulty) -> None:
 
 
 def test_a_spool_that_fills_its_disk_is_delivered_all_the_same(node: Node, mount: Mount) -> None:
-    """The shipper stores how far it came where there is no room left, so that it can remove what it delivered."""
+    """The shipper stores its progress although there is no room left, so that it can remove what it delivered."""
     mount("size=512k", node.spool)
     node.start()
     writer = node.writer(segment_bytes=100_000)
@@ -480,7 +480,7 @@ def test_a_spool_that_fills_its_disk_is_delivered_all_the_same(node: Node, mount
 
 @pytest.mark.parametrize("what", ["folder", "lock", "wake", "segment"])
 def test_what_somebody_removes_from_the_spool_is_made_anew(node: Node, what: str) -> None:
-    """The shipper goes on, alone, with what it knows: nothing is lost, nothing arrives twice."""
+    """The shipper continues with what it knows: nothing is lost, nothing arrives twice."""
     shipper = node.start()
     writer = node.writer()
     writer.do("span 1 1000")
@@ -512,7 +512,7 @@ def test_what_somebody_removes_from_the_spool_is_made_anew(node: Node, what: str
 
 
 def test_a_segment_that_is_removed_for_good_is_told(node: Node) -> None:
-    """Its process is dead, so nobody can write it again."""
+    """Its process is dead, so it cannot be written again."""
     node.out.write_text("in the way")
     node.start()
     writer = node.writer()

@@ -1,4 +1,4 @@
-"""What a driver's environment tells of it."""
+"""What is recorded of a driver's environment."""
 
 from __future__ import annotations
 

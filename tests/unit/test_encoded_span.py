@@ -166,7 +166,7 @@ def test_an_outline() -> None:
 
 
 def test_what_most_spans_are_not_is_said_without_a_walk() -> None:
-    """A span below another one that is no call, and did not fail."""
+    """A child span that is not a call and did not fail."""
     plain = foreign(parent_span_id=PARENT_ID, kind=Span.SPAN_KIND_INTERNAL, status=Status(code=Status.STATUS_CODE_OK))
     assert not may_have_failed(plain)
     assert not may_be_call_or_root(plain)
@@ -236,7 +236,7 @@ def test_what_has_other_parts_is_left_to_others() -> None:
 
 @pytest.mark.parametrize("encoded", [submission(None), execution(REMOTE), foreign(parent_span_id=PARENT_ID)])
 def test_a_span_cut_anywhere_is_refused_or_read(encoded: bytes) -> None:
-    """Nothing else is raised than what says that it is no span."""
+    """Nothing is raised except the error for invalid spans."""
     for size in range(len(encoded)):
         cut = encoded[:size]
         parts(cut)

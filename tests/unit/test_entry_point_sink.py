@@ -259,7 +259,7 @@ def test_what_cannot_be_decoded_is_skipped_and_counted(make: Made, ours: Exporte
 
 @pytest.mark.parametrize("how", ["failure", "exception", "panic"])
 def test_while_the_server_is_away_everything_waits(how: str, make: Made, ours: Exporter) -> None:
-    """However long, whether the exporter says so or raises; then each span goes once."""
+    """However long, whether the exporter reports it or raises; then each span is sent once."""
 
     def away(numbers: list[int]) -> bool:
         if how == "exception":

@@ -25,7 +25,7 @@ def test_what_exporters_read_is_inherited_and_what_is_empty_is_not() -> None:
 
 
 def test_processes_share_a_shipper_unless_it_would_deliver_differently() -> None:
-    """The digest tells them apart, and tells nobody what a secret is."""
+    """The digest distinguishes them, and reveals no secret."""
     one = digest(ENVIRON, ("otlp",))
     assert one == digest({**ENVIRON, "HOME": "/home/me", "OTEL_SERVICE_NAME": "x"}, ("otlp",))
     assert one != digest({**ENVIRON, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://d:4317"}, ("otlp",))

@@ -63,7 +63,7 @@ def test_what_was_read_is_not_read_again_by_a_look_that_is_older(tmp_path: Path)
 
 
 def test_what_has_gone_for_a_while_is_not_read_again_when_it_is_back(tmp_path: Path) -> None:
-    """A process writes a segment again that somebody has removed."""
+    """A process creates a removed segment again."""
     spool = Spool(tmp_path)
     spool.write(10)
     first, second = spool.look(), spool.look()
@@ -87,7 +87,7 @@ class Process:
 
     def __init__(self, folder: Path, resource: bytes, segment_bytes: int = 1 << 24) -> None:
         self.writer = SpoolWriter(str(folder), segment_bytes=segment_bytes)
-        # Nobody runs by this pid: when the lock has gone, it has ended.
+        # No process has this pid: once the lock is released, the writer has ended.
         self.writer._process = f"{1 << 30}-1-{len(list(folder.iterdir()))}"
         self._prefixes = {scope: U16.pack(self.writer.scope(resource, scope)) for scope in (OURS, THEIRS)}
         self._begun: dict[int, tuple[bytes, bytes]] = {}
@@ -180,7 +180,7 @@ def test_a_later_shipper_knows_which_tasks_were_told_to_die(tmp_path: Path) -> N
 def test_what_is_cut_off_stays_so_where_a_sink_fails_in_the_middle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delivery goes on with the rest of them later, or another shipper does."""
+    """The rest is delivered later, by this shipper or the next one."""
     monkeypatch.setattr(follow, "_PORTION_BYTES", 1024)
     process = Process(tmp_path, WORKER)
     process.begin(1, ours=True)

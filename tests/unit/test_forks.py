@@ -190,7 +190,7 @@ tell(children)
 
 
 def test_a_child_looks_for_a_shipper_at_its_first_span(tmp_path: Path) -> None:
-    """The one of its parent may have ended; later spans look as seldom as ever."""
+    """The parent's shipper may have ended; later spans check for it no more often than before."""
     told, spans = record(AFTERWARDS, tmp_path / "spool")
     assert told == [1, 1]
     assert len(spans) == 3, "the second child has removed those of the first"

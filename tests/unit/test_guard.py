@@ -24,7 +24,7 @@ class UnspeakableError(Exception):
 
 
 def test_a_fault_ends_the_block_and_not_the_program(reports: list[str]) -> None:
-    """The message says what was being done, what went wrong, and that the program goes on."""
+    """The message says what was being done, what went wrong, and that the program continues."""
     with guarded("setting up tracing"):
         raise ValueError("no room")
     assert reports == ["setting up tracing failed: ValueError: no room; your program continues without it"]
@@ -114,7 +114,7 @@ def test_a_message_that_varies_cannot_flood_the_log(reports: list[str]) -> None:
 
 
 def test_reports_are_warnings_under_rays_logger(caplog: pytest.LogCaptureFixture) -> None:
-    """Where nobody took over, a report is a warning of a child of Ray's logger, with the name of the package."""
+    """By default, a report is a warning of a child of Ray's logger, with the name of the package."""
     set_reporter(None)
     with caplog.at_level(logging.WARNING, logger="ray"):
         report("the disk is full")

@@ -312,7 +312,7 @@ def test_datagrams_are_as_long_as_an_agent_takes_and_no_longer(make: Made) -> No
 
 
 def test_a_span_that_fits_into_no_datagram_is_counted(make: Made) -> None:
-    """It costs nobody else anything."""
+    """It affects no other span."""
     jaeger, sink = make.both("thrift-udp")
     encoded = [span(1), span(2, size=66_000), span(3), span(4, size=64_000), span(5)]
     sink.deliver([Batch(resource("a"), scope(), encoded)])
@@ -353,7 +353,7 @@ BUSY = [
 
 @pytest.mark.parametrize(("protocol", "answer"), BUSY)
 def test_a_busy_collector_gets_every_span_once(make: Made, protocol: str, answer: Any) -> None:
-    """What a full queue is answered with is no refusal; what was taken before is not sent again."""
+    """The answer of a full queue does not count as a refusal; spans accepted before are not sent again."""
     jaeger, sink = make.both(protocol, OTEL_BSP_MAX_EXPORT_BATCH_SIZE="4")
     jaeger.answers = [OK, answer, OK, answer]
     batches = [batch(range(10)), Batch(resource("a"), scope(), [b"\x0a\xff"])]
@@ -485,7 +485,7 @@ def test_otlp_is_sent_with_jaegers_settings(make: Made, protocol: str, server: s
 
 @pytest.mark.parametrize("protocol", OWN)
 def test_what_is_no_span_is_counted_and_skipped(make: Made, protocol: str) -> None:
-    """Bytes that are none, ids longer than Jaeger's, values without end. The others go, without a Resource."""
+    """Invalid bytes, ids longer than Jaeger's, endless values. The other spans are sent, without a Resource."""
     jaeger, sink = make.both(protocol)
     deep = b"\x0a\x01x"
     for _ in range(2000):

@@ -222,7 +222,7 @@ def test_a_record_of_another_process_is_not_of_this_ones_span(
 def test_a_format_that_names_ids_does_for_records_without(
     recorder: Recorder, logger: logging.Logger, kept: Kept, style: Any, text: str
 ) -> None:
-    """They are empty there; a name that nobody knows is the error that it was."""
+    """They are empty there; an unknown name raises the same error as without tracing."""
     with trace.use_span(begin(recorder)) as span:
         logger.info("inside")
     logger.info("outside")

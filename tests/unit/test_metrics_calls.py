@@ -170,7 +170,7 @@ def test_what_is_skipped_in_a_span_does_not_matter(process: Process, monkeypatch
 
 
 def test_only_few_spans_are_decoded_as_a_whole(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise all that is quick would be so in vain: what is known of the layout of spans must hold."""
+    """Otherwise the fast path would never be taken: the assumed layout of spans must hold."""
     process.submit(1, at=T0)
     process.submit(2, at=T0, method="step")
     process.execute(1, at=T0)

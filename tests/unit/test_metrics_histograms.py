@@ -102,7 +102,7 @@ def test_a_stored_histogram_goes_on_as_if_nothing_had_been(kind: Any, before: li
 @KINDS
 @given(DURATIONS, DURATIONS)
 def test_what_has_come_since_is_what_was_recorded_since(kind: Any, before: list[int], after: list[int]) -> None:
-    """But for the least and the greatest, which nobody knows."""
+    """Except for the minimum and maximum, which are unknown."""
     histogram = filled(kind, before)
     mark = histogram.state()
     for duration in after:

@@ -140,7 +140,7 @@ def test_metrics_go_out_at_every_interval(metered: Node, server: Received, monke
 
 
 def test_a_killed_shipper_counts_nothing_twice_and_misses_nothing(metered: Node, server: Received) -> None:
-    """What was counted is stored with what was read. The stream goes on: same beginning, same instance."""
+    """The counts are stored with the read position. The stream continues: same start time, same instance."""
     process = Process(metered.spool)
     written = 0
     for _ in range(4):
@@ -163,7 +163,7 @@ def test_a_killed_shipper_counts_nothing_twice_and_misses_nothing(metered: Node,
 
 @pytest.mark.parametrize("how", ["node", "terminate"])
 def test_the_last_values_go_out_when_the_shipper_ends(metered: Node, server: Received, raylet: Any, how: str) -> None:
-    """With its node, or because somebody tells it to."""
+    """With its node, or on a signal."""
     process = Process(metered.spool)
     shipper = metered.start()
     calls(process, 1, 10)
@@ -193,7 +193,7 @@ def test_a_server_that_takes_no_metrics_is_told_once_and_holds_nothing_up(
         assert time.monotonic() - began < 10
         assert (result.done, result.waiting) == (True, [])
         told = [problem for problem in result.problems if "metrics" in problem]
-        # What lasts is told to each who asks; what is said is said once.
+        # Lasting problems are reported to each caller; messages are logged once.
         assert len(told) == (1 if turn == 1 or status == 503 else 0), result.problems
         assert len(server.spans) == 20 * turn
     process.close()
@@ -344,7 +344,7 @@ def test_files_alone_take_metrics(node: Node) -> None:
 
 
 def test_exporters_that_take_no_metrics_are_told_once(node: Node) -> None:
-    """The spans go there, and nobody counts them."""
+    """The spans are delivered there, without metrics."""
     node.plan = node.make_plan(exporters=("console",), metrics=True, console_file=str(node.folder / "console.out"))
     process = Process(node.spool)
     node.start()

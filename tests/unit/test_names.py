@@ -1,4 +1,4 @@
-"""The names of spans and attributes are told in one place."""
+"""The names of spans and attributes are documented in one place."""
 
 from __future__ import annotations
 

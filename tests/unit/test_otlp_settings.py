@@ -210,7 +210,7 @@ def test_a_header_that_grpc_cannot_send_is_left_out(name: str) -> None:
     ],
 )
 def test_timeouts(variables: dict[str, str], seconds: float) -> None:
-    """In milliseconds as specified, in seconds as OpenTelemetry Python has it; nobody means half a second by 500 s."""
+    """In milliseconds as specified, in seconds as OpenTelemetry Python has it; 500 means half a second, not 500 s."""
     assert fine(**variables).timeout == seconds
 
 

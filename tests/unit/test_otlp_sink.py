@@ -413,7 +413,7 @@ def test_nothing_is_sent_for_nothing(made: Made) -> None:
 
 
 def test_what_was_acknowledged_is_not_sent_again(made: Made) -> None:
-    """The same portion goes on where it failed, each span arrives once and in order."""
+    """The same batch continues where it failed; each span arrives once and in order."""
     sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="10")
     portion = batch(range(1, 101))
     failing = {3, 4, 9}
@@ -469,7 +469,7 @@ def test_a_request_that_is_too_large_is_sent_in_parts(made: Made) -> None:
 
 
 def test_a_span_that_is_larger_than_a_server_takes(made: Made) -> None:
-    """A gRPC server takes 4 MiB unless it is told otherwise. The span is counted, it is said, and the others go on."""
+    """A gRPC server accepts 4 MiB by default. The span is counted and reported, and the others are sent."""
     made().deliver([*batch(range(1, 4)), *batch([4], filling=10 << 20), *batch([5], filling=3 << 20), *batch([6])])
     if made.collector.protocol == "grpc":
         assert made.collector.names() == ["1", "2", "3", "5", "6"]

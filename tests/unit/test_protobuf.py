@@ -1,4 +1,4 @@
-"""The walk over protobuf fields agrees with protobuf and refuses what is no message."""
+"""The walk over protobuf fields agrees with protobuf and refuses invalid messages."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_the_first_pattern_that_fits_counts(clock: list[int]) -> None:
 
 
 def test_each_caller_tells_of_its_own_calls(clock: list[int]) -> None:
-    """The counts are told once: by the next call of the same function, or at the end of the caller."""
+    """Each count is recorded once: on the next call of the same function, or at the end of the caller."""
     limits = RateLimits([("*", 1)])
     first, second = limit(limits, "f"), limit(limits, "g")
     for bucket in (first, second):

@@ -166,7 +166,7 @@ SECRET_TEXTS = [
     ],
 )
 def test_no_text_takes_long_to_look_through(text: str) -> None:
-    """Neither as a text nor as a name, of which a call may show a hundred."""
+    """Neither as a value nor as a name, of which a call may show a hundred."""
     redactor = Redactor(["*a*a*a*b", "?*?*?*?*c"])
     taken = []
     for number in range(3):

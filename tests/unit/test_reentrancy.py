@@ -112,7 +112,7 @@ tell(said)
 
 
 def test_what_a_signal_handler_raises_reaches_the_program(tmp_path: Path) -> None:
-    """A time-out that comes while a span is being recorded is none of our faults to be kept away from the program."""
+    """A timeout raised while a span is being recorded belongs to the program, so it is not suppressed."""
     told, _ = record(TIMEOUTS, tmp_path, segment_bytes=5000)
     assert told == []
 

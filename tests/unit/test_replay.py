@@ -294,7 +294,7 @@ def span(number: int, **more: Any) -> Span:
 
 
 def line(numbers: Sequence[int], padding: int = 0) -> bytes:
-    """A line of these spans, each of which is so many bytes larger."""
+    """A line of these spans, each enlarged by this many bytes."""
     big = [KeyValue(key="big", value=AnyValue(string_value="x" * padding))] if padding else []
     texts_ = [span_json(span(number, attributes=big).SerializeToString()) for number in numbers]
     resource, scope = resource_json(RESOURCE.SerializeToString()), scope_json(SCOPE.SerializeToString())
@@ -414,7 +414,7 @@ def test_refused_spans_are_told(collector: Collector, tmp_path: Path) -> None:
 
 
 def test_a_server_that_comes_back_gets_everything_once(collector: Collector, tmp_path: Path) -> None:
-    """Failures in between are told, and nothing that was taken comes twice."""
+    """Failures in between are reported, and no accepted span is sent twice."""
     collector.answer = lambda number: (503, b"") if number in {2, 3} else (200, b"")
     (tmp_path / "a.jsonl").write_bytes(b"".join(line([number], 300_000) for number in range(1, 13)))
     result = replay(tmp_path)
@@ -445,7 +445,7 @@ def test_a_server_that_stays_away_ends_it_and_it_can_go_on(collector: Collector,
 
 
 def test_a_server_that_asks_for_more_time_than_there_is_ends_it_at_once(tmp_path: Path) -> None:
-    """Nobody waits in vain."""
+    """No waiting process is left waiting."""
     (tmp_path / "a.jsonl").write_bytes(line([1]))
     from ray_tracing_hooks._ship.problems import Problems
     from ray_tracing_hooks._ship.replay import Replay, make_plan
@@ -708,7 +708,7 @@ def test_two_replays_of_a_folder_do_not_run_at_once(collector: Collector, tmp_pa
 
 
 def test_wrong_use_is_told(collector: Collector, tmp_path: Path) -> None:
-    """With exit code 2; a folder without spans is no wrong use."""
+    """With exit code 2; a folder without spans is not an error of use."""
     file = tmp_path / "a.jsonl"
     file.write_bytes(line([1]))
     (tmp_path / "x.000000.spool").write_bytes(b"")

@@ -87,7 +87,7 @@ def test_a_task_without_accelerators_sees_none_where_that_is_asked_for(
 
 
 def set_and_seen() -> tuple[dict[str, Any], str | None]:
-    """What Ray is told to put back after the task, and what the task sees."""
+    """What Ray has to restore after the task, and what the task sees."""
     before = utils.set_visible_accelerator_ids()
     seen = os.environ.get(VISIBLE)
     utils.reset_visible_accelerator_env_vars(before)

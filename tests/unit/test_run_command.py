@@ -97,7 +97,7 @@ def test_a_program_finds_what_it_finds_without(tmp_path: Path, is_module: bool, 
     ],
 )
 def test_the_command_ends_as_the_program_ends(tmp_path: Path, does: str, code: int) -> None:
-    """By its exit code or by its signal. A program without Ray is told so, on standard error."""
+    """By its exit code or by its signal. A message on standard error says that the program did not use Ray."""
     done = run(program(tmp_path, does), RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"))
     assert done.returncode == code
     assert UNTRACED in done.stderr

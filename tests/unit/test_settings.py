@@ -340,7 +340,7 @@ def test_relative_paths_are_relative_to_where_ray_was_started(tmp_path: Path) ->
 
 
 def test_where_ray_was_started_is_not_asked_of_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In another container the number of the raylet is that of somebody else, if of anybody."""
+    """In another container, the pid of the raylet belongs to another process or none."""
     process = RayProcess(1, "", "", "", "", "", "", "", "", "", owns_cluster=False, ray_version="", worker=None)
     program = "import sys; open('/proc/self/comm', 'w').write(sys.argv[1]); print(flush=True); sys.stdin.read()"
     for name in ("other", "raylet"):

@@ -377,7 +377,7 @@ def test_the_shipper_inherits_only_its_lock(node: Node) -> None:
     os.close(reader)
     targets = set()
     for number in os.listdir(f"/proc/{shipper.pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):  # it goes on opening and closing files
+        with contextlib.suppress(FileNotFoundError):  # it keeps opening and closing files
             targets.add(os.readlink(f"/proc/{shipper.pid}/fd/{number}"))
     assert {str(node.spool / LOCK), os.devnull} <= targets
 
@@ -499,7 +499,7 @@ def test_a_stopped_shipper_does_not_hang_a_flush(node: Node) -> None:
 
 
 def test_the_shipper_ends_with_ray(node: Node, raylet: socket.socket) -> None:
-    """When nobody listens on the raylet's socket, all writers are dead and all is delivered, nothing stays behind."""
+    """Once the raylet is gone, all writers are dead and all spans are delivered, nothing stays behind."""
     shipper = node.start()
     writer = node.writer()
     writer.do("span 1")
@@ -514,7 +514,7 @@ def test_the_shipper_ends_with_ray(node: Node, raylet: socket.socket) -> None:
 
 
 def test_the_shipper_stays_with_ray(node: Node, raylet: socket.socket) -> None:
-    """Between two jobs nobody writes, and the shipper waits for the next one. A dead one is replaced."""
+    """Between two jobs there are no writers, and the shipper waits for the next job. A dead shipper is replaced."""
     node.start()
     node.writer().do("span 1")
     node.writers[-1].kill()
@@ -619,7 +619,7 @@ def test_a_failing_sink_holds_no_other_one_back(node: Node) -> None:
 
 
 def test_a_full_disk_loses_and_doubles_nothing(node: Node) -> None:
-    """A write that fails in the middle of a line leaves no part of it; delivery goes on when there is room."""
+    """A write that fails in the middle of a line leaves no part of it; delivery resumes once there is room."""
     shipper = node.start()
     writer = node.writer()
     writer.do("span 1 100")
@@ -662,7 +662,7 @@ def test_a_full_file_system_is_named(node: Node) -> None:
 
 
 def test_past_its_cap_the_spool_loses_the_oldest_spans_and_counts_them(node: Node) -> None:
-    """While nothing can be delivered the spool stays below its cap, and what was dropped is told once."""
+    """While nothing can be delivered, the spool stays below its cap, and dropped spans are reported once."""
     node.out.write_text("in the way")
     node.plan = node.make_plan(spool_max_bytes=100_000)
     node.start()
@@ -729,7 +729,7 @@ def test_what_is_lost_is_counted_to_the_span(node: Node) -> None:
 
 
 def test_rubbish_in_the_spool_stops_nothing(node: Node) -> None:
-    """Damage costs the records it hit; what is no segment is left alone; both are told."""
+    """Damage costs only the damaged records; files that are not segments are left alone; both are reported."""
     writer = node.writer()
     writer.do("span 1 100")
     writer.end()

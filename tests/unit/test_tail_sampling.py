@@ -318,7 +318,7 @@ def test_a_shipper_that_is_killed_while_it_reads_goes_on(spool: Spool, monkeypat
 
 
 def test_what_waits_takes_no_more_than_its_share(spool: Spool) -> None:
-    """The oldest go, and that is told."""
+    """The oldest are dropped, and the count is logged."""
     spool.plan = spool.plan._replace(spool_max_bytes=100_000)
     sampler = spool.sampler()
     for each in range(1, 2000):

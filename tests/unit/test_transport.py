@@ -204,7 +204,7 @@ def by_grpc(stack: ExitStack, port: int, **more: Any) -> GrpcTransport:
 
 
 def trouble(transport: Transport) -> str:
-    """What is told of a failure, which must be the same each time."""
+    """The description of a failure, which must be the same each time."""
     texts = set()
     for _ in range(3):
         with pytest.raises(DeliveryError) as caught:
@@ -534,7 +534,7 @@ def test_grpc_servers_that_find_a_request_too_large(stack: ExitStack, code: str,
 
 
 def test_a_real_grpc_server_finds_a_request_too_large(stack: ExitStack) -> None:
-    """Beyond 4 MiB, where nobody changed it. Our own limit for answers is another one."""
+    """Beyond 4 MiB, the default. Our own limit for responses is a different one."""
     server = stack.enter_context(grpc_server())
     with pytest.raises(Refused) as caught:
         by_grpc(stack, server.server_port).send(bytes(5_000_000))
@@ -877,7 +877,7 @@ def secured(request: pytest.FixtureRequest, stack: ExitStack, certificates: Cert
 def test_the_default_authorities_are_trusted_when_their_package_is_gone(
     stack: ExitStack, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray removes the environments of workers that have ended, and a shipper that one of them started goes on."""
+    """Ray removes the environments of workers that have ended, and a shipper that one of them started continues."""
     bundle = tmp_path / "cacert.pem"
     certificates.authority.cert_pem.write_to_path(str(bundle))
     monkeypatch.setattr("requests.adapters.DEFAULT_CA_BUNDLE_PATH", str(bundle))
@@ -1000,7 +1000,7 @@ def test_no_tls_where_it_is_spoken(stack: ExitStack, certificates: Certificates,
 
 
 def test_grpc_writes_nothing_to_stderr(stack: ExitStack, certificates: Certificates) -> None:
-    """It is the log of somebody else; what went wrong is in the error. Seen in a process where nobody has loaded it."""
+    """It is another library's log; the error says what went wrong. Tested in a process that has not imported it."""
     port = stack.enter_context(grpc_server(certificates.grpc(certificates.misnamed))).server_port
     program = f"""
 from ray_tracing_hooks._ship.sink import DeliveryError

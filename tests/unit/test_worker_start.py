@@ -81,7 +81,7 @@ def hooked(session: Path, mode: str, **variables: str) -> dict[str, Any]:
 
 
 def test_a_worker_imports_little_and_holds_nothing(tmp_path: Path) -> None:
-    """Until its first span there is no file; the SDK comes when somebody asks for it."""
+    """There is no file before its first span; the SDK is imported on first use."""
     found = hooked(tmp_path, "WORKER_MODE")
     modules = set(found["modules"])
     print(*found["modules"])

@@ -148,7 +148,7 @@ def options_that_cannot_be():
 
 @scenario
 def lines_that_workers_print():
-    # A thread of Ray's writes them, and in which order the lines of two workers come is nobody's promise.
+    # A thread of Ray's writes them; the order of lines of two workers is not guaranteed.
     with (
         contextlib.redirect_stdout(io.StringIO()) as shown,
         contextlib.redirect_stderr(io.StringIO()) as errors,

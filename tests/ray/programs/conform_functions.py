@@ -379,7 +379,7 @@ def the_process_around():
 
 @scenario
 def what_is_on_the_stack():
-    """A frame of somebody else's may be there, but nothing that looks like the user's own is lost or doubled."""
+    """Frames of other packages may be there, but no frame of the user's is lost or doubled."""
 
     @ray.remote
     def names():

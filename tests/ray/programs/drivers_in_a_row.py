@@ -18,7 +18,7 @@ def work():
 
 
 def an_error_in_a_cell():
-    """As a notebook notes it, and goes on."""
+    """As a notebook notes it, and continues."""
     with contextlib.redirect_stderr(io.StringIO()):
         code.InteractiveInterpreter().runsource("1 / 0")
 

@@ -1,4 +1,4 @@
-"""Stops in the middle until it is told to go on, so that somebody can look at all its processes.
+"""Stops in the middle until it is told to continue, so that a test can inspect all its processes.
 
 It says by the file ``ready`` that it does, in which is the process id of its actor.
 """

@@ -1,4 +1,4 @@
-"""A hook of somebody else's; and, as a program, names another hook in a running cluster."""
+"""A hook of another package; and, as a program, names another hook in a running cluster."""
 
 import sys
 

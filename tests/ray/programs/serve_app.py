@@ -27,7 +27,7 @@ api = FastAPI()
 CONCURRENT = 24
 
 SHARING = 3
-"""So many requests need a model at once."""
+"""The number of requests that need a model at the same time."""
 
 UNLOADING = 0.1
 """Seconds."""

@@ -137,7 +137,7 @@ class Shop:
 
     @api.get("/own-thread")
     async def own_thread(self):
-        """A thread that nobody has handed a context to."""
+        """A thread that was given no context."""
         got = asyncio.get_running_loop().create_future()
 
         def run():

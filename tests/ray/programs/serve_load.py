@@ -97,7 +97,7 @@ def headers(number):
 
 
 async def by_http(url, numbers, query=""):
-    """The status and the answer of each of these requests, all of which are sent at once."""
+    """The status and the response of each of these requests, which are sent concurrently."""
 
     async def request(session, number):
         async with session.get(f"{url}?number={number}{query}", headers=headers(number)) as response:

@@ -44,19 +44,21 @@ def _attribute(key: str) -> Callable[[_Row], Any]:
 
 COLUMNS = (
     Column("trace_id", "category", lambda row: row.span.trace_id, "in hexadecimal"),
-    Column("span_id", "string", lambda row: row.span.span_id, "likewise"),
-    Column("parent_span_id", "string", lambda row: row.span.parent_id or None, "null for a span without parent"),
+    Column("span_id", "string", lambda row: row.span.span_id, "in hexadecimal"),
+    Column("parent_span_id", "string", lambda row: row.span.parent_id or None, "null for a span without a parent"),
     Column("name", "category", lambda row: row.span.name, ""),
     Column("kind", "category", lambda row: KIND_NAMES.get(row.span.kind), "PRODUCER for submissions, CONSUMER ..."),
     Column("start_time", "timestamp", lambda row: row.span.start_ns, ""),
-    Column("end_time", "timestamp", lambda row: row.span.end_ns or None, "null where none is known"),
-    Column("duration_ns", "int64", lambda row: row.end_ns - row.span.start_ns, "of a running span until it was read"),
-    Column("state", "category", lambda row: row.span.state, "ended, running, or lost: its process died before"),
+    Column("end_time", "timestamp", lambda row: row.span.end_ns or None, "null if unknown"),
+    Column("duration_ns", "int64", lambda row: row.end_ns - row.span.start_ns, "for a running span, until it was read"),
+    Column(
+        "state", "category", lambda row: row.span.state, "ended, running, or lost: its process died before it ended"
+    ),
     Column("status", "category", lambda row: _STATUS.get(row.span.status_code), "OK, ERROR or null"),
     Column("status_message", "string", lambda row: row.source.redaction.message(row.span.status_message) or None, ""),
     Column("error_type", "category", _attribute(names.ERROR_TYPE), "the class of the exception"),
     Column("function", "category", _attribute(names.RAY_FUNCTION), "as in ray.function"),
-    Column("task_id", "string", _attribute(names.RAY_TASK_ID), "the task that the call makes"),
+    Column("task_id", "string", _attribute(names.RAY_TASK_ID), "the task that the call creates"),
     Column("actor_id", "category", _attribute(names.RAY_ACTOR_ID), "the actor that is called"),
     Column("job_id", "category", _attribute(names.RAY_JOB_ID), ""),
     Column("node_id", "category", lambda row: row.place.node or None, "of the process that recorded the span"),
@@ -65,7 +67,7 @@ COLUMNS = (
     Column("pid", "category", lambda row: row.place.pid or None, ""),
     Column("service", "category", lambda row: row.place.service or None, "service.name"),
     Column("scope", "category", lambda row: row.span.scope or None, "the library that made the span"),
-    Column("attributes", "json", lambda row: row.source.shown(row.span.attributes), "all of them"),
+    Column("attributes", "json", lambda row: row.source.shown(row.span.attributes), "all attributes"),
     Column(
         "events",
         "json",
@@ -90,7 +92,7 @@ COLUMNS = (
             }
             for each in row.span.links
         ],
-        "likewise",
+        "a list, null if there are none",
     ),
     Column(
         "resource",
@@ -99,7 +101,7 @@ COLUMNS = (
         "its attributes as JSON",
     ),
 )
-"""The columns, in their order."""
+"""The columns, in order."""
 
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:

@@ -1,7 +1,7 @@
 // The flame graph: calls merged by their stacks across all processes, for the current range and filter.
 //
 // The width of a frame is its own time plus that of all frames below it, so all frames share one scale, and the label of a
-// frame states what its width shows. Waiting is hatched; the calls that it waits for are beside it and count there.
+// frame states what its width shows. Waiting is hatched; the calls that it waits for are its siblings and count there.
 
 import { MEMBER, el, emptied, fitCanvas, fitted, inNextFrame, pen, placeIn } from "./dom.js";
 import { layOut, neighbour, tree } from "./flame_layout.js";

@@ -6,7 +6,7 @@ import { parsed } from "./query.js";
 
 export const FILTER_HELP = [
   ["load", "functions, classes and spans with “load” in the name; * and ? are wildcards"],
-  ["-load", "hide them"],
+  ["-load", "hide them; - works before any other filter too"],
   ['"two words"', "text with spaces"],
   ["key=value", "an attribute contains the value"],
   [">10ms  <1s", "spans that took longer, or shorter"],

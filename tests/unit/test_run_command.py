@@ -12,7 +12,7 @@ import pytest
 
 RUN = (sys.executable, "-m", "ray_tracing_hooks", "run")
 
-UNTRACED = "the program has not connected to Ray"
+UNTRACED = "the program did not connect to Ray"
 
 
 def run(*arguments: object, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
@@ -145,8 +145,8 @@ def test_a_signal_comes_once(tmp_path: Path, to: str, number: signal.Signals) ->
     ("arguments", "says"),
     [
         (["nowhere.py"], "'nowhere.py' does not exist: expected a Python file, or -m and a module"),
-        (["python3", "program.py"], "Leave 'python3' out: ray-tracing-hooks run program.py"),
-        (["ls"], "commands that are no Python file are not run"),
+        (["python3", "program.py"], "Leave out 'python3': ray-tracing-hooks run program.py"),
+        (["ls"], "commands that are not Python files are not supported"),
         (["--spans", "{file}", "{file}"], "is not a folder"),
         ([], "Missing argument 'PROGRAM'"),
     ],

@@ -1,4 +1,4 @@
-"""The command ``ray-tracing-hooks``; one file a command."""
+"""The command ``ray-tracing-hooks``, with one file per subcommand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ray_tracing_hooks._version import __version__
 
 
 class _Commands(click.Group):
-    """Imports the module of a command when that is asked for: what draws tables takes longer than most commands."""
+    """Imports the module of a command on demand: some imports take longer than most commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_NAMES)
@@ -34,4 +34,4 @@ _NAMES = ("run", "tree", "summary", "view", "serve", "export", "states", "replay
 )
 @click.version_option(__version__, prog_name="ray-tracing-hooks")
 def main() -> None:
-    """Tracing of Ray programs: record one, look at what was recorded, send it on, see how it is set up."""
+    """Trace Ray programs: record a run, analyse and export its spans, and check the settings."""

@@ -1,4 +1,4 @@
-"""``ray-tracing-hooks completion``: what makes a shell complete commands and options."""
+"""``ray-tracing-hooks completion``: prints a completion script for a shell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROGRAM = "ray-tracing-hooks"
 
 
 @click.command(
-    short_help="Print what makes a shell complete commands.",
+    short_help="Print a completion script for a shell.",
     epilog=examples(
         "ray-tracing-hooks completion bash >> ~/.bashrc",
         "ray-tracing-hooks completion zsh >> ~/.zshrc",
@@ -26,7 +26,7 @@ _PROGRAM = "ray-tracing-hooks"
 def completion(context: click.Context, shell: str | None) -> None:
     """Print a script that makes a shell complete commands, options and their values.
 
-    SHELL is that of the variable SHELL by default. bash must be 4.4 or newer.
+    SHELL defaults to the variable SHELL. bash must be 4.4 or newer.
     """
     shell = shell or os.path.basename(os.environ.get("SHELL", ""))
     found = get_completion_class(shell) if shell in _SHELLS else None
@@ -35,5 +35,5 @@ def completion(context: click.Context, shell: str | None) -> None:
     variable = f"_{_PROGRAM.replace('-', '_').upper()}_COMPLETE"
     try:
         click.echo(found(context.find_root().command, {}, _PROGRAM, variable).source())
-    except RuntimeError as error:  # bash that is too old, or is not there
+    except RuntimeError as error:  # bash is too old, or not installed
         raise SafeError(str(error)) from None

@@ -1,4 +1,4 @@
-"""``ray-tracing-hooks config``: the settings that this shell's variables and their file amount to."""
+"""``ray-tracing-hooks config``: shows the settings that result from this shell's variables and the settings file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEFAULT = "default"
 
 
 class _Row(NamedTuple):
-    """A setting and what it is here, without secrets. ``group`` is the heading that it stands under."""
+    """A setting and its current value, without secrets. ``group`` is its heading."""
 
     setting: Setting | Variable
     variable: str
@@ -49,7 +49,7 @@ class _Row(NamedTuple):
 
 
 @click.command(
-    short_help="Show every setting and where it is from.",
+    short_help="Show every setting and where it comes from.",
     epilog=examples(
         "ray-tracing-hooks config",
         "RAY_TRACING_CONFIG=traces.yaml ray-tracing-hooks config --json",
@@ -61,8 +61,8 @@ def config(context: click.Context, as_json: bool) -> None:
     """Show every setting: its value, where it comes from, and what it means.
 
     Settings are the RAY_TRACING_* variables, the YAML file that RAY_TRACING_CONFIG names, and the standard OTEL_*
-    variables that count here. Of passwords, keys and headers only the names are shown. What is wrong is shown too, and
-    ends with exit code 2.
+    variables that apply. Of passwords, keys and headers only the names are shown. Invalid values are shown too, and
+    make the exit code 2.
     """
     problems: list[str] = []
     settings, sources = load_with_sources(os.environ, problems.append)
@@ -96,19 +96,19 @@ def _row(setting: Setting | Variable, variable: str, value: Any, source: str | N
 
 
 def _masked(setting: Setting | Variable, value: Any) -> Any:
-    """The value without what is secret in it."""
+    """The value with secrets masked."""
     if value is None:
         return None
     if isinstance(value, Mapping):
         return dict.fromkeys(value, _MASK)
     if setting.kind is URL:
-        # A query may hold a key.
+        # A query may contain a key.
         return re.sub(r"\?.*", f"?{_MASK}", re.sub(r"^([^/@?]*://)?.*@", rf"\1{_MASK}@", value))
     return _MASK
 
 
 def _without_credentials(problem: str) -> str:
-    """A sentence about a wrong value, whatever may stand before an ``@`` in that."""
+    """A message about an invalid value, with everything before an ``@`` in the value masked."""
     return re.sub(r"=(['\"])([^/@?]*://)?.*@", rf"=\1\2{_MASK}@", problem)
 
 
@@ -125,7 +125,7 @@ def _group(variable: str) -> str:
 
 
 def _print(ours: list[_Row], standard: list[_Row], width: int | None) -> None:
-    """For people. ``width`` is that of the terminal; without one nothing is wrapped."""
+    """Print as text. ``width`` is that of the terminal; without one nothing is wrapped."""
     for row in ours:
         _print_in_full(row, width)
     given = [row for row in standard if row.source != _DEFAULT]
@@ -135,7 +135,7 @@ def _print(ours: list[_Row], standard: list[_Row], width: int | None) -> None:
             _print_in_full(row, width)
     unset = [row for row in standard if row.source == _DEFAULT]
     if unset:
-        _print_heading("Standard variables that are not set (and what counts instead)")
+        _print_heading("Standard variables that are not set (and the defaults)")
     name_width = max((len(row.variable) for row in unset), default=0)
     groups: dict[str, list[_Row]] = {}
     for row in unset:
@@ -153,14 +153,14 @@ def _print_heading(text: str) -> None:
 
 
 def _print_in_full(row: _Row, width: int | None) -> None:
-    # A settings file may be somebody else's.
+    # A settings file may be untrusted.
     text = safe(row.text.replace("`", ""))
     click.echo(f"{click.style(row.variable, bold=True)} ={f' {text}' if text else ''}  ({safe(row.source)})")
     _print_wrapped(row.meaning, width, "    ")
 
 
 def _print_wrapped(text: str, width: int | None, head: str) -> None:
-    """The text after ``head``, further lines below its beginning."""
+    """Print the text after ``head``, with further lines indented to its start."""
     if width is None:
         click.echo(head + text)
     else:

@@ -1,4 +1,4 @@
-"""``ray-tracing-hooks export``: recorded spans in a file for another viewer."""
+"""``ray-tracing-hooks export``: writes recorded spans to a file for another viewer."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.it
     "--output",
     metavar="FILE",
     help="The file to write, compressed if its name ends in .gz; - is standard output. "
-    "By default spans with the ending of the format, in the current folder.",
+    "By default, spans with the suffix of the format, in the current folder.",
 )
-@click.option("--newest", is_flag=True, help="Only the newest run, which the other commands show.")
-@click.option("--trace", "trace_id", metavar="ID", help="Only the trace whose id begins so.")
-@click.option("--force", is_flag=True, help="Write over a file that exists.")
+@click.option("--newest", is_flag=True, help="Only the newest run, as shown by the other commands.")
+@click.option("--trace", "trace_id", metavar="ID", help="Only the trace whose id starts with this.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @inputs.redaction_options
 def export(
     paths: tuple[str, ...],
@@ -59,9 +59,9 @@ def export(
 ) -> None:
     """Write recorded spans to a file for another viewer.
 
-    PATH is as in the other commands; by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. All spans that are
-    found are written, of all runs, unless some are chosen. What the format cannot hold is said on standard error.
-    Attributes may hold what others should not see: look at the file before it is shared, or leave them out.
+    PATH is as in the other commands; by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. By default the spans
+    of all runs are written. Notes on standard error say what the format cannot represent. Attributes may contain
+    confidential data: check the file before you share it, or leave attributes out.
     """
     output = output or f"spans{FORMATS[format_name].suffix}"
     write = writer(format_name)
@@ -84,7 +84,7 @@ def export(
         )
         try:
             with collector_paused(), _opened(output, replace=force) as out:
-                told = write(from_files, out)
+                notes = write(from_files, out)
                 if not exported.spans:
                     raise SafeError(inputs.no_spans(paths, exported.quality))
         except ImportError as error:
@@ -93,7 +93,7 @@ def export(
             ) from None
         except OSError as error:
             raise SafeError(f"{output}: {error.strerror or error}") from None
-    for note in told:
+    for note in notes:
         warn(note, "note")
     if bad := exported.quality.bad_lines:
         warn(f"{count(bad, 'bad line')} skipped (the first: {exported.quality.problems[0]})", "note")
@@ -109,7 +109,7 @@ def _size(count: int) -> str:
 
 
 class _Exported:
-    """What there was to write."""
+    """Collects what was read."""
 
     def __init__(self, also: Callable[[int], None]) -> None:
         self.spans = 0
@@ -129,7 +129,7 @@ def _opened(output: str, *, replace: bool) -> Iterator[BinaryIO]:
         return
     with outputs.opened(output, replace=replace) as file:
         if output.endswith(".gz"):
-            # No name and no time in it: equal spans give equal files.
+            # Without a name and a time, so that equal spans give equal files.
             with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6) as packed:
                 yield cast("BinaryIO", packed)
         else:
@@ -140,7 +140,7 @@ def _opened(output: str, *, replace: bool) -> Iterator[BinaryIO]:
 def _progress(
     files: Sequence[str],
 ) -> Iterator[tuple[Callable[[int], None], Callable[[int], None], Callable[[int], None]]]:
-    """What to call as bytes are read, once all spans are known, and as they are written."""
+    """Callbacks for bytes read, for the total number of spans, and for spans written."""
     size = sum(os.path.getsize(file) for file in files if os.path.exists(file))
     if size < inputs.LONG_BYTES or not sys.stderr.isatty():
         yield (lambda _bytes: None), (lambda _spans: None), (lambda _spans: None)

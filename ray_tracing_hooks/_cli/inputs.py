@@ -1,4 +1,4 @@
-"""What the commands that show spans have in common: where the spans are, and reading them."""
+"""Finds and reads spans, for the commands that show them."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from ray_tracing_hooks._settings import load as load_settings
 _Read = TypeVar("_Read")
 
 LONG_BYTES = 32 * 1024 * 1024
-"""From this size on, reading takes long enough for a progress bar."""
+"""From this size on, a progress bar is shown while reading."""
 
 _HOW_TO_RECORD = (
-    "To record some, run a program by `ray-tracing-hooks run program.py`, or with "
-    'ray.init(_tracing_startup_hook="ray_tracing_hooks.local:setup"); or name the folder that holds them.'
+    "To record some, run a program with `ray-tracing-hooks run program.py`, or with "
+    'ray.init(_tracing_startup_hook="ray_tracing_hooks.local:setup"); or name the folder that contains them.'
 )
 
 
 def redaction_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of what is written to be passed on: ``no_attributes`` and ``redact``, for a ``Redaction``."""
-    left_out = click.option("--no-attributes", is_flag=True, help="Only names, ids, times and outcomes.")
+    """Adds the options ``no_attributes`` and ``redact``, for files that are shared."""
+    left_out = click.option("--no-attributes", is_flag=True, help="Write only names, ids, times and outcomes.")
     hidden = click.option(
         "--redact",
         metavar="KEY",
         multiple=True,
-        help="Do not show values of this attribute; * and ? stand for anything.",
+        help="Hide the values of this attribute; * and ? are wildcards.",
     )
     return left_out(hidden(command))
 
@@ -48,7 +48,7 @@ def redaction_options(command: Callable[..., None]) -> Callable[..., None]:
 def read(paths: Sequence[str]) -> tuple[list[Span], Quality]:
     """The spans below ``paths``, or in the configured local folder if there are none.
 
-    Ends the command with exit code 2 for a path that cannot be read and 1 where there are no spans.
+    Ends the command with exit code 2 for a path that cannot be read, and 1 if there are no spans.
     """
     found = files(paths)
     spans, quality = with_progress(found, reading.read)
@@ -67,10 +67,10 @@ def table(paths: Sequence[str]) -> Table:
 
 
 def chosen(table: Table, trace_id: str | None, paths: Sequence[str] = ()) -> tuple[Analysis, int]:
-    """The newest run, or the trace whose id begins so, with clocks set right; and how many runs there are.
+    """The newest run, or the trace whose id starts with this, with clocks corrected; and the number of runs.
 
-    With the task states that stand beside the spans below ``paths``, or in the configured local folder.
-    Ends the command with exit code 2 where there is no such trace.
+    It includes the task states in the folders of ``paths``, or in the configured local folder. Ends the command with
+    exit code 2 if there is no such trace.
     """
     if trace_id is None:
         found = runs(table)
@@ -79,7 +79,7 @@ def chosen(table: Table, trace_id: str | None, paths: Sequence[str] = ()) -> tup
 
 
 def analysed(table: Table, paths: Sequence[str]) -> Analysis:
-    """All of a table, with clocks set right, and with the task states that stand beside the spans below ``paths``."""
+    """The analysis of a table, with clocks corrected, and with the task states in the folders of ``paths``."""
     states = beside(given(paths), table.ids)
     for problem in states.problems:
         warn(problem)
@@ -87,46 +87,46 @@ def analysed(table: Table, paths: Sequence[str]) -> Analysis:
 
 
 def selected(table: Table, trace_id: str | None) -> Table:
-    """The spans of the newest run, or of the trace whose id begins so; ends the command in the same way."""
+    """The spans of the newest run, or of the trace whose id starts with this; ends the command in the same way."""
     if trace_id is None:
         return part_of(table, runs(table)[0])
     if not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
-        raise click.BadParameter(f"{trace_id!r} is no trace id: expected up to 32 hex digits", param_hint="--trace")
+        raise click.BadParameter(f"{trace_id!r} is not a trace id: expected up to 32 hex digits", param_hint="--trace")
     fits = [trace.startswith(trace_id.lower()) for trace in table.traces]
     rows = [row for row, trace in enumerate(table.trace) if fits[trace]]
     if not rows:
-        raise click.BadParameter(f"none of {count(len(table.traces), 'trace')} begins so", param_hint="--trace")
+        raise click.BadParameter(f"none of {count(len(table.traces), 'trace')} starts with it", param_hint="--trace")
     return table.part(rows)
 
 
 def files(paths: Sequence[str]) -> list[str]:
     """The files with spans below ``paths``, or in the configured local folder if there are none; at least one.
 
-    Ends the command with exit code 2 for a path that cannot be read and 1 where there are no such files.
+    Ends the command with exit code 2 for a path that cannot be read, and 1 if there are no such files.
     """
     try:
         found = span_files(given(paths))
     except FileNotFoundError as error:
         if not paths:
-            raise SafeError(f"no spans yet: there is no folder {_where(paths)}. {_HOW_TO_RECORD}") from None
+            raise SafeError(f"no spans yet: the folder {_where(paths)} does not exist. {_HOW_TO_RECORD}") from None
         raise click.BadParameter(
             f"{error.filename!r} does not exist: expected a folder of spans or a file of them", param_hint="PATH"
         ) from None
     except OSError as error:
         raise click.BadParameter(f"{error.filename!r} cannot be read: {error.strerror}", param_hint="PATH") from None
     if not found:
-        raise SafeError(f"no spans in {_where(paths)}: it holds no *.jsonl, *.jsonl.gz or *.spool. {_HOW_TO_RECORD}")
+        raise SafeError(f"no spans in {_where(paths)}: it contains no *.jsonl, *.jsonl.gz or *.spool. {_HOW_TO_RECORD}")
     return found
 
 
 def no_spans(paths: Sequence[str], quality: Quality) -> str:
-    """What to say where there are files and no spans in them."""
+    """The message for files without spans."""
     first = f" The first of {quality.bad_lines} problems: {quality.problems[0]}." if quality.problems else ""
-    return f"no spans in {_where(paths)}, though there are files for them.{first} {_HOW_TO_RECORD}"
+    return f"no spans in the files of {_where(paths)}.{first} {_HOW_TO_RECORD}"
 
 
 def with_progress(found: Sequence[str], read: Callable[[Sequence[str], Callable[[int], None]], _Read]) -> _Read:
-    """What ``read`` makes of the files, with a progress bar if there is much of it and a terminal to show it."""
+    """The result of ``read`` for the files, with a progress bar if they are large and there is a terminal."""
     size = sum(os.path.getsize(file) for file in found if os.path.exists(file))
     if size < LONG_BYTES:
         return read(found, lambda _count: None)

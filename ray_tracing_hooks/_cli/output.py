@@ -1,4 +1,4 @@
-"""Files that commands write: for this user alone, whole or not at all, and over nothing that is somebody's work."""
+"""Files that commands write: private, atomic, and without overwriting files of the user by accident."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 
 def may_replace(path: str, *, force: bool, is_ours: Callable[[str], bool] = lambda _path: False) -> bool:
-    """Whether a file at ``path`` may be replaced: with ``force``, or where ``is_ours`` says that it can be made again.
+    """Whether a file at ``path`` may be replaced: with ``force``, or if ``is_ours`` says that this package wrote it.
 
     Ends the command with exit code 2 for a folder, and for any other file.
     """
@@ -22,14 +22,14 @@ def may_replace(path: str, *, force: bool, is_ours: Callable[[str], bool] = lamb
         return force
     if is_ours(path):
         return True
-    raise click.BadParameter(f"{path!r} exists: --force writes over it", param_hint="--output")
+    raise click.BadParameter(f"{path!r} exists: --force overwrites it", param_hint="--output")
 
 
 @contextmanager
 def opened(path: str, *, replace: bool) -> Iterator[BinaryIO]:
-    """A file that nobody else may read. It gets its name when all of it is there.
+    """Open a private file for writing. It gets its name once it is complete.
 
-    Raises OSError, also where without ``replace`` a file of that name was made meanwhile.
+    Raises OSError, also if without ``replace`` a file of that name was created meanwhile.
     """
     folder, name = os.path.split(os.path.abspath(path))
     descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name[:100]}.")  # made with 0600

@@ -1,4 +1,4 @@
-"""``ray-tracing-hooks replay``: send recorded spans, from files or a spool that was left over, to an exporter."""
+"""``ray-tracing-hooks replay``: sends recorded spans from files or a leftover spool to an exporter."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
-@click.option("--exporter", "exporters", metavar="NAME", multiple=True, help="Where to; may be given several times.")
-@click.option("--again", is_flag=True, help="From the beginning, even if an earlier replay has sent a part.")
-@click.option("--dry-run", is_flag=True, help="Only read, and say how many spans would be sent where.")
+@click.option("--exporter", "exporters", metavar="NAME", multiple=True, help="The exporter; can be given repeatedly.")
+@click.option("--again", is_flag=True, help="Start from the beginning, even if an earlier replay has sent a part.")
+@click.option("--dry-run", is_flag=True, help="Send nothing; only show how many spans would be sent where.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=60,
     show_default=True,
     metavar="SECONDS",
-    help="How long to try again while nothing is delivered.",
+    help="How long to retry while nothing is delivered.",
 )
 @click.pass_context
 def replay(
@@ -51,14 +51,15 @@ def replay(
     dry_run: bool,
     timeout: float,
 ) -> None:
-    """Send spans from files, or from a spool that was left over, to an exporter.
+    """Send spans from files, or from a leftover spool, to an exporter.
 
-    A PATH is a file of OTLP-JSON lines (*.jsonl, *.jsonl.gz) of any tool, a folder of such files, or a spool folder or
-    one above it. Nothing is removed. The exporters are those of RAY_TRACING_EXPORTERS, or otlp if that is only local,
-    and they are set up by the same variables as in a job, such as OTEL_EXPORTER_OTLP_ENDPOINT.
+    A PATH is a file of OTLP-JSON lines (*.jsonl, *.jsonl.gz) from any tool, a folder of such files, or a spool folder
+    or one above it. Nothing is removed. The exporters are those of RAY_TRACING_EXPORTERS, or otlp if that is only
+    local, and they are configured by the same variables as in a job, such as OTEL_EXPORTER_OTLP_ENDPOINT.
 
-    How far it came is kept beside the files, for each exporter and address: run again after it was interrupted, it
-    goes on from there, and with more in the files it sends only that. Ends with exit code 1 if not all could be sent.
+    The progress is stored beside the files, for each exporter and address: run it again after an interruption and it
+    continues from there; if the files have grown, it sends only the new spans. The exit code is 1 if not all could be
+    sent.
     """
     from ray_tracing_hooks._ship.log import others_on_stderr  # noqa: PLC0415  not needed to print a help text
     from ray_tracing_hooks._ship.secrets import Secrets  # noqa: PLC0415  as above
@@ -70,7 +71,7 @@ def replay(
     failed = False
     with ExitStack() as stack:
         _hold(stack, folders)
-        # A settings file may hold the endpoint of Jaeger.
+        # A settings file may contain the endpoint of Jaeger.
         secrets = Secrets(os.environ, {"endpoint": settings.jaeger_endpoint or ""})
         stack.enter_context(others_on_stderr(secrets))
         for name in names:
@@ -82,7 +83,7 @@ def replay(
 
 
 class _Run:
-    """All folders to one exporter."""
+    """The replays of all folders to one exporter."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class _Run:
         self._again = again
         self._secrets = secrets
         self._problems = Losses(self._secrets.mask)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._plan = make_plan(
             exporter,
             environ,
@@ -117,7 +118,7 @@ class _Run:
         self._where = places[0] if places else exporter
 
     def run(self, folders: Mapping[str, Sequence[str]], *, dry_run: bool) -> bool:
-        """Whether all was well."""
+        """Run the replays; whether everything was sent."""
         from ray_tracing_hooks._ship.replay import Replay  # noqa: PLC0415  as above
 
         replays = [
@@ -152,7 +153,7 @@ class _Run:
 
     def _sum_up(self, replays: Sequence[Replay], failure: str | None, seconds: float, *, dry_run: bool) -> None:
         sent = sum(each.sent for each in replays)
-        for problem in self._wrong if dry_run else ():  # otherwise the sink says so
+        for problem in self._wrong if dry_run else ():  # otherwise the sink reports them
             self._problems.say(problem)
         for problem in self._problems.tell():
             warn(problem)
@@ -162,8 +163,8 @@ class _Run:
                 f"{'' if all(complete for _, complete in found) else 'at least '}{sum(spans for spans, _ in found):,}"
             )
             warn(
-                f"{self._where}: {failure}. {count(sent, 'span')} sent, {left} left; running it again"
-                f"{', without --again,' if self._again else ''} goes on from there.",
+                f"{self._where}: {failure}. {count(sent, 'span')} sent, {left} left; run it again"
+                f"{' without --again' if self._again else ''} to continue from there.",
                 "error",
             )
             return
@@ -172,26 +173,26 @@ class _Run:
         if dry_run:
             line = f"{count(sent, 'span')} in {files} would be sent to {self._where}"
         elif not sent and before:
-            line = f"nothing new: {count(before, 'span')} sent to {self._where} before; --again sends them once more"
+            line = f"nothing new: {count(before, 'span')} were sent to {self._where} before; --again sends them again"
         else:
             line = f"{count(sent, 'span')} in {files} sent to {self._where} in {duration(seconds * 1e9)}"
-        # What the exporter `console` prints is not to be mixed with it.
+        # Keep it apart from what the exporter `console` prints.
         click.echo(line, err=self._exporter == "console")
 
     def _waiting(self, problem: str) -> None:
         problem = self._secrets.mask(problem)
-        if problem not in self._told:
-            self._told.add(problem)
-            warn(f"{problem}; trying again for {self._timeout:g} s")
+        if problem not in self._reported:
+            self._reported.add(problem)
+            warn(f"{problem}; retrying for {self._timeout:g} s")
 
 
 def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
-    """The files that are meant, by folder. Ends the command where there are none."""
+    """The files to replay, by folder. Ends the command if there are none."""
     try:
         for path in paths:
             if path.endswith(SUFFIX) and not os.path.isdir(path):
                 os.stat(path)
-                raise click.BadParameter(f"{path!r} is a part of a spool: expected its folder", param_hint="PATH")
+                raise click.BadParameter(f"{path!r} is part of a spool: expected the spool folder", param_hint="PATH")
         files = span_files(paths)
     except FileNotFoundError as error:
         raise click.BadParameter(f"{error.filename!r} does not exist", param_hint="PATH") from None
@@ -199,13 +200,13 @@ def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
         raise click.BadParameter(f"{error.filename!r} cannot be read: {error.strerror}", param_hint="PATH") from None
     if not files:
         raise SafeError(f"no spans in {', '.join(paths)}: no *.jsonl, *.jsonl.gz or *.spool there")
-    # By the real path of the folder, so that no file comes twice.
+    # By the real path of the folder, so that no file is sent twice.
     real = sorted({os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file)) for file in files})
     return {folder: list(found) for folder, found in groupby(real, os.path.dirname)}
 
 
 def _exporters(given: Sequence[str], settings: Settings, folders: Mapping[str, Sequence[str]]) -> list[str]:
-    """The exporters to send to. Ends the command where one is unknown or would feed what it writes to itself."""
+    """The exporters to send to. Ends the command if one is unknown or would read what it writes."""
     from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  not needed to print a help text
     from ray_tracing_hooks._ship.sinks.registry import known_sinks  # noqa: PLC0415  not needed to print a help text
 
@@ -224,16 +225,17 @@ def _exporters(given: Sequence[str], settings: Settings, folders: Mapping[str, S
             )
     if own and "local" in names:
         raise click.BadParameter(
-            f"'local' writes to {settings.local_dir}, where the spans are: expected another RAY_TRACING_LOCAL_DIR",
+            f"'local' writes to {settings.local_dir}, which is being replayed: expected another RAY_TRACING_LOCAL_DIR",
             param_hint="--exporter",
         )
     return names
 
 
 def _delivery_environment() -> dict[str, str]:
-    """The variables that count for delivery.
+    """The variables that configure delivery.
 
-    Other OTEL_* variables leave this process, as they leave a shipper: some wrong values end any import of the API.
+    Other OTEL_* variables are removed from this process, as for a shipper: some invalid values make any import of the
+    API fail.
     """
     from ray_tracing_hooks._ship.environment import of_delivery  # noqa: PLC0415  as above
 

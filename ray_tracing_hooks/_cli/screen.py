@@ -1,4 +1,4 @@
-"""Lines of text on a screen: as wide as that is, in colour where it is a terminal."""
+"""Prints lines of text, cut to the width of the screen, and coloured on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.wording import shortened
 
 WIDEST = 110
-"""Longer lines are hard to read. What is written to a file or a pipe is so wide too."""
+"""Longer lines are hard to read. Output to files and pipes has this width too."""
 
 _SHORTEST_NAME = 12
 
@@ -23,7 +23,7 @@ _FINDING = re.compile(r" \d+\. ")
 
 
 class Row(NamedTuple):
-    """A row of a table; its first column is as wide as there is room for."""
+    """A row of a table, whose first column is shortened to the available width."""
 
     cells: Sequence[str]
     widths: Sequence[int]
@@ -45,11 +45,11 @@ def aligned(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Ro
 
 
 def print_lines(lines: Iterable[str | Row], *, err: bool = False) -> None:
-    """Print lines that may quote anything, on standard output or error.
+    """Print lines, which may quote untrusted text, on standard output or error.
 
-    What is too long is cut at words. In colour a line is what its form says: a heading after an empty line, a finding
-    by its number, an advice by its arrow. ``NO_COLOR`` leaves the colours out, and so does all that is no terminal:
-    the words are the same.
+    Long lines are wrapped at words. Colours follow the form of a line: a heading after an empty line, a finding by its
+    number, advice by its arrow. ``NO_COLOR``, and any output that is not a terminal, has no colours; the text is the
+    same.
     """
     stream = sys.stderr if err else sys.stdout
     width = screen_width(stream)
@@ -65,7 +65,7 @@ def print_lines(lines: Iterable[str | Row], *, err: bool = False) -> None:
 
 
 def screen_width(stream: TextIO) -> int:
-    """How long a line may be."""
+    """The longest line."""
     if not stream.isatty():
         return WIDEST
     try:
@@ -96,11 +96,11 @@ def _style(line: str | Row, *, is_heading: bool) -> dict[str, Any]:
 def _cut(text: str, width: int) -> list[str]:
     if len(text) <= width:
         return [text]
-    # A number stays beside its unit.
+    # Keep a number beside its unit.
     together = re.sub(r"(\d) (%|us|ms|s)\b", "\\1\xa0\\2", text.replace(" %", "\xa0%"))
     indent = len(text) - len(text.lstrip()) + 3
     if text.startswith(" ") and (columns := list(re.finditer(r" {2,}(?=\S)", text))):
-        # Below the last of its columns, unless that is far to the right.
+        # Indent to its last column, unless that is far to the right.
         indent = columns[-1].end() if columns[-1].end() <= 0.6 * width else indent
     lines = textwrap.wrap(
         together, width, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False

@@ -1,4 +1,4 @@
-"""``ray-tracing-hooks serve``: the page of ``view`` from a local server."""
+"""``ray-tracing-hooks serve``: serves the page of ``view`` locally."""
 
 from __future__ import annotations
 
@@ -29,21 +29,24 @@ if TYPE_CHECKING:
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on; by default a free one.")
-@click.option("--trace", "trace_id", metavar="ID", help="The trace whose id begins so, instead of the newest run.")
-@click.option("--all", "everything", is_flag=True, help="All runs that are there in one page.")
+@click.option(
+    "--trace", "trace_id", metavar="ID", help="The trace whose id starts with this, instead of the newest run."
+)
+@click.option("--all", "everything", is_flag=True, help="All runs in one page.")
 @click.option(
     "--max-spans",
     type=click.IntRange(min=1),
     default=page.MOST_SPANS,
     show_default=True,
-    help="Of more spans the page asks the server for what it shows, from an index on disk.",
+    help="With more spans, the page loads what it shows from the server, which uses an index on disk.",
 )
 def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: bool, max_spans: int) -> None:
     """Serve the page of `view` on this machine, and keep it up to date.
 
     PATH is as in the other commands; by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. With the spool of a
-    running cluster it shows what runs now. The address holds a random token: whoever has it can see the spans. Only
-    this machine is answered; from another one, use a tunnel such as that of ssh -L. Ctrl-C ends it.
+    running cluster it shows what is running now. The address contains a random token: anyone who has it can see the
+    spans. The server accepts connections from this machine only; from another one, use a tunnel such as ssh -L. Ctrl-C
+    ends it.
     """
     from ray_tracing_hooks._cli import serving  # noqa: PLC0415  other commands need no HTTP
     from ray_tracing_hooks._insight.views import server  # noqa: PLC0415
@@ -73,18 +76,18 @@ def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: b
 
 
 def _shown(make: Make) -> Make:
-    """The same, and what it does is shown on a terminal."""
+    """The same, with its progress shown on a terminal."""
 
     def shown(folder: str, tell: Callable[[str], None]) -> Made:
         is_terminal = sys.stderr.isatty()
 
-        def told(doing: str) -> None:
+        def report(doing: str) -> None:
             tell(doing)
             if is_terminal:
                 click.echo(f"\r\033[K{doing}", err=True, nl=False)
 
         try:
-            return make(folder, told)
+            return make(folder, report)
         finally:
             if is_terminal:
                 click.echo("\r\033[K", err=True, nl=False)

@@ -1,4 +1,4 @@
-"""Making the reports that ``serve`` shows, each in a process of its own: its memory is free again when it is made."""
+"""Builds the reports of ``serve``, each in its own process, so that its memory is freed afterwards."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ Tell = Callable[[str], None]
 
 
 class Asked(NamedTuple):
-    """What the command was asked to show."""
+    """The arguments of the command."""
 
     paths: list[str]
     trace_id: str | None
     everything: bool
     max_spans: int
-    """Of more spans the page asks the server."""
+    """With more spans, the page queries the server."""
 
 
 def make(asked: Asked, folder: str, tell: Tell) -> Made:
-    """Read the spans and make the page of them in a folder, with an index beside it if they are many.
+    """Read the spans and build their page in a folder, with an index beside it if they are many.
 
-    Raises OSError or ValueError where they cannot be read, or there are none.
+    Raises OSError or ValueError if they cannot be read, or there are none.
     """
     with reading.collector_paused():
         files = span_files(asked.paths)
-        table = load(files, _told_in_percent(files, tell))
+        table = load(files, _reported_in_percent(files, tell))
         if not len(table):
-            raise ValueError("there are files and no spans in them yet")
+            raise ValueError("the files contain no spans yet")
         tell("clocks")
         try:
             if asked.everything:
@@ -63,7 +63,7 @@ def make(asked: Asked, folder: str, tell: Tell) -> Made:
         return Made(len(analysis.table))
 
 
-def _told_in_percent(files: list[str], tell: Tell) -> Callable[[int], None]:
+def _reported_in_percent(files: list[str], tell: Tell) -> Callable[[int], None]:
     whole = sum(os.path.getsize(file) for file in files if os.path.exists(file))
     read = 0
 
@@ -83,12 +83,12 @@ answer(sys.stdin.buffer, sys.stdout)
 """
 
 
-def answer(request: BinaryIO, told: TextIO) -> None:
-    """In a child: make what is asked for; each line says what it does, the last one what has come of it."""
+def answer(request: BinaryIO, output: TextIO) -> None:
+    """In the child process: build the report; each line of output is its progress, the last one its result."""
     asked, folder = pickle.load(request)  # noqa: S301  from our own parent
 
     def say(**what: object) -> None:
-        print(json.dumps(what), file=told, flush=True)
+        print(json.dumps(what), file=output, flush=True)
 
     try:
         say(made=make(asked, folder, lambda doing: say(doing=doing)))
@@ -97,7 +97,7 @@ def answer(request: BinaryIO, told: TextIO) -> None:
 
 
 class Maker:
-    """Has a child make each report."""
+    """Builds each report in a child process."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
@@ -106,12 +106,12 @@ class Maker:
         self._is_ended = False
 
     def make(self, folder: str, tell: Tell) -> Made:
-        """As :func:`make`. Raises ValueError; RuntimeError where the child came to an end of its own."""
+        """Like :func:`make`. Raises ValueError; RuntimeError if the child ended unexpectedly."""
         with self._lock:
             if self._is_ended:
                 raise ValueError("the server has ended")
-            # Isolated: nothing of the current folder is imported. Of a session of its own: Ctrl-C is for this
-            # process, which ends the other.
+            # Isolated, so that nothing of the current folder is imported. In its own session, since Ctrl-C is for this
+            # process, which ends the child.
             child = self._child = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", "-c", _CHILD],
                 stdin=subprocess.PIPE,
@@ -135,7 +135,7 @@ class Maker:
         raise RuntimeError(f"it ended with exit code {child.returncode}")
 
     def end(self) -> None:
-        """Make no more; what is being made is given up."""
+        """Build no further reports, and abort the current one."""
         with self._lock:
             self._is_ended = True
             if self._child is not None:

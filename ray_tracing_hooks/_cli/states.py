@@ -1,4 +1,4 @@
-"""``ray-tracing-hooks states``: what a running cluster knows of its tasks and spans do not, in a file beside them."""
+"""``ray-tracing-hooks states``: fetches the task states of a running cluster, which spans do not contain."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ from ray_tracing_hooks._ray.states import Answer, ask, keep
     ),
 )
 @click.argument("folder", metavar="[DIR]", required=False)
-@click.option("--address", metavar="HOST:PORT", help="The cluster; by default that of RAY_ADDRESS, or of this machine.")
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, help="Seconds to wait for it; default 30.")
+@click.option("--address", metavar="HOST:PORT", help="The cluster; by default RAY_ADDRESS, or the one on this machine.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), default=30.0, help="Seconds to wait for the cluster; default 30."
+)
 def states(folder: str | None, address: str | None, timeout: float) -> None:
-    """Fetch from a running cluster when its tasks came into which state, for summary and view.
+    """Fetch the times at which tasks entered each state, for summary and view.
 
     They are written to DIR, by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans, as task-states-SESSION.ndjson.
-    With them summary and view tell what calls waited for before they ran: arguments, resources and workers, fetching,
-    or the actor. Ray keeps them while the cluster runs, of the last 100,000 attempts by default. Call it again later to
-    add to the file. Ray must be installed here.
+    With this file, summary and view show what calls waited for before they ran: arguments, resources and workers,
+    fetching, or the actor. Ray keeps the states while the cluster runs, by default of the last 100,000 attempts. Run
+    the command again later to add to the file. Ray must be installed here.
     """
     folder = folder or inputs.given(())[0]
     if os.path.lexists(folder) and not os.path.isdir(folder):
@@ -45,25 +47,25 @@ def states(folder: str | None, address: str | None, timeout: float) -> None:
     except ValueError as error:
         raise SafeError(f"{path} is left as it is: {error}. Move it away, or name another folder") from None
     if not fetched:
-        raise SafeError(f"the cluster at {address} tells of no tasks: it has run none, or RAY_task_events is off there")
+        raise SafeError(f"the cluster at {address} has no task states: it has run no tasks, or RAY_task_events is off")
     if answer.dropped:
-        warn(f"Ray has not kept {count(answer.dropped, 'event')} of tasks: what they waited for is not known", "note")
+        warn(f"Ray has dropped {count(answer.dropped, 'event')} of tasks: what these waited for is unknown", "note")
     click.echo(f"{safe(path)}: {count(known, 'attempt')} of tasks, {fetched:,} of them fetched now")
 
 
 def _address(given: str | None) -> str:
-    """The address of the cluster's head; ends the command with exit code 2 where there is none."""
+    """The address of the cluster's head; ends the command with exit code 2 without one."""
     try:
         from ray._private import services  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
     except ImportError as error:
-        raise click.UsageError(f"Ray is not installed here, and it is what asks a cluster: {error}") from None
+        raise click.UsageError(f"this command needs Ray, which is not installed here: {error}") from None
     try:
         found = services.canonicalize_bootstrap_address(given)
-    except Exception as error:  # noqa: BLE001  it says in many ways that it cannot make anything of it
+    except Exception as error:  # noqa: BLE001  Ray raises different errors for invalid addresses
         raise _wrong(given, f" ({error})") from None
     if found is None:
         raise click.UsageError(
-            "no cluster runs here that `ray start` has started: name the address of its head with --address HOST:PORT, "
+            "no cluster that `ray start` has started runs here: give the address of its head with --address HOST:PORT, "
             "or in RAY_ADDRESS"
         )
     if not re.fullmatch(r"[^/]+:\d+", str(found)):
@@ -74,12 +76,12 @@ def _address(given: str | None) -> str:
 def _wrong(given: str | None, why: str = "") -> click.BadParameter:
     named = given or os.environ.get("RAY_ADDRESS")
     return click.BadParameter(
-        safe(f"{named!r} is no address of a cluster's head: expected HOST:PORT{why}"), param_hint="--address"
+        safe(f"{named!r} is not the address of a cluster's head: expected HOST:PORT{why}"), param_hint="--address"
     )
 
 
 def _ask(address: str, timeout: float) -> Answer:
-    """What the cluster tells; exit code 2 where nobody answers."""
+    """The answer of the cluster; exit code 2 without one."""
     import grpc  # noqa: PLC0415
 
     try:
@@ -87,7 +89,7 @@ def _ask(address: str, timeout: float) -> Answer:
     except grpc.RpcError as error:
         code = error.code()
         if code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
-            why = "it wants the token that it was started with (RAY_AUTH_TOKEN)"
+            why = "it requires the token that it was started with (RAY_AUTH_TOKEN)"
         else:
-            why = f"is it the address of a head that runs, and can it be reached from here? ({code.name})"
+            why = f"is this the address of a running head, and can it be reached from here? ({code.name})"
         raise click.UsageError(f"no answer from a Ray cluster at {safe(address)}: {why}") from None

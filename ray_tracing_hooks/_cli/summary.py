@@ -1,4 +1,4 @@
-"""``ray-tracing-hooks summary``: where the time of a run went, on one screen."""
+"""``ray-tracing-hooks summary``: shows where the time of a run went, on one screen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ray_tracing_hooks._insight.views import summary as summaries
 
 
 @click.command(
-    short_help="Say where the time of a run went.",
+    short_help="Show where the time of a run went.",
     epilog=examples(
         "ray-tracing-hooks summary",
         "ray-tracing-hooks summary spans/today --against spans/yesterday",
@@ -33,21 +33,27 @@ from ray_tracing_hooks._insight.views import summary as summaries
     ),
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
-@click.option("--trace", "trace_id", metavar="ID", help="The trace whose id begins so, instead of the newest run.")
+@click.option(
+    "--trace", "trace_id", metavar="ID", help="The trace whose id starts with this, instead of the newest run."
+)
 @click.option("--against", metavar="PATH", help="Compare with the newest run in this folder or file.")
-@click.option("--check", is_flag=True, help="Exit code 1 if there are findings, or if a function surely got slower.")
-@click.option("-v", "--verbose", is_flag=True, help="Evidence: ids of spans, the steps of the critical path.")
-@click.option("--json", "as_json", is_flag=True, help="The same for programs, and more of it.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Exit with code 1 if there are findings, or if a function became significantly slower.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Also show evidence: span ids and the steps of the critical path.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with more details.")
 def summary(
     paths: tuple[str, ...], trace_id: str | None, against: str | None, check: bool, verbose: bool, as_json: bool
 ) -> None:
-    """Say where the time of a run went, and what is worth a look.
+    """Show where the time of a run went, and what is worth a look.
 
     PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of a running node; by default the
-    folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. Of several runs it is the newest.
+    folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. If it has several runs, the newest is shown.
 
-    The critical path is what the end of the run waited for, back to its beginning. What waited for what
-    is known where RAY_TRACING_RAY=task,actor,job,serve,get,wait records it. Else it is assumed that a caller waits for
+    The critical path is what the end of the run waited for, back to its beginning. What waited for what is known if
+    RAY_TRACING_RAY=task,actor,job,serve,get,wait recorded it. Otherwise the analysis assumes that a caller waits for
     what ended last; the summary says so.
     """
     analysis, number = inputs.chosen(inputs.table(paths), trace_id, paths)
@@ -68,7 +74,7 @@ def summary(
 
 
 def print_summary(analysis: Analysis, number: int, *, err: bool = False) -> None:
-    """Say on standard output, or error, where the time of a run went, the newest of this ``number``."""
+    """Print the summary of a run, the newest of ``number`` runs, on standard output or error."""
     print_lines(_lines(analysis, find(analysis), number, verbose=False), err=err)
 
 
@@ -83,7 +89,7 @@ _NAME_WIDTH = 40
 _BAR = 24
 
 _BAD = ("bad_lines", "dropped", "lost", "orphans", "circles", "clocks")
-"""What is wrong with the data in such a way that the rest has to be read with it in mind."""
+"""Problems of the data that the reader should know before the rest."""
 
 
 def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verbose: bool) -> Iterator[str | Row]:
@@ -115,33 +121,33 @@ def _heading(analysis: Analysis, number: int) -> Iterator[str]:
         f"{count(seen.workers, 'worker')} on {count(seen.nodes, 'node')}, {count(len(table), 'span')}"
     )
     if number > 1:
-        yield f"It is the newest of {count(number, 'run')}; --trace ID shows another (ray-tracing-hooks tree has ids)."
+        yield f"This is the newest of {count(number, 'run')}; --trace ID shows another (ray-tracing-hooks tree has ids)."
 
 
 def _quality(analysis: Analysis) -> str:
     found, path = analysis.table.quality, analysis.path
-    said = [f"{count(found.spans, 'span')} in {count(found.files, 'file')}"]
+    parts = [f"{count(found.spans, 'span')} in {count(found.files, 'file')}"]
     if found.bad_lines:
-        said.append(f"{count(found.bad_lines, 'bad line')} skipped (the first: {found.problems[0]})")
+        parts.append(f"{count(found.bad_lines, 'bad line')} skipped (the first: {found.problems[0]})")
     for number, one, many in (
         (found.dropped, "span could not be recorded", "spans could not be recorded"),
-        (found.lost, "span cut off by the death of its process", "spans cut off by the death of their process"),
+        (found.lost, "span interrupted by the death of its process", "spans interrupted by the death of their process"),
         (found.running, "span still running", "spans still running"),
         (found.orphans, "span without the parent it names", "spans without the parent they name"),
-        (found.circles, "circle of parents, cut", "circles of parents, cut"),
-        (found.negative, "span that ends before it begins", "spans that end before they begin"),
+        (found.circles, "cycle of parents, broken", "cycles of parents, broken"),
+        (found.negative, "span that ends before it starts", "spans that end before they start"),
         (analysis.unexecuted, "call without execution", "calls without execution"),
         (found.duplicates, "duplicate", "duplicates"),
     ):
         if number:
-            said.append(count(number, one, many))
+            parts.append(count(number, one, many))
     for machine, shift in found.clocks.items():
         how = "ahead" if shift < 0 else "behind"
-        said.append(f"the clock of {_name(machine)} is {duration(abs(shift))} {how}, corrected")
+        parts.append(f"the clock of {_name(machine)} is {duration(abs(shift))} {how}, corrected")
     if path.clamped:
-        said.append(f"{duration(path.clamped)} of causes after their effects")
-    said.append(recorded.waiting(analysis.calls))
-    return f"Data: {'; '.join(said)}."
+        parts.append(f"{duration(path.clamped)} of causes after their effects")
+    parts.append(recorded.waiting(analysis.calls))
+    return f"Data: {'; '.join(parts)}."
 
 
 def _findings(analysis: Analysis, findings: Sequence[Finding], *, verbose: bool) -> Iterator[str]:
@@ -170,7 +176,7 @@ def _split(analysis: Analysis) -> Iterator[str]:
             bar = "#" * round(each["share"] * _BAR)
             yield f" {percent(each['share']):>6} {duration(each['ns']):>8}  {bar:<{_BAR}} {MEANINGS[each['kind']]}"
     if split.kinds[ACTOR_QUEUE] or split.kinds[WORKER_QUEUE]:
-        yield "The critical path goes on into what kept an actor or worker busy, so its shares differ from these."
+        yield "The critical path continues into what kept an actor or worker busy, so its shares differ from these."
 
 
 def _path(analysis: Analysis, *, verbose: bool) -> Iterator[str]:
@@ -259,14 +265,14 @@ def _queues(analysis: Analysis) -> Iterator[str | Row]:
     known = sum(each.calls for each in found)
     yield ""
     yield (
-        f"Queues: what calls waited for before they ran, together ({known:,} of {count(len(analysis.calls), 'call')} "
-        "by Ray's states of tasks)"
+        f"Queues: total time that calls waited before they ran, by cause ({known:,} of "
+        f"{count(len(analysis.calls), 'call')}, from Ray's task states)"
     )
     yield from aligned(("FUNCTION", "CALLS", "QUEUED", *(phase.upper() for phase in PHASES)), rows)
     if more := len(found) - len(rows):
         yield f" and {count(more, 'other function')}"
     if dropped := analysis.states.dropped:
-        yield f" Ray has not kept {count(dropped, 'event')} of tasks."
+        yield f" Ray has dropped {count(dropped, 'event')} of tasks."
 
 
 def _accelerators(analysis: Analysis) -> Iterator[str | Row]:
@@ -313,14 +319,15 @@ def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> I
     yield ""
     yield (
         f"Against {_name(before.name)} of {start:%Y-%m-%d %H:%M:%S}: the run took {duration(wall)}, before "
-        f"{duration(old)} ({_ratio(wall, old)}). One run each says nothing of chance."
+        f"{duration(old)} ({_ratio(wall, old)}). One run each does not account for random variation."
     )
     yield (
-        f" Of {count(len(found), 'function')} {slower:,} surely got slower and {faster:,} faster (p < {SURE:g} by Mann "
-        f"and Whitney's test of self times, corrected by Holm, and more than {percent(LITTLE)})"
+        f" Of {count(len(found), 'function')}, {slower:,} became significantly slower and {faster:,} faster "
+        f"(p < {SURE:g} by the Mann-Whitney test of self times with Holm's correction, and more than "
+        f"{percent(LITTLE)})"
     )
     if analysis.calls.waiting != before.calls.waiting:
-        yield " Waiting was not recorded alike in the two runs: what waits has other self times there."
+        yield " Waiting was recorded differently in the two runs, so self times of waiting functions differ."
     shown = sorted(found, key=lambda change: (not change.is_slower, not change.is_faster))
     rows = [
         (
@@ -343,8 +350,8 @@ def _verdict(change: Change) -> str:
     if not change.calls:
         return "gone"
     if change.probability is None:
-        return "cannot be told"
-    return "slower" if change.is_slower else "faster" if change.is_faster else "no change seen"
+        return "unknown"
+    return "slower" if change.is_slower else "faster" if change.is_faster else "no significant change"
 
 
 def _probability(probability: float) -> str:

@@ -1,4 +1,4 @@
-"""Text for people: durations both ways, counts, and what goes wrong."""
+"""Text for users: durations, counts and error messages."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-zµ]+)")
 
 
 def parse_duration(text: str) -> int:
-    """The nanoseconds of a number with a unit, as ``10ms``; as a ``type`` of options."""
+    """Parse a duration such as ``10ms`` to nanoseconds; a ``type`` for options."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or match[2] not in _UNITS_NS:
-        raise click.BadParameter(f"{text!r} is no duration: expected a number and us, ms, s, m or h, as in 10ms")
+        raise click.BadParameter(f"{text!r} is not a duration: expected a number and us, ms, s, m or h, such as 10ms")
     return round(float(match[1]) * _UNITS_NS[match[2]])
 
 
 def examples(*commands: str) -> str:
-    """An epilog of a help text that shows these commands, each on a line."""
-    # click leaves the lines of a paragraph that begins so as they are.
+    """The epilog of a help text that shows these commands, one per line."""
+    # click does not rewrap a paragraph that begins with this character.
     return "\b\n" + "\n".join(("Examples:", *(f"  {command}" for command in commands)))
 
 
 def warn(text: str, kind: str = "warning") -> None:
-    """Tell something on stderr. It may quote others, such as the name of a file or the answer of a server."""
+    """Print a message on stderr. It may quote untrusted text, such as a file name or a server's response."""
     click.echo(f"{kind}: {safe(text)}", err=True)
 
 
 class SafeError(click.ClickException):
-    """Ends the command with exit code 1, and says why without obeying what it quotes."""
+    """Ends the command with exit code 1 and a message, in which untrusted text is escaped."""
 
     def __init__(self, message: str) -> None:
         super().__init__(safe(message))

@@ -1,4 +1,4 @@
-"""``ray-tracing-hooks tree``: recorded traces as trees of text."""
+"""``ray-tracing-hooks tree``: prints recorded traces as trees."""
 
 from __future__ import annotations
 
@@ -41,25 +41,28 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
-@click.option("--name", metavar="PATTERN", help="Only spans whose name contains this, or fits it if it has * or ?.")
-@click.option("--trace", "trace_id", metavar="ID", help="Only the trace whose id begins so.")
-@click.option("--errors", is_flag=True, help="Only spans that failed or were cut off.")
+@click.option("--name", metavar="PATTERN", help="Only spans whose name contains this, or matches it if it has * or ?.")
+@click.option("--trace", "trace_id", metavar="ID", help="Only the trace whose id starts with this.")
+@click.option("--errors", is_flag=True, help="Only spans that failed or were interrupted.")
 @click.option(
-    "--min-duration", type=parse_duration, metavar="TIME", help="Only spans that took this long, as 10ms or 1.5s."
+    "--min-duration",
+    type=parse_duration,
+    metavar="TIME",
+    help="Only spans that took at least this long, such as 10ms or 1.5s.",
 )
-@click.option("--last", type=click.IntRange(min=1), default=10, show_default=True, help="How many traces.")
-@click.option("--all", "everything", is_flag=True, help="All traces.")
-@click.option("--no-collapse", is_flag=True, help="Do not put equal siblings together.")
-@click.option("--raw", is_flag=True, help="Submission and execution of a call as the two spans that they are.")
-@click.option("--attributes", is_flag=True, help="The attributes of every span, below it.")
+@click.option("--last", type=click.IntRange(min=1), default=10, show_default=True, help="The number of traces to show.")
+@click.option("--all", "everything", is_flag=True, help="Show all traces.")
+@click.option("--no-collapse", is_flag=True, help="Do not group equal siblings.")
+@click.option("--raw", is_flag=True, help="Show submission and execution of a call as two spans.")
+@click.option("--attributes", is_flag=True, help="Show the attributes of every span below it.")
 @click.option(
     "--attribute",
     "keys",
     metavar="PATTERN",
     multiple=True,
-    help="Those whose key fits this, as ray.arguments or http.*.",
+    help="Show attributes whose key matches this, such as ray.arguments or http.*.",
 )
-@click.option("--json", "as_json", is_flag=True, help="A JSON list of traces, every span with its children.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list of traces, every span with its children.")
 def tree(
     paths: tuple[str, ...],
     name: str | None,
@@ -77,16 +80,16 @@ def tree(
     """Show traces as trees, the newest first.
 
     PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of a running node; by default the
-    folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. Options that choose spans keep the spans above them too.
+    folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. Options that select spans keep their ancestors too.
 
-    A call is one line: TIME is its execution, SUBMIT what .remote() took, QUEUED the time between. Equal siblings
-    are one line, as "x300" with the median of their times and the least and greatest. [retry 1] is a further attempt
-    of a task, [restart 1] of an actor; [no execution] a call that no worker has begun, or none that is traced.
-    A name in quotes is what .options(name=...) gave the call; calls with few different names have a line for each.
-    [never ended] is a span that its program began and did not end, so it has no TIME.
+    A call is one line: TIME is its execution, SUBMIT is the time that .remote() took, QUEUED the time between them.
+    Equal siblings are one line, such as "x300", with the median, the minimum and the maximum of their times. [retry 1]
+    is a further attempt of a task, [restart 1] of an actor; [no execution] is a call that no traced worker has started.
+    A name in quotes is the one from .options(name=...); calls with few different names have a line for each. [never
+    ended] is a span that its program did not end, so it has no TIME.
     """
     if trace_id is not None and not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
-        raise click.BadParameter(f"{trace_id!r} is no trace id: expected up to 32 hex digits", param_hint="--trace")
+        raise click.BadParameter(f"{trace_id!r} is not a trace id: expected up to 32 hex digits", param_hint="--trace")
     spans, quality = inputs.read(paths)
     now_ns = time.time_ns()
     traces = model.traces(spans)
@@ -105,7 +108,7 @@ def tree(
         shape = _Shape(pair=not raw, collapse=not no_collapse, keys=("*",) if attributes else keys)
         _print_trees(shown, len(chosen), shape, now_ns)
     if not shown:
-        click.echo(f"none of {count(len(traces), 'trace')} has such a span", err=True)
+        click.echo(f"none of {count(len(traces), 'trace')} has a matching span", err=True)
     if note := _note(quality, orphans):
         click.echo(note, err=True)
 
@@ -132,7 +135,7 @@ def _fits(pattern: str) -> Callable[[str], bool]:
 
 
 def _note(quality: Quality, orphans: int) -> str:
-    """One line on what is wrong with the data; empty if nothing is."""
+    """One line on problems with the data; empty without any."""
     wrong = []
     if quality.bad_lines:
         wrong.append(f"{count(quality.bad_lines, 'bad line')} skipped (the first: {safe(str(quality.problems[0]))})")
@@ -141,7 +144,7 @@ def _note(quality: Quality, orphans: int) -> str:
     if orphans:
         wrong.append(count(orphans, "span without the parent it names", "spans without the parent they name"))
     if quality.lost:
-        one, many = "span cut off by the death of its process", "spans cut off by the death of their process"
+        one, many = "span interrupted by the death of its process", "spans interrupted by the death of their process"
         wrong.append(count(quality.lost, one, many))
     if quality.running:
         wrong.append(f"{count(quality.running, 'span')} still running")
@@ -160,7 +163,7 @@ def _print_json(traces: Sequence[Trace], now_ns: int) -> None:
 
 
 def _trace_json(trace: Trace, now_ns: int) -> Iterator[str]:
-    """The text of one trace in parts. Not one call of ``json.dumps``: a chain of calls may be deeper than it can go."""
+    """The JSON text of one trace in parts. ``json.dumps`` alone would exceed the recursion limit on deep chains."""
     head = {
         "trace_id": trace.trace_id,
         "start_unix_nano": trace.start_ns,
@@ -170,7 +173,7 @@ def _trace_json(trace: Trace, now_ns: int) -> Iterator[str]:
         "orphans": trace.orphans,
     }
     yield json.dumps(head)[:-1] + ', "roots": ['
-    # A None closes the list of children of the span whose children are all done.
+    # A None closes the list of children of a span.
     pending: list[Node | None] = [None, *reversed(trace.roots)]
     first = True
     while pending:
@@ -213,7 +216,7 @@ def _span_json(span: Span, now_ns: int) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The value with what JSON has no number for as text."""
+    """The value with numbers that JSON cannot represent as text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
@@ -249,7 +252,7 @@ class _Remark:
 _COLUMNS = ("TIME", "MIN .. MAX", "QUEUED", "SUBMIT", "WHERE")
 _TIME, _EXTREMES, _QUEUED, _SUBMIT, _WHERE = range(len(_COLUMNS))
 _LEAST_NEEDED = (_EXTREMES, _SUBMIT, _WHERE, _QUEUED)
-"""Columns that go where a terminal is too narrow for all, the first of them first."""
+"""Columns that are left out if the terminal is too narrow, in this order."""
 
 _CREATION = names.execution_name(".__init__")
 
@@ -261,23 +264,23 @@ _LONGEST_GIVEN = 40
 _LONGEST_VALUE = 400
 _SHOWN_VALUES = 3
 _DEEPEST = 3 * 40
-"""From this many characters on, what is deeper is not moved to the right any more."""
+"""Beyond this many characters, deeper levels are not indented any further."""
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """What of the traces is shown."""
+    """The options for showing traces."""
 
     pair: bool
-    """The submission of a call and its execution as one line."""
+    """Whether the submission of a call and its execution are one line."""
     collapse: bool
-    """Equal siblings as one line."""
+    """Whether equal siblings are one line."""
     keys: Sequence[str]
-    """Patterns on the keys of attributes."""
+    """Patterns for the keys of attributes to show."""
 
 
 def _print_trees(traces: Sequence[Trace], total: int, shape: _Shape, now_ns: int) -> None:
-    from rich.console import Console  # noqa: PLC0415  the other commands, and --json, need not wait for it
+    from rich.console import Console  # noqa: PLC0415  not needed with --json
 
     console = Console(highlight=False, soft_wrap=True)
     signs = _ASCII if console.options.ascii_only else _UNICODE
@@ -290,7 +293,7 @@ def _print_trees(traces: Sequence[Trace], total: int, shape: _Shape, now_ns: int
         console.print(text)
     if total > len(traces):
         hidden = count(total - len(traces), "older trace")
-        console.print(f"{hidden} not shown; --all or a greater --last shows more", style="dim")
+        console.print(f"{hidden} not shown; use --all or a greater --last", style="dim")
 
 
 def _heading(trace: Trace, now_ns: int) -> str:
@@ -304,7 +307,7 @@ def _heading(trace: Trace, now_ns: int) -> str:
 
 
 def _extent(trace: Trace, now_ns: int) -> int:
-    """From the first start to the last end that is known."""
+    """The time from the first start to the last known end."""
     ends = (node.span.start_ns + (node.span.duration_ns(now_ns) or 0) for node in trace.nodes())
     return max(ends) - trace.start_ns
 
@@ -326,7 +329,7 @@ _ASCII = _Signs("|- ", "`- ", "|  ", "!", "~", ascii_only=True)
 def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Iterator[_Line | _Remark]:
     shared_hosts = _shared_hosts(trace)
     is_live = any(node.span.state == "running" for node in trace.nodes())
-    # The groups whose lines are to come, the next one last: its own guide and that of what stands below it.
+    # The groups still to print, the next one last, each with its own guide and that of its children.
     pending = [
         (group, "", "") for group in reversed(groups(outline(trace.roots, pair=shape.pair), collapse=shape.collapse))
     ]
@@ -352,8 +355,8 @@ def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Ite
         if span.failed:
             error = safe(_error(group), ascii_only=signs.ascii_only)
             yield _Remark(below + (signs.bar if children else "   "), f"{signs.error} {error}", "red")
-        for told in _attributes(group, shape.keys):
-            yield _Remark(below + (signs.bar if children else "   "), safe(told, ascii_only=signs.ascii_only), "dim")
+        for text in _attributes(group, shape.keys):
+            yield _Remark(below + (signs.bar if children else "   "), safe(text, ascii_only=signs.ascii_only), "dim")
         below = below[:_DEEPEST]
         for child in reversed(children):
             end = child is children[-1]
@@ -363,7 +366,7 @@ def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Ite
 
 
 def _attributes(group: Sequence[Item], patterns: Sequence[str]) -> Iterator[str]:
-    """Those attributes of a group whose keys fit one of the patterns, each with its values."""
+    """The attributes of a group whose keys match one of the patterns, each with its values."""
     if not patterns:
         return
     found: dict[str, dict[str, None]] = {}
@@ -381,24 +384,26 @@ def _attributes(group: Sequence[Item], patterns: Sequence[str]) -> Iterator[str]
 
 
 def _given_name(group: Sequence[Item], signs: _Signs) -> str:
-    """What ``.options(name=...)`` gave these calls."""
+    """The names of these calls from ``.options(name=...)``."""
     given = {item.given_name for item in group}
     named = {name for name in given if name}
     if not named:
         return ""
-    if len(given) > 1:  # one of which may be none at all
+    if len(given) > 1:  # the absence of a name counts too
         return f" ({count(len(named), 'name')})"
     return f' "{safe(shortened(named.pop(), _LONGEST_GIVEN), ascii_only=signs.ascii_only)}"'
 
 
 def _left_out(group: Sequence[Item]) -> int:
-    """How many calls a rate limit has left out, by what these spans tell."""
-    told = [span.attributes.get(names.RAY_LEFT_OUT) for item in group for span in (item.submission, item.span) if span]
-    return sum(number for number in told if isinstance(number, int))
+    """How many calls a rate limit has left out, as counted by these spans."""
+    counts = [
+        span.attributes.get(names.RAY_LEFT_OUT) for item in group for span in (item.submission, item.span) if span
+    ]
+    return sum(number for number in counts if isinstance(number, int))
 
 
 def _times(group: Sequence[Item], now_ns: int) -> tuple[str, str, str, str]:
-    """The cells of the columns that hold times; medians if the group is of several."""
+    """The cells of the time columns; medians if the group has several items."""
     taken = [taken for item in group if (taken := item.span.duration_ns(now_ns)) is not None]
     queued = [item.queued_ns for item in group if item.queued_ns is not None]
     submitting = [item.submission.duration_ns(now_ns) or 0 for item in group if item.submission is not None]
@@ -417,13 +422,13 @@ def _error(group: Sequence[Item]) -> str:
 
 
 def _shared_hosts(trace: Trace) -> set[str]:
-    """The hosts on which this trace saw more than one node of Ray: there the host does not say which."""
+    """The hosts with more than one Ray node in this trace, where the host name alone is ambiguous."""
     nodes = {(_host(node.span), _node(node.span)) for node in trace.nodes()}
     return {host for host, number in Counter(host for host, node in nodes if node).items() if number > 1}
 
 
 def _where(group: Sequence[Item], shared_hosts: set[str]) -> str:
-    """Where the group ran: the process, or how many there were, and for actors which one."""
+    """Where the group ran: the process, or the number of processes, and the actor if any."""
     spans = [item.span for item in group]
     places = list(dict.fromkeys(_place(span, shared_hosts) for span in spans))
     if len(places) == 1:
@@ -458,7 +463,7 @@ def _node(span: Span) -> str:
 
 
 def _actor(span: Span) -> str:
-    # On a submission these attributes are of the actor that is called, which is elsewhere.
+    # On a submission, these attributes belong to the called actor, which is elsewhere.
     if span.kind != model.CONSUMER or not span.attributes.get(names.RAY_ACTOR_ID):
         return ""
     actor_class = str(span.attributes.get(names.RAY_ACTOR_CLASS, "")).rpartition(".")[2]
@@ -466,7 +471,7 @@ def _actor(span: Span) -> str:
 
 
 def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs) -> Iterator[Text]:
-    """The lines as they are printed. ``width`` is that of the terminal; without one nothing is cut."""
+    """The printed lines. ``width`` is that of the terminal; without one nothing is truncated."""
     from rich.cells import cell_len  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -517,12 +522,12 @@ def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs)
 
 
 def _taken(widths: Mapping[int, int]) -> int:
-    """What columns of these widths take of a line, with what is between them."""
+    """The total width of columns with these widths, with the gaps between them."""
     return sum(widths.values()) + 2 * len(widths)
 
 
 def _cut(text: str, width: int, sign: str) -> str:
-    """The text, without its middle if it is wider than ``width``: of names both ends tell most."""
+    """The text without its middle if it is wider than ``width``: both ends of a name are the most informative."""
     from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
 
     if cell_len(text) <= width:

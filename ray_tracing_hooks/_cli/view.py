@@ -1,4 +1,4 @@
-"""``ray-tracing-hooks view``: recorded spans as one HTML file."""
+"""``ray-tracing-hooks view``: writes recorded spans as one HTML file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.views import page
 
 _LONG_SPANS = 20_000
-"""From so many spans on, writing their attributes takes long enough for a progress bar."""
+"""From this many spans on, a progress bar is shown while their attributes are written."""
 
 
 @click.command(
@@ -33,17 +33,19 @@ _LONG_SPANS = 20_000
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="The file to write.")
-@click.option("--trace", "trace_id", metavar="ID", help="The trace whose id begins so, instead of the newest run.")
-@click.option("--all", "everything", is_flag=True, help="All runs that are there in one page.")
+@click.option(
+    "--trace", "trace_id", metavar="ID", help="The trace whose id starts with this, instead of the newest run."
+)
+@click.option("--all", "everything", is_flag=True, help="All runs in one page.")
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
-@click.option("--force", is_flag=True, help="Write over a file that exists and is no report of an earlier call.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file that is not a report.")
 @inputs.redaction_options
 @click.option(
     "--max-spans",
     type=click.IntRange(min=1),
     default=page.MOST_SPANS,
     show_default=True,
-    help="Of more spans a sample is drawn; figures are of all.",
+    help="With more spans, a sample is drawn; figures cover all spans.",
 )
 def view(
     paths: tuple[str, ...],
@@ -56,12 +58,12 @@ def view(
     redact: tuple[str, ...],
     max_spans: int,
 ) -> None:
-    """Write a run to one HTML file, to open in a browser and to pass on.
+    """Write a run to one HTML file, to open in a browser and to share.
 
-    It needs nothing else, and connects to nothing: findings, timeline, flame graph, who calls whom, where it ran, and
-    what was open at any time. PATH is as in the other commands; by default the folder of RAY_TRACING_LOCAL_DIR,
-    /tmp/spans. Attributes may hold what others should not see: leave them out, or redact some, before the file is
-    shared. Only you can read the file.
+    The file is self-contained and connects to nothing. It shows findings, timeline, flame graph, call graph, where work
+    ran, and what was open at any time. PATH is as in the other commands; by default the folder of
+    RAY_TRACING_LOCAL_DIR, /tmp/spans. Attributes may contain confidential data: leave them out, or redact some, before
+    you share the file. Only you can read the file.
     """
     replace = outputs.may_replace(output, force=force, is_ours=page.is_report)
     redaction = page.Redaction(attributes=not no_attributes, redact=redact)
@@ -72,9 +74,9 @@ def view(
     where = ", ".join(map(os.path.basename, paths)) or "spans"
     size = write(output, analysis, replace=replace, source=where, redaction=redaction, max_spans=max_spans)
     if others > 1:
-        warn(f"it is the newest of {count(others, 'run')}; --trace ID shows another, --all shows all", "note")
+        warn(f"this is the newest of {count(others, 'run')}; --trace ID shows another, --all shows all", "note")
     if not no_attributes:
-        warn("the file holds attributes: look at it before it is shared, or use --no-attributes or --redact", "note")
+        warn("the file contains attributes: check it before you share it, or use --no-attributes or --redact", "note")
     then = "" if opens and opened_in_browser(output) else " Open it in a browser."
     click.echo(f"{safe(output)}: {count(len(analysis.table), 'span')}, {size / 1e6:.1f} MB.{then}")
 
@@ -88,7 +90,7 @@ def write(
     redaction: page.Redaction | None = None,
     max_spans: int = page.MOST_SPANS,
 ) -> int:
-    """Write the page of a run to a file, and return its size. Ends the command with exit code 1 where it cannot."""
+    """Write the page of a run to a file, and return its size. Ends the command with exit code 1 on failure."""
     spans = len(analysis.table)
     try:
         with (
@@ -103,19 +105,19 @@ def write(
     except OSError as error:
         raise SafeError(f"{output}: {error.strerror or error}") from None
     if drawn < spans:
-        warn(f"the page draws {drawn:,} of {count(spans, 'span')}; its figures are of all", "note")
+        warn(f"the page draws {drawn:,} of {count(spans, 'span')}; its figures cover all spans", "note")
     return size
 
 
 def opened_in_browser(path: str) -> bool:
-    """Open a page in the user's browser; where there is none, say so."""
-    import webbrowser  # noqa: PLC0415  only where it is asked for
+    """Open a page in the user's browser; if there is none, print a note."""
+    import webbrowser  # noqa: PLC0415  only with --open
 
-    # Without a display `webbrowser` takes a browser of text, which shows none of it and takes over the terminal.
+    # Without a display, `webbrowser` starts a text browser, which cannot show the page and takes over the terminal.
     has_display = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
     if (has_display or sys.platform == "darwin") and webbrowser.open(Path(path).absolute().as_uri()):
         return True
-    warn("there is no browser here: copy the page to a machine that has one, or set BROWSER", "note")
+    warn("no browser was found: copy the page to a machine with one, or set BROWSER", "note")
     return False
 
 

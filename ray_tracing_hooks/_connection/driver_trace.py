@@ -140,8 +140,8 @@ class DriverTrace:
         """Report the calls without spans that no span has counted yet."""
         if root is not None and (rest := limits.claim(caller)):
             root.set_attribute(names.RAY_LEFT_OUT, rest)
-        if self._process.is_driver and (untold := limits.untold()):
-            functions = ", ".join(f"{function} {number:,}" for function, number in sorted(untold.items()))
+        if self._process.is_driver and (unreported := limits.unreported()):
+            functions = ", ".join(f"{function} {number:,}" for function, number in sorted(unreported.items()))
             logger.info("ray_tracing_hooks: calls without spans (RAY_TRACING_RATE_LIMIT): %s", functions)
 
     def _sigterm(self) -> None:

@@ -1,1 +1,1 @@
-"""Instrumentation of Ray: each file wraps what its name says, in Ray's own words."""
+"""Instrumentation of Ray: each file is named after the part of Ray that it wraps."""

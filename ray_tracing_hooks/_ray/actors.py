@@ -17,15 +17,15 @@ from ray_tracing_hooks._ray.submission import traced
 from ray_tracing_hooks._ray.templates import OF_SERVE, PRODUCER
 
 _CREATION_TASK = "ff" * 8
-"""The task id of a creation is this and the actor's id (Ray ``src/ray/common/id.cc``, ``ForActorCreationTask``)."""
+"""The task id of a creation is this and the actor id (Ray ``src/ray/common/id.cc``, ``ForActorCreationTask``)."""
 
 
 _MOST_METHODS = 10_000
-"""More are not remembered: programs may make actors without end."""
+"""Bounds the cache, since programs may create actors without limit."""
 
 
 def patch(patches: Patches, cluster: Cluster) -> bool:
-    """Wrap the submission of creations and methods to ``cluster``; False if this Ray has not both places."""
+    """Wrap the submission of creations and methods to ``cluster``; False if this Ray lacks one of the methods."""
     from ray.actor import ActorClass, ActorMethod  # noqa: PLC0415
 
     creating = traced(_describe_creation, _task_of_creation)
@@ -35,13 +35,13 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
 
 def _describe_creation(calls: Calls, actor_class: Any, _rest: Any, options: dict[str, Any]) -> Called | None:
     metadata = actor_class.__ray_metadata__
-    # With get_if_exists Ray calls the method again if, and only if, the actor has to be made.
+    # With get_if_exists, Ray calls the method again if and only if the actor has to be created.
     if metadata.is_cross_language or options.get("get_if_exists"):
         return None
     module = getattr(metadata.modified_class, "__module__", "")
     template = calls.templates.of(PRODUCER, metadata.class_name, "__init__", module)
     name = options.get("name")
-    # Beside the name of the call, that of the actor, as its executions have it.
+    # Besides the name of the call, the name of the actor, as on its executions.
     attributes = encode.attribute(names.RAY_ACTOR_NAME, name) if isinstance(name, str) and name else b""
     called = Called(template, inherits=False, creation=True, attributes=attributes, limit=calls.limit(template))
     return called.named(name)
@@ -67,7 +67,7 @@ def _describe(calls: Calls, method: Any, rest: Any, options: dict[str, Any]) -> 
 
 
 def _with_options(called: Called | None, rest: Any, options: dict[str, Any]) -> Called | None:
-    """The same call with what few calls have: options that bear on its span."""
+    """The same call with options that affect its span, which few calls have."""
     if called is None:
         return None
     if called.inherits and (rest or options.get("num_returns") == 0):
@@ -79,7 +79,7 @@ def _called(calls: Calls, method: Any, handle: Any) -> Called | None:
     if handle._ray_is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
     descriptor = handle._ray_actor_creation_function_descriptor  # noqa: SLF001
-    # Requests of Serve carry their context themselves.
+    # Requests to Serve carry their context themselves.
     if descriptor.module_name.startswith(OF_SERVE) and calls.join_serve():
         return None
     actor_id = _actor_id(handle)
@@ -88,7 +88,7 @@ def _called(calls: Calls, method: Any, handle: Any) -> Called | None:
     inherits = (
         is_of_own_job
         and getattr(method, "_num_returns", 0) != 0
-        # What a decorator returns may be anything.
+        # A decorator may return anything.
         and getattr(method, "_decorator", "unknown") is None
     )
     name = method._method_name  # noqa: SLF001
@@ -102,7 +102,7 @@ def _handle(method: Any) -> Any:
     """The actor handle that a method belongs to; None if it is gone."""
     try:
         return method._actor  # noqa: SLF001
-    except AttributeError:  # before Ray 2.48, which holds it for good
+    except AttributeError:  # before Ray 2.48
         return method._actor_hard_ref or method._actor_ref()  # noqa: SLF001
 
 

@@ -1,19 +1,20 @@
-"""How the trace context travels: along with a call's flat argument list, where an untraced process does not see it.
+"""Context propagation with calls: in the flat argument list, where an untraced process does not see it.
 
 Ray flattens the arguments of every Python call into pairs of name and value (``_common/signature.py``,
-``flatten_args``), serializes each element, and makes arguments of them again in the worker (``recover_args``). User
-signatures, keyword arguments and pickles are not touched. What a call carries depends on its arguments:
+``flatten_args``), serializes each element, and rebuilds the arguments in the worker (``recover_args``). User
+signatures, keyword arguments and pickles are not changed. What a call carries depends on its arguments:
 
-- Positional ones: the first element is the name that Ray gives to all of them. The context goes into the metadata of
-  that serialized element, behind ``RAW``, where Ray reads no further (``_private/serialization.py``,
-  ``_deserialize_object``).
-- Keywords only, or none: the context is one more element at the end. An unwrapped ``recover_args`` fails on the odd
-  number, so this is for clusters in which every worker has run the hook (:mod:`ray_tracing_hooks._ray.cluster`).
-- Keywords only, in another cluster: the first pair comes twice, once with the context and then with the value, which
-  wins. A call without arguments carries nothing there.
+- With positional arguments: the first element is the name that Ray gives to all of them. The context goes into the
+  metadata of this serialized element, after ``RAW``, where Ray does not read any further
+  (``_private/serialization.py``, ``_deserialize_object``).
+- With keywords only, or no arguments: the context is one more element at the end. An unwrapped ``recover_args`` fails
+  on the odd number, so this is for clusters in which every worker has run the hook
+  (:mod:`ray_tracing_hooks._ray.cluster`).
+- With keywords only, in another cluster: the first pair comes twice, once with the context and then with the value,
+  which wins. A call without arguments carries no context there.
 
-Everything is called through its module or class, so it can be wrapped (Ray 2.60: ``remote_function.py``, ``actor.py``,
-``_raylet.pyx``).
+All these functions are called through their module or class, so they can be wrapped (Ray 2.60: ``remote_function.py``,
+``actor.py``, ``_raylet.pyx``).
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from ray_tracing_hooks._ray import process
 from ray_tracing_hooks._ray.cluster import Cluster
 
 KEY = "__ray_tracing_hooks_context__"
-"""The keyword under which a context goes from ``recover_args`` to the executor, which takes it out again. It cannot go
-by thread: the methods of async actors run in another one.
+"""The keyword that passes a context from ``recover_args`` to the executor, which removes it again. A thread-local
+would not do, since the methods of async actors run in another thread.
 """
 
 _LABEL = b"RAW,ray_tracing_hooks="
-"""The metadata of a first element that carries a context; Ray's own is ``RAW``."""
+"""The prefix of the metadata of an element that carries a context; Ray's own metadata is ``RAW``."""
 
 _LABEL_LENGTH = len(_LABEL)
 
@@ -47,7 +48,7 @@ outgoing = _Outgoing()
 
 
 class _NoArguments(tuple[()]):
-    """Empty, but true: Ray skips ``flatten_args`` for a call with no arguments and no parameters."""
+    """Empty, but true: Ray skips ``flatten_args`` for a call without arguments and parameters."""
 
     __slots__ = ()
 
@@ -56,7 +57,7 @@ class _NoArguments(tuple[()]):
 
 
 class _FirstName(bytes):
-    """The name of a call's first positional argument where the call carries a context."""
+    """The name of a call's first positional argument if the call carries a context."""
 
     __slots__ = ()
 
@@ -67,9 +68,9 @@ _lasting = Patches()
 
 
 def place_in(cluster: Cluster) -> Callable[[Any], Any]:
-    """Makes of a call's arguments what to call Ray with in this cluster, so that there is a place for what is carried.
+    """A function that converts a call's arguments so that they have a place for the carried context in this cluster.
 
-    ``_remote(args=...)`` takes any sequence, which need not be empty where it is false: an array of one zero.
+    ``_remote(args=...)`` takes any sequence, and one that is false need not be empty, such as an array of one zero.
     """
 
     def with_place(args: Any) -> Any:
@@ -80,11 +81,11 @@ def place_in(cluster: Cluster) -> Callable[[Any], Any]:
 
 
 class Arrivals:
-    """Where the contexts go that arrive with calls.
+    """Passes the contexts that arrive with calls to the executors.
 
     Attributes:
         deliver: Takes the context of a call and its keyword arguments. It drops the context until executors are wrapped
-            (:meth:`open`), which take it out of the arguments again.
+            (:meth:`open`), which remove it from the arguments again.
     """
 
     __slots__ = ("_creation", "_has_executors", "deliver")
@@ -103,36 +104,36 @@ class Arrivals:
         self.deliver = _drop
 
     def leave_out_executors(self) -> None:
-        """From now on, deliver only the contexts of creations: the methods of this process's actor have no executors of
-        ours, and would be given an argument that they do not take.
+        """Deliver only the contexts of creations from now on: the methods of this process's actor have no executors of
+        ours, and would get an unexpected argument.
         """
         self._has_executors = False
 
     def take_creation(self) -> bytes | None:
-        """The context of the actor creation that this process is executing; there is at most one in its life."""
+        """The context of the actor creation that this process is executing; a process has at most one."""
         carried, self._creation = self._creation, None
         return carried
 
     def _deliver(self, carried: bytes, kwargs: dict[str, Any]) -> None:
         if carried[0] & 1:
-            # Not among the keyword arguments: Ray writes those of a creation into the actor's title.
+            # Not in the keyword arguments, since Ray writes those of a creation into the actor's title.
             self._creation = carried
         elif self._has_executors:
             kwargs[KEY] = carried
 
 
 def _drop(carried: bytes, kwargs: dict[str, Any]) -> None:
-    """For a process without executors of ours."""
+    """Drop the context, in a process without executors of ours."""
 
 
 arrivals = Arrivals()
-"""Those of this process. It outlives connections, since callers send contexts whether or not it is traced."""
+"""One per process. It outlives connections, since callers send contexts whether or not this process is traced."""
 
 
 def patch(patches: Patches, cluster: Cluster) -> bool:
-    """Wrap both ends; False if this Ray has not both.
+    """Wrap both ends; False if this Ray lacks one of them.
 
-    A worker goes on understanding its callers when its patches are undone: they send contexts all the same.
+    When its patches are undone, a worker still takes contexts out of calls, since callers still send them.
     """
     try:
         # This module is imported only in Ray processes.
@@ -194,7 +195,7 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
 
 
 def signature_module() -> Any:
-    """Where Ray flattens arguments and recovers them."""
+    """The module of Ray that flattens and recovers arguments."""
     try:
         from ray._common import signature  # noqa: PLC0415
     except ImportError:

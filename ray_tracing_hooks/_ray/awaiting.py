@@ -1,11 +1,11 @@
 """``await ref``: replaces the name ``asyncio`` of ``ray._raylet`` (Ray 2.60 ``includes/object_ref.pxi``).
 
-``ObjectRef`` is an extension type, so its ``__await__`` cannot be replaced; it calls ``as_future()``, and that calls
-``asyncio.wrap_future(self.future())`` through the names of its module. The replacement has this one function of its
-own, which gives what asyncio's gives, and looks up all else in asyncio. The program's own asyncio is left as it is.
+``ObjectRef`` is an extension type, so its ``__await__`` cannot be replaced; it calls ``as_future()``, which calls
+``asyncio.wrap_future(self.future())`` through the names of its module. The replacement overrides this one function,
+with the same result, and looks up everything else in asyncio. The program's own asyncio is not changed.
 ``asyncio.gather``, ``wait`` and ``wait_for`` await the references that they are given.
 
-``ref.future()`` alone makes no span: nothing tells whether, and when, somebody waits for it.
+``ref.future()`` alone makes no span, since it is unknown whether and when the program waits for it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from ray_tracing_hooks._ray.objects import begin_get
 from ray_tracing_hooks._record.span import RecordedSpan
 
 _END_OF_GENERATOR = "ObjectRefStreamEndOfStreamError"
-"""What Ray's own code gets where it awaits the next item of a generator that has no more. It is no failure."""
+"""The error that Ray's own code gets at the end of a generator. It is not a failure."""
 
 
 _open: set[RecordedSpan] = set()
-"""The spans of what is awaited now."""
+"""The spans of current waits."""
 
 
 def patch(patches: Patches) -> bool:
-    """Make a span of each ``await ref``; False if this Ray has no such place."""
+    """Make a span of each ``await ref``; False if this Ray lacks the wrapped name."""
     from ray import _raylet  # noqa: PLC0415  the hook's module must be importable without Ray
 
     return hasattr(vars(_raylet).get("asyncio"), "wrap_future") and patches.wrap(_raylet, "asyncio", _Asyncio)
 
 
 def give_up() -> None:
-    """End what nobody will, since this process disconnects: its event loop has stopped, or forgets its tasks."""
+    """End the open spans when this process disconnects, since its event loop has stopped or drops its tasks."""
     for span in _open.copy():
         _open.discard(span)
         span.set_attribute(names.RAY_CANCELLED, True)
@@ -47,7 +47,7 @@ def give_up() -> None:
 
 
 class _Asyncio(ModuleType):
-    """``asyncio`` to those that call it through this name."""
+    """Stands in for ``asyncio`` for callers of this name."""
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module.__name__)
@@ -75,21 +75,21 @@ class _Asyncio(ModuleType):
 
 
 def _end_with(span: RecordedSpan, wrapped: Any, future: Any) -> None:
-    """End ``span`` when the loop is about to resume what waits for ``wrapped``, or when that is given up."""
+    """End ``span`` when the loop is about to resume the code that waits for ``wrapped``, or when that is cancelled."""
 
     def ended(_wrapped: Any) -> None:
         _open.discard(span)
         try:
             if wrapped.cancelled():
                 span.set_attribute(names.RAY_CANCELLED, True)
-            # Asked of asyncio's future, the error would count as one that the program has seen.
+            # Reading the error of asyncio's future would mark it as retrieved by the program.
             elif (
                 future.done()
                 and (error := future.exception()) is not None
                 and type(error).__name__ != _END_OF_GENERATOR
             ):
                 span.fail(cause(error), traceback_of(error))
-        except Exception as error:  # noqa: BLE001  the loop is the user's, the fault would be ours
+        except Exception as error:  # noqa: BLE001  a fault here must not reach the user's event loop
             failed(f"tracing {names.AWAIT}", error)
         span.end()
 

@@ -1,4 +1,4 @@
-"""What the calls of one connection share: what they call, and the context in which they are made."""
+"""The state that calls of one connection share: what they call, and the context around them."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 
 class Called(NamedTuple):
-    """What a submission calls."""
+    """The target of a submission."""
 
     template: Template | None
-    """None where the call makes no span."""
+    """None if the call makes no span."""
     inherits: bool
     """Whether the submission returns its task's id, and the task runs in a worker of this process's own job: both sides
-    can then tell the submission's span, and nothing has to travel."""
+    can then derive the submission's span id, and nothing has to be carried."""
     is_of_own_job: bool = True
     """Whether the task runs in a worker of this process's own job."""
     creation: bool = False
-    """Whether it makes an actor."""
+    """Whether it creates an actor."""
     attributes: bytes = b""
-    """What the span says of it besides the template, encoded."""
+    """The encoded attributes of the span besides the template."""
     limit: RateLimit | None = None
-    """How many such calls a second make spans. With a limit ``inherits`` is False: its task has to be told."""
+    """The rate limit on such calls. With a limit, ``inherits`` is False, since the task must know the decision."""
     name: str = ""
-    """What ``.options(name=...)`` gave the call; ``inherits`` is False then, for the same reason."""
+    """The name from ``.options(name=...)``; ``inherits`` is False then, for the same reason."""
 
     def named(self, name: Any) -> Called:
         """The same call with a name."""
@@ -54,21 +54,20 @@ class Calls:
     """The calls that this process makes.
 
     Args:
-        recorder: Where spans go.
+        recorder: Records the spans.
         process: This process.
-        driver_task_id: Its task id if it is a driver: the same for its whole life. Else empty.
+        driver_task_id: Its constant task id if it is a driver, else empty.
         templates: The templates of call sites.
-        whereabouts: Where spans of this process are made.
+        whereabouts: The attributes that say where spans are made.
         job: The trace of its job.
-        rate_limits: How many calls a second make spans, if that is limited.
-        join_serve: Called for an actor of Serve's; whether Serve is traced, so that this call makes no span.
+        rate_limits: The rate limits on calls that make spans, or None.
+        join_serve: Called for an actor of Serve; returns whether Serve is traced, so that this call makes no span.
 
     Attributes:
-        called: What is known of what this process has called: of tasks by the function's name and whether they inherit,
-            of methods by the actor's id and their name.
-        only_standard_headers: Whether the propagators are those of the W3C, which say nothing but what they are given.
-        around: What calls have around them in the context in which the last one was made, which lives on until the
-            next.
+        called: Caches descriptions of targets: of tasks by the function's name and whether they inherit, of methods by
+            the actor's id and their name.
+        only_standard_headers: Whether the propagators are only those of the W3C, which inject nothing but the context.
+        around: The surroundings of the last call, cached for the next one.
     """
 
     def __init__(
@@ -90,28 +89,28 @@ class Calls:
         self.object_ref = process.object_ref()
         self.called: dict[tuple[Any, Any], Called | None] = {}
         self.around: Around | None = None
-        # With only the standard propagators a context without baggage has nothing to inject but the span itself.
+        # With the standard propagators, a context without baggage has nothing to inject but the span itself.
         self.only_standard_headers = only_standard_headers()
         self._rate_limits = rate_limits
         self._driver_task_id = driver_task_id
 
     def limit(self, template: Template | None) -> RateLimit | None:
-        """The limit on how many calls of this call site make spans."""
+        """The rate limit of this call site."""
         return None if self._rate_limits is None or template is None else self._rate_limits.of(template)
 
     def caller(self, context: Context) -> bytes:
-        """The 24 bytes of the task that ``context`` belongs to, or empty if that is not known."""
+        """The 24 bytes of the id of the task that ``context`` belongs to, or empty if unknown."""
         task_id = context.get(TASK_KEY)
         return task_id if isinstance(task_id, bytes) else self._driver_task_id
 
     def publish_job_trace(self) -> None:
-        """Tell the workers of this driver's job the trace of its root span, so that most calls need not carry it."""
+        """Publish the trace of this driver's root span to the workers of its job: most calls need not carry it then."""
         if self.only_standard_headers and self.job.publish():
             self.around = None
 
 
 class Around:
-    """What the calls have in common that are made in one context."""
+    """What calls in one context have in common."""
 
     __slots__ = (
         "after",
@@ -143,7 +142,7 @@ class Around:
         self.inherits = (
             job is not None and self.headers is None and (self.trace_id, self.flags) == (job.trace_id, job.flags)
         )
-        # What is the same in the encoded spans of all these calls.
+        # The parts that are the same in the encoded spans of all these calls.
         self.mask = ids.mask_of_driver(job.root_span_id) if job is not None and self.inherits else 0
         self.before = before_id(self.trace_id)
         self.after = after_id(parent)
@@ -152,7 +151,7 @@ class Around:
 
 
 def around_of(calls: Calls) -> Around:
-    """What calls have around them that are made now: that of the last one, where nothing has changed."""
+    """The surroundings of calls made now: those of the last call, if nothing has changed."""
     context, recorder, around = get_current(), calls.recorder, calls.around
     if (
         around is None
@@ -165,10 +164,10 @@ def around_of(calls: Calls) -> Around:
 
 
 def _look_around(calls: Calls, context: Context) -> Around:
-    """What calls have around them that are made in ``context``, kept for the next one where that is possible."""
+    """The surroundings of calls in ``context``, cached for the next call if possible."""
     around = Around(calls, context)
-    # Not where each call begins a trace of its own, where the sampler or propagators may say something else next time,
-    # and where the context holds more than a span, which would live longer because of us.
+    # Not if each call begins its own trace, if the sampler or propagators may decide differently next time, or if the
+    # context contains more than a span, which the cache would keep alive.
     if (
         around.parent is not None
         and around.sampler.is_constant

@@ -1,8 +1,8 @@
-"""A process that reaches a cluster by Ray Client (``ray://``). It has no node, no session and no core worker, and Ray
-calls no hook in it: the user does.
+"""A process that connects to a cluster through Ray Client (``ray://``). It has no node, no session and no core worker,
+and Ray calls no hook in it: the user does.
 
-Its spans are a root span and those of the API. The spans of its calls are the server's, which knows the ids of their
-tasks without waiting, and they are below the span that is current where the client makes the call.
+It records a root span and the spans of the API. The server records the spans of its calls, since it knows the ids of
+their tasks without waiting; their parent is the current span where the client makes the call.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from ray_tracing_hooks._record.current import get_current
 
 
 class ClientProcess(RayProcess):
-    """A connected client, to others the driver of its job. ``worker`` is Ray's ``ray.util.client.worker.Worker``,
-    ``worker_id`` the id that Ray gives the client, and ``session_dir`` a folder of this user's.
+    """A connected client, which appears as the driver of its job. ``worker`` is Ray's
+    ``ray.util.client.worker.Worker``, ``worker_id`` the id that Ray gives the client, and ``session_dir`` a folder of
+    this user.
     """
 
     __slots__ = ()
@@ -39,7 +40,7 @@ class ClientProcess(RayProcess):
         return {key: value for key, value in super().resource_attributes().items() if value}
 
     def current_task_id(self) -> bytes:
-        """That of the server, which is the driver of the job."""
+        """The task id of the server, which is the driver of the job."""
         from ray import JobID, TaskID  # noqa: PLC0415  the hook's module must be importable without Ray
 
         task_id: bytes = TaskID.for_driver_task(JobID(bytes.fromhex(self.job_id))).binary()
@@ -47,20 +48,20 @@ class ClientProcess(RayProcess):
 
 
 def describe(worker: Any) -> ClientProcess:
-    """The client whose connection this is; one call to its server."""
+    """The client with this connection; makes one call to its server."""
     import ray  # noqa: PLC0415  as above
     from ray.core.generated.ray_client_pb2 import ClusterInfoType  # noqa: PLC0415
 
     known = worker.get_cluster_info(ClusterInfoType.RUNTIME_CONTEXT)
     folder = os.path.join(tempfile.gettempdir(), f"ray_tracing_hooks-{os.geteuid()}")
-    with contextlib.suppress(OSError):  # what is wrong with it is said where the spool is to be in it
+    with contextlib.suppress(OSError):  # problems with it are reported when the spool is created in it
         os.close(open_folder(folder))
     return ClientProcess(
         mode=DRIVER,
         session_name=getattr(known, "session_name", ""),
         session_dir=folder,
         node_id="",
-        worker_id=worker._client_id,  # noqa: SLF001  there is no other way to ask
+        worker_id=worker._client_id,  # noqa: SLF001  there is no public API
         job_id=known.job_id.hex(),
         namespace=known.namespace,
         node_ip="",
@@ -73,7 +74,7 @@ def describe(worker: Any) -> ClientProcess:
 
 
 def patch_end(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[], None]) -> bool:
-    """Call ``on_begin`` when this client begins to disconnect, ``on_end`` when it has."""
+    """Call ``on_begin`` when this client begins to disconnect, ``on_end`` when it has disconnected."""
     from ray.util.client.worker import Worker  # noqa: PLC0415  as above
 
     def close(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,7 +96,7 @@ def patch_end(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[
 
 
 def patch_calls(patches: Patches) -> bool:
-    """Send the current context along with each call."""
+    """Send the current context with each call."""
     from ray.util.client.worker import Worker  # noqa: PLC0415  as above
 
     def schedule(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,16 +116,16 @@ def patch_calls(patches: Patches) -> bool:
 
 
 def meet_server(active: Tracing) -> bool:
-    """Announce the root span of this client; False if its server does not know what that is. Two calls to the server.
+    """Announce the root span of this client; False if its server does not support that. Makes two calls to the server.
 
-    Raises what Ray raises.
+    Raises the errors of Ray.
     """
     process, root = active.process, active.recorder.fallback
     key = cluster.client_key(process.job_id)
     if process.worker.internal_kv_get(key, cluster.JOB_TRACES) is None:
         report(
             "this cluster was started without a hook of this package, or with one of an older version, so calls of "
-            "this client cannot be traced, and only its own spans are recorded: name the hook where the cluster is "
+            "this client cannot be traced and only its own spans are recorded: set the hook where the cluster is "
             "started, in ray start --head --tracing-startup-hook=..."
         )
         return False
@@ -135,7 +136,7 @@ def meet_server(active: Tracing) -> bool:
 
 
 def _is_traced(active: Tracing | None, worker: Any) -> bool:
-    """Whether this is the connection that is traced: a process may have several, to as many clusters."""
+    """Whether this is the traced connection: a process may have several, to different clusters."""
     return active is not None and active.process.worker is worker
 
 
@@ -146,5 +147,5 @@ def _send_along(active: Tracing, task: Any) -> None:
         if parent is not None:
             headers = headers_of(context, parent, only_standard=active.calls.only_standard_headers)
             client_context.put(task, client_context.encode(parent, headers))
-    except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
+    except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
         failed("tracing a call", error)

@@ -1,6 +1,6 @@
-"""Noticing that this process connects to a cluster, where Ray calls no hook that would tell.
+"""Detects that this process connects to a cluster where Ray calls no hook.
 
-For hooks that a program calls itself. Needs neither Ray nor OpenTelemetry to be imported.
+For hooks that a program calls itself. Imports neither Ray nor OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ray_tracing_hooks._patching import Patches
 
 
 def connected_worker() -> Any:
-    """The connection of this thread's client, or None if there is none."""
+    """The connection of this thread's client, or None."""
     client = sys.modules.get("ray.util.client")
     return client.ray.get_context().client_worker if client is not None and client.ray.is_connected() else None
 
@@ -23,17 +23,17 @@ def patch(patches: Patches, on_connected: Callable[[], None]) -> bool:
     """Call ``on_connected`` when this process has connected as a client."""
     from ray.util.client import _ClientContext  # noqa: PLC0415  the hook's module must be importable without Ray
 
-    return patches.wrap(_ClientContext, "connect", _telling(on_connected))
+    return patches.wrap(_ClientContext, "connect", _notifying(on_connected))
 
 
 def patch_local(patches: Patches, on_connected: Callable[[], None]) -> bool:
-    """Call ``on_connected`` when this process has connected as a driver of its own."""
+    """Call ``on_connected`` when this process has connected as a driver."""
     from ray._private import worker  # noqa: PLC0415  as above
 
-    return patches.wrap(worker, "connect", _telling(on_connected))
+    return patches.wrap(worker, "connect", _notifying(on_connected))
 
 
-def _telling(on_connected: Callable[[], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _notifying(on_connected: Callable[[], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def connect(*args: Any, **kwargs: Any) -> Any:
             try:

@@ -1,11 +1,11 @@
-"""What a Ray Client (``ray://``) and its server tell each other of tracing. Each client has a server of its own: a
-driver on the cluster that makes the client's calls.
+"""How a Ray Client (``ray://``) and its server exchange tracing information. Each client has its own server: a driver
+on the cluster that makes the client's calls.
 
 - The server invites: it writes ``CLIENT_INVITATION`` to the cluster's key-value store, under its job. A client that
-  finds none (the cluster has no hook, or another one) sends nothing of ours.
-- The client announces: it writes the context of its root span in the place of the invitation, before its first call.
-- Each call brings its context along in the ``namespace`` of its request, which only a request for a named actor has a
-  use for (Ray 2.60 ``util/client/server/server.py``, ``Schedule``). Arguments and pickles are left alone.
+  finds none, because the cluster has no hook or another one, sends nothing.
+- The client announces: it replaces the invitation with the context of its root span, before its first call.
+- Each call carries its context in the ``namespace`` of its request, which only requests for named actors use (Ray 2.60
+  ``util/client/server/server.py``, ``Schedule``). Arguments and pickles are not changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MARK = "ray_tracing_hooks:"
 
 
 def encode(parent: Parent, headers: dict[str, str] | None) -> bytes:
-    """The context whose span is ``parent``; ``headers`` are what the propagators say besides."""
+    """Encode the context of ``parent``; ``headers`` are the further headers of the propagators."""
     return carrier.encode(parent.trace_id, parent.span_id, parent.flags, time.time_ns(), b"", headers)
 
 
@@ -38,13 +38,13 @@ def announced(value: bytes | None) -> Parent | None:
 
 
 def put(task: Any, context: bytes) -> None:
-    """Give the request ``task`` (a ``ClientTask``) its context."""
+    """Add the context to the request ``task`` (a ``ClientTask``)."""
     if task.type != task.NAMED_ACTOR:
         task.namespace = _MARK + base64.b64encode(context).decode()
 
 
 def get(task: Any) -> carrier.Carried | None:
-    """The context that a request has brought along, if any. Raises ValueError where it makes no sense."""
+    """The context that a request carries, if any. Raises ValueError if it is malformed."""
     namespace = task.namespace
     if task.type == task.NAMED_ACTOR or not namespace.startswith(_MARK):
         return None

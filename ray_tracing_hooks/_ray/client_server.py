@@ -1,7 +1,7 @@
 """The server of a Ray Client (``ray://``): a driver on the cluster that makes the calls of one client.
 
-Where the client is traced, the client's root span is that of the job, and the server has none. Whether it is shows at
-the first request that matters; the root span of a server whose client is not traced begins then, as of the connection.
+If the client is traced, the client's root span is that of the job, and the server has none. The first relevant request
+shows whether it is; if not, the server's own root span begins then, with the time of the connection as its start.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 
 
 class Server:
-    """Decides once which root span the calls of the client belong to.
+    """Decides once which root span is the parent of the client's calls.
 
-    ``begin_own`` begins the one of this server, at a time in nanoseconds since the epoch.
+    ``begin_own`` begins the root span of this server, at a time in nanoseconds since the epoch.
     """
 
     def __init__(self, active: Tracing, cluster: Cluster, begin_own: Callable[[int], None]) -> None:
@@ -37,25 +37,25 @@ class Server:
         self._lock = threading.Lock()
 
     def serve(self, patches: Patches) -> None:
-        """Take the contexts of the client's calls, if this Ray has the places for that and the client can be told."""
+        """Use the contexts of the client's calls, if this Ray supports that and the client can be notified."""
         if not (in_place(self._patch, patches) and self._cluster.invite_client(self._active.process.job_id)):
             self.decide()
 
     def decide(self) -> None:
-        """Ask for the client's root span, unless that has been done."""
+        """Look for the client's root span, unless that has been done."""
         with self._lock:
             if self._is_decided:
                 return
             self._is_decided = True
             root = None
-            with guarded("asking for the trace of this client"):
-                root = client_context.announced(self._cluster.told_by_client(self._active.process.job_id))
+            with guarded("reading the trace of this client"):
+                root = client_context.announced(self._cluster.announced_by_client(self._active.process.job_id))
             with guarded("beginning the trace of this client"):
                 if root is None:
                     self._begin_own(self._connected_at)
                 else:
                     self._active.recorder.fallback = root
-                    self._active.waits = False  # also before its first call
+                    self._active.waits = False  # even before its first call
                     self._active.calls.publish_job_trace()
 
     def _patch(self, patches: Patches) -> bool:
@@ -77,7 +77,7 @@ class Server:
 
         def put_object(original: Callable[..., Any]) -> Callable[..., Any]:
             def _put_object(*args: Any, **kwargs: Any) -> Any:
-                self.decide()  # it may make a span
+                self.decide()  # storing an object may make a span
                 return original(*args, **kwargs)
 
             return _put_object
@@ -88,7 +88,7 @@ class Server:
 
 
 def _context_of(task: Any) -> Context | None:
-    """The context that a request has brought along."""
+    """The context that a request carries."""
     active = tracing.active
     if active is None:
         return None
@@ -96,9 +96,9 @@ def _context_of(task: Any) -> Context | None:
         carried = client_context.get(task)
         if carried is None:
             return None
-        active.waits = False  # a client that is traced waits itself
+        active.waits = False  # a traced client records its own waits
         context, parent = incoming(carried)
         return Context({**context, SPAN_KEY: unrecorded_span(parent)})
-    except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
+    except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
         failed("tracing a call of this client", error)
         return None

@@ -1,12 +1,12 @@
-"""Which hook this cluster has, and whether every worker has run it, and so understands whatever a call carries.
+"""The hook of this cluster, and whether every worker has run it and so understands the contexts that calls carry.
 
-Ray keeps one hook for a cluster, writes it before the first worker starts, and calls it in each process before the
+Ray keeps one hook for a cluster, stores it before the first worker starts, and calls it in each process before the
 first task (Ray 2.60 ``_private/node.py``, ``_write_cluster_info_to_kv``; ``_private/worker.py``, end of ``connect()``).
-A worker in which it cannot be imported, or raises, ends. That makes all workers alike, except where
+A worker ends if the hook cannot be imported, or raises. So all workers are alike, except if
 
-- the user calls our hook in a cluster whose own hook is another,
-- this process joins such a cluster after a traced one: Ray does not call its hook a second time,
-- the hook has been set while the cluster ran: whoever does that also writes :data:`SET_LATE`.
+- the user calls our hook in a cluster whose own hook is another one,
+- this process joins such a cluster after a traced one, since Ray does not call its hook a second time,
+- the hook was set while the cluster was running, in which case :data:`SET_LATE` is set as well.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ if TYPE_CHECKING:
 NAMESPACE = b"tracing"
 HOOK = b"tracing_startup_hook"
 SET_LATE = b"ray_tracing_hooks_set_late"
-"""A key beside Ray's own in the cluster's key-value store: there are processes that the hook was not called in."""
+"""A key beside Ray's own in the cluster's key-value store: some processes have not run the hook."""
 
 JOB_TRACES = b"ray_tracing_hooks"
-"""The namespace in which the drivers of a cluster tell the traces of their jobs, by the job's id."""
+"""The namespace in which the drivers of a cluster publish the traces of their jobs, by job id."""
 
 CLIENT_INVITATION = b"\x01"
 
 _TIMEOUT, _TIMEOUT_AT_END = 5, 1
-"""Seconds after which the cluster's head is not waited for any longer, and the same where a driver ends."""
+"""Seconds to wait for the cluster's head, in general and at the end of a driver."""
 
 _RETRY_SECONDS = 1.0
-"""How long after a failure to ask for the trace of a job it is tried again."""
+"""How long to wait after a failure to get the trace of a job before the next attempt."""
 
 _PACKAGE = __name__.partition(".")[0]
 
 
 def is_connecting() -> bool:
-    """Whether it is Ray that calls the hook, at the end of connecting; later it is the user."""
+    """Whether Ray is calling the hook, at the end of connecting; later calls are the user's."""
     return not _worker().connected
 
 
 def has_hook() -> bool:
-    """Whether the cluster has a hook, whoever's it is. One that does not answer is taken to have one."""
+    """Whether the cluster has a hook, of this package or another. If it does not answer, the result is True."""
     try:
         return HOOK in _ask(HOOK)
     except Exception as error:  # noqa: BLE001  as above
-        failed("asking the cluster for its hook", error)
+        failed("reading the hook of the cluster", error)
         return True
 
 
 def own_hook() -> Callable[[], None] | None:
-    """The hook of the cluster, if it answers and its hook is one of this package."""
+    """The hook of the cluster, if the cluster answers and its hook belongs to this package."""
     try:
         hook_name = _ask(HOOK).get(HOOK, b"").decode("utf-8", "replace")
     except Exception as error:  # noqa: BLE001  as above
-        failed("asking the cluster for its hook", error)
+        failed("reading the hook of the cluster", error)
         return None
     module, _, name = hook_name.partition(":")
     if module.partition(".")[0] != _PACKAGE:
@@ -73,12 +73,12 @@ def own_hook() -> Callable[[], None] | None:
 
 
 class JobTrace(NamedTuple):
-    """The trace of a driver's root span, to which the calls belong that the driver makes outside of any other trace."""
+    """The trace of a driver's root span, which calls of the driver belong to outside of any other trace."""
 
     trace_id: bytes
     root_span_id: bytes
     flags: int
-    """Of the W3C trace context."""
+    """The flags of the W3C trace context."""
     driver_task_id: bytes
 
 
@@ -86,38 +86,38 @@ _JOB_TRACE = struct.Struct("<16s8sB24s")
 
 
 class Cluster:
-    """What this process knows of the cluster that it is connected to, and what it has told the cluster.
+    """What this process knows about its cluster, and what it has published there.
 
-    A process has one of these for all its connections: Ray calls the hook at the first one only.
+    A process has one instance for all its connections: Ray calls the hook only at the first one.
 
     Attributes:
-        all_traced: Whether every worker has run the hook, as far as :meth:`look` has found out.
+        all_traced: Whether every worker has run the hook, as :meth:`look` has determined.
     """
 
     all_traced = False
 
     def __init__(self) -> None:
         self._called: bytes | None = None
-        """The cluster's hook that Ray has called in this process, and that has called us, if it is not ours."""
+        """The cluster's hook that Ray has called in this process: ours, or one that has called ours."""
         self._unanswered: bool | None = None
-        """The ``hook_runs`` of a :meth:`look` that the cluster has not answered."""
-        self._told: list[bytes] = []
+        """The ``hook_runs`` of a :meth:`look` that has not been answered."""
+        self._published: list[bytes] = []
         """The keys in :data:`JOB_TRACES` that this driver has written."""
 
     def look(self, *, hook_runs: bool) -> None:
-        """Find out about the cluster that this process is connected to, by one short call to its head.
+        """Query the cluster that this process is connected to, with one short call to its head.
 
-        ``hook_runs`` says that Ray is just calling the cluster's hook. Where the head does not answer, calls carry what
-        suits a cluster that is not traced everywhere, until :meth:`look_again` has an answer.
+        ``hook_runs`` says that Ray is calling the cluster's hook right now. If the head does not answer, the cluster is
+        treated as not traced everywhere, until :meth:`look_again` gets an answer.
         """
         self.all_traced, self._unanswered = False, hook_runs
         try:
             self.look_again()
-        except Exception as error:  # noqa: BLE001  a cluster that cannot be asked is one that we know nothing of
-            failed("asking the cluster for its hook", error)
+        except Exception as error:  # noqa: BLE001  then the cluster counts as not traced everywhere
+            failed("reading the hook of the cluster", error)
 
     def look_again(self) -> None:
-        """Repeat a :meth:`look` that the head has not answered. Raises what Ray raises if there is no answer again."""
+        """Repeat a :meth:`look` that the head has not answered. Raises Ray's errors if there is no answer again."""
         if self._unanswered is None:
             return
         found = _ask(HOOK, SET_LATE)
@@ -128,56 +128,56 @@ class Cluster:
         self._unanswered = None
 
     def trust_nothing(self) -> None:
-        """Take this cluster for one that is not traced everywhere, whatever its head says."""
+        """Treat this cluster as not traced everywhere, whatever its head says."""
         self.all_traced, self._unanswered = False, None
 
     def publish(self, job_id: str, trace: JobTrace) -> bool:
-        """Tell the workers of a job its trace, which they will not ask for again; whether that was possible."""
+        """Publish the trace of a job for its workers, which read it only once; returns whether that succeeded."""
         try:
             client, key = _worker().gcs_client, job_id.encode()
-            self._told.append(key)
+            self._published.append(key)
             added: int = client.internal_kv_put(key, _JOB_TRACE.pack(*trace), False, JOB_TRACES, _TIMEOUT)
-        except Exception as error:  # noqa: BLE001  calls carry their context then
-            failed("telling the workers of this job its trace", error)
+        except Exception as error:  # noqa: BLE001  then calls carry their context
+            failed("publishing the trace of this job to its workers", error)
             return False
         return added == 1
 
     def published(self, job_id: str) -> JobTrace | None:
-        """The trace of a job; None if its driver has told none. Raises what Ray raises where that cannot be asked."""
+        """The trace of a job; None if its driver has published none. Raises Ray's errors if there is no answer."""
         found = _worker().gcs_client.internal_kv_get(job_id.encode(), JOB_TRACES, _TIMEOUT)
         return JobTrace(*_JOB_TRACE.unpack(found)) if found is not None else None
 
     def invite_client(self, job_id: str) -> bool:
-        """Tell the client of a job that its server understands it; whether that was possible."""
+        """Tell the client of a job that its server is traced; returns whether that succeeded."""
         try:
             client, key = _worker().gcs_client, client_key(job_id)
-            self._told.append(key)
+            self._published.append(key)
             client.internal_kv_put(key, CLIENT_INVITATION, True, JOB_TRACES, _TIMEOUT)
         except Exception as error:  # noqa: BLE001  the client is traced from its server on
             failed("inviting this client", error)
             return False
         return True
 
-    def told_by_client(self, job_id: str) -> bytes | None:
-        """What the client of a job has written in the place of the invitation, which else is still there.
+    def announced_by_client(self, job_id: str) -> bytes | None:
+        """What the client of a job has written in place of the invitation, else the invitation itself.
 
-        Raises what Ray raises where that cannot be asked.
+        Raises the errors of Ray if the head does not answer.
         """
-        told: bytes | None = _worker().gcs_client.internal_kv_get(client_key(job_id), JOB_TRACES, _TIMEOUT)
-        return told
+        value: bytes | None = _worker().gcs_client.internal_kv_get(client_key(job_id), JOB_TRACES, _TIMEOUT)
+        return value
 
     def withdraw(self, *, cluster_ends: bool) -> None:
-        """Remove what this driver has told, now that it ends and nobody asks for it any more."""
-        keys = self._told.copy()
-        self._told.clear()
-        # A cluster that does not answer has ended, and what it was told with it.
+        """Remove what this driver has published, since it ends."""
+        keys = self._published.copy()
+        self._published.clear()
+        # A cluster that does not answer has ended, together with its data.
         with contextlib.suppress(Exception):
             for key in () if cluster_ends else keys:
                 _worker().gcs_client.internal_kv_del(key, False, JOB_TRACES, _TIMEOUT_AT_END)
 
 
 class SharedTrace:
-    """The trace of this process's job, as far as this process knows it.
+    """The trace of this process's job, as far as known.
 
     Args:
         cluster: The cluster that the process is connected to.
@@ -188,10 +188,10 @@ class SharedTrace:
     Attributes:
         is_shared: Whether all processes of this job know the trace of its driver's root span, so that calls in it need
             not carry their context.
-        published: In a driver that trace, once its workers can know it. In a worker the same if it is not recorded:
-            else what it calls has to be told who the caller is.
-        inherited: In a worker the trace of its job, to which calls belong that carry nothing; None if there is no such
-            trace, or it is not known (:meth:`learn`).
+        published: In a driver that trace, once its workers can know it. In a worker the same, but only if it is not
+            recorded, since otherwise its calls must carry their caller.
+        inherited: In a worker the trace of its job, for calls that carry no context; None if there is none, or it is
+            unknown (:meth:`learn`).
     """
 
     def __init__(self, cluster: Cluster, process: RayProcess, recorder: Recorder, driver_task_id: bytes) -> None:
@@ -208,7 +208,7 @@ class SharedTrace:
         self._learning = threading.RLock()
 
     def publish(self) -> bool:
-        """Publish the trace of this driver's root span, if calls can do with that; whether it was."""
+        """Publish the trace of this driver's root span if that suffices for calls; returns whether it did."""
         root = self._recorder.fallback
         if root is None or root.trace_state or not self.is_shared:
             return False
@@ -219,19 +219,19 @@ class SharedTrace:
         return True
 
     def learn(self, job_id: str, *, task_is_there: bool) -> None:
-        """Ask the cluster once for the trace of this worker's job, where Ray waits for the cluster anyway.
+        """Read the trace of this worker's job from the cluster once, while Ray waits for the cluster anyway.
 
-        That is when a worker starts that has a job from the beginning, and when Ray loads a function; never between
-        a call and its execution. ``task_is_there`` says that a task of the job has come, so that its driver has
-        published the trace by now or never will; if the cluster does not answer then, a thread asks again and again.
+        That is when a worker starts that has a job from the beginning, and when Ray loads a function; never between a
+        call and its execution. ``task_is_there`` says that a task of the job has arrived, so that its driver has
+        published the trace by now or never will; if the cluster does not answer then, a thread retries.
         """
-        with self._learning:  # the methods of a threaded actor may begin at the same time
+        with self._learning:  # methods of a threaded actor may begin at the same time
             if self._has_learned or self._is_learning:
                 return
             try:
                 self._learn(job_id, task_is_there=task_is_there)
-            except Exception as error:  # noqa: BLE001  of Ray's, and it may pass
-                failed("asking for the trace of this job", error)
+            except Exception as error:  # noqa: BLE001  an error of Ray, which may pass
+                failed("reading the trace of this job", error)
                 if task_is_there:
                     self._is_learning = True
                     threading.Thread(
@@ -240,13 +240,13 @@ class SharedTrace:
 
     @property
     def may_inherit(self) -> bool:
-        """Whether a call of this process's own job that carries nothing would be taken for one of its driver's."""
+        """Whether a call within this job that carries no context would be treated as one of its driver."""
         if self._process.is_driver:
             return self.published is not None
         return self.inherited is not None or not self._has_learned
 
     def close(self) -> None:
-        """Ask the cluster no more."""
+        """Stop querying the cluster."""
         self._is_closed = True
 
     def _learn(self, job_id: str, *, task_is_there: bool) -> None:
@@ -265,12 +265,12 @@ class SharedTrace:
 
 
 def client_key(job_id: str) -> bytes:
-    """Where in :data:`JOB_TRACES` a client and its server meet (:mod:`ray_tracing_hooks._ray.client_context`)."""
+    """The key in :data:`JOB_TRACES` for a client and its server (:mod:`ray_tracing_hooks._ray.client_context`)."""
     return f"{job_id}.client".encode()
 
 
 def _ask(*keys: bytes) -> dict[bytes, bytes]:
-    """What the cluster has of these keys. Raises what Ray raises where it cannot be asked."""
+    """The values of these keys in the cluster. Raises the errors of Ray if the head does not answer."""
     found: dict[bytes, bytes] = _worker().gcs_client.internal_kv_multi_get(list(keys), NAMESPACE, _TIMEOUT)
     return found
 

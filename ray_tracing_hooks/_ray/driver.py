@@ -1,7 +1,7 @@
 """A driver: its root span, and how it ends.
 
 Wraps ``Worker.set_mode`` (Ray 2.60 ``_private/worker.py``), which ``ray.shutdown()`` calls with None as its last step,
-also when the interpreter exits, after Ray's processes have been ended.
+also at the exit of the interpreter, after Ray's processes have ended.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def start_root_span(
     attributes: Mapping[str, str] | None = None,
     start_time: int | None = None,
 ) -> trace.Span:
-    """Begin the span of this driver, which becomes the parent of all that has none; now, or at an earlier time."""
+    """Begin the root span of this driver, the parent of all spans without another one; now, or at an earlier time."""
     recorder = active.recorder
     parent = recorder.parent(context)
     trace_id, flags = recorder.decide(parent)
     recording = recorder.of(flags)
     if recording is None:
-        # Not recorded, but known: what happens in this driver is not sampled either.
+        # Not recorded, but propagated: spans in this driver are not sampled either.
         state = parent.trace_state if parent is not None else None
         recorder.fallback = Parent(trace_id, ids.new_span_id(), flags, state, remote=False)
         return unrecorded_span(recorder.fallback)
@@ -74,7 +74,7 @@ def start_root_span(
 
 
 def imported_libraries() -> list[str]:
-    """Which of Ray's libraries this process has imported."""
+    """The libraries of Ray that this process has imported."""
     return [library for library in _LIBRARIES if f"ray.{library}" in sys.modules]
 
 
@@ -82,14 +82,14 @@ _LIBRARIES = ("data", "train", "tune", "rllib", "serve")
 
 
 def fatal_error() -> BaseException | None:
-    """The exception that ends the interpreter; None where it goes on, or ends without one.
+    """The exception that ends the interpreter; None if it continues, or ends without one.
 
-    Python notes the last exception that nothing has caught, but so do notebooks, test runners and interactive
-    consoles, which go on. The one that ends the interpreter has come out of the program itself: its traceback begins
-    with what Python runs as the program, and nothing has called that.
+    Python keeps the last uncaught exception, but so do notebooks, test runners and interactive consoles, which
+    continue. The one that ends the interpreter has left the program itself: its traceback begins with the frame that
+    Python runs as the program, which has no caller.
     """
     if sys.flags.interactive or hasattr(sys, "ps1"):
-        return None  # a session goes on after an error
+        return None  # an interactive session continues after an error
     # The older name is deprecated from Python 3.12 on.
     error: Any = sys.last_exc if hasattr(sys, "last_exc") else getattr(sys, "last_value", None)
     traceback = traceback_of(error) if is_a(error, BaseException) else None
@@ -101,18 +101,18 @@ def fatal_error() -> BaseException | None:
 
 
 def exit_code(fatal: BaseException) -> int | None:
-    """What the interpreter exits with because of an exception that ends it; None if that depends on the platform.
+    """The exit code for an exception that ends the interpreter; None if it depends on the platform.
 
-    Python tells nobody what ``sys.exit()`` was given.
+    The argument of ``sys.exit()`` is not available.
     """
     return None if is_a(fatal, KeyboardInterrupt) else 1
 
 
 def notice_sigterm(on_sigterm: Callable[[], None]) -> Callable[[], None]:
-    """Call ``on_sigterm`` before Ray's own handler of SIGTERM ends this driver; returns what puts that handler back.
+    """Call ``on_sigterm`` before Ray's own SIGTERM handler ends this driver; returns a function that restores that one.
 
     The handler raises SystemExit, of which nothing can be seen once the interpreter exits. ``ray.init`` sets it (Ray
-    2.60 ``_private/worker.py``) before it calls the hook. A handler of the user's own is left alone.
+    2.60 ``_private/worker.py``) before it calls the hook. A handler of the user is left alone.
     """
     handler = signal.getsignal(signal.SIGTERM)
     if not callable(handler) or getattr(handler, "__module__", None) != "ray._private.worker":
@@ -133,6 +133,6 @@ def notice_sigterm(on_sigterm: Callable[[], None]) -> Callable[[], None]:
 def _set_handler(handler: Callable[..., Any]) -> bool:
     try:
         signal.signal(signal.SIGTERM, handler)
-    except ValueError:  # only the main thread may
+    except ValueError:  # only allowed in the main thread
         return False
     return True

@@ -1,9 +1,9 @@
-"""Errors of the program: how they end spans, and what the program sees of them.
+"""Errors of the program: how they end spans, and how the program sees them.
 
-They and their texts are what they would be without tracing: no frame of ours is in a traceback. Wraps
-``format_error_message`` (Ray 2.60 ``_private/utils.py``), which is given the traceback of a task's error that the user
-will read in ``RayTaskError``. Where a wrapper is called, ``hide_frame`` (:mod:`ray_tracing_hooks._exceptions`) takes it
-out of the traceback.
+Errors and their texts are the same as without tracing: no frame of this package is in a traceback. Wraps
+``format_error_message`` (Ray 2.60 ``_private/utils.py``), which gets the traceback of a task's error that the user will
+read in ``RayTaskError``. Where a wrapper is called directly, ``hide_frame`` (:mod:`ray_tracing_hooks._exceptions`)
+removes its frame.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _FRAME = rf'^  File "{re.escape(_FOLDER + os.sep)}[^"\n]*", line \d+, in .*\n(?:
 _EXIT_CODE: Any = vars(SystemExit)["code"]
 
 _MOST_CAUSES = 100
-"""Of one error: one may say that it is its own cause."""
+"""Bounds the chain of causes, since an error may be its own cause."""
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap the formatting of errors; False if this Ray has no such place."""
+    """Wrap the formatting of errors; False if this Ray lacks the wrapped function."""
     from ray._private import utils  # noqa: PLC0415
 
     return patches.wrap(utils, "format_error_message", _format_error_message)
@@ -52,21 +52,21 @@ def without_our_frames(text: str) -> str:
 
 
 def fail(span: RecordedSpan, error: BaseException) -> None:
-    """End ``span`` as the error says."""
+    """End ``span`` with this error."""
     if not is_intended_exit(error):
         kind = None
         if is_a(error, asyncio.CancelledError, KeyboardInterrupt):
             kind = names.TASK_CANCELLED
-        elif is_a(error, SystemExit) and (told := value_of(error, "ray_terminate_msg")) is not None:
-            # Ray's handler of SIGTERM, by which it also ends workers whose driver has gone.
+        elif is_a(error, SystemExit) and (message := value_of(error, "ray_terminate_msg")) is not None:
+            # Raised by Ray's SIGTERM handler, which also ends workers whose driver is gone.
             kind = names.WORKER_DIED
-            span.set_status(trace.StatusCode.ERROR, f"worker died: {told}")
+            span.set_status(trace.StatusCode.ERROR, f"worker died: {message}")
         span.fail(cause(error), traceback_of(error), kind)
     span.end()
 
 
 def failure(error: BaseException, now: int, error_type: str | None = None) -> bytes:
-    """What a span says that an error has ended, encoded."""
+    """The encoded attributes, event and status of a span that an error ended."""
     return (
         encode.attribute(names.ERROR_TYPE, error_type or qualified_name(type(error)))
         + encode.event("exception", now, exception_attributes(error, traceback_of(error)))
@@ -75,7 +75,7 @@ def failure(error: BaseException, now: int, error_type: str | None = None) -> by
 
 
 def is_intended_exit(error: BaseException) -> bool:
-    """Whether the user's program meant to end the worker: ``exit_actor()``, or ``sys.exit()`` with a good status."""
+    """Whether the user's program ends the worker on purpose: ``exit_actor()``, or ``sys.exit()`` with status 0."""
     if is_a(error, SystemExit):
         code = _EXIT_CODE.__get__(error)
         return code is None or (type(code) in {int, bool} and not code)
@@ -83,7 +83,7 @@ def is_intended_exit(error: BaseException) -> bool:
 
 
 def cause(error: BaseException) -> BaseException:
-    """What went wrong, without the ``RayTaskError`` that Ray wraps around an error of another task."""
+    """The original error, without the ``RayTaskError`` that Ray wraps around an error of another task."""
     from ray.exceptions import RayTaskError  # noqa: PLC0415
 
     for _ in range(_MOST_CAUSES):

@@ -1,9 +1,8 @@
 """Execution of tasks and actor methods in a worker.
 
-Wraps ``FunctionActorManager.get_execution_info`` (Ray 2.60 ``_private/function_manager.py``), which the worker asks
-once for each function or method that it is to run, and puts an executor of ours around the one that Ray would call. Ray
-looks at ``method`` and ``name`` of an actor method's executor to tell coroutines and internal methods, so ours has them
-too.
+Wraps ``FunctionActorManager.get_execution_info`` (Ray 2.60 ``_private/function_manager.py``), which the worker calls
+once for each function or method that it is to run, and wraps the executor that it returns. Ray reads ``method`` and
+``name`` of an actor method's executor to detect coroutines and internal methods, so our executor has them too.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ if TYPE_CHECKING:
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap the executors of this worker; False if this Ray has no such place."""
+    """Wrap the executors of this worker; False if this Ray lacks the wrapped method."""
     from ray._private.function_manager import FunctionActorManager  # noqa: PLC0415
 
     if not patches.wrap(FunctionActorManager, "get_execution_info", _get_execution_info):
         return False
-    # Where the user's own code calls the hook, Ray has asked for some executors before.
+    # If the user's own code calls the hook, Ray has already cached some executors.
     forget_executors()
     arrivals.open()
     patches.on_undo(arrivals.close)
@@ -59,12 +58,12 @@ def patch(patches: Patches) -> bool:
 
 
 def forget_executors() -> None:
-    """Ray asks for every executor again."""
+    """Clear Ray's cache, so that it gets every executor again."""
     from ray._private.worker import global_worker  # noqa: PLC0415
 
-    asked_for = getattr(global_worker.function_actor_manager, "execution_infos", None)
-    if isinstance(asked_for, dict):
-        asked_for.clear()
+    infos = getattr(global_worker.function_actor_manager, "execution_infos", None)
+    if isinstance(infos, dict):
+        infos.clear()
 
 
 def _get_execution_info(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,11 +84,11 @@ def _get_execution_info(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_serve(info: Any, *, is_method: bool) -> Any:
-    """The executor of a task or method of Serve's own, which makes no span. Callers that do not take part in Serve, by
-    other settings than here, send it their context all the same.
+    """The executor of a task or method of Serve itself, which makes no span. Callers that do not take part in Serve,
+    because of other settings, still send their context.
     """
     if is_method:
-        # A process of an actor executes nothing else, and requests go through these.
+        # A process of an actor executes nothing else, and requests use these methods.
         arrivals.leave_out_executors()
         return info
 
@@ -104,7 +103,7 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
     method = getattr(function, "method", None)
     class_name = descriptor.class_name
     if class_name:
-        # As Ray's own tracing: the class by its bare name here, by its qualified name where the call is submitted.
+        # As in Ray's own tracing: the plain class name here, the qualified name where the call is submitted.
         class_name, name = class_name.rpartition(".")[2], descriptor.function_name
     else:
         module = getattr(function, "__module__", None) or descriptor.module_name
@@ -117,19 +116,19 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
     begin: Begin = Beginning(*named, is_creation=is_creation).begin
     active = tracing.active
     if active is not None and active.rate_limits is not None:
-        from ray_tracing_hooks._ray import rates  # noqa: PLC0415  asked for by few
+        from ray_tracing_hooks._ray import rates  # noqa: PLC0415  opt-in
 
-        begin = rates.telling(begin, active.rate_limits)
+        begin = rates.reporting(begin, active.rate_limits)
     executor = wrap(function, begin, shown)
     if (class_name, name) == ("JobSupervisor", "run") and descriptor.module_name.startswith("ray.dashboard."):
-        from ray_tracing_hooks._ray import jobs  # noqa: PLC0415  few workers are one
+        from ray_tracing_hooks._ray import jobs  # noqa: PLC0415  few workers need it
 
         executor = jobs.executor(executor)
     return _dressed(executor, function)
 
 
 def _dressed(executor: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """``executor`` with what Ray looks for in ``function``, marked as ours."""
+    """``executor`` with the attributes that Ray reads from ``function``, marked as ours."""
     for attribute in ("method", "name"):
         if hasattr(function, attribute):
             setattr(executor, attribute, getattr(function, attribute))
@@ -138,21 +137,21 @@ def _dressed(executor: Callable[..., Any], function: Callable[..., Any]) -> Call
 
 
 def _shown(function: Any, name: str, class_name: str) -> Shown | None:
-    """What shows the arguments of a function; None where they are not asked for, or that failed."""
+    """The renderer of a function's arguments; None if they are not recorded, or on failure."""
     active = tracing.active
     if active is None or active.redactor is None:
         return None
     try:
-        from ray_tracing_hooks._ray.shown import Shown  # noqa: PLC0415  asked for by few
+        from ray_tracing_hooks._ray.shown import Shown  # noqa: PLC0415  opt-in
 
         return Shown(active.redactor, function, name, is_method=bool(class_name))
-    except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
-        failed("looking at the parameters of a function", error)
+    except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
+        failed("reading the parameters of a function", error)
         return None
 
 
 Begin = Callable[..., "Begun | None"]
-"""Begins a task, given what its call carried and perhaps what makes further attributes (:meth:`Beginning.begin`)."""
+"""Begins a task, given the context that its call carried (:meth:`Beginning.begin`)."""
 
 
 def _function_executor(function: Callable[..., Any], begin: Begin, shown: Shown | None = None) -> Callable[..., Any]:
@@ -213,9 +212,9 @@ def _coroutine_executor(function: Callable[..., Any], begin: Begin, shown: Shown
 
 
 class Beginning:
-    """How the tasks of one function or method begin in this worker.
+    """Begins the tasks of one function or method in this worker.
 
-    ``module`` is that of a method's class, and ``group`` the concurrency group that the class gives the method.
+    ``module`` is that of a method's class, and ``group`` the concurrency group of the method.
     """
 
     def __init__(
@@ -226,9 +225,9 @@ class Beginning:
         self._inherited: Inherited | None = None
 
     def begin(self, carried: bytes | None, more: Callable[[], bytes] | None = None) -> Begun | None:
-        """The context that the work runs in and its span, if it has one; None for work that is not traced.
+        """The context that the task runs in and its span, if any; None for a task that is not traced.
 
-        ``carried`` is what its call took along, and ``more`` makes further encoded attributes of the span.
+        ``carried`` is the context that its call carried, and ``more`` returns further encoded attributes of the span.
         """
         active = tracing.active
         if active is None:
@@ -246,12 +245,12 @@ class Beginning:
             if carried is None or carried == NO_TRACE:
                 return None
             return _carried(active, decode(carried), *self._named, more=more)
-        except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
+        except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
             failed("tracing a task", error)
             return None
 
     def _inheriting(self, active: tracing.Tracing) -> Inherited | None:
-        """How its tasks begin that carry nothing; None where the job has no trace."""
+        """How tasks without a carried context begin; None if the job has no trace."""
         job = active.job.inherited
         if job is None:
             return None
@@ -282,13 +281,13 @@ def _carried(
     hex_id = task_id.hex().encode()
     first = TASK_ID + hex_id + caller_attribute(carried.parent_task_id)
     if class_name:
-        first += ACTOR_ID + hex_id[16:]  # a task id names its actor, see ActorID in id.h
+        first += ACTOR_ID + hex_id[16:]  # a task id contains its actor id, see ActorID in id.h
     else:
         first += active.held.encoded
     first += submit_time(carried.submit_time_ns)
     if attempt := core_worker.get_current_task_attempt_number():
         first += encode.attribute(names.RAY_ATTEMPT, attempt)
-    # Old Rays do not know it here, and it is on the submission.
+    # Older versions of Ray do not provide it here; it is also on the submission.
     if carried.named and (name_of_task := getattr(core_worker, "get_current_task_name", None)) is not None:
         first += encode.attribute(names.RAY_NAME, name_of_task())
     if more is not None:

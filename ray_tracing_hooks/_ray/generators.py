@@ -1,4 +1,4 @@
-"""Generators as the result of a task or method: the body runs inside its span, however long Ray takes to drain it."""
+"""Generators as results of tasks and methods: their body runs inside the span, however long Ray takes to drain it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def traced(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan 
     """``body``, with ``context`` attached during each step; ends ``span`` when it is done.
 
     Values sent in, exceptions thrown in, closing and the return value are passed through. Context variables that the
-    body sets stay set, as without tracing. A generator that is dropped before its first step ends its span too.
+    body sets stay set, as without tracing. A generator that is dropped before its first step also ends its span.
     """
     steps = _steps(body, context, span)
-    next(steps)  # up to the place from which on its end is noticed, whatever ends it
+    next(steps)  # enter the try block, so that its end is noticed however it ends
     return steps
 
 
@@ -36,7 +36,7 @@ def _steps(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan 
             try:
                 item = step(value)
             finally:
-                # What the body attached and left attached across its yield comes back with the next step.
+                # A context that the body leaves attached across its yield is attached again in the next step.
                 context = get_current()
                 detach(token)
             items += 1
@@ -49,7 +49,7 @@ def _steps(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan 
                 finally:
                     detach(token)
                 raise
-            except BaseException as error:  # noqa: BLE001  thrown in by the consumer: it is the body's to handle
+            except BaseException as error:  # noqa: BLE001  thrown in by the consumer, for the body to handle
                 step, value = body.throw, error
             else:
                 step, value = body.send, sent
@@ -65,7 +65,7 @@ def _steps(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan 
 async def traced_async(
     body: AsyncGenerator[Any, Any], context: Context, span: RecordedSpan | None
 ) -> AsyncGenerator[Any, Any]:
-    """As :func:`traced`."""
+    """Like :func:`traced`."""
     items = 0
     try:
         step = body.__anext__()
@@ -103,7 +103,7 @@ def _end(span: RecordedSpan | None, items: int, error: BaseException | None) -> 
         return
     span.set_attribute(names.RAY_GENERATOR_ITEMS, items)
     if error is None or is_a(error, GeneratorExit):
-        # A consumer that stops early is no error.
+        # A consumer that stops early is not an error.
         span.end()
         return
     fail(span, error)

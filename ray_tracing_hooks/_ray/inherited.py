@@ -1,4 +1,4 @@
-"""Tasks that carry nothing: their submissions are spans of the driver, in the trace that it has told for its job."""
+"""Tasks without a carried context: their submissions are spans of the driver, in the trace published for its job."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _time_ns = time.time_ns
 
 
 class Inherited:
-    """How the tasks of one function or method begin that carry nothing.
+    """Begins the tasks of one function or method that carry no context.
 
     Args:
         recorder: The recorder of this process.
-        core_worker: Ray's, of this process.
+        core_worker: Ray's core worker of this process.
         job: The trace that these tasks belong to.
-        template: What their spans share; None where they make none.
-        held: What the running task holds; None for the methods of an actor.
+        template: The template of their spans; None if they make none.
+        held: The resources of the running task; None for the methods of an actor.
     """
 
     __slots__ = (
@@ -74,22 +74,22 @@ class Inherited:
         self._recorder = recorder.of(self._span_flags)
         self._mask = ids.mask_of_driver(root_span_id)
         self._held = held
-        # What is the same in the encoded spans of all these tasks.
+        # The parts that are the same in the encoded spans of all these tasks.
         self._before = before_id(self._trace_id)
         self._of_template = (template.body if template is not None else b"") + TASK_ID
         self._of_caller = caller_attribute(driver)
         self._unsampled: Begun | None = None
         if self._recorder is None and not self._flags & SAMPLED:
-            # What is not recorded need not know its parent.
+            # An unrecorded span does not need its own parent.
             self._unsampled = Context({SPAN_KEY: unrecorded_span(self._parent(root_span_id))}), None
 
     def is_of(self, recorder: Recorder) -> bool:
-        """Whether this still holds, for the recorder of the connection that there is now."""
+        """Whether this is still valid for this recorder, that of the current connection."""
         sampler = self._sampler
         return self._of_connection is recorder and sampler is recorder.sampler and sampler.is_constant
 
     def begin(self, more: Callable[[], bytes] | None = None) -> Begun:
-        """Begin the task that is running in this thread or coroutine; ``more`` makes further encoded attributes."""
+        """Begin the task that is running in this thread or coroutine; ``more`` returns further encoded attributes."""
         if self._unsampled is not None:
             return self._unsampled
         task_id = self._task_id().binary()
@@ -113,7 +113,7 @@ class Inherited:
             )
         )
         if self._held is None:
-            head += ACTOR_ID + hex_id[16:]  # a task id names its actor, see ActorID in id.h
+            head += ACTOR_ID + hex_id[16:]  # a task id contains its actor id, see ActorID in id.h
         else:
             head += self._held.encoded
         if attempt := self._attempt():

@@ -1,9 +1,9 @@
-"""Submitted jobs: a span from the moment that Ray runs a job to its end, with its status.
+"""Submitted jobs: a span from the time when Ray starts a job to its end, with its status.
 
-A job's program is started by an actor of Ray's, ``JobSupervisor``, which also knows how it ends (Ray 2.60
-``dashboard/modules/job/job_supervisor.py``). Its method ``run`` gets an executor of ours, and two things of the one
-instance that a worker has are wrapped: ``_get_driver_env_vars``, what the program's environment has besides that of its
-cluster, and ``_job_info_client.put_status``, which tells the cluster that the job has ended.
+Ray's actor ``JobSupervisor`` starts a job's program and knows how it ends (Ray 2.60
+``dashboard/modules/job/job_supervisor.py``). Its method ``run`` gets our executor, which wraps two attributes of the
+instance: ``_get_driver_env_vars``, which returns the environment of the program in addition to that of its cluster, and
+``_job_info_client.put_status``, which reports the end of the job to the cluster.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import RecordedSpan
 
 PART = "job"
-"""Of ``RAY_TRACING_RAY``. Without it the program of a job still gets the context that the job was submitted in."""
+"""The part in ``RAY_TRACING_RAY``. Without it, the program of a job still gets the context of its submission."""
 
 _FAILED, _ENDED = "FAILED", {"SUCCEEDED", "FAILED", "STOPPED"}
 """Values of ``JobStatus`` (Ray 2.60 ``dashboard/modules/job/common.py``)."""
 
 
 def executor(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The executor of that method, around the one that there is: it begins the job's span, and has its end noticed."""
+    """Wrap the executor of that method, so that it begins the job's span and records its end."""
 
     @functools.wraps(function)
     async def run(supervisor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -40,7 +40,7 @@ def executor(function: Callable[..., Any]) -> Callable[..., Any]:
         if active is not None:
             try:
                 _begin(active, supervisor)
-            except Exception as error:  # noqa: BLE001  the job is the user's, the fault would be ours
+            except Exception as error:  # noqa: BLE001  the user's job must run whatever fails here
                 failed("tracing a submitted job", error)
         return await function(supervisor, *args, **kwargs)
 
@@ -48,7 +48,7 @@ def executor(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _begin(active: tracing.Tracing, supervisor: Any) -> None:
-    environment_of, tell = supervisor._get_driver_env_vars, supervisor._job_info_client.put_status  # noqa: SLF001
+    environment_of, put_status = supervisor._get_driver_env_vars, supervisor._job_info_client.put_status  # noqa: SLF001
     context = propagate.extract(supervisor._metadata)  # noqa: SLF001
     if not trace.get_current_span(context).get_span_context().is_valid:
         context = from_environment(os.environ, context)
@@ -59,7 +59,7 @@ def _begin(active: tracing.Tracing, supervisor: Any) -> None:
     if recording is not None and PART in active.selection.parts:
         attributes = {**active.whereabouts.attributes(), names.RAY_SUBMISSION_ID: supervisor._job_id}  # noqa: SLF001
         span = recording.start(Template(names.JOB, INTERNAL, attributes), trace_id, flags, parent)
-        supervisor._job_info_client.put_status = _telling(tell, span)  # noqa: SLF001
+        supervisor._job_info_client.put_status = _recording_end(put_status, span)  # noqa: SLF001
         context = trace.set_span_in_context(span, context)
     supervisor._get_driver_env_vars = _environment(environment_of, context)  # noqa: SLF001
 
@@ -72,12 +72,12 @@ def _environment(original: Callable[..., dict[str, str]], context: Context) -> C
     return with_context
 
 
-def _telling(original: Callable[..., Any], span: RecordedSpan) -> Callable[..., Any]:
+def _recording_end(original: Callable[..., Any], span: RecordedSpan) -> Callable[..., Any]:
     @functools.wraps(original)
     async def put_status(*args: Any, **kwargs: Any) -> Any:
         try:
             status = kwargs.get("status", args[1] if len(args) > 1 else None)
-            # Before the cluster knows it: whoever waits for the job may look for its span.
+            # Before the cluster knows it, since a program that waits for the job may look for its span.
             _end(span, str(getattr(status, "value", status)), kwargs.get("driver_exit_code"))
         except Exception as error:  # noqa: BLE001  as above
             failed("tracing the end of a submitted job", error)

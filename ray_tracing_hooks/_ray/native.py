@@ -1,11 +1,11 @@
-"""Ray's own tracing is switched off, and stays off.
+"""Switches Ray's own tracing off, and keeps it off.
 
 Ray sets ``_global_is_tracing_enabled`` again at every ``ray.init`` that joins a traced cluster, whether or not it calls
 the hook again (Ray 2.60 ``_private/worker.py``, end of ``connect()``; ``util/tracing/tracing_helper.py``,
-``_enable_tracing``). The wrapper keeps it off, and tells us that the cluster is a traced one.
+``_enable_tracing``). The wrapper keeps it off, and reports that the cluster is traced.
 
-What is put back when the patches are undone: no tracing of Ray's own, as before ``ray.init``, where our hook was the
-cluster's; what there was, where the user called it in a cluster with another.
+Undoing the patches restores this: if our hook was the cluster's, Ray's own tracing is off, as before ``ray.init``; if
+the user called it in a cluster with another hook, the previous state.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ def patch(patches: Patches, on_traced_cluster: Callable[[], None]) -> bool:
 
     connecting = cluster.is_connecting()
     if connecting:
-        # As Ray does when the hook returns. Without it Ray's next ray.init() calls a hook again.
+        # Ray does the same when the hook returns. Removed, so that Ray's next ray.init() calls a hook again.
         patches.set(ray, "__traced__", True, back=ABSENT)
-    # Nothing is asked of a Ray that has no such switch.
+    # Only in versions of Ray that have this switch.
     if hasattr(tracing_helper, "_global_is_tracing_enabled"):
         was_on = tracing_helper._global_is_tracing_enabled  # noqa: SLF001
         patches.set(tracing_helper, "_global_is_tracing_enabled", False, back=was_on and not connecting)
         if connecting:
-            # Only Ray's own tracing uses it, and up to Ray 2.55 it is in the pickles of actor classes. Where the
-            # cluster has another hook, Ray's tracing may be at work in other processes and send its context here.
+            # Only Ray's own tracing uses it, and up to Ray 2.55 it is in the pickles of actor classes. If the cluster
+            # has another hook, Ray's tracing may be active in other processes and send its context here.
             patches.set(tracing_helper, "_opentelemetry", None, back=None)
     return patches.wrap(tracing_helper, "_enable_tracing", enable)
 
 
 def is_on() -> bool:
-    """Whether Ray has found that this process's cluster has a tracing hook; it says so just before it calls the
+    """Whether Ray has found that this process's cluster has a tracing hook; Ray sets this just before it calls the
     hook.
     """
     from ray.util.tracing import tracing_helper  # noqa: PLC0415

@@ -1,9 +1,9 @@
-"""Waiting for objects and storing them: wraps ``ray.get``, ``ray.wait`` and ``ray.put`` (Ray 2.60
+"""Spans for waiting for objects and storing them: wraps ``ray.get``, ``ray.wait`` and ``ray.put`` (Ray 2.60
 ``_private/worker.py``), in a Ray Client the methods of ``_ClientAPI`` (``util/client/api.py``) that these call.
 
-Only those that ``RAY_TRACING_RAY`` names are wrapped, so the others cost nothing. They are wrapped below their
-decorator ``client_mode_hook``: programs hold these functions by ``from ray import get``, and have Ray pickle what uses
-them.
+Only the functions in ``RAY_TRACING_RAY`` are wrapped, so the others cost nothing. They are wrapped below their
+decorator ``client_mode_hook``, because programs hold references to these functions through ``from ray import get``, and
+Ray pickles code that uses them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
 _MOST_IDS = 64
-"""Of more objects than these the ids are not named, only counted."""
+"""At most this many objects are listed by id; further ones are only counted."""
 
 _GENERATORS = frozenset({"ObjectRefGenerator", "DynamicObjectRefGenerator", "StreamingObjectRefGenerator"})
-"""Ray's, by name, since each of its versions has others."""
+"""Ray's generator classes, by name, since they differ between versions."""
 
 
 def patch(patches: Patches, parts: Iterable[str]) -> bool:
-    """Wrap those of the functions that ``parts`` names; False if this Ray has not all of them."""
+    """Wrap the functions named in ``parts``; False if this Ray lacks one of them."""
     from ray._private import worker  # noqa: PLC0415  the hook's module must be importable without Ray
 
-    wrapped = [patches.wrap_within(worker, part, _traced(f"ray.{part}", *_WAYS[part])) for part in sorted(parts)]
+    wrapped = [patches.wrap_within(worker, part, _traced(f"ray.{part}", *_FUNCTIONS[part])) for part in sorted(parts)]
     return all(wrapped)
 
 
@@ -48,7 +48,7 @@ def patch_client(patches: Patches, parts: Iterable[str]) -> bool:
 
     wrapped = []
     for part in sorted(parts):
-        describe, finish = _WAYS[part]
+        describe, finish = _FUNCTIONS[part]
         wrapped.append(patches.wrap(_ClientAPI, part, _traced(f"ray.{part}", of_method(describe), finish)))
     return all(wrapped)
 
@@ -72,7 +72,7 @@ def _traced(
                 raise
             try:
                 finish(span, result)
-            except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
+            except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
                 failed(f"tracing {name}", error)
             span.end()
             return result
@@ -85,7 +85,7 @@ def _traced(
 def _begin(
     active: Tracing, name: str, describe: Callable[..., bytes], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> RecordedSpan | None:
-    """The span of a call that is about to be made; None where there is none that it could belong to, or that failed."""
+    """Begin the span of a call; None if it has no parent or is not recorded, or on failure."""
     try:
         if not active.waits:
             return None
@@ -105,7 +105,7 @@ def _begin(
 
 
 def begin_get(active: Tracing, name: str, ref: Any) -> RecordedSpan | None:
-    """The span ``name`` of a wait for one object that begins now, or None as that of ``ray.get``."""
+    """Begin the span ``name`` of a wait for one object; None in the same cases as for ``ray.get``."""
     return _begin(active, name, _objects, (ref,), {})
 
 
@@ -127,10 +127,10 @@ def _describe_put(value: Any = None, **_others: Any) -> bytes:
 
 
 def _finish_get(span: RecordedSpan, _result: Any) -> None:
-    _tell_size(span, sizes.last())
+    _set_size(span, sizes.last())
 
 
-def _tell_size(span: RecordedSpan, size: int | None) -> None:
+def _set_size(span: RecordedSpan, size: int | None) -> None:
     if size is not None:
         span.set_attribute(names.RAY_OBJECT_SIZE, size)
 
@@ -143,11 +143,11 @@ def _finish_wait(span: RecordedSpan, result: Any) -> None:
 
 def _finish_put(span: RecordedSpan, result: Any) -> None:
     span.set_attribute(names.RAY_OBJECT_IDS, _ids([result]))
-    _tell_size(span, sizes.last())
+    _set_size(span, sizes.last())
 
 
 def _objects(refs: Any) -> bytes:
-    """The encoded ids of what is waited for, and how many these are."""
+    """The encoded ids and the count of the objects that are waited for."""
     several = refs if isinstance(refs, (list, tuple)) else [refs]
     found = _ids(several)
     count = encode.attribute(names.RAY_OBJECT_COUNT, len(several))
@@ -157,10 +157,10 @@ def _objects(refs: Any) -> bytes:
 def _ids(refs: Sequence[Any]) -> list[str]:
     found = []
     for ref in refs[:_MOST_IDS]:
-        # A generator has the reference of its task, which Ray waits for in its place.
+        # A generator has the reference of its task, for which Ray waits instead.
         named = getattr(ref, "_generator_ref", ref) if type(ref).__name__ in _GENERATORS else ref
-        # To ask a client's reference for its id is to wait for the server, as long as it has a future for it. Of an
-        # object of the program's nothing is asked.
+        # Reading the id of a client's reference blocks on the server as long as a future for it is pending. Objects of
+        # the program are not touched.
         if hasattr(type(named), "hex") and getattr(named, "_id_future", None) is None:
             found.append(named.hex())
     return found
@@ -170,9 +170,9 @@ def _timeout(seconds: Any) -> bytes:
     return encode.attribute(names.RAY_TIMEOUT, float(seconds)) if seconds is not None else b""
 
 
-_WAYS: dict[str, tuple[Callable[..., bytes], Callable[[RecordedSpan, Any], None]]] = {
+_FUNCTIONS: dict[str, tuple[Callable[..., bytes], Callable[[RecordedSpan, Any], None]]] = {
     "get": (_describe_get, _finish_get),
     "wait": (_describe_wait, _finish_wait),
     "put": (_describe_put, _finish_put),
 }
-"""For each function what is said of it before it is called, and what of its result."""
+"""For each function, how to describe its call and how to describe its result."""

@@ -1,7 +1,7 @@
-"""What this process is to Ray: the facts that do not change while it is connected.
+"""This process as Ray sees it: the facts that do not change while it is connected.
 
-Only what is safe inside a tracing hook is asked. Public functions of ``ray`` are not (they would start a second
-``ray.init``), nor is the current task of a worker that has no job yet (the core worker aborts the process).
+Only uses what is safe inside a tracing hook. Public functions of ``ray`` are not, since they would start a second
+``ray.init``, nor is the current task of a worker that has no job yet, for which the core worker aborts the process.
 """
 
 from __future__ import annotations
@@ -45,37 +45,37 @@ class RayProcess(NamedTuple):
 
     @property
     def is_client(self) -> bool:
-        """Whether this process reaches its cluster by Ray Client, so that nothing of Ray runs in it."""
+        """Whether this process is connected through Ray Client, so that it has no core worker."""
         return False
 
     @property
     def is_internal(self) -> bool:
-        """Whether this is a driver of Ray's own, such as the dashboard."""
+        """Whether this is an internal driver of Ray, such as the dashboard."""
         return self.is_driver and self.namespace.startswith("_ray_internal")
 
     def start_directory(self) -> str:
-        """The folder in which this cluster was started on this node: for the driver that does so, its own.
+        """The folder in which this cluster was started on this node; in the driver that started it, its own.
 
         A worker with a ``working_dir`` has another working directory, which Ray removes, and so has a submitted job.
-        Raises OSError where the folder is gone, or cannot be asked for.
+        Raises OSError if the folder is gone, or cannot be determined.
         """
-        raylet = os.environ.get("RAY_RAYLET_PID", "")  # which Ray tells its workers, and they what they start
+        raylet = os.environ.get("RAY_RAYLET_PID", "")  # set by Ray for workers, and inherited by their children
         if self.owns_cluster or self.is_client or not raylet.isdigit():
             return os.getcwd()
         with open(f"/proc/{raylet}/comm", "rb") as file:
-            if file.read().strip() != b"raylet":  # the number is that of another container, or was given again
+            if file.read().strip() != b"raylet":  # the pid belongs to another container, or has been reused
                 raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
         directory = os.readlink(f"/proc/{raylet}/cwd")
         os.stat(directory)
         return directory
 
     def resource_attributes(self) -> dict[str, Any]:
-        """What the Resource of this process says of Ray. Nothing that changes while the process lives."""
+        """The Resource attributes about Ray, which do not change while the process lives."""
         return {
             **({"host.ip": [self.node_ip]} if self.node_ip else {}),
             names.RESOURCE_RAY_VERSION: self.ray_version,
             names.RESOURCE_PROCESS_TYPE: "driver" if self.is_driver else "worker",
-            # The hook is the last thing that a worker does before Ray gives it work.
+            # The hook is the last step before Ray gives a worker its first task.
             **({} if self.is_driver else {names.RESOURCE_WORKER_READY: time.time_ns()}),
             names.RESOURCE_NODE_ID: self.node_id,
             names.RESOURCE_WORKER_ID: self.worker_id,
@@ -84,65 +84,65 @@ class RayProcess(NamedTuple):
         }
 
     def object_ref(self) -> type[Any]:
-        """The class of references to objects."""
+        """The class of object references."""
         from ray import ObjectRef  # noqa: PLC0415  the hook's module must be importable without Ray
 
-        return ObjectRef  # type: ignore[no-any-return]  # Ray's stub does not know it
+        return ObjectRef  # type: ignore[no-any-return]  # not in Ray's stub
 
     def current_task_id(self) -> bytes:
-        """The 24 bytes of the task that this thread or coroutine runs. Only to be asked where a task is running."""
+        """The 24 bytes of the id of the current task. Only valid while a task is running."""
         task_id: bytes = self.worker.core_worker.get_current_task_id().binary()
         return task_id
 
     def current_job_id(self) -> str:
-        """The job that this worker works for. Only to be asked where a task is running."""
+        """The job of this worker. Only valid while a task is running."""
         job_id: str = self.worker.core_worker.get_current_job_id().hex()
         return job_id
 
     def job_from_the_beginning(self) -> str:
-        """The job that this worker was started for, before its first task; empty if it was started for any."""
+        """The job that this worker was started for, before its first task; empty if it may serve any job."""
         job_id = self.worker.core_worker.get_current_job_id()
         return "" if job_id.is_nil() else str(job_id.hex())
 
     def of_actor(self) -> dict[str, Any]:
-        """What does not change while the actor of this worker lives. Only to be asked where one of its methods runs."""
+        """The constant attributes of the actor of this worker. Only valid while one of its methods runs."""
         from ray.runtime_context import RuntimeContext  # noqa: PLC0415  the hook's module must be importable without Ray
 
         concurrency = getattr(self.worker.core_worker, "current_actor_max_concurrency", lambda: 1)()
         is_asyncio = getattr(self.worker.core_worker, "current_actor_is_asyncio", lambda: False)()
-        told = {
+        attributes = {
             names.RAY_ASYNCIO: bool(is_asyncio),
             names.RAY_ACTOR_NAME: RuntimeContext(self.worker).get_actor_name(),
             names.RAY_MAX_CONCURRENCY: concurrency if concurrency != 1 else None,
             **self.of_task(),
         }
-        return {key: value for key, value in told.items() if value}
+        return {key: value for key, value in attributes.items() if value}
 
     def of_task(self) -> dict[str, Any]:
-        """What the task or actor of this worker holds. Only to be asked where it is running."""
+        """The resources of the task or actor of this worker. Only valid while it is running."""
         from ray.runtime_context import RuntimeContext  # noqa: PLC0415  as above
 
         context = RuntimeContext(self.worker)
         resources, accelerators = context.get_assigned_resources(), context.get_accelerator_ids()
-        told = {
+        attributes = {
             names.RAY_PLACEMENT_GROUP_ID: context.get_placement_group_id(),
             names.RAY_ASSIGNED_RESOURCES: json.dumps(resources, sort_keys=True) if resources else "",
             names.RAY_ACCELERATOR_IDS: [f"{kind}:{each}" for kind, ids in accelerators.items() for each in ids],
         }
-        return {key: value for key, value in told.items() if value}
+        return {key: value for key, value in attributes.items() if value}
 
 
 def mode() -> int | None:
-    """The mode of this process, or None if it is not connected to Ray, has not imported it, or has none."""
+    """The mode of this process, or None if it has not imported Ray or is not connected."""
     worker = sys.modules.get("ray._private.worker")
     value: int | None = worker.global_worker.mode if worker is not None else None
     return value
 
 
 def moves_objects() -> bool:
-    """Whether this process is a worker that only moves objects to the disk and back, and never runs a task."""
+    """Whether this process is a worker that only spills and restores objects, and never runs a task."""
     worker = sys.modules.get("ray._private.worker")
-    # By name: older versions of Ray have other numbers for these.
+    # By name, since the numbers differ in older versions of Ray.
     return mode() in {getattr(worker, name, "unknown") for name in ("SPILL_WORKER_MODE", "RESTORE_WORKER_MODE")}
 
 
@@ -153,7 +153,7 @@ def serves_client() -> bool:
 
 
 def describe() -> RayProcess:
-    """This process, as Ray 2.60 ``_private/worker.py`` ``connect()`` has set it up when it calls the hook."""
+    """This process, as set up by Ray 2.60 ``_private/worker.py`` ``connect()`` when it calls the hook."""
     import ray  # noqa: PLC0415
     import ray._private.worker  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Trace contexts between the form in which a call carries them and that of the OpenTelemetry API."""
+"""Converts trace contexts between the form that a call carries and the OpenTelemetry API."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
 TASK_KEY = "ray_tracing_hooks.task_id"
-"""Where a context keeps the id of the task that it belongs to: also right in a thread that the task started, where Ray
-would name an invented task."""
+"""The key of the task id in a context: it is also right in a thread that the task started, for which Ray would report
+an invented task."""
 
 TASK_ID, PARENT_TASK_ID, ACTOR_ID = encode.BEFORE_TASK_ID, encode.BEFORE_PARENT_TASK_ID, encode.BEFORE_ACTOR_ID
-"""What stands before these ids in the attributes of a call."""
+"""The bytes before these ids in the attributes of a call."""
 
 SPAN_AND_TASK = frozenset({SPAN_KEY, TASK_KEY})
-"""What a context holds that has neither baggage nor anything of the program's."""
+"""The keys of a context without baggage and values of the program."""
 
 Begun = tuple[Context, RecordedSpan | None]
-"""The context that a task runs in, and its span, if it has one."""
+"""The context that a task runs in, and its span, if any."""
 
 _NOTHING = context_api.Context()
 
@@ -30,14 +30,14 @@ _STANDARD_HEADERS = {"traceparent", "tracestate", "baggage"}
 
 
 def only_standard_headers() -> bool:
-    """Whether the global propagators are those of the W3C, which say nothing but what they are given."""
+    """Whether the global propagators are only those of the W3C, which inject nothing but the context."""
     return set(propagate.get_global_textmap().fields) <= _STANDARD_HEADERS
 
 
 def headers_of(context: Context, parent: Parent | None, *, only_standard: bool) -> dict[str, str] | None:
-    """What the global propagators say of a context besides the span itself; None where they need not be asked.
+    """The headers that the global propagators inject besides the span itself; None if they need not be called.
 
-    ``only_standard`` is what :func:`only_standard_headers` says: with those a context without baggage and trace state
+    ``only_standard`` is the result of :func:`only_standard_headers`: then a context without baggage and trace state
     has nothing to inject but the span.
     """
     if only_standard and SPAN_AND_TASK.issuperset(context) and not (parent and parent.trace_state):
@@ -49,12 +49,12 @@ def headers_of(context: Context, parent: Parent | None, *, only_standard: bool) 
 
 
 def caller_attribute(caller: bytes) -> bytes:
-    """The encoded ``ray.parent_task_id``; nothing if the caller is not known."""
+    """The encoded ``ray.parent_task_id``; empty if the caller is unknown."""
     return PARENT_TASK_ID + caller.hex().encode() if caller else b""
 
 
 def incoming(carried: Carried) -> tuple[Context, Parent]:
-    """The context that a call brought along, with its submission as the current (remote) span, and that span."""
+    """The context that a call carried, with its submission as the current (remote) span, and that span."""
     context, trace_state = _NOTHING, None
     if carried.headers:
         context = propagate.extract({**carried.headers, "traceparent": _traceparent(carried)}, context)
@@ -63,7 +63,7 @@ def incoming(carried: Carried) -> tuple[Context, Parent]:
 
 
 def unrecorded_span(parent: Parent) -> trace.Span:
-    """A span that is not recorded and stands for ``parent``."""
+    """A non-recording span with the context of ``parent``."""
     return trace.NonRecordingSpan(parent.span_context())
 
 

@@ -1,7 +1,8 @@
-"""Limits on how many calls a second make spans, for each function or method that this process calls.
+"""Rate limits on calls that make spans, for each function or method that this process calls.
 
-Only imported where there are limits. What a call leaves out is counted by its caller and its function, and the count is
-told by the next span that can tell it: of the same caller a call of the same function, or the end of the caller itself.
+Only imported if there are limits. Calls without a span are counted by caller and function, and the next span that can
+do so reports the count: that of a call of the same function by the same caller, or that of the caller itself at its
+end.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ LEFT_OUT = -1
 _SECOND = 1_000_000_000
 
 _MOST_CALLERS = 10_000
-"""More than these have not ended: what they leave out is not counted for each of them any more."""
+"""With more callers than this, calls left out are no longer counted for each of them."""
 
 _monotonic_ns = time.monotonic_ns
 
 _lock = threading.RLock()
-"""One that can be taken again: a signal handler may make calls too."""
+"""Reentrant, since a signal handler may make calls too."""
 
-# Another thread may hold it when this process is forked. The standard library frees its own locks in this way.
+# Another thread may hold it when this process forks. The standard library resets its own locks in the same way.
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]  # noqa: SLF001  no stub
 
 
 class RateLimits:
-    """The limits of this process, and what they have left out that no span has told yet.
+    """The limits of this process, and the counts of calls left out that no span has reported yet.
 
-    ``rates`` are patterns on ``module.function`` or ``Class.method`` and how many calls a second may make spans of each
-    function that fits; the first that fits counts.
+    ``rates`` are patterns for ``module.function`` or ``Class.method``, each with the calls per second that may make
+    spans for each matching function; the first match applies.
     """
 
     def __init__(self, rates: Sequence[tuple[str, float]]) -> None:
@@ -47,7 +48,7 @@ class RateLimits:
         self.left_out: dict[bytes, dict[RateLimit, int]] = {}
 
     def of(self, template: Template) -> RateLimit | None:
-        """The limit of one call site, if it has one."""
+        """The limit of one call site, or None."""
         try:
             return self._limits[template]
         except KeyError:
@@ -56,7 +57,7 @@ class RateLimits:
             return self._limits.setdefault(template, None if rate is None else RateLimit(self, function, rate))
 
     def leave_out(self, limit: RateLimit, caller: bytes) -> None:
-        """One more call of ``caller`` that makes no span."""
+        """Count a call by ``caller`` that makes no span."""
         with _lock:
             if caller not in self.left_out and len(self.left_out) >= _MOST_CALLERS:
                 caller = b""
@@ -64,7 +65,7 @@ class RateLimits:
             of_caller[limit] = of_caller.get(limit, 0) + 1
 
     def claim(self, caller: bytes, limit: RateLimit | None = None) -> int:
-        """How many calls of ``caller`` were left out and not told: of one call site, or of all. Whoever asks tells."""
+        """Take the unreported count of calls by ``caller``, for one call site or all: the caller reports it."""
         with _lock:
             of_caller = self.left_out.pop(caller, None)
             if of_caller is None:
@@ -76,8 +77,8 @@ class RateLimits:
                 self.left_out[caller] = of_caller
             return count
 
-    def untold(self) -> dict[str, int]:
-        """What nobody has told, by function."""
+    def unreported(self) -> dict[str, int]:
+        """Take the unreported counts, by function."""
         found: dict[str, int] = {}
         with _lock:
             for caller in list(self.left_out):
@@ -87,7 +88,7 @@ class RateLimits:
 
 
 class RateLimit:
-    """A token bucket: ``rate`` calls a second, and what one second allows, or one call, at once."""
+    """A token bucket: ``rate`` calls per second, with a burst of one second's calls, or of one call."""
 
     __slots__ = ("_due", "_interval", "_limits", "_tolerance", "function")
 
@@ -96,13 +97,13 @@ class RateLimit:
         self.function = function
         self._interval = int(_SECOND / rate)
         self._tolerance = max(0, _SECOND - self._interval)
-        # When a bucket that is used up again and again would have its next token: no tokens have to be counted.
+        # The time of the next token if the bucket is always used up, so that no tokens have to be counted.
         self._due = 0
 
     def take(self, caller: bytes) -> int:
-        """:data:`LEFT_OUT`, if this call is to make no span; else how many its span has to tell of.
+        """:data:`LEFT_OUT` if this call is to make no span; otherwise the count that its span has to report.
 
-        Without a lock: of calls that several threads make at the very same time, one may be too many.
+        Without a lock: of calls that several threads make at the same time, one too many may pass.
         """
         now = _monotonic_ns()
         due = max(self._due, now)
@@ -113,16 +114,16 @@ class RateLimit:
         return self._limits.claim(caller, self) if self._limits.left_out else 0
 
 
-def telling(begin: Callable[..., Begun | None], limits: RateLimits) -> Callable[..., Begun | None]:
-    """What begins a task as ``begin`` does; its span says at its end how many of its calls no other span speaks of."""
+def reporting(begin: Callable[..., Begun | None], limits: RateLimits) -> Callable[..., Begun | None]:
+    """Wraps ``begin``: at its end, the span of a task reports the calls left out that no other span has reported."""
 
-    def begin_telling(*arguments: Any) -> Begun | None:
+    def begin_reporting(*arguments: Any) -> Begun | None:
         begun = begin(*arguments)
         if begun is not None and begun[1] is not None and isinstance(caller := begun[0].get(TASK_KEY), bytes):
             begun[1].add_at_end(lambda: _attribute(limits.claim(caller)))
         return begun
 
-    return begin_telling
+    return begin_reporting
 
 
 def _attribute(count: int) -> bytes:

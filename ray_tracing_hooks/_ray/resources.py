@@ -1,8 +1,9 @@
-"""What the task that this worker runs holds: wraps ``set_visible_accelerator_ids`` (Ray 2.60 ``_private/utils.py``),
-which the worker calls before each task (``_raylet.pyx``, ``execute_task``), but not before the methods of actors.
+"""The resources that the current task of this worker holds: wraps ``set_visible_accelerator_ids`` (Ray 2.60
+``_private/utils.py``), which the worker calls before each task (``_raylet.pyx``, ``execute_task``), but not before the
+methods of actors.
 
-Ray's own looks at all resources anew for every kind of accelerator that there is, at 60 to 100 us a task. Nothing comes
-of it where the task holds none, so it is left out there: tracing gives that time back.
+Ray's function examines all resources again for every kind of accelerator, at 60 to 100 us per task. That has no effect
+if the task holds no accelerators, so it is skipped then, which compensates for some of the cost of tracing.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _NAMES = (
     "get",
     "set_current_process_visible_accelerator_ids",
 )
-"""What the code of that function names where it is one that we know."""
+"""The names in the code of that function, by which a known version is recognized."""
 
 
 class HeldResources:
-    """What the task holds that this process runs: a worker runs one at a time.
+    """The resources of the current task: a worker runs one task at a time.
 
     Attributes:
-        encoded: The encoded attributes that say so; of actors the templates say the same.
+        encoded: The encoded attributes. For actors they are part of the templates.
     """
 
     __slots__ = ("encoded",)
@@ -52,7 +53,7 @@ class HeldResources:
 
 
 def patch(patches: Patches, process: RayProcess, held: HeldResources) -> bool:
-    """Keep what each task holds in ``held``; False if this Ray has no such place."""
+    """Record the resources of each task in ``held``; False if this Ray lacks the wrapped function."""
     from ray._private import utils  # noqa: PLC0415  the hook's module must be importable without Ray
 
     return patches.wrap(utils, "set_visible_accelerator_ids", partial(_set_visible_accelerator_ids, process, held))
@@ -84,8 +85,8 @@ def _set_visible_accelerator_ids(
             look()
             if none_held and can_skip and not env_bool(variable, False):
                 return {}
-        except Exception as error:  # noqa: BLE001  the task is the user's, the fault would be ours
-            failed("asking Ray what a task holds", error)
+        except Exception as error:  # noqa: BLE001  the user's task must run whatever fails here
+            failed("reading the resources of a task", error)
         try:
             return original()
         except BaseException as error:
@@ -96,6 +97,6 @@ def _set_visible_accelerator_ids(
 
 
 def _is_known(function: Callable[[], Any]) -> bool:
-    """Whether it does nothing where no accelerator is held, unless a variable says otherwise: Ray 2.58 and later."""
+    """Whether it has no effect without accelerators unless a variable is set, as in Ray 2.58 and later."""
     code = getattr(function, "__code__", None)
     return code is not None and code.co_names == _NAMES and any(constant is False for constant in code.co_consts)

@@ -1,14 +1,14 @@
-"""Work that Ray does at every call and that can be done with less: it gives back some of the time that tracing takes.
+"""Faster versions of work that Ray does at every call, which compensate for some of the cost of tracing.
 
-Each part is left as it is where this Ray has it not, or has it otherwise (:mod:`ray_tracing_hooks._ray.signatures` is
-of the same kind):
+Each one is skipped if this Ray does not have the code, or has another version of it
+(:mod:`ray_tracing_hooks._ray.signatures` is of the same kind):
 
-- A submission pickles the list of the exceptions to retry at, which is None nearly always (Ray 2.60 ``_raylet.pyx``,
+- A submission pickles the list of the exceptions to retry, which is nearly always None (Ray 2.60 ``_raylet.pyx``,
   ``serialize_retry_exception_allowlist``).
 - An execution enters two context managers that are generators (``_private/client_mode_hook.py``,
   ``disable_client_hook``; ``_private/worker.py``, ``_changeproctitle``).
-- Deserializing arguments, it sets the handler of SIGINT and puts it back (``_private/utils.py``, ``DeferSigint``)
-  through the ``signal`` module, which each time fails, by an exception, to make a constant of a handler.
+- While deserializing arguments, it sets the SIGINT handler and restores it (``_private/utils.py``, ``DeferSigint``)
+  through the ``signal`` module, which each time raises and catches an exception to convert a handler to a constant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._patching import Patches
 
 _set_handler = signal.signal
-"""The one of the standard library: while Ray defers SIGINT another stands in its place."""
+"""The function of the standard library, which Ray replaces while it defers SIGINT."""
 
 _ENTERS = (
     "signal",
@@ -34,11 +34,11 @@ _ENTERS = (
     "_signal_monkey_patch",
 )
 _LEAVES = ("overridden_sigint_handler", "orig_signal", "signal", "SIGINT", "signal_received")
-"""What the code of ``DeferSigint.__enter__`` and ``__exit__`` names where it is the one that we know."""
+"""The names in the code of ``DeferSigint.__enter__`` and ``__exit__``, by which a known version is recognized."""
 
 
 def patch(patches: Patches) -> bool:
-    """Put every shortcut in place that this Ray has the place for; whether there is any."""
+    """Apply every shortcut that fits this Ray; returns whether there is any."""
     import ray.cloudpickle  # noqa: PLC0415  the hook's module must be importable without Ray
     from ray import _raylet  # noqa: PLC0415
     from ray._private import client_mode_hook, utils, worker  # noqa: PLC0415
@@ -59,13 +59,13 @@ def patch(patches: Patches) -> bool:
 
 
 def names_in(owner: Any, method: str) -> tuple[str, ...]:
-    """What the code of a function names, by which the one that we know is told from others; empty if there is none."""
+    """The names in the code of a function, by which a known version is recognized; empty if there is none."""
     code = getattr(getattr(owner, method, None), "__code__", None)
     return code.co_names if code is not None else ()
 
 
 class Pickle:
-    """``ray.cloudpickle`` to those that call it through its module, with what None is pickled to at hand."""
+    """Stands in for the module ``ray.cloudpickle``, with the pickle of None cached."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -88,7 +88,7 @@ def _disable_client_hook(_original: Callable[[], Any]) -> type:
     from ray._private import client_mode_hook  # noqa: PLC0415
 
     class DisabledClientHook:
-        """``ray.*`` functions are those of this process, not those of a Ray Client, in this thread."""
+        """In this thread, ``ray.*`` functions are those of this process, not those of a Ray Client."""
 
         __slots__ = ("_before",)
 
@@ -107,7 +107,7 @@ def _changeproctitle(_original: Callable[..., Any]) -> type:
     from ray import _raylet  # noqa: PLC0415
 
     class ChangedTitle:
-        """The title of this process is ``title``, and then ``next_title``."""
+        """Sets the title of this process to ``title``, and then to ``next_title``."""
 
         __slots__ = ("_next_title", "_title")
 

@@ -1,4 +1,4 @@
-"""What the execution of one function or method says of its arguments and of its result, where that is asked for."""
+"""The attributes for arguments and result of a function or method, where they are recorded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ray_tracing_hooks._record.argument_text import Redactor
 from ray_tracing_hooks._record.span import RecordedSpan
 
 _MOST_DECORATORS = 100
-"""Around one function: one may say that it wraps itself."""
+"""Bounds the chain of decorators, since a function may claim to wrap itself."""
 
 
 class Shown:
-    """Shows what one function or method is given and gives back. A method is given its actor first."""
+    """Renders the arguments and the result of one function or method. A method's first argument is its actor."""
 
     def __init__(self, redactor: Redactor, function: Any, name: str, *, is_method: bool) -> None:
         self._redactor = redactor
@@ -27,7 +27,7 @@ class Shown:
         self._drops_first: bool | None = None if is_method else False
 
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], bytes]:
-        """What makes the encoded attribute of these arguments."""
+        """A function that returns the encoded attribute of these arguments."""
 
         def encoded() -> bytes:
             try:
@@ -36,25 +36,25 @@ class Shown:
                     self._drops_first = not isinstance(static, staticmethod)
                 text = self._redactor.arguments(self._names[self._drops_first :], args[self._is_method :], kwargs)
                 return encode.attribute(names.RAY_ARGUMENTS, text) if text else b""
-            except Exception as error:  # noqa: BLE001  the work is the user's, the fault would be ours
-                failed("showing the arguments of a task", error)
+            except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
+                failed("recording the arguments of a task", error)
                 return b""
 
         return encoded
 
     def result(self, span: RecordedSpan, result: Any) -> None:
-        """Say what came of it."""
+        """Record the result."""
         try:
             span.set_attribute(names.RAY_RESULT, self._redactor.result(self._name, result))
         except Exception as error:  # noqa: BLE001  as above
-            failed("showing the result of a task", error)
+            failed("recording the result of a task", error)
 
 
 def _parameters(function: Any) -> tuple[str, ...]:
-    """The names of the positional parameters, the last one with a ``*`` if it takes all further arguments.
+    """The names of the positional parameters, the last one with a ``*`` if it takes further arguments.
 
-    A decorator that says what it wraps is looked through where it takes further arguments: its own parameters have no
-    names that tell of secrets.
+    A decorator with ``__wrapped__`` is followed if it takes further arguments, since its own parameters have no names
+    that indicate secrets.
     """
     found: tuple[str, ...] = ()
     rest = ""

@@ -1,8 +1,8 @@
-"""Checking the arguments of a call: most fit, and that can be told without building an ``inspect.Signature`` for each.
+"""A faster check of a call's arguments, which avoids building an ``inspect.Signature`` in most cases.
 
-Wraps ``validate_args`` (Ray 2.60 ``_common/signature.py``), which ``flatten_args`` asks about each call's arguments. It
-gives back to the program some of the time that tracing takes. Arguments that do not fit, or may not, are left to Ray,
-and so are the errors.
+Wraps ``validate_args`` (Ray 2.60 ``_common/signature.py``), which ``flatten_args`` calls with each call's arguments. It
+compensates for some of the cost of tracing. Arguments that do not fit, or may not fit, are left to Ray, and so are the
+errors.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.arguments import signature_module
 
 _MOST_SHAPES = 10_000
-"""More are not remembered: programs may make functions without end."""
+"""Bounds the cache, since programs may create functions without limit."""
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap the check of arguments; False if this Ray has no such place."""
+    """Wrap the check of arguments; False if this Ray lacks the wrapped function."""
     try:
         signature = signature_module()
     except ImportError:
@@ -31,7 +31,7 @@ def patch(patches: Patches) -> bool:
 
 
 class Shape:
-    """What fits the parameters of a function, by names and numbers."""
+    """The arguments that fit the parameters of a function, by names and numbers."""
 
     __slots__ = ("_any_name", "_by_name", "_most", "_names", "_required", "parameters")
 
@@ -42,7 +42,7 @@ class Shape:
         kinds = {each.kind for each in parameters}
         self._most = sys.maxsize if Parameter.VAR_POSITIONAL in kinds else len(positional)
         self._any_name = Parameter.VAR_KEYWORD in kinds
-        # Those without default, by position; one that can only be named is never reached, and so left to Ray.
+        # Parameters without default, by position. Functions with required keyword-only ones are left to Ray.
         self._required = [number for number, each in enumerate(positional) if each.default is each.empty]
         if any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in parameters):
             self._most = -1
@@ -51,7 +51,7 @@ class Shape:
         )
 
     def fits(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Whether these arguments fit for certain."""
+        """Whether these arguments certainly fit."""
         given = len(args)
         if given > self._most:
             return False
@@ -61,7 +61,7 @@ class Shape:
         for name in kwargs:
             if name in names[:given]:
                 return False
-            # A name that is that of a parameter without name goes elsewhere, and so is left to Ray.
+            # A keyword with the name of a positional-only parameter goes to **kwargs: leave it to Ray.
             if name not in self._by_name and (not self._any_name or name in names):
                 return False
         return all(number < given or names[number] in kwargs for number in self._required)
@@ -71,7 +71,7 @@ def _validate_args(original: Callable[..., None]) -> Callable[..., None]:
     shapes: dict[int, Shape] = {}
 
     def fits(parameters: Any, args: Any, kwargs: Any) -> bool:
-        # Ray keeps one list for each function.
+        # Ray keeps one list per function.
         shape = shapes.get(id(parameters))
         if shape is None or shape.parameters is not parameters:
             if len(shapes) >= _MOST_SHAPES:
@@ -83,7 +83,7 @@ def _validate_args(original: Callable[..., None]) -> Callable[..., None]:
         try:
             if fits(signature_parameters, args, kwargs):
                 return
-        except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
+        except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
             failed("checking the arguments of a call", error)
         try:
             original(signature_parameters, args, kwargs)

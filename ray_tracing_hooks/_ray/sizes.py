@@ -1,8 +1,8 @@
-"""How large objects are: wraps ``SerializationContext._serialize_to_msgpack`` (Ray 2.60 ``_private/serialization.py``)
-and ``Worker.deserialize_objects`` (``_private/worker.py``), which ``ray.put`` of anything but bytes and ``ray.get``
-call, and which know it.
+"""Sizes of objects: wraps ``SerializationContext._serialize_to_msgpack`` (Ray 2.60 ``_private/serialization.py``) and
+``Worker.deserialize_objects`` (``_private/worker.py``), which know the sizes and which ``ray.put`` of anything but
+bytes and ``ray.get`` call.
 
-Arguments and results of tasks pass there too, so each thread keeps the size of what it has had in its hands last.
+Arguments and results of tasks pass through them too, so each thread keeps the size of the last object.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ray_tracing_hooks._patching import Patches
 
 
 def patch(patches: Patches, parts: Collection[str]) -> bool:
-    """Note the sizes of what ``put`` stores and ``get`` fetches, if ``parts`` names them."""
+    """Record the sizes of objects that ``put`` stores and ``get`` fetches, if ``parts`` contains them."""
     from ray._private.serialization import SerializationContext  # noqa: PLC0415  only where there is Ray
     from ray._private.worker import Worker  # noqa: PLC0415  as above
 
@@ -32,12 +32,12 @@ def patch(patches: Patches, parts: Collection[str]) -> bool:
 
 
 def begin(size: int | None = None) -> None:
-    """What this thread has had in its hands does not count for what comes, of which ``size`` is known, or nothing."""
+    """Forget the last object of this thread; the next one has this ``size`` if it is already known."""
     _last.size = size
 
 
 def last() -> int | None:
-    """The bytes of what this thread has serialized or deserialized last, if that is known."""
+    """The size of the object that this thread serialized or deserialized last, if known."""
     return getattr(_last, "size", None)
 
 
@@ -52,12 +52,12 @@ def _noting(size: Callable[[Any, Any], int]) -> Callable[[Callable[..., Any]], C
             except BaseException as error:
                 hide_frame(error)
                 raise
-            # Only now: code of the program's that was called meanwhile may have had others in its hands.
+            # Only now, since code of the program that was called meanwhile may have handled other objects.
             try:
                 _last.size = size(given, result)
-            except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
+            except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
                 _last.size = None
-                failed("looking at the size of an object", error)
+                failed("reading the size of an object", error)
             return result
 
         return note
@@ -71,5 +71,5 @@ def _serialized(_value: Any, serialized: Any) -> int:
 
 
 def _fetched(serialized: Any, _values: Any) -> int:
-    # Each is a tuple that begins with the data, None where there is none, such as of an error without text.
+    # Each is a tuple that begins with the data, or None without data, such as for an error without text.
     return sum(len(each[0]) for each in serialized if each[0] is not None)

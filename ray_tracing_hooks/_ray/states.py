@@ -1,5 +1,6 @@
-"""What a cluster knows of its tasks and spans do not: when each came into which state, asked of its head (the GCS) and
-kept in a file beside the spans.
+"""Fetches task states, which spans do not contain, from the head of a cluster (the GCS), and stores them in a file.
+
+The file is in the folder of the span files.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from ray_tracing_hooks._formats.task_states import About, Attempt
 from ray_tracing_hooks._private import open_file, open_folder
 
 MOST_AT_THE_END = 20_000
-"""The end of a driver asks for no more attempts: so many are read and written within a second."""
+"""Most attempts to fetch at the end of a driver: these are read and written within a second."""
 
 
 class Answer(NamedTuple):
-    """What a cluster has told."""
+    """The answer of a cluster."""
 
     session: str
     dropped: int
-    """Of so many events or attempts it has not told."""
+    """How many events or attempts are missing from the answer."""
     attempts: Iterator[Attempt]
 
 
 def ask(address: str, timeout: float, most: int | None = None) -> Answer:
-    """What the cluster at this address tells, of so many attempts at most.
+    """Fetch the task states of the cluster at this address, of at most ``most`` attempts.
 
-    Each of the two questions may take ``timeout`` seconds. Raises ``grpc.RpcError`` where nobody answers.
+    Each of the two requests may take ``timeout`` seconds. Raises ``grpc.RpcError`` if the cluster does not answer.
     """
     from ray._private import gcs_utils  # noqa: PLC0415  the hook's module must be importable without Ray
     from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc  # noqa: PLC0415
@@ -53,10 +54,10 @@ def ask(address: str, timeout: float, most: int | None = None) -> Answer:
 
 
 def keep(folder: str, answer: Answer) -> tuple[str, int, int]:
-    """Write what was told into the file of its session, to what that holds already.
+    """Add the answer to the file of its session.
 
-    Gives the path of the file, how many attempts it holds and how many of them were told now. Where nothing was told,
-    there is no file. Raises OSError, and ValueError where there is a file that is none of this version.
+    Returns the path of the file, how many attempts it contains, and how many of them are in this answer. An empty
+    answer creates no file. Raises OSError, and ValueError if there is a file that is not of this version.
     """
     path = os.path.join(folder, task_states.file_name(answer.session))
     fetched = {(each.task_id, each.attempt): each for each in answer.attempts}
@@ -68,16 +69,16 @@ def keep(folder: str, answer: Answer) -> tuple[str, int, int]:
 
 
 def keep_at_the_end(address: str, folder: str, seconds: float) -> None:
-    """Ask and keep what a cluster tells that is about to end, and take no more than about these seconds for it."""
+    """Fetch and store the task states of a cluster that is about to end, within about this many seconds."""
     deadline = time.monotonic() + seconds
 
     import grpc  # noqa: PLC0415  as above
 
-    # Both questions, and reading and writing, are to end in time.
+    # A third for each request, and one for reading and writing.
     left = (deadline - time.monotonic()) / 3
     if left <= 0:
         return
-    # A head that has failed has nothing to tell, and what is wrong with the folder is said where spans go there.
+    # A failed head has no answer, and problems with the folder are reported by the local exporter.
     with suppress(grpc.RpcError, OSError, ValueError):
         answer = ask(address, left, MOST_AT_THE_END)
         keep(folder, answer._replace(attempts=_until(deadline, answer.attempts)))
@@ -109,14 +110,14 @@ def _attempts(reply: Any) -> Iterator[Attempt]:
 
 
 def _known(path: str) -> Iterator[tuple[tuple[str, int], Attempt]]:
-    """What the file holds already, of which Ray may have let go meanwhile."""
+    """The attempts that the file contains already, some of which Ray may have dropped meanwhile."""
     with suppress(FileNotFoundError):
         for attempt in task_states.read(path)[1]:
             yield (attempt.task_id, attempt.attempt), attempt
 
 
 def _write(path: str, about: About, known: dict[tuple[str, int], Attempt]) -> None:
-    """Replace the file, which nobody else may read, at once."""
+    """Replace the file, which is private, atomically."""
     folder, name = os.path.split(path)
     place = open_folder(folder)
     temporary = f".{name}.{secrets.token_hex(4)}"

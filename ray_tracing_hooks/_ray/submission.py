@@ -1,4 +1,4 @@
-"""Submission of calls: the context that a call carries, and its PRODUCER span, written when Ray has taken the call."""
+"""Submission of calls: the context that a call carries, and its PRODUCER span, written when Ray accepted the call."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.recorder import Template
 
 _MOST_IDS = 64
-"""Of more objects than these the ids are not named, only counted."""
+"""At most this many objects are listed by id; further ones are only counted."""
 
 _time_ns = time.time_ns
 
 
 def begin(calls: Calls, describe: Callable[..., Called | None], *called: Any) -> Submission | None:
-    """The span and carried context of a call that is about to be submitted; None if it has neither, or that failed.
+    """The span and carried context of a call to be submitted; None if it has neither, or on failure.
 
-    ``describe(calls, *called)`` may return None, and fail: it reads what another version of Ray may have changed.
+    ``describe(calls, *called)`` may return None, and may fail, since it reads internals of Ray.
     """
     try:
         what = describe(calls, *called)
@@ -38,7 +38,7 @@ def begin(calls: Calls, describe: Callable[..., Called | None], *called: Any) ->
         if around.inherits and what.inherits and template is not None:
             return Submission(what, template, around, _time_ns(), b"", None) if around.recorder is not None else None
         return _carrying(calls, what, around)
-    except Exception as error:  # noqa: BLE001  the call is the user's, the fault would be ours
+    except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
         failed("tracing a call", error)
         return None
 
@@ -57,7 +57,7 @@ def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
         if around.recorder is None:
             template = None
     elif parent is not None:
-        # No span here: the work continues the trace of the span around the call.
+        # No span here: the execution continues the trace of the span around the call.
         span_id, flags = parent.span_id, parent.flags
     else:
         return _without_context(calls, what, around, without_span=without_span)
@@ -79,10 +79,10 @@ def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
 
 
 def _without_context(calls: Calls, what: Called, around: Around, *, without_span: bool) -> Submission | None:
-    """A call that makes no span, where no span is around it: in a thread of a worker, or without a root span.
+    """A call that makes no span and has no span around it: in a thread of a worker, or without a root span.
 
-    It belongs to the job's trace, below its root span, or to none. Its worker has to be told which, unless it knows of
-    no job's trace: else it would take the call for one that the job's driver has made a span of.
+    It belongs to the job's trace, below its root span, or to none. It must carry which, unless the worker knows of no
+    job trace: otherwise the worker would treat it as a call for which the job's driver has made a span.
     """
     job = calls.job.inherited if what.is_of_own_job else None
     if job is not None:
@@ -105,10 +105,10 @@ def _without_context(calls: Calls, what: Called, around: Around, *, without_span
 
 
 class Submission:
-    """One call on its way out.
+    """A call that is being submitted.
 
     Attributes:
-        carried: The argument that the call takes along, or None if its worker knows the context.
+        carried: The encoded context that the call carries, or None if its worker knows the context.
     """
 
     __slots__ = ("_around", "_called", "_span_id", "_start", "_template", "carried")
@@ -123,16 +123,16 @@ class Submission:
         carried: bytes | None,
     ) -> None:
         self._called = called
-        # None where there is no span.
+        # None without a span.
         self._template = template
         self._around = around
         self._start = start
-        # Empty where it is that of the task.
+        # Empty if it is derived from the task id.
         self._span_id = span_id
         self.carried = carried
 
     def submitted(self, result: Any, identify: Callable[[Any], bytes], args: Any, kwargs: Any) -> None:
-        """Write the span. ``identify`` gives the id of the task by what the call returned, or nothing."""
+        """Write the span. ``identify`` returns the task id for the result of the call, or nothing."""
         template, called, around = self._template, self._called, self._around
         if template is None:
             return
@@ -149,11 +149,11 @@ class Submission:
             if args or kwargs:
                 attributes += _of_arguments(around.object_ref, args, kwargs)
             self._write(template, attributes)
-        except Exception as error:  # noqa: BLE001  as in `begin`; what a decorated call returns may be anything
+        except Exception as error:  # noqa: BLE001  as in `begin`; a decorated call may return anything
             failed("recording a call", error)
 
     def refused(self, error: BaseException) -> None:
-        """Write the span of a call that Ray did not take."""
+        """Write the span of a call that Ray refused."""
         template = self._template
         if template is None:
             return
@@ -170,7 +170,7 @@ class Submission:
 
 
 class _NamedSubmission(Submission):
-    """A call that was given a name, which stands last in its span: it may be another one each time."""
+    """A call with a name, which comes last in its span because it may differ each time."""
 
     __slots__ = ()
 
@@ -179,9 +179,9 @@ class _NamedSubmission(Submission):
 
 
 def _of_arguments(object_ref: type[Any], args: Any, kwargs: Any) -> bytes:
-    """What tells the objects among the arguments, encoded: Ray waits for them before it begins the task.
+    """The encoded attributes for the objects among the arguments, which Ray waits for before it starts the task.
 
-    It does not for those that are within other objects, which nobody looks for.
+    Ray does not wait for references inside other objects, so these are not searched.
     """
     refs = [each for each in args or () if type(each) is object_ref]
     if kwargs:
@@ -193,7 +193,7 @@ def _of_arguments(object_ref: type[Any], args: Any, kwargs: Any) -> bytes:
 
 
 def task_of(result: Any) -> bytes:
-    """The id of the task whose submission returned ``result``, or nothing if it returned nothing that tells it."""
+    """The id of the task whose submission returned ``result``; empty if the result does not show it."""
     if isinstance(result, list):
         if not result:
             return b""
@@ -204,7 +204,7 @@ def task_of(result: Any) -> bytes:
 
 
 def as_they_are(args: Any) -> Any:
-    """For calls of which Ray flattens the arguments even if there are none."""
+    """For calls whose arguments Ray always flattens, even if there are none."""
     return args
 
 
@@ -213,10 +213,10 @@ def traced(
     identify: Callable[[Any], bytes] = task_of,
     with_place: Callable[[Any], Any] = as_they_are,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What wraps a ``_remote(self, args, kwargs, ..., **options)`` of Ray's, which submits a call.
+    """A wrapper for a ``_remote(self, args, kwargs, ..., **options)`` of Ray, which submits a call.
 
-    ``describe(calls, self, rest, options)`` tells what is called, ``identify`` by what the call returned which task it
-    is, and ``with_place`` what to call Ray with so that there is a place for what is carried.
+    ``describe(calls, self, rest, options)`` describes the call, ``identify`` finds the task id in its result, and
+    ``with_place`` converts the arguments so that they have a place for the carried context.
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -224,7 +224,7 @@ def traced(
             active = tracing.active
             call = begin(active.calls, describe, self, rest, options) if active is not None else None
             carried = call.carried if call is not None else None
-            # Not None where Ray is just submitting another call, whose arguments make this one while they are pickled.
+            # Not None inside of another submission, while pickling its arguments makes this call.
             before = outgoing.carried
             try:
                 if carried is not before:

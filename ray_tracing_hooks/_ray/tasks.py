@@ -1,5 +1,5 @@
 """Submission of tasks: wraps ``RemoteFunction._remote`` (Ray 2.60 ``remote_function.py``), which ``f.remote()``,
-``f.options(...).remote()`` and DAG nodes all end in.
+``f.options(...).remote()`` and DAG nodes all call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ray_tracing_hooks._ray.templates import PRODUCER
 
 
 def patch(patches: Patches, cluster: Cluster) -> bool:
-    """Wrap the submission of tasks to ``cluster``; False if this Ray has no such place."""
+    """Wrap the submission of tasks to ``cluster``; False if this Ray lacks the wrapped method."""
     from ray.remote_function import RemoteFunction  # noqa: PLC0415
 
     return patches.wrap_within(RemoteFunction, "_remote", traced(_describe, with_place=place_in(cluster)))
@@ -24,7 +24,7 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
 def _describe(calls: Calls, task: Any, _rest: Any, options: dict[str, Any]) -> Called | None:
     if task._is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
-    # What a decorator returns may be anything.
+    # A decorator may return anything.
     inherits = options.get("num_returns") != 0 and getattr(task, "_decorator", "unknown") is None
     key = task._function_name, inherits  # noqa: SLF001  as above
     try:

@@ -1,4 +1,4 @@
-"""Which calls make spans, and their templates: what all spans of one call site share."""
+"""Selects which calls make spans, and builds the templates of their call sites."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ INTERNAL, SERVER, PRODUCER, CONSUMER = 1, 2, 4, 5
 """Span kinds, by OTLP's numbers."""
 
 SERVE = "serve"
-"""Of ``RAY_TRACING_RAY``: the requests of Ray Serve."""
+"""The part in ``RAY_TRACING_RAY`` for requests to Ray Serve."""
 
 OF_SERVE = "ray.serve._private."
-"""Where the actors of Serve are: a process that runs or calls one takes part in it."""
+"""The package of Serve's actors: a process that runs or calls one takes part in Serve."""
 
 HAS_SERVE = "ray.serve.schema"
-"""A module that is in a process which has imported Serve."""
+"""A module that every process with Serve has imported."""
 
 _INTERNAL_MODULES = tuple(
     f"ray.{name}."
     for name in ("_private", "autoscaler", "dashboard", "data._internal", "serve._private", "util.client")
 )
-"""Where tasks and actors are Ray's own, and no user's code runs in them but by further calls, or through Ray Data."""
+"""Modules with internal tasks and actors of Ray, which run user code only through further calls, or for Ray Data."""
 
 _RUNS_CODE_OF_THE_USER = "__ray_call__"
-"""Of the methods that Ray gives to each actor."""
+"""The one method that Ray adds to each actor which runs user code."""
 
 
 class Selection:
-    """What the settings select.
+    """Selects calls by the settings.
 
     Args:
         parts: The parts of Ray that make spans: ``task``, ``actor``, ``job``, ``serve``.
-        include: Patterns on ``module.function`` or ``Class.method``; if there are any, nothing else makes spans.
-        exclude: Patterns of what makes no span.
-        internal: Whether tasks and actors of Ray's own make spans, those that ``include`` does not name.
+        include: Patterns for ``module.function`` or ``Class.method``; if there are any, only matches make spans.
+        exclude: Patterns for calls that make no spans.
+        internal: Whether internal tasks and actors of Ray make spans even if ``include`` does not match them.
 
     Attributes:
         parts: As above.
-        has_patterns: Whether there are patterns of what makes spans, or of what makes none.
-        shows_internal: Whether tasks and actors of Ray's own make spans.
+        has_patterns: Whether there are any patterns.
+        shows_internal: Whether internal tasks and actors of Ray make spans.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Selection:
         self.shows_internal = internal
 
     def selects(self, function: str, part: str, *, is_internal: bool = False) -> bool:
-        """Whether calls of ``function`` make spans; ``is_internal`` says that it is one of Ray's own."""
+        """Whether calls of ``function`` make spans; ``is_internal`` marks internal ones of Ray."""
         if part not in self.parts:
             return False
         if self._include:
@@ -76,21 +76,21 @@ class Selection:
 
 
 class Whereabouts:
-    """Where the spans of this process are made. In a worker only to be asked where a task is running."""
+    """The attributes that say where spans are made. In a worker they are only valid while a task is running."""
 
     def __init__(self, process: RayProcess) -> None:
         self._process = process
         self._job_id = process.job_id
 
     def job_id(self) -> str:
-        """The id of the job that this process works for."""
+        """The id of this process's job."""
         if not self._job_id:
-            # A worker has a job from its first task on, and keeps it.
+            # A worker gets its job with its first task, and keeps it.
             self._job_id = self._process.current_job_id()
         return self._job_id
 
     def attributes(self) -> dict[str, str]:
-        """What each span says of it."""
+        """The attributes of every span."""
         process = self._process
         return {
             names.RAY_PID: str(os.getpid()),
@@ -101,7 +101,7 @@ class Whereabouts:
 
 
 class Templates:
-    """The templates of tasks, actors and waits in this process, each made when its call site is first seen."""
+    """The templates of tasks, actors and waits in this process, created when a call site is first seen."""
 
     def __init__(self, process: RayProcess, whereabouts: Whereabouts, selection: Selection) -> None:
         self._process = process
@@ -110,10 +110,10 @@ class Templates:
         self._made: dict[tuple[int, str, str, str, str], Template | None] = {}
 
     def of(self, kind: int, class_name: str, function: str, module: str = "", group: str = "") -> Template | None:
-        """The template of one call site, or None where its calls make no spans.
+        """The template of one call site, or None if its calls make no spans.
 
-        ``class_name`` is empty for a task; ``function`` is then ``module.function``, else the method's name,
-        ``module`` that of the class, and ``group`` the concurrency group in which the method is run.
+        ``class_name`` is empty for a task; ``function`` is then ``module.function``, else the method's name. ``module``
+        is that of the class, and ``group`` the concurrency group of the method.
         """
         key = (kind, class_name, function, module, group)
         try:
@@ -147,8 +147,8 @@ class Templates:
         if class_name:
             try:
                 attributes |= self._process.of_actor()
-            except Exception as error:  # noqa: BLE001  another Ray may tell it otherwise
-                failed("asking Ray about this actor", error)
+            except Exception as error:  # noqa: BLE001  internals of Ray may have changed
+                failed("reading the attributes of this actor", error)
             if group:
                 attributes[names.RAY_CONCURRENCY_GROUP] = group
         return Template(names.execution_name(full_name), kind, attributes)

@@ -1,8 +1,8 @@
-"""The instrumentation of one connection to Ray, and whether tracing is on at all.
+"""The instrumentation of one connection to Ray, and whether tracing is on.
 
-Wrappers look at :data:`active` on each call and take the part that they need. It is None before a hook ran, after
+Wrappers read :data:`active` on each call and use the part that they need. It is None before a hook ran, after
 ``ray.shutdown()``, in a forked child, and while the process is connected to a cluster without a tracing hook; every
-wrapper then does what the original does.
+wrapper then only calls the original.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 
 class Tracing:
-    """The parts of the instrumentation of one connection. It only puts them together.
+    """The parts of the instrumentation of one connection.
 
     Args:
-        recorder: Where spans go.
+        recorder: Records the spans.
         process: This process.
         cluster: The cluster that it is connected to.
         selection: Which calls make spans.
-        redactor: What shows the arguments and results of executions, or None.
-        rate_limits: How many calls a second make spans, if that is limited.
-        join_serve: Traces what this process has imported of Ray Serve; whether that is asked for.
+        redactor: Renders the arguments and results of executions, or None.
+        rate_limits: The rate limits on calls that make spans, or None.
+        join_serve: Traces what this process has imported of Ray Serve; returns whether Serve is traced.
 
     Attributes:
-        whereabouts: Where spans of this process are made.
-        templates: What the spans of each call site share.
+        whereabouts: The attributes that say where spans are made.
+        templates: The templates of call sites.
         job: The trace of this process's job.
         calls: The calls that it makes.
-        held: What the task that it runs holds.
-        waits: Whether waiting for objects and storing them makes spans here. In the server of a traced client it is the
-            client that waits.
+        held: The resources that its current task holds.
+        waits: Whether waiting for objects and storing them makes spans here. For a traced client, the
+            client waits and not its server.
     """
 
     def __init__(
@@ -80,4 +80,4 @@ class Tracing:
 
 
 active: Tracing | None = None
-"""That of this process's connection to Ray, if it is traced: the one place where a process keeps it."""
+"""The instrumentation of this process's connection to Ray, or None if it is not traced."""

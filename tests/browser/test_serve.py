@@ -240,4 +240,4 @@ def test_what_cannot_be_served_is_told_at_once(folder: Path) -> None:
     assert (missing.exit_code, "does not exist" in missing.output) == (2, True)
     (folder / "empty").mkdir()
     empty = run(main, ["serve", str(folder / "empty")])
-    assert (empty.exit_code, "it holds no *.jsonl" in empty.output) == (1, True)
+    assert (empty.exit_code, "it contains no *.jsonl" in empty.output) == (1, True)

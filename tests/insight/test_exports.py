@@ -122,7 +122,7 @@ def test_a_file_that_exists_is_kept_unless_told_otherwise(folder: Path) -> None:
     (folder.parent / "out").write_text("mine")
     result, out = export(folder, "chrome")
     assert (result.exit_code, out.read_text()) == (2, "mine")
-    assert "exists: --force writes over it" in result.output
+    assert "exists: --force overwrites it" in result.output
     assert json.loads(exported(folder, "chrome", "--force").read_text())["displayTimeUnit"] == "ns"
 
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(folder: Path) -> None:
     (folder / "a.jsonl").write_text("{}\n")
     result, _ = export(folder, "chrome")
     assert result.exit_code == 1
-    assert "though there are files for them" in result.output
+    assert "no spans in the files of" in result.output
     assert os.listdir(folder.parent) == ["spans"]
 
 

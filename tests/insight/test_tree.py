@@ -222,7 +222,7 @@ def test_a_span_of_a_dead_process_is_marked(folder: Folder) -> None:
     first, second = lines(folder.path)
     assert first.startswith("f [lost]  ")
     assert second == "   ✗ worker died"
-    assert run(folder.path).stderr == "note: 1 span cut off by the death of its process\n"
+    assert run(folder.path).stderr == "note: 1 span interrupted by the death of its process\n"
 
 
 def test_a_span_that_was_never_ended_is_no_error_and_took_no_time(folder: Folder) -> None:
@@ -294,7 +294,7 @@ def test_nothing_chosen_is_said_and_no_failure(folder: Folder) -> None:
     folder.span("fine")
     result = run(folder.path, "--errors")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "none of 1 trace has such a span\n"
+    assert result.stderr == "none of 1 trace has a matching span\n"
     assert run(folder.path, "--errors", "--json").stdout == "[]\n"
 
 
@@ -305,7 +305,7 @@ def test_the_newest_traces_are_shown_and_the_others_counted(folder: Folder) -> N
         folder.span(f"run {number}", start=number * SECOND)
     *shown, rest = lines(folder.path)
     assert [left(line) for line in shown] == [f"run {number}" for number in range(11, 1, -1)]
-    assert rest == "2 older traces not shown; --all or a greater --last shows more"
+    assert rest == "2 older traces not shown; use --all or a greater --last"
     assert len(lines(folder.path, "--all")) == 12
     assert left(lines(folder.path, "--last", 1)[0]) == "run 11"
 
@@ -380,8 +380,8 @@ def test_wrong_use_ends_with_code_2(folder: Folder) -> None:
     folder.span("fine")
     for arguments, complaint in (
         (["/no/such"], "'/no/such' does not exist: expected a folder of spans or a file of them"),
-        ([folder.path, "--trace", "xyz"], "'xyz' is no trace id: expected up to 32 hex digits"),
-        ([folder.path, "--min-duration", "fast"], "'fast' is no duration: expected a number and us, ms, s, m or h"),
+        ([folder.path, "--trace", "xyz"], "'xyz' is not a trace id: expected up to 32 hex digits"),
+        ([folder.path, "--min-duration", "fast"], "'fast' is not a duration: expected a number and us, ms, s, m or h"),
         ([folder.path, "--last", "0"], "0 is not in the range x>=1"),
         ([folder.path, "--colour"], "No such option"),
     ):
@@ -394,7 +394,7 @@ def test_a_place_without_spans_ends_with_code_1(tmp_path: Path, monkeypatch: pyt
     """It says what was looked for and how to record some."""
     result = run(tmp_path)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert f"no spans in {tmp_path}: it holds no *.jsonl, *.jsonl.gz or *.spool." in result.stderr
+    assert f"no spans in {tmp_path}: it contains no *.jsonl, *.jsonl.gz or *.spool." in result.stderr
     assert 'ray.init(_tracing_startup_hook="ray_tracing_hooks.local:setup")' in result.stderr
     (tmp_path / "a.jsonl").write_text("bad\n")
     result = run(tmp_path)
@@ -403,7 +403,7 @@ def test_a_place_without_spans_ends_with_code_1(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("RAY_TRACING_LOCAL_DIR", str(tmp_path / "not yet"))
     result = run()
     assert result.exit_code == 1
-    assert f"there is no folder {tmp_path / 'not yet'}" in result.stderr
+    assert f"the folder {tmp_path / 'not yet'} does not exist" in result.stderr
 
 
 def test_the_configured_folder_is_the_default(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

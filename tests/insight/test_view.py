@@ -65,7 +65,7 @@ def test_it_writes_over_reports_of_its_own_alone(tmp_path: Path) -> None:
     page.write_text("<!doctype html>\nmy own work")
     refused = view(spans, "--output", page)
     assert refused.exit_code == 2
-    assert "exists: --force writes over it" in refused.stderr.replace("\n", " ")
+    assert "exists: --force overwrites it" in refused.stderr.replace("\n", " ")
     assert page.read_text() == "<!doctype html>\nmy own work"
     page.unlink()
     page.symlink_to(tmp_path / "elsewhere")
@@ -93,7 +93,7 @@ def test_it_opens_the_page(tmp_path: Path, works: bool, monkeypatch: pytest.Monk
         assert opened.read_text() == f"{page.as_uri()}\n"
         assert "Open it" not in done.stdout
     else:
-        assert "there is no browser here" in done.stderr
+        assert "no browser was found" in done.stderr
         assert "Open it in a browser." in done.stdout
 
 
@@ -238,7 +238,7 @@ def test_a_sample_is_told(tmp_path: Path) -> None:
         (["nowhere"], 2, "does not exist"),
         (["{folder}", "--output", "{folder}"], 2, "is a folder"),
         (["{folder}", "--output", "{folder}/no/report.html"], 1, "No such file"),
-        (["{folder}", "--trace", "zz"], 2, "no trace id"),
+        (["{folder}", "--trace", "zz"], 2, "not a trace id"),
         (["{empty}"], 1, "no spans"),
     ],
 )

@@ -106,12 +106,12 @@ def test_without_a_cluster_it_says_so(tmp_path: Path) -> None:
     assert "no answer from a Ray cluster at " in nobody.stderr
     wrong = command("states", str(tmp_path), "--address", "nonsense")
     assert wrong.returncode == 2
-    assert "'nonsense' is no address of a cluster's head: expected HOST:PORT" in wrong.stderr
+    assert "'nonsense' is not the address of a cluster's head: expected HOST:PORT" in wrong.stderr
     none = command("states", str(tmp_path), RAY_TMPDIR=str(tmp_path))
     assert none.returncode == 2
-    assert "no cluster runs here that `ray start` has started" in none.stderr
+    assert "no cluster that `ray start` has started runs here" in none.stderr
     (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
     alone = command("states", PYTHONPATH=f"{tmp_path}:{environment()['PYTHONPATH']}")
     assert alone.returncode == 2
-    assert "Ray is not installed here" in alone.stderr
+    assert "Ray, which is not installed here" in alone.stderr
     assert list(tmp_path.glob("*.ndjson")) == []

@@ -206,7 +206,7 @@ def test_an_exporter_that_cannot_be_made_is_an_error_with_its_own_message(make: 
     with pytest.raises(SettingError) as raised:
         make("broken", OTEL_EXPORTER_OURS_HEADERS="x=1,key=secret%2Dvalue")
     assert str(raised.value) == (
-        "the exporter 'broken' (our_exporter:broken) cannot be made: "
+        "the exporter 'broken' (our_exporter:broken) cannot be created: "
         "RuntimeError: bad header ******** for http://********@host/path?********"
     )
 

@@ -123,7 +123,7 @@ def test_an_unknown_name_is_reported_with_what_to_do(done: list[str]) -> None:
     ("name", "problem"),
     [
         ("missing", "it needs no-such-library>=1, which is not installed"),
-        ("conflict", "it needs pytest<1, and pytest "),
+        ("conflict", "it needs pytest<1, but pytest "),
         ("absent", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("raises", "BaseException: no {way}"),
     ],

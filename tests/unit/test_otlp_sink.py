@@ -547,7 +547,8 @@ def test_a_warning_of_the_collector_is_told(made: Made) -> None:
         made.collector.judge = lambda _, text=text: taken(0, text)  # type: ignore[misc]  # of the default
         sink.deliver(batch([1]))
     assert made.problems == [
-        f"{made.address} took the spans and says: {text}" for text in ("deprecated", *(f"at {n}" for n in range(4)))
+        f"{made.address} accepted the spans with a warning: {text}"
+        for text in ("deprecated", *(f"at {n}" for n in range(4)))
     ]
     assert made.counted == Counter()
 

@@ -88,8 +88,8 @@ def test_each_caller_tells_of_its_own_calls(clock: list[int]) -> None:
     assert first.take(CALLER) == 1
     assert limits.claim(CALLER) == 1, "of g"
     assert limits.claim(CALLER) == 0
-    assert limits.untold() == {"f": 2, "g": 2}
-    assert limits.untold() == {}
+    assert limits.unreported() == {"f": 2, "g": 2}
+    assert limits.unreported() == {}
     assert limits.left_out == {}
 
 
@@ -158,7 +158,7 @@ def test_calls_that_are_not_sampled_take_nothing_of_the_limit(tmp_path: Path, cl
     driver.recorder.fallback = Parent(ids.new_trace_id(), ids.new_span_id(), 0x02, None, remote=False)
     assert not carrier.decode(call(driver).carried or b"").without_span
     assert not carrier.decode(call(driver).carried or b"").without_span
-    assert limits.untold() == {}
+    assert limits.unreported() == {}
 
 
 def test_what_is_added_at_the_end_is_asked_for_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_a_task_says_at_its_end_how_many_of_its_calls_were_left_out(
     limits = RateLimits([("*", 1)])
     monkeypatch.setattr(tracing, "active", worker := tracing_of(tmp_path, rate_limits=limits))
     context = carrier.encode(ids.new_trace_id(), ids.new_span_id(), 0x03, SECOND, DRIVER_TASK_ID, None)
-    begin = rates.telling(execution.Beginning("Actor", "method").begin, limits)
+    begin = rates.reporting(execution.Beginning("Actor", "method").begin, limits)
     begun = begin(context, lambda: encode.attribute(names.RAY_ARGUMENTS, "shown"))
     assert begun is not None
     span = begun[1]
@@ -202,11 +202,11 @@ def test_executors_are_made_to_say_so_only_where_calls_are_limited(
 ) -> None:
     made: list[RateLimits] = []
 
-    def telling(begin: execution.Begin, limits: RateLimits) -> execution.Begin:
+    def reporting(begin: execution.Begin, limits: RateLimits) -> execution.Begin:
         made.append(limits)
         return begin
 
-    monkeypatch.setattr(rates, "telling", telling)
+    monkeypatch.setattr(rates, "reporting", reporting)
     descriptor = SimpleNamespace(class_name="Actor", function_name="method", module_name="__main__")
     for limits in (None, RateLimits([("*", 1)])):
         monkeypatch.setattr(tracing, "active", tracing_of(tmp_path, rate_limits=limits))

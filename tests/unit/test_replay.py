@@ -419,7 +419,7 @@ def test_a_server_that_comes_back_gets_everything_once(collector: Collector, tmp
     (tmp_path / "a.jsonl").write_bytes(b"".join(line([number], 300_000) for number in range(1, 13)))
     result = replay(tmp_path)
     assert result.exit_code == 0
-    assert result.stderr.count("trying again for 60 s") == 1
+    assert result.stderr.count("retrying for 60 s") == 1
     assert collector.numbers() == list(range(1, 13))
 
 
@@ -717,13 +717,9 @@ def test_wrong_use_is_told(collector: Collector, tmp_path: Path) -> None:
     known = ", ".join(known_sinks())
     for arguments, code, text in (
         ([tmp_path / "none"], 2, f"{str(tmp_path / 'none')!r} does not exist"),
-        ([tmp_path / "x.000000.spool"], 2, "is a part of a spool: expected its folder"),
-        (
-            ["--exporter", "oltp", file],
-            2,
-            f"unknown exporter 'oltp': expected one of {known}, or an",
-        ),
-        (["--exporter", "local", file], 2, "where the spans are: expected another RAY_TRACING_LOCAL_DIR"),
+        ([tmp_path / "x.000000.spool"], 2, "is part of a spool: expected the spool folder"),
+        (["--exporter", "oltp", file], 2, f"unknown exporter 'oltp': expected one of {known}, or an"),
+        (["--exporter", "local", file], 2, "which is being replayed: expected another RAY_TRACING_LOCAL_DIR"),
         ([tmp_path / "empty"], 1, "no *.jsonl, *.jsonl.gz or *.spool there"),
         ([], 2, "Missing argument"),
     ):

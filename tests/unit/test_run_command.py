@@ -14,7 +14,7 @@ from shipping import until
 
 RUN = (sys.executable, "-m", "ray_tracing_hooks", "run")
 
-UNTRACED = "the program has not connected to Ray"
+UNTRACED = "the program did not connect to Ray"
 
 
 def run(*arguments: object, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
@@ -174,8 +174,8 @@ def test_a_signal_comes_also_when_the_process_that_witnesses_signals_has_died(tm
     ("arguments", "says"),
     [
         (["nowhere.py"], "'nowhere.py' does not exist: expected a Python file, or -m and a module"),
-        (["python3", "program.py"], "Leave 'python3' out: ray-tracing-hooks run program.py"),
-        (["ls"], "commands that are no Python file are not run"),
+        (["python3", "program.py"], "Leave out 'python3': ray-tracing-hooks run program.py"),
+        (["ls"], "commands that are not Python files are not supported"),
         (["--spans", "{file}", "{file}"], "is not a folder"),
         ([], "Missing argument 'PROGRAM'"),
     ],

@@ -1,8 +1,8 @@
-"""Batches of requests (``@serve.batch``): wraps what hands requests to a batch and what runs one (Ray 2.60
-``serve/batching.py``, ``_BatchQueue.put``, ``_assign_func_results`` and ``_consume_func_generator``).
+"""Batches of requests (``@serve.batch``): wraps the method that adds requests to a batch and those that run one (Ray
+2.60 ``serve/batching.py``, ``_BatchQueue.put``, ``_assign_func_results`` and ``_consume_func_generator``).
 
-A batch works for many requests, each with a trace of its own. So it has its own trace too, with a link to each of them,
-and each of them a link to the batch. Where all that is in a batch was asked for in one span, the batch is below that.
+A batch works for many requests, each with its own trace. So a batch has its own trace too, and links in both directions
+connect it with the requests. If all requests of a batch come from one span, the batch is a child of that.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from ray_tracing_hooks._record.span import Parent, RecordedSpan
 MODULE = "ray.serve.batching"
 
 _MOST_LINKS = 128
-"""Of a batch of more requests the first ones are linked, as the SDK's limit has it."""
+"""Most links of a batch, as in the SDK: of larger batches, the first requests are linked."""
 
 _templates = Templates(INTERNAL, names.SERVE_BATCH)
 
 _waiting: WeakKeyDictionary[Any, tuple[Context, int]] = WeakKeyDictionary()
-"""By the future of what it waits for: the context of a request, and since when it waits."""
+"""The contexts of waiting requests, and since when they wait, by the future of the result."""
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap batches; False if this Ray has not all of these places."""
+    """Wrap batches; False if this Ray lacks one of these methods."""
     from ray.serve.batching import _BatchQueue  # noqa: PLC0415
 
     return (
@@ -56,8 +56,8 @@ def _put(original: Callable[..., None]) -> Callable[..., None]:
         if tracing.active is not None:
             try:
                 _waiting[request.future] = get_current(), time.time_ns()
-            except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
-                failed("noting a request that is batched", error)
+            except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
+                failed("recording a batched request", error)
         original(self, request)
 
     return put
@@ -90,7 +90,7 @@ def _begin(
         if is_one:
             trace_id, flags = recorder.decide(parent)
         else:
-            # Recorded if one of them is.
+            # Sampled if one of the requests is.
             trace_id, parent = ids.new_trace_id(), None
             flags = NEW_TRACE | (SAMPLED if any(each and each.flags & SAMPLED for each in parents) else 0)
         recording = recorder.of(flags)
@@ -107,20 +107,20 @@ def _begin(
         if not is_one:
             _link(span, requests, len(waited), now)
         return Context({**around, SPAN_KEY: span}), span
-    except Exception as error:  # noqa: BLE001  the requests are the user's, the fault would be ours
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's requests
         failed("tracing a batch of requests", error)
         return None
 
 
 def _link(span: RecordedSpan, requests: list[tuple[Context, int]], size: int, now: int) -> None:
-    """Links both ways; each request's says how long it waited for the batch to begin, and how many are in it."""
+    """Add links in both directions; those of requests have the wait until the batch began and the batch size."""
     batch = span.get_span_context()
     for context, since in requests[:_MOST_LINKS]:
         request = trace.get_current_span(context)
-        told = {names.RAY_SERVE_BATCH_WAIT: (now - since) / 1e9}
+        attributes = {names.RAY_SERVE_BATCH_WAIT: (now - since) / 1e9}
         if request.get_span_context().is_valid:
-            span.add_link(request.get_span_context(), told)
-        request.add_link(batch, {**told, names.RAY_SERVE_BATCH_SIZE: size})
+            span.add_link(request.get_span_context(), attributes)
+        request.add_link(batch, {**attributes, names.RAY_SERVE_BATCH_SIZE: size})
 
 
 def _template(active: Tracing, body: Any) -> Template | None:

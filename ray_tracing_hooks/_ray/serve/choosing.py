@@ -1,15 +1,15 @@
-"""The choice of a replica: wraps ``AsyncioRouter.choose_replica`` (Ray 2.60 ``serve/_private/router.py``), by which a
-program chooses before it sends a request, and what the router does right before and after it chooses for one,
+"""The choice of a replica: wraps ``AsyncioRouter.choose_replica`` (Ray 2.60 ``serve/_private/router.py``), with which a
+program chooses before it sends a request, and the router's methods right before and after it chooses for a request,
 ``_resolve_args_with_metrics`` and ``_register_completion_callback``.
 
-The first has a span, the second is said by the span of the call. What chooses is an object of a class that Serve
-pickles by value, with all that is replaced of it, for processes that may know nothing of this package. So where that
-has to be wrapped, the object is, once its router has it (``update_deployment_config``; in Ray 2.40
+The first has its own span; the second is an attribute of the call's span. The object that chooses is of a class that
+Serve pickles by value, replaced attributes included, for processes that may lack this package. So where it has to be
+wrapped, the instance is, once its router has it (``update_deployment_config``; in Ray 2.40
 ``schedule_and_send_request``):
 
-- ``choose_replicas`` of a class of the user's. Serve calls it in a task that chooses for many requests, with the
-  context of the first of them. Here it has that of the request.
-- ``_choose_replica_for_request`` of routers that have no place before and after it, as in Ray 2.52;
+- ``choose_replicas`` of a class of the user. Serve calls it in a task that chooses for many requests, with the context
+  of the first of them. The wrapper gives it the context of its request.
+- ``_choose_replica_for_request`` of routers without these methods before and after it, as in Ray 2.52;
   ``choose_replica_for_request`` in Ray 2.40.
 """
 
@@ -40,25 +40,25 @@ from ray_tracing_hooks._record.current import SPAN_KEY
 
 MODULE = "ray.serve._private.router"
 
-_WORTH_TELLING = 0.001
-"""Seconds. A router that need not wait takes a fraction of that."""
+_LEAST_RECORDED = 0.001
+"""Shorter choices, in seconds, are not recorded. A router that need not wait takes a fraction of that."""
 
 _choices = Templates(INTERNAL, names.SERVE_CHOICE)
 
 
-_ARE_THERE = frozenset({bytes, str, int, float, bool, type(None), list, dict, tuple})
-"""Of arguments of these types the router resolves none; it does not look into them."""
+_RESOLVED_TYPES = frozenset({bytes, str, int, float, bool, type(None), list, dict, tuple})
+"""Types of arguments that the router does not resolve; it does not look into containers."""
 
 _WRAPPED = "_ray_tracing_hooks_wrapped"
-"""The attribute of what chooses replicas that says that it was looked at. What is wrapped of it stays so, and does as
-before where nothing is traced."""
+"""Marks an object that chooses replicas as examined. Its wrappers stay in place, and only call the original if nothing
+is traced."""
 
 _RESOLVED = "_ray_tracing_hooks_resolved"
-"""The attribute of ``PendingRequest`` that says when its arguments were there, so that a replica could be chosen."""
+"""The attribute of ``PendingRequest`` with the time when its arguments were resolved."""
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap the choice of replicas, as far as this Ray's router has places for that."""
+    """Wrap the choice of replicas, as far as this Ray's router supports it."""
     from ray.serve._private import router  # noqa: PLC0415
 
     AsyncioRouter = router.AsyncioRouter  # noqa: N806  its name
@@ -73,7 +73,7 @@ def _resolve_args(original: Callable[..., Coroutine[Any, Any, None]]) -> Callabl
     def resolve_args_with_metrics(self: Any, pending_request: Any) -> Coroutine[Any, Any, None]:
         resolving = original(self, pending_request)
         args, kwargs = getattr(pending_request, "args", None), getattr(pending_request, "kwargs", None)
-        if kwargs or args is None or not _ARE_THERE.issuperset(map(type, args)):
+        if kwargs or args is None or not _RESOLVED_TYPES.issuperset(map(type, args)):
             return resolved(resolving, pending_request)
         setattr(pending_request, _RESOLVED, time.perf_counter())
         return resolving
@@ -94,7 +94,7 @@ def _register_completion_callback(original: Callable[..., None]) -> Callable[...
         resolved = getattr(pending_request, _RESOLVED, None)
         if resolved is not None:
             taken = time.perf_counter() - resolved
-            if taken >= _WORTH_TELLING:
+            if taken >= _LEAST_RECORDED:
                 _note(pending_request, taken)
         original(self, result, replica, pending_request)
 
@@ -105,27 +105,27 @@ def _note(pending_request: Any, taken: float) -> None:
     try:
         metadata = pending_request.metadata
         setattr(metadata, CHOICE, getattr(metadata, CHOICE, 0.0) + taken)
-    except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
-        failed("noting how long the choice of a replica took", error)
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
+        failed("recording how long the choice of a replica took", error)
 
 
 def _update_deployment_config(original: Callable[..., None]) -> Callable[..., None]:
     def update_deployment_config(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        _look_at(self, getattr(self, "_request_router", None))
+        _examine(self, getattr(self, "_request_router", None))
 
     return update_deployment_config
 
 
 def _schedule_and_send_request(original: Callable[..., Any]) -> Callable[..., Any]:
     def schedule_and_send_request(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _look_at(self, getattr(self, "_replica_scheduler", None))
+        _examine(self, getattr(self, "_replica_scheduler", None))
         return original(self, *args, **kwargs)
 
     return schedule_and_send_request
 
 
-def _look_at(router: Any, chooser: Any) -> None:
+def _examine(router: Any, chooser: Any) -> None:
     try:
         if chooser is not None and _WRAPPED not in vars(chooser):
             vars(chooser)[_WRAPPED] = True
@@ -135,12 +135,12 @@ def _look_at(router: Any, chooser: Any) -> None:
                 has_places=hasattr(router, "_resolve_args_with_metrics")
                 and hasattr(router, "_register_completion_callback"),
             )
-    except Exception as error:  # noqa: BLE001  the application is the user's, the fault would be ours
-        failed("looking at what chooses replicas", error)
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's application
+        failed("wrapping the choice of replicas", error)
 
 
 def _wrap(chooser: Any, *, counts_attempts: bool, has_places: bool) -> None:
-    """Wrap what this object does itself."""
+    """Wrap the methods of this instance."""
     own = getattr(chooser, "choose_replicas", None)
     if own is not None and not getattr(own, "__module__", "").startswith("ray.serve."):
         chooser.choose_replicas = _in_its_request(own)
@@ -165,7 +165,7 @@ def _in_its_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callab
 
 
 def _context(pending_request: Any) -> Context | None:
-    """That of the call which is waiting. Without one nothing of another request is around."""
+    """The context of the waiting call. Without one, an empty context, not that of another request."""
     try:
         carried = getattr(getattr(pending_request, "metadata", None), CARRIED, None)
         if carried is None:
@@ -173,7 +173,7 @@ def _context(pending_request: Any) -> Context | None:
         context, call = incoming(decode(carried))
         return Context({**context, SPAN_KEY: unrecorded_span(call)})
     except Exception as error:  # noqa: BLE001  as above
-        failed("telling a router of requests its context", error)
+        failed("passing the context to a request router", error)
         return None
 
 
@@ -191,7 +191,7 @@ def _timed(
             raise
         finally:
             taken = time.perf_counter() - began
-            if taken >= _WORTH_TELLING:
+            if taken >= _LEAST_RECORDED:
                 _note(pending_request, taken)
 
     return choose_replica_for_request
@@ -215,7 +215,7 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
         span_id = ids.new_span_id()
         if template is None and parent is not None:
             span_id, flags = parent.span_id, parent.flags
-        # For what chooses. What is sent to the replica then has its own.
+        # For the choice itself. The request that is then sent to the replica has its own context.
         carried = carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers)
         setattr(metadata, CARRIED, carried)
         if around.recorder is None or template is None:
@@ -228,7 +228,7 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
 
 
 class _Choice(AbstractAsyncContextManager[Any]):
-    """Serve's context manager of a replica that is chosen; the span lasts until it is."""
+    """Wraps Serve's context manager for a chosen replica; the span lasts until one is chosen."""
 
     def __init__(self, inner: AbstractAsyncContextManager[Any], call: Call) -> None:
         self._inner, self._call = inner, call

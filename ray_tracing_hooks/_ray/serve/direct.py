@@ -1,9 +1,8 @@
-"""Requests that a replica takes from clients itself (direct ingress, also behind HAProxy): wraps
+"""Requests that a replica receives from clients directly (direct ingress, also behind HAProxy): wraps
 ``Replica._direct_ingress_asgi``, ``_prepare_direct_ingress_grpc_request`` and
 ``_direct_ingress_grpc_streaming_response`` (Ray 2.60 ``serve/_private/replica.py``).
 
-There is no proxy of Serve's on their way, so that the replica's span is the SERVER span, and its parent is what the
-client tells.
+Such requests pass no proxy of Serve, so the replica's span is the SERVER span, and its parent is the client's span.
 """
 
 from __future__ import annotations
@@ -49,17 +48,17 @@ from ray_tracing_hooks._record.span import RecordedSpan
 MODULE = "ray.serve._private.replica"
 
 _MONITORED = {"/-/healthz", "/-/routes"}
-"""What monitors ask makes no span."""
+"""Paths of monitoring systems, which make no spans."""
 
 _OK, _UNKNOWN = 0, 2
 """Codes of gRPC."""
 
 _EARLY = {*ENDED_EARLY.values(), "CANCELLED", "DEADLINE_EXCEEDED"}
-"""These tell more than that a task of asyncio's was cancelled."""
+"""These outcomes are more specific than the cancellation of an asyncio task."""
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap where requests arrive at a replica, if this Ray's replicas take any; False if not all is where it was."""
+    """Wrap the arrival of requests at a replica; False if this Ray has direct ingress but lacks a wrapped method."""
     from ray.serve._private.replica import Replica  # noqa: PLC0415
 
     if not hasattr(Replica, "_direct_ingress_asgi"):
@@ -70,38 +69,38 @@ def patch(patches: Patches) -> bool:
 
 
 class _Request:
-    """What arrives at a replica, and when the parts of its response go."""
+    """A request to a replica, and the times of the parts of its response."""
 
     def __init__(self) -> None:
         self.has_raised = False
-        """Whether it failed before Serve could say how."""
+        """Whether it failed before Serve could report an outcome."""
         self.first = 0
         self._parts = 0
 
     def part(self, *, is_end: bool = False) -> None:
-        """Note a part of the response; ``is_end`` says that it is known to be the last."""
+        """Record a part of the response; ``is_end`` says that it is known to be the last."""
         self._parts += 1
         if self._parts == 1 and not is_end:
             self.first = time.time_ns()
 
     def first_chunk(self, start: int) -> bytes:
-        """How long after ``start`` the first of several parts went, encoded."""
+        """The encoded time from ``start`` to the first of several parts."""
         return encode.attribute(names.RAY_SERVE_FIRST_CHUNK, (self.first - start) / 1e9) if self._parts > 1 else b""
 
 
 class _HttpRequest(_Request):
-    """A request by HTTP, or a WebSocket, and how it ends."""
+    """A request over HTTP or WebSocket, and its outcome."""
 
     def __init__(self, scope: dict[str, Any]) -> None:
         super().__init__()
         self.scope = scope
         self.begun = False
         self.status = ""
-        """That of the response, or the code that a WebSocket was closed with."""
+        """The status of the response, or the close code of a WebSocket."""
         self.early = ""
-        """How it ended where Serve ended it, or the client."""
+        """The outcome if Serve or the client ended it early."""
         self.was_refused = False
-        """A WebSocket that never was open. Its client goes then, which is no fault."""
+        """Whether a WebSocket was never opened. Its client then disconnects, which is not an error."""
         self._is_open = False
 
     def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
@@ -110,7 +109,7 @@ class _HttpRequest(_Request):
         return arrive(active, http_headers(self.scope.get("headers", ())), describe, self.scope)
 
     def note(self, message: Mapping[str, Any]) -> None:
-        """A message of ASGI, from or to the client."""
+        """Record an ASGI message from or to the client."""
         kind = message["type"]
         if kind in ("http.response.body", "websocket.send"):
             self.part(is_end=kind == "http.response.body" and not message.get("more_body"))
@@ -131,7 +130,7 @@ class _HttpRequest(_Request):
 
 
 class _GrpcCall(_Request):
-    """A call by gRPC, and how it ends."""
+    """A gRPC call, and its outcome."""
 
     def __init__(self, called: str, context: Any) -> None:
         super().__init__()
@@ -147,11 +146,11 @@ class _GrpcCall(_Request):
 
 
 _arrived: ContextVar[_HttpRequest | _GrpcCall | None] = ContextVar("request to a replica", default=None)
-"""What this task of asyncio's works on."""
+"""The request of this asyncio task."""
 
 
 class _Methods:
-    """What the spans of requests to each method of this replica begin with, for one connection to Ray."""
+    """The descriptions of requests to each method of this replica, for one connection to Ray."""
 
     def __init__(self) -> None:
         self._active: Tracing | None = None
@@ -167,14 +166,14 @@ class _Methods:
 
     def _make(self, active: Tracing, replica: Any, method: str) -> Descriptions:
         deployment = replica._deployment_id  # noqa: SLF001  as Serve's own tracing
-        told = {
+        attributes = {
             names.RAY_SERVE_DEPLOYMENT: deployment.name,
             names.RAY_SERVE_APPLICATION: deployment.app_name,
             names.RAY_SERVE_METHOD: method,
             names.RAY_SERVE_REPLICA_ID: replica._replica_id.unique_id,  # noqa: SLF001  as above
         }
         selected = active.selection.selects(f"{deployment.name}.{method}", SERVE)
-        return Descriptions({key: value for key, value in told.items() if value}, selected=selected)
+        return Descriptions({key: value for key, value in attributes.items() if value}, selected=selected)
 
 
 _methods = _Methods()
@@ -198,7 +197,7 @@ def _direct_ingress_asgi(original: Callable[..., Coroutine[Any, Any, None]]) -> 
             return message
 
         try:
-            # What comes by HTTP does not say how the request ends.
+            # Messages from an HTTP client do not affect the outcome.
             await original(self, scope, receive if scope.get("type") == "http" else receiving, sending)
         except BaseException as error:
             hide_frame(error)
@@ -213,8 +212,8 @@ def _direct_ingress_asgi(original: Callable[..., Coroutine[Any, Any, None]]) -> 
 def _note(request: _HttpRequest, message: Any) -> None:
     try:
         request.note(message)
-    except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
-        failed("looking at a response", error)
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
+        failed("recording a response", error)
 
 
 def _prepare_grpc_request(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -255,8 +254,8 @@ def _grpc_stream(original: Callable[..., AsyncGenerator[Any, None]]) -> Callable
 
 
 def _refused(active: Tracing, replica: Any, request: _HttpRequest | _GrpcCall, error: Exception | None = None) -> None:
-    """A span for what never got to the user's code: another application's, one too many, or by gRPC a method that the
-    deployment lacks.
+    """Record a span for a request that never reached the user's code: for another application, beyond the limit of
+    requests, or for a gRPC method that the deployment lacks.
     """
     try:
         _, span = request.arrived(active, replica)
@@ -268,7 +267,7 @@ def _refused(active: Tracing, replica: Any, request: _HttpRequest | _GrpcCall, e
 
 
 def around(inner: AbstractContextManager[Any], active: Tracing, replica: Any, metadata: Any) -> InReplica | None:
-    """Serve's context manager of a request that came directly, traced; None if that failed."""
+    """A traced version of Serve's context manager for a direct request; None on failure."""
     try:
         request = _arrived.get()
         if request is None:
@@ -297,36 +296,36 @@ class _Direct(InReplica):
         self._request, self._replica, self._metadata = request, replica, metadata
 
     def __enter__(self) -> Any:
-        told = super().__enter__()
+        result = super().__enter__()
         request = self._request
         wrapper = self._replica._user_callable_wrapper  # noqa: SLF001  as above
         if isinstance(request, _HttpRequest) and not getattr(wrapper, "_run_user_code_in_separate_thread", True):
-            # Here the application is called without what tells it else.
+            # On this path, Serve does not call the method that otherwise adds the context to the headers.
             try:
                 request.scope["headers"] = with_context(request.scope["headers"])
             except Exception as error:  # noqa: BLE001  as above
-                failed("telling an application its context", error)
-        return told
+                failed("passing the context to an application", error)
+        return result
 
     def _finish(self, span: RecordedSpan, error: BaseException | None) -> None:
         metadata, request = self._metadata, self._request
-        told = of_request(metadata)
+        encoded = of_request(metadata)
         if isinstance(request, _HttpRequest):
-            told_by_serve = str(self._status or "")
-            if told_by_serve in _EARLY and request.scope["type"] == "http":
-                request.early = told_by_serve
+            status = str(self._status or "")
+            if status in _EARLY and request.scope["type"] == "http":
+                request.early = status
             if request.was_refused and is_a(error, asyncio.CancelledError):
                 error = None
-            # Where the client has gone, or did not wait, it gets no response.
-            request.status = request.status or told_by_serve
+            # A client that is gone, or did not wait, gets no response.
+            request.status = request.status or status
             if metadata.route:
-                told += of_route(span.template, metadata.route)
-        _end(span, request, told, error)
+                encoded += of_route(span.template, metadata.route)
+        _end(span, request, encoded, error)
 
 
-def _end(span: RecordedSpan, request: _HttpRequest | _GrpcCall, told: bytes, error: BaseException | None) -> None:
+def _end(span: RecordedSpan, request: _HttpRequest | _GrpcCall, encoded: bytes, error: BaseException | None) -> None:
     kind, status = request.outcome()
-    span.add_encoded(told + status + request.first_chunk(span.start_time))
+    span.add_encoded(encoded + status + request.first_chunk(span.start_time))
     if kind:
         span.set_status(trace.StatusCode.ERROR)
         if error is None or kind in _EARLY:

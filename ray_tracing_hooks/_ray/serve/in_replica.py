@@ -1,4 +1,4 @@
-"""What surrounds a request while a replica works on it, however it came: its context and the end of its span."""
+"""The context of a request in a replica, and the end of its span, however the request arrived."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from ray_tracing_hooks._record.span import RecordedSpan
 
 
 def with_context(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of a request, telling of the span that is current."""
+    """The headers of a request, with the current span as their context."""
     span = get_current().get(SPAN_KEY)
     if type(span) is RecordedSpan and only_standard_headers():
         traceparent = b"00-%b-%b-%02x" % (_hex(span.trace_id), _hex(span.span_id), span.trace_flags)
         return [*[pair for pair in headers if pair[0] != b"traceparent"], (b"traceparent", traceparent)]
     injected: dict[str, str] = {}
     propagate.inject(injected)
-    injected.pop("baggage", None)  # it has not changed
-    told = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in injected.items()}
-    if any(map(_is_of_b3, told)):
-        # Its other form would go before this one.
+    injected.pop("baggage", None)  # unchanged
+    added = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in injected.items()}
+    if any(map(_is_of_b3, added)):
+        # The other form of B3 would take precedence over this one.
         headers = [pair for pair in headers if not _is_of_b3(pair[0])]
-    return [*[pair for pair in headers if pair[0] not in told], *told.items()]
+    return [*[pair for pair in headers if pair[0] not in added], *added.items()]
 
 
 def _is_of_b3(name: bytes) -> bool:
@@ -43,7 +43,7 @@ def _is_of_b3(name: bytes) -> bool:
 
 
 class InReplica(AbstractContextManager[Any]):
-    """Serve's context manager of a request, with the context of the request attached while it is entered."""
+    """Wraps Serve's context manager of a request, and attaches the request's context inside of it."""
 
     def __init__(self, inner: AbstractContextManager[Any], context: Context, span: RecordedSpan | None) -> None:
         self._inner, self._context, self._span = inner, context, span
@@ -53,11 +53,11 @@ class InReplica(AbstractContextManager[Any]):
     def __enter__(self) -> Any:
         self._token = attach(self._context)
         try:
-            told = self._inner.__enter__()
+            callback = self._inner.__enter__()
         except BaseException as error:
             self._end(error)
             raise
-        return self._noting(told) if callable(told) else told
+        return self._recording(callback) if callable(callback) else callback
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -67,12 +67,12 @@ class InReplica(AbstractContextManager[Any]):
         finally:
             self._end(error)
 
-    def _noting(self, told: Callable[..., Any]) -> Callable[..., Any]:
-        """Serve's callback for the status of a response, which is noted here too."""
+    def _recording(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """Serve's callback for the status of a response, which also records the status here."""
 
         def status_code_callback(status: Any) -> Any:
             self._status = status
-            return told(status)
+            return callback(status)
 
         return status_code_callback
 
@@ -83,7 +83,7 @@ class InReplica(AbstractContextManager[Any]):
             return
         try:
             self._finish(span, error)
-        except Exception as fault:  # noqa: BLE001  as above
+        except Exception as fault:  # noqa: BLE001  a fault here must not reach the user's request
             failed("ending the span of a request", fault)
 
     def _finish(self, span: RecordedSpan, error: BaseException | None) -> None:
@@ -101,13 +101,13 @@ class InReplica(AbstractContextManager[Any]):
 
 
 @lru_cache(maxsize=1000)
-def _outcome(told: str) -> tuple[int, bytes]:
-    """The status of a response by HTTP that Serve tells, and the same encoded; 0 and nothing for what is none."""
-    status = int(told) if told.isascii() and told.isdigit() else 0
+def _outcome(text: str) -> tuple[int, bytes]:
+    """The HTTP status that Serve reports, as a number and encoded; 0 and empty if it is not a number."""
+    status = int(text) if text.isascii() and text.isdigit() else 0
     return status, of_status(status) if status else b""
 
 
 def of_user(error: BaseException) -> BaseException:
-    """The error of the user's code, without what Serve wraps around it where that code has set a code of gRPC."""
+    """The error of the user's code, without Serve's wrapper for errors with a gRPC code."""
     original = getattr(error, "original_exception", None) if type(error).__name__ == "gRPCStatusError" else None
     return original if is_a(original, BaseException) else error

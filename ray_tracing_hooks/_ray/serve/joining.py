@@ -1,8 +1,8 @@
-"""When a process takes part in Serve, and what is wrapped there.
+"""Detects that a process takes part in Serve, and wraps the parts of Serve that it has imported.
 
-A process of Serve's own executes an actor of ``ray.serve._private``, and one that calls deployments calls Serve's
-controller before. One that only enqueues tasks for async inference has imported Serve when it connects, or when a task
-begins. Nothing is done in all others.
+A process of Serve executes an actor of ``ray.serve._private``, and a process that calls deployments first calls Serve's
+controller. One that only enqueues tasks for async inference has imported Serve when it connects, or when a task begins.
+Nothing is done in all other processes.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from ray_tracing_hooks._patching import Patches, in_place
 WRAPPED = (
     ("proxy", "requests to Serve's proxies are not traced"),
     ("router", "calls of deployments are not traced"),
-    ("choosing", "how long the choice of replicas takes is not told"),
+    ("choosing", "how long the choice of replicas takes is not recorded"),
     ("replica", "requests are not traced in the replicas of deployments"),
     ("starting", "the start of replicas is not traced"),
-    ("monitoring", "what health checks call is traced"),
-    ("direct", "requests are not traced where replicas take them without a proxy"),
+    ("monitoring", "calls of health checks are traced"),
+    ("direct", "requests that replicas receive without a proxy are not traced"),
     ("batching", "batches of requests are not traced"),
     ("multiplexing", "the loading of multiplexed models is not traced"),
     ("task_processor", "tasks of async inference are not traced"),
-    ("own_tracing", "Serve's own tracing makes spans besides"),
-    ("shortcuts", "requests of Serve take more time"),
+    ("own_tracing", "Serve's own tracing makes additional spans"),
+    ("shortcuts", "requests to Serve take more time"),
 )
-"""The modules of this package that wrap something, and what is lost where this Ray has it elsewhere. Each names in
-``MODULE`` the module of Serve's that has to be imported before."""
+"""The modules of this package that wrap something, and what is lost if this Ray has changed it. Each names in
+``MODULE`` the module of Serve that must have been imported."""
 
 
 class Joining:
-    """Wraps what this process has imported of Serve, for one connection.
+    """Wraps the parts of Serve that this process has imported, for one connection.
 
     Args:
-        patches: Where to put what is replaced.
+        patches: Holds the replacements.
         ray_version: The version of Ray, for messages.
     """
 
@@ -47,15 +47,15 @@ class Joining:
         self._lock = threading.RLock()
 
     def join(self) -> bool:
-        """Wrap what this process has imported of Serve by now. Never raises; can be called again and again.
+        """Wrap the parts of Serve that this process has imported by now. Never raises; can be called repeatedly.
 
-        Returns True: calls among Serve's own actors make no spans and carry nothing from now on, since a request's
-        context goes with the request.
+        Returns True: from now on, calls among Serve's own actors make no spans and carry no context, since the context
+        of a request is carried by the request.
         """
         for name, lost in WRAPPED:
             try:
                 module = import_module(f"{__package__}.{name}")
-                # What Serve has not imported here it does not use, and it would take a second to import.
+                # Serve does not use a module that it has not imported here, and importing it would take a second.
                 if module.MODULE not in sys.modules:
                     continue
                 with self._lock:
@@ -65,6 +65,6 @@ class Joining:
                     done = in_place(module.patch, self._patches)
                 if not done:
                     report(f"{lost}: Ray {self._ray_version} has changed the code that is instrumented for it")
-            except Exception as error:  # noqa: BLE001  the program is the user's, the fault would be ours
+            except Exception as error:  # noqa: BLE001  a fault here must not reach the user's program
                 failed("joining Serve", error)
         return True

@@ -1,9 +1,9 @@
-"""What Serve asks a replica now and then: wraps where ``UserCallableWrapper`` (Ray 2.60 ``serve/_private/replica.py``)
-runs the user's ``check_health``, ``record_routing_stats``, ``record_autoscaling_stats`` and
-``record_replica_metadata``.
+"""Periodic requests of Serve to a replica: wraps the methods of ``UserCallableWrapper`` (Ray 2.60
+``serve/_private/replica.py``) that run the user's ``check_health``, ``record_routing_stats``,
+``record_autoscaling_stats`` and ``record_replica_metadata``.
 
-They run every few seconds in each replica and belong to no request, so what they do makes no spans, unless those of
-Ray's own work are asked for.
+They run every few seconds in each replica and belong to no request, so they make no spans, unless spans of Ray's
+internal work are enabled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOT_SAMPLED = 0
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap what replicas are asked; False if this Ray has no such place."""
+    """Wrap these methods; False if this Ray lacks the one for health checks."""
     from ray.serve._private.replica import UserCallableWrapper  # noqa: PLC0415
 
     for name in (
@@ -49,7 +49,7 @@ def _asked(original: Callable[..., Any]) -> Callable[..., Any]:
         context = Context({SPAN_KEY: unrecorded_span(nobody)})
         token = attach(context)
         try:
-            # It runs in the loop of the user's code, with a copy of this context.
+            # It runs in the event loop of the user's code, with a copy of this context.
             answer = original(*args, **kwargs)
         finally:
             detach(token)

@@ -1,7 +1,7 @@
-"""Loading of models (``@serve.multiplexed``): wraps the function that loads, where ``_ModelMultiplexWrapper`` (Ray 2.60
-``serve/multiplex.py``) is given it, and ``unload_model_lru``, by which it makes room for a model before.
+"""Loading of models (``@serve.multiplexed``): wraps the loading function that is passed to ``_ModelMultiplexWrapper``
+(Ray 2.60 ``serve/multiplex.py``), and ``unload_model_lru``, which makes room for a model first.
 
-It is called by one request of those that need the model, while the others wait for what it gives.
+One of the requests that need the model loads it, while the others wait for the result.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ray_tracing_hooks._record.span import RecordedSpan
 MODULE = "ray.serve.multiplex"
 
 _SINCE = "_ray_tracing_hooks_since"
-"""The attribute of Serve's wrapper that says since when it makes room. It loads one model at a time."""
+"""The attribute of Serve's wrapper with the time when it started to make room. It loads one model at a time."""
 
 _templates = Templates(INTERNAL, names.SERVE_MULTIPLEXED)
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap the loading of models; False if this Ray has no such place."""
+    """Wrap the loading of models; False if this Ray lacks the wrapped class."""
     from ray.serve.multiplex import _ModelMultiplexWrapper  # noqa: PLC0415
 
     patches.wrap(_ModelMultiplexWrapper, "unload_model_lru", _unload)
@@ -90,6 +90,6 @@ def _begin(
         first = encode.attribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID, model_id[:limit])
         span = recording.start(template, trace_id, flags, parent, first, since)
         return Context({**context, SPAN_KEY: span}), span
-    except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing the loading of a model", error)
         return None

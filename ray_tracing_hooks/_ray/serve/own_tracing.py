@@ -1,7 +1,7 @@
-"""Serve's own tracing (Ray 2.56 and later, ``serve/_private/tracing_utils.py``), where somebody has switched it on.
+"""Handles Serve's own tracing (Ray 2.56 and later, ``serve/_private/tracing_utils.py``) if it is switched on.
 
-Its exporter is set up as it would be, and gets our spans of each request: those of Serve's own would be a second time
-the same. What it decides about sampling does not count, since the cluster's sampler does.
+Its exporter is set up as usual, and gets our spans of each request; Serve's own spans would duplicate them. Its
+sampling decision is ignored in favour of the cluster's sampler.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ray_tracing_hooks._ray import tracing
 MODULE = "ray.serve._private.tracing_utils"
 
 _CALLERS = ("ray.serve._private.proxy", "ray.serve._private.replica")
-"""They have imported the function by its name."""
+"""The modules that have imported the function by name."""
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap its set-up, where this process has it."""
+    """Wrap its set-up, if this process has it."""
     from ray.serve._private import tracing_utils  # noqa: PLC0415
 
     own = vars(tracing_utils).get("setup_tracing")

@@ -1,7 +1,7 @@
-"""Requests at a proxy: wraps ``GenericProxy.proxy_request`` (Ray 2.60 ``serve/_private/proxy.py``), by HTTP, WebSocket
-and gRPC.
+"""Requests at a proxy, over HTTP, WebSocket and gRPC: wraps ``GenericProxy.proxy_request`` (Ray 2.60
+``serve/_private/proxy.py``).
 
-What monitors ask a proxy (its health, its routes) makes no span.
+Health checks and route requests of monitoring systems make no spans.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ MODULE = "ray.serve._private.proxy"
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap the proxy; False if this Ray has no such place."""
+    """Wrap the proxy; False if this Ray lacks the wrapped method."""
     from ray.serve._private import proxy  # noqa: PLC0415
 
-    # Older versions of Ray have no function for that.
+    # Older versions of Ray lack this function.
     patches.wrap(proxy, "get_http_response_status", _get_http_response_status)
     return patches.wrap(proxy.GenericProxy, "proxy_request", _proxy_request)
 
@@ -63,12 +63,11 @@ def _proxy_request(original: Callable[..., AsyncGenerator[Any, None]]) -> Callab
 
 
 _was_refused: ContextVar[bool] = ContextVar("a WebSocket was refused", default=False)
-"""Its client goes as soon as it has that answer, which Serve may take for the end of a request that was still at work.
-"""
+"""The client of a refused WebSocket disconnects at once, which Serve may report as a disconnect during the request."""
 
 
 def _get_http_response_status(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Asked for what an exception makes of a response. Where that has begun, Serve keeps the status it began with."""
+    """Serve calls it for the status of an exception. If a response has begun, Serve keeps the status it began with."""
 
     def get_http_response_status(*args: Any, **kwargs: Any) -> Any:
         status = original(*args, **kwargs)
@@ -77,8 +76,8 @@ def _get_http_response_status(original: Callable[..., Any]) -> Callable[..., Any
             error, _ = outcome_of_http(str(status.code))
             if error and not _was_refused.get() and type(span) is RecordedSpan and span.is_recording():
                 _failed(span, error, status.message)
-        except Exception as fault:  # noqa: BLE001  the request is the user's, the fault would be ours
-            failed("telling how a request at Serve's proxy has failed", fault)
+        except Exception as fault:  # noqa: BLE001  a fault here must not reach the user's request
+            failed("recording the error of a request at Serve's proxy", fault)
         return status
 
     return get_http_response_status
@@ -93,7 +92,7 @@ _descriptions = Descriptions({})
 _none = Descriptions({}, selected=False)
 
 _OWN_PATHS = "/-/"
-"""What the paths that Serve answers itself have in them."""
+"""Part of all paths that Serve answers itself."""
 
 
 def _begin(active: Tracing, proxy: Any, request: Any) -> tuple[Context, RecordedSpan | None] | None:
@@ -105,18 +104,18 @@ def _begin(active: Tracing, proxy: Any, request: Any) -> tuple[Context, Recorded
             descriptions = _descriptions if _is_selected(active, proxy, request) else _none
             return arrive(active, headers, descriptions.of_grpc, (request.service_method, request.context.peer()))
         scope = request.scope
-        # Few look as if they were one, and to ask takes six calls.
+        # Check the path first, since these properties take six calls.
         if _OWN_PATHS in scope["path"] and (request.is_health_request or request.is_route_request):
             return None
         descriptions = _descriptions if _is_selected(active, proxy, request) else _none
         return arrive(active, http_headers(scope["headers"]), descriptions.of_http, scope)
-    except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a request at Serve's proxy", error)
         return None
 
 
 def _is_selected(active: Tracing, proxy: Any, request: Any) -> bool:
-    """Whether the method of the deployment that takes this request makes spans."""
+    """Whether the deployment method for this request makes spans."""
     if not active.selection.has_patterns:
         return True
     router, path = proxy.proxy_router, request.route_path
@@ -129,7 +128,7 @@ def _is_selected(active: Tracing, proxy: Any, request: Any) -> bool:
 
 
 _LEAST_ERROR, _UNKNOWN = 400, 1000
-"""Of the codes of responses by HTTP."""
+"""HTTP status codes: the lowest error, and a placeholder."""
 
 _HEADS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 """The messages before the first part of a response."""
@@ -140,7 +139,7 @@ _REFUSAL, _CLOSE = "websocket.http.response.start", "websocket.close"
 async def _traced(
     proxy: Any, body: AsyncGenerator[Any, None], request: Any, context: Context, span: RecordedSpan | None
 ) -> AsyncGenerator[Any, None]:
-    """``body``, with ``context`` attached during each step: whoever iterates has a context of its own."""
+    """``body``, with ``context`` attached during each step, since the consumer has its own context."""
     status: Any = None
     code, parts, first = _UNKNOWN, 0, 0
     answered, refused = False, ""  # a WebSocket
@@ -158,7 +157,7 @@ async def _traced(
                 answered, refused = True, REFUSED
                 _was_refused.set(True)
             elif kind == "ResponseStatus":
-                status = message  # the last one
+                status = message  # the last message
                 _end(proxy, span, request, status, first if parts > 1 else 0, refused)
             else:
                 parts += 1
@@ -166,8 +165,8 @@ async def _traced(
                 if parts == 1 and not is_end:
                     first = time.time_ns()
                 if is_end and (code < _LEAST_ERROR or (code != _UNKNOWN and _has_failed(span))):
-                    # While the client still waits, who may end Serve when it has its answer. Of what failed in a
-                    # replica more is told after it.
+                    # End the span while the client still waits, since it may end Serve once it has its response. More
+                    # details of a failure in a replica follow later.
                     _end(proxy, span, request, code, first if parts > 1 else 0)
             reset(token)
             token = None
@@ -188,11 +187,11 @@ async def _traced(
 
 
 _GONE = {"http": "499", "websocket": "1006", "grpc": 1}
-"""How a request ends whose client has gone, by its type: 1 is CANCELLED."""
+"""The outcome of a request whose client is gone, by type: 1 is CANCELLED."""
 
 
 def _left(span: RecordedSpan | None, request: Any, code: int) -> None:
-    """Whoever sends the response gave up in the middle of it, so that Serve does not tell how it ends."""
+    """Record that the response was abandoned, in which case Serve does not report its outcome."""
     if span is None or span.end_time is not None:
         return
     try:
@@ -200,15 +199,15 @@ def _left(span: RecordedSpan | None, request: Any, code: int) -> None:
         span.add_encoded(outcome if code == _UNKNOWN else of_status(code))
         _failed(span, error, "")
     except Exception as fault:  # noqa: BLE001  as above
-        failed("telling how a request at Serve's proxy was left", fault)
+        failed("recording an abandoned request at Serve's proxy", fault)
 
 
 def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first: int = 0, refused: str = "") -> None:
     """End the span.
 
-    ``status`` is Serve's ``ResponseStatus``, or a status of HTTP where no more is to be told; ``first`` is when the
-    first of several parts of the response came; ``refused`` the status of HTTP that the client of a WebSocket got
-    which never was open, of which Serve only tells how it was closed.
+    ``status`` is Serve's ``ResponseStatus``, or an HTTP status if nothing more is known. ``first`` is the time of the
+    first of several parts of the response. ``refused`` is the HTTP status for the client of a WebSocket that was never
+    opened, for which Serve only reports the close code.
     """
     if span is None or span.end_time is not None:
         return
@@ -225,12 +224,12 @@ def _has_failed(span: RecordedSpan | None) -> bool:
     return span is not None and span.status.status_code is trace.StatusCode.ERROR
 
 
-_told: dict[tuple[NameAndKind, str, str, Any], bytes] = {}
-"""What is known at the end of a request, and the same for many: by the route, the application, and the status of HTTP
-where no more is to be told.
+_descriptions_at_end: dict[tuple[NameAndKind, str, str, Any], bytes] = {}
+"""The encoded attributes at the end of requests, which are the same for many: by route, application, and the HTTP
+status if nothing more is known.
 """
 
-_MOST_TOLD = 1000
+_MOST_DESCRIPTIONS = 1000
 
 
 def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any, refused: str) -> None:
@@ -240,34 +239,34 @@ def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any, refused
     if code is None and request.request_type == "websocket" and route:
         route = _websocket_route(proxy, request, route)
     key = span.template, route, application, code
-    told = _told.get(key)
-    if told is None:
-        told = encode.attribute(names.RAY_SERVE_APPLICATION, application) if application else b""
+    encoded = _descriptions_at_end.get(key)
+    if encoded is None:
+        encoded = encode.attribute(names.RAY_SERVE_APPLICATION, application) if application else b""
         if route and request.request_type != "grpc":
-            told += of_route(span.template, route)
+            encoded += of_route(span.template, route)
         if code is not None:
-            told += of_status(code)
-        if len(_told) < _MOST_TOLD:
-            _told[key] = told
-    told += of_request_id(getattr(known, "request_id", ""))
+            encoded += of_status(code)
+        if len(_descriptions_at_end) < _MOST_DESCRIPTIONS:
+            _descriptions_at_end[key] = encoded
+    encoded += of_request_id(getattr(known, "request_id", ""))
     if code is None and status is not None:
         error, outcome = _outcome(request, refused or status.code)
-        told += outcome
+        encoded += outcome
         if error:
             _failed(span, error, status.message)
-    span.add_encoded(told)
+    span.add_encoded(encoded)
 
 
 @functools.cache
 def _serve_context() -> Any:
-    """``ray.serve.context``, which a proxy has imported."""
+    """``ray.serve.context``, which every proxy has imported."""
     from ray.serve import context  # noqa: PLC0415
 
     return context
 
 
 def _websocket_route(proxy: Any, request: Any, route: str) -> str:
-    """The route of the application. Serve knows those of WebSockets too, and does not look."""
+    """The route of the application, which Serve does not look up for WebSockets."""
     match = getattr(proxy.proxy_router, "match_route_pattern", None)
     if match is None:
         return route
@@ -275,7 +274,7 @@ def _websocket_route(proxy: Any, request: Any, route: str) -> str:
 
 
 def _outcome(request: Any, code: Any) -> tuple[str, bytes]:
-    """The type of the error, if this code is one, and the code encoded."""
+    """The ``error.type``, if this code is an error, and the encoded code."""
     if request.request_type == "grpc":
         return outcome_of_grpc(grpc_code(request.context, code))
     return (outcome_of_http if request.request_type == "http" else outcome_of_websocket)(str(code))

@@ -1,10 +1,10 @@
 """Requests in a replica: wraps ``Replica._wrap_request`` (Ray 2.60 ``serve/_private/replica.py``).
 
 It is a context manager around everything that a replica does for one request, streaming included, whether the request
-came by an actor call or by gRPC. The span is current while the user's code runs, since Serve starts that from within.
+came by an actor call or by gRPC. The span is current while the user's code runs, since Serve starts that inside of it.
 
-What instruments ASGI applications, as FastAPI itself does in newer versions, looks for its parent in the headers of the
-request and nowhere else. So these tell of the replica's span, as they would behind any traced server
+Instrumentation of ASGI applications, such as FastAPI's own in newer versions, finds its parent only in the headers of
+the request. So the replica's span is put into the headers, as behind any traced server
 (``UserCallableWrapper.call_http_entrypoint``).
 """
 
@@ -35,13 +35,13 @@ from ray_tracing_hooks._record.span import Parent, RecordedSpan
 MODULE = "ray.serve._private.replica"
 
 _PLACES = ("_wrap_request", "_wrap_user_method_call")
-"""The second one before Ray 2.43."""
+"""The second one is used before Ray 2.43."""
 
 _templates = Templates(CONSUMER, names.SERVE_REPLICA)
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap what replicas do around requests; False if this Ray has no such place."""
+    """Wrap this context manager; False if this Ray lacks it."""
     from ray.serve._private import replica  # noqa: PLC0415
 
     for cls in (getattr(replica, "Replica", None), getattr(replica, "ReplicaBase", None)):
@@ -60,7 +60,7 @@ def _wrap_request(original: Callable[..., AbstractContextManager[Any]]) -> Calla
         inner = original(self, request_metadata, *args, **kwargs)
         active = tracing.active
         if active is not None and getattr(request_metadata, "is_direct_ingress", False):
-            from ray_tracing_hooks._ray.serve import direct  # noqa: PLC0415  few replicas take requests themselves
+            from ray_tracing_hooks._ray.serve import direct  # noqa: PLC0415  few replicas use direct ingress
 
             return direct.around(inner, active, self, request_metadata) or inner
         begun = _begin(active, self, request_metadata) if active is not None else None
@@ -73,13 +73,13 @@ def _call_http_entrypoint(original: Callable[..., Any]) -> Callable[..., Any]:
     def call_http_entrypoint(self: Any, *args: Any, **kwargs: Any) -> Any:
         if tracing.active is not None:
             try:
-                # The scope of ASGI, wherever this Ray has it.
+                # The ASGI scope, whose position depends on the version of Ray.
                 for argument in (*args, *kwargs.values()) if kwargs else args:
                     if isinstance(argument, dict) and "headers" in argument:
                         argument["headers"] = with_context(argument["headers"])
                         break
-            except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
-                failed("telling an application its context", error)
+            except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
+                failed("passing the context to an application", error)
         return original(self, *args, **kwargs)
 
     return call_http_entrypoint
@@ -94,9 +94,9 @@ def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, Recor
             here[TASK_KEY] = task_id
         context, parent, first = Context(), None, b""
         if carried is not None:
-            told = decode(carried)
-            context, parent = incoming(told)
-            first = caller_attribute(told.parent_task_id) + submit_time(told.submit_time_ns)
+            decoded = decode(carried)
+            context, parent = incoming(decoded)
+            first = caller_attribute(decoded.parent_task_id) + submit_time(decoded.submit_time_ns)
         trace_id, flags = recorder.decide(parent)
         deployment = replica._deployment_id  # noqa: SLF001  as Serve's own tracing
         replica_id = getattr(replica._replica_id, "unique_id", "")  # noqa: SLF001  as above
@@ -108,6 +108,6 @@ def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, Recor
         first += of_request(metadata)
         span = recording.start(template, trace_id, flags, parent, first)
         return Context({**context, SPAN_KEY: span, **here}), span
-    except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a request in a replica", error)
         return None

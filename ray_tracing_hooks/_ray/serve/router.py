@@ -1,10 +1,10 @@
-"""Calls of deployments: wraps ``AsyncioRouter.assign_request`` (Ray 2.60 ``serve/_private/router.py``), and what calls
-all replicas (``broadcast``) or one that was chosen before (``choose_replica``, ``dispatch``).
+"""Calls of deployments: wraps ``AsyncioRouter.assign_request`` (Ray 2.60 ``serve/_private/router.py``), and the methods
+that call all replicas (``broadcast``) or a previously chosen one (``choose_replica``, ``dispatch``).
 
-It is called for each request, by proxies and by ``DeploymentHandle.remote``, in the context of the caller; what it
-returns is a coroutine, which another thread may run, and which is done when a replica has taken the request. The
-context travels as an attribute of the request's ``RequestMetadata``, which is pickled as it is whether it goes by an
-actor call or by gRPC, and which an untraced replica does not look at.
+Proxies and ``DeploymentHandle.remote`` call it for each request, in the context of the caller. It returns a coroutine,
+which another thread may run, and which ends when a replica has accepted the request. The context is carried as an
+attribute of the request's ``RequestMetadata``, which is pickled as it is for both actor calls and gRPC, and which an
+untraced replica does not read.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ray_tracing_hooks._record.recorder import Recorder, Template
 MODULE = "ray.serve._private.router"
 
 CARRIED = "_ray_tracing_hooks_context"
-"""The attribute of ``RequestMetadata`` that a request's context travels in."""
+"""The attribute of ``RequestMetadata`` that carries a request's context."""
 
 _ATTEMPTS = "_ray_tracing_hooks_attempts"
-"""The attribute of ``RequestMetadata``, in the calling process, that says how many replicas were tried so far."""
+"""The attribute of ``RequestMetadata``, in the calling process, with the number of replicas tried so far."""
 
 CHOICE = "_ray_tracing_hooks_choice"
-"""The attribute of ``RequestMetadata``, in the calling process, that says how many seconds replicas were chosen."""
+"""The attribute of ``RequestMetadata``, in the calling process, with the seconds spent on choosing replicas."""
 
 _choice_time = encode.double_attribute(names.RAY_SERVE_CHOICE_TIME)
 
@@ -45,11 +45,11 @@ _templates = Templates(PRODUCER, names.SERVE_CALL)
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap the router; False if this Ray has no such place."""
+    """Wrap the router; False if this Ray lacks the wrapped method."""
     from ray.serve._private import router  # noqa: PLC0415
 
     AsyncioRouter = router.AsyncioRouter  # noqa: N806  its name
-    # What counts the attempts, and calls of one chosen replica and of all, are not in older versions of Ray.
+    # Older versions of Ray lack retries, and calls of a chosen replica or of all replicas.
     patches.wrap(AsyncioRouter, "_route_and_send_request_once", _route_and_send_request_once)
     patches.wrap(AsyncioRouter, "_dispatch_to_marked_selection", _dispatch)
     if patches.wrap(AsyncioRouter, "broadcast", _assign_request):
@@ -80,7 +80,7 @@ def _assign_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callab
 
 
 def _dispatch(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """As ``assign_request``, for a replica that ``choose_replica`` has chosen before."""
+    """Like ``assign_request``, for a replica that ``choose_replica`` has chosen."""
 
     def dispatch(self: Any, selection: Any, request_meta: Any, *rest: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         def chosen(self: Any, request_meta: Any, *rest: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
@@ -105,8 +105,8 @@ def _replace(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Call:
-    """A call of a deployment on its way to a replica. One record at its end does: no code of the user's runs in it but
-    what chooses replicas, to which its request tells it.
+    """A call of a deployment on its way to a replica. It is recorded only at its end, since no user code runs inside of
+    it except a custom choice of replicas, which gets the context from the request.
     """
 
     __slots__ = ("_attributes", "_identity", "_metadata", "_recorder", "_start", "_template")
@@ -130,7 +130,7 @@ class Call:
                 kind = names.TASK_CANCELLED if is_a(error, asyncio.CancelledError) else None
                 additions += failure(cause(error), now, kind)
             self._recorder.record(self._template, self._identity, self._start, now, additions)
-        except Exception as fault:  # noqa: BLE001  the request is the user's, the fault would be ours
+        except Exception as fault:  # noqa: BLE001  a fault here must not reach the user's request
             failed("recording a call of a deployment", fault)
 
 
@@ -150,7 +150,7 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
                 call = Call(around.recorder, template, identity, now, around.of_caller + of_request(metadata), metadata)
         carried = carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers)
         setattr(metadata, CARRIED, carried)
-    except Exception as error:  # noqa: BLE001  the request is the user's, the fault would be ours
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a call of a deployment", error)
         return None
     return call
@@ -166,5 +166,5 @@ def _route_and_send_request_once(original: Callable[..., Any]) -> Callable[..., 
 
 
 def count_attempt(metadata: Any) -> None:
-    """Note that one more replica is tried for a request: the one before was full or gone."""
+    """Count another replica that is tried for a request, because the previous one was full or gone."""
     setattr(metadata, _ATTEMPTS, getattr(metadata, _ATTEMPTS, 1) + 1)

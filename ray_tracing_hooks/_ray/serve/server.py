@@ -1,7 +1,6 @@
-"""Requests where they arrive, at a proxy or at a replica that takes them itself: the SERVER spans of HTTP, WebSocket
-and gRPC.
+"""SERVER spans of requests over HTTP, WebSocket and gRPC, at a proxy or at a replica with direct ingress.
 
-Attributes follow the semantic conventions of OpenTelemetry for HTTP servers and for gRPC.
+Attributes follow OpenTelemetry's semantic conventions for HTTP servers and gRPC.
 """
 
 from __future__ import annotations
@@ -31,54 +30,54 @@ _OTHER_METHOD = "_OTHER"
 _MOST_TEMPLATES = 1000
 
 ENDED_EARLY = {"408": "408", "timeout": "408", "499": "499", "disconnection": "499"}
-"""What Serve answers where a request took too long, or its client has gone."""
+"""Serve's statuses for requests that timed out, or whose client disconnected."""
 
 REFUSED = "403"
-"""What the client of a WebSocket is answered that the application closes before it was open."""
+"""The HTTP status for a WebSocket that the application closes before it is open."""
 
 _ERRORS_OF_WEBSOCKET = {"1006", "1011", "1012", "1013", "1014", "1015"}
-"""The connection broke, or the server failed. With the other codes a side ended it on purpose, or the client is at
-fault; those above 3000 mean what the application says."""
+"""With these codes the connection broke, or the server failed. With other codes, a side closed it on purpose, or the
+client is at fault; codes above 3000 are defined by the application."""
 
 _CODES_OF_GRPC = (
     *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
     *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED"),
     *("INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
 )
-"""By number."""
+"""The names of gRPC's codes, by number."""
 
 _ERRORS_OF_GRPC = {
     *("UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"),
-    # As 499 and 503 by HTTP: the client has gone, and there was no room for the request.
+    # Like 499 and 503 of HTTP: the client disconnected, or the server was overloaded.
     *("CANCELLED", "RESOURCE_EXHAUSTED"),
 }
-"""With the other codes the fault is the client's."""
+"""With the other codes, the client is at fault."""
 
 _NOTHING = Context()
 
 _ABOUT_NOW = 0.1
-"""Seconds."""
+"""Seconds before a deadline that count as having reached it."""
 
 _path = TextAttribute(names.URL_PATH).encoded
 _client_address = TextAttribute(names.CLIENT_ADDRESS).encoded
 
 Described = tuple[Template, bytes] | None
-"""What a span begins with: what all of its kind share, and its own attributes. None where there is to be no span."""
+"""The start of a span: its template and its own attributes. None for no span."""
 
 
 def arrive(
     active: Tracing, headers: Mapping[str, str], describe: Callable[[Tracing, Any], Described], request: Any
 ) -> tuple[Context, RecordedSpan | None]:
-    """The context that a request is to be worked on in, and its span if it is recorded."""
+    """The context for working on a request, and its span if it is recorded."""
     recorder, context, parent = active.recorder, _NOTHING, None
     around = get_current().get(SPAN_KEY)
     if type(around) is RecordedSpan and around.is_recording():
-        # No span lasts where requests arrive, but that of a middleware, which knows the headers.
+        # The only span that can be current here is that of a middleware, which has read the headers.
         context = get_current()
         parent = recorder.parent(context)
-    elif headers:  # looking for a context among headers that tell none would take longer than all else here
+    elif headers:  # extracting a context from headers without one would take longer than everything else here
         context = propagate.extract(headers, _NOTHING)
-        # Not the parent that all has in this process, which is the driver's that started Serve.
+        # Without it, do not use this process's fallback parent, which is the driver that started Serve.
         if trace.get_current_span(context).get_span_context().is_valid:
             parent = recorder.parent(context)
     trace_id, flags = recorder.decide(parent)
@@ -102,11 +101,11 @@ class _Propagators:
         self._known: tuple[Any, frozenset[bytes]] = (None, frozenset())
 
     def fields(self) -> frozenset[bytes]:
-        """The names of the headers that they read; empty unless they are those of the W3C."""
+        """The names of the headers that they read; empty unless they are all those of the W3C."""
         textmap = propagate.get_global_textmap()
         known, fields = self._known
         if known is not textmap:
-            # Those that they write. Other propagators read more: each of B3's forms the other one too.
+            # These are the headers that they write. Other propagators may read more, such as both forms of B3.
             fields = frozenset(field.lower().encode() for field in textmap.fields)
             fields = fields if fields <= _STANDARD else frozenset()
             self._known = (textmap, fields)
@@ -117,12 +116,12 @@ _propagators = _Propagators()
 
 
 def only_standard_headers() -> bool:
-    """Whether the propagators, which the application may have set, are those of the W3C."""
+    """Whether the propagators, which the application may have set, are only those of the W3C."""
     return bool(_propagators.fields())
 
 
 def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers of a request, if there is one among them that may tell of a context."""
+    """The headers of a request; empty if none of them can carry a context."""
     fields = _propagators.fields()
     if fields and fields.isdisjoint(dict(given)):
         return {}
@@ -130,7 +129,7 @@ def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def grpc_headers(metadata: Iterable[tuple[str, Any]] | None) -> dict[str, str]:
-    """The metadata of a call that is text."""
+    """The text metadata of a call."""
     return _joined((key.lower(), value) for key, value in metadata or () if isinstance(value, str))
 
 
@@ -142,9 +141,9 @@ def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 class Descriptions:
-    """What the spans of requests at one place begin with; ``attributes`` are those of the place.
+    """Describes the spans of requests at one place, which all have these ``attributes``.
 
-    Where the place is not ``selected``, there are to be no spans.
+    If the place is not ``selected``, there are no spans.
     """
 
     def __init__(self, attributes: Mapping[str, Any], *, selected: bool = True) -> None:
@@ -153,23 +152,23 @@ class Descriptions:
         self._templates: dict[tuple[str, str, str], Template] = {}
 
     def of_http(self, active: Tracing, scope: Mapping[str, Any]) -> Described:
-        """A request by HTTP, or a WebSocket, as its ASGI scope has it."""
+        """Describe a request over HTTP or WebSocket, given its ASGI scope."""
         if not self._selected:
             return None
-        # A WebSocket begins as a GET.
+        # A WebSocket starts as a GET.
         given = scope.get("method", "GET")
         key = given, scope.get("scheme", ""), scope.get("http_version", "")
         template = self._known(active).get(key)
         if template is None:
             method = given.upper() if given.upper() in _METHODS else _OTHER_METHOD
-            told = {
+            attributes = {
                 names.HTTP_METHOD: method,
                 names.HTTP_METHOD_ORIGINAL: given if method != given else "",
                 names.URL_SCHEME: key[1],
                 names.NETWORK_PROTOCOL_VERSION: key[2],
             }
             name = method if method != _OTHER_METHOD else "HTTP"
-            template = self._made(active, key, name, {key: value for key, value in told.items() if value})
+            template = self._made(active, key, name, {key: value for key, value in attributes.items() if value})
         first = _path(scope.get("path", "")[: active.recorder.limits.value_length])
         query = scope.get("query_string")
         if query and active.redactor is not None:
@@ -178,7 +177,7 @@ class Descriptions:
         return template, first + _client_address(client[0]) if client else first
 
     def of_grpc(self, active: Tracing, call: tuple[str, str]) -> Described:
-        """A call by gRPC, as ``/package.Service/Method``, and its client as gRPC says it: ``ipv4:10.0.0.1:40000``."""
+        """Describe a gRPC call, given as ``/package.Service/Method`` and the client as ``ipv4:10.0.0.1:40000``."""
         if not self._selected:
             return None
         name, client = call[0].strip("/"), call[1]
@@ -194,35 +193,35 @@ class Descriptions:
         return template, _client_address(unquote(address).rpartition(":")[0].strip("[]"))
 
     def _known(self, active: Tracing) -> dict[tuple[str, str, str], Template]:
-        """The templates of this connection. Those of one before say where that was."""
+        """The templates of this connection. Those of an earlier one have other attributes."""
         if active is not self._active:
             self._templates, self._active = {}, active
         return self._templates
 
-    def _made(self, active: Tracing, key: tuple[str, str, str], name: str, told: Mapping[str, Any]) -> Template:
-        template = Template(name, SERVER, {**told, **self._attributes, **active.whereabouts.attributes()})
+    def _made(self, active: Tracing, key: tuple[str, str, str], name: str, attributes: Mapping[str, Any]) -> Template:
+        template = Template(name, SERVER, {**attributes, **self._attributes, **active.whereabouts.attributes()})
         if len(self._templates) < _MOST_TEMPLATES:
             self._templates[key] = template
         return template
 
 
 def of_route(template: NameAndKind, route: str) -> bytes:
-    """The route of a request by HTTP, encoded, and the name that its span has then."""
+    """The encoded route of an HTTP request, and the span name with the route."""
     # The last value of a singular field wins, in every protobuf reader.
     return encode.attribute(names.HTTP_ROUTE, route) + encode.name(f"{template.name} {route}")
 
 
 def outcome_of_http(number: str) -> tuple[str, bytes]:
-    """The type of the error, if this status is one, and the status encoded."""
-    # Old versions of Ray have words for the same: "timeout", "disconnection".
+    """The ``error.type``, if this HTTP status is an error, and the encoded status."""
+    # Old versions of Ray use words instead: "timeout", "disconnection".
     number = ENDED_EARLY.get(number, number)
-    # Below 500 the fault is the client's.
+    # Below 500, the client is at fault.
     error = number if number >= "500" or number in ENDED_EARLY.values() else ""
     return error, of_status(int(number)) if number.isdigit() else b""
 
 
 def outcome_of_websocket(number: str) -> tuple[str, bytes]:
-    """The same for the code that a WebSocket was closed with, or for the status where it was not opened."""
+    """The same for the close code of a WebSocket, or for its HTTP status if it was not opened."""
     if len(number) != 4 or not number.isdigit():
         return outcome_of_http(number)
     error = number if number in _ERRORS_OF_WEBSOCKET else ""
@@ -230,7 +229,7 @@ def outcome_of_websocket(number: str) -> tuple[str, bytes]:
 
 
 def outcome_of_grpc(code: str) -> tuple[str, bytes]:
-    """The same for the name of a code of gRPC."""
+    """The same for the name of a gRPC code."""
     number = _CODES_OF_GRPC.index(code) if code in _CODES_OF_GRPC else -1
     return code if code in _ERRORS_OF_GRPC else "", encode.attribute(
         names.RPC_GRPC_STATUS, number
@@ -238,12 +237,12 @@ def outcome_of_grpc(code: str) -> tuple[str, bytes]:
 
 
 def grpc_code(context: Any, code: Any) -> str:
-    """The name of the code that the client of a call gets; ``code`` unless the server's context has one."""
-    # What the user's code has set goes before: as a number.
+    """The name of the gRPC code that the client gets; ``code`` unless the server's context has one."""
+    # A code that the user's code has set takes precedence; it is a number.
     given = context.code() or code
     name = _CODES_OF_GRPC[given] if type(given) is int and given < len(_CODES_OF_GRPC) else getattr(given, "name", "")
     if name == "CANCELLED":
-        # Where its deadline has passed the client cancels a call, and does not wait for the server to see it too.
+        # A client cancels a call at its deadline without waiting for the server to notice it.
         remaining = context.time_remaining()
         if remaining is not None and remaining < _ABOUT_NOW:
             return "DEADLINE_EXCEEDED"

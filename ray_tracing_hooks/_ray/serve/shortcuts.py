@@ -1,14 +1,13 @@
-"""Work that Serve does at every request and that can be done with less: it gives back some of what tracing takes.
+"""Faster versions of work that Serve does at every request, which compensate for some of the cost of tracing.
 
-As :mod:`ray_tracing_hooks._ray.shortcuts` does for calls, it leaves as it is what this Ray has not, or has otherwise:
+Like :mod:`ray_tracing_hooks._ray.shortcuts`, each one is skipped if this Ray has other code:
 
-- A request gets three random ids (Ray 2.60 ``serve/_private/utils.py``, ``generate_request_id``). Serve draws the bits
-  and makes a ``uuid.UUID`` of them for its text alone.
-- A replica fetches each request by HTTP from its proxy, an actor that it asks for by name, and makes a handle of it
-  with all that handles know of each method (Ray 2.60 ``serve/_private/common.py``,
-  ``StreamingHTTPRequest.receive_asgi_messages``). The last handle does as long as its actor is alive, by what this
-  process knows: so long Ray finds that actor by the name, too.
-- Each of a dozen metrics of a request looks at its tags one by one (Ray 2.60 ``util/metrics.py``,
+- A request gets three random ids (Ray 2.60 ``serve/_private/utils.py``, ``generate_request_id``). Serve draws random
+  bits and creates a ``uuid.UUID`` only for its text.
+- A replica fetches each HTTP request from its proxy, an actor that it looks up by name, and builds a handle with all
+  methods (Ray 2.60 ``serve/_private/common.py``, ``StreamingHTTPRequest.receive_asgi_messages``). The last handle can
+  be reused as long as this process sees its actor as alive, since a look-up by name would find the same actor.
+- Each of a dozen metrics of a request checks its tags one by one (Ray 2.60 ``util/metrics.py``,
   ``Metric._validate_tags``).
 """
 
@@ -25,25 +24,25 @@ from ray_tracing_hooks._ray.shortcuts import names_in
 MODULE = "ray.serve._private.utils"
 
 _GENERATES = {"str", "uuid", "UUID", "random", "getrandbits"}
-"""What the code of ``generate_request_id`` names where it is the one that we know."""
+"""The names in the code of ``generate_request_id``, by which a known version is recognized."""
 
 _RECEIVES = {"_receive_asgi_messages", "_proxy_actor_name", "ray", "get_actor", "SERVE_NAMESPACE"}
 _RECEIVES |= {"_cached_proxy_actor", "receive_asgi_messages", "remote"}
-"""What the code of ``receive_asgi_messages`` names where it is the one that we know."""
+"""The names in the code of ``receive_asgi_messages``, by which a known version is recognized."""
 
 _VALIDATES = {"_tag_keys", "append", "ValueError", "join"}
-"""What the code of ``_validate_tags`` names where it is the one that we know."""
+"""The names in the code of ``_validate_tags``, by which a known version is recognized."""
 
 _MOST_HANDLES = 1000
-"""More are not kept. There is one proxy for each node."""
+"""Bounds the cache. There is one proxy per node."""
 
 _VERSION_4 = (0x8000 << 48) | (4 << 76)
 _NOT_VERSION = ~((0xC000 << 48) | (0xF000 << 64))
-"""The bits of a UUID that say its variant, of RFC 4122, and its version."""
+"""The bits of a UUID for its variant (RFC 4122) and its version."""
 
 
 def patch(patches: Patches) -> bool:
-    """Put every shortcut in place that this Ray has the place for. There need not be any."""
+    """Apply every shortcut that fits this Ray. There need not be any."""
     from ray.serve._private import utils  # noqa: PLC0415
 
     functions = [each for each in vars(utils).values() if isinstance(each, FunctionType)]
@@ -51,7 +50,7 @@ def patch(patches: Patches) -> bool:
     if making == ["generate_request_id"] and {*names_in(utils, "generate_request_id")} == _GENERATES:
         patches.wrap(utils, "uuid", Uuid)
     _keep_handles(patches)
-    from ray.util.metrics import Metric  # noqa: PLC0415  the last: in a Ray without it, the others are in place
+    from ray.util.metrics import Metric  # noqa: PLC0415  last, so that the others are applied even without it
 
     if {*names_in(Metric, "_validate_tags")} == _VALIDATES:
         patches.wrap(Metric, "_validate_tags", _validate_tags)
@@ -63,7 +62,7 @@ def _validate_tags(original: Callable[..., None]) -> Callable[..., None]:
         if all(map(final_tags.__contains__, self._tag_keys)):
             return
         try:
-            original(self, final_tags)  # it says which ones are missing
+            original(self, final_tags)  # it raises with the missing ones
         except BaseException as error:
             hide_frame(error)
             raise
@@ -86,9 +85,9 @@ def _keep_handles(patches: Patches) -> None:
 
 
 class Receiving(property):
-    """``StreamingHTTPRequest.receive_asgi_messages``, with the handles of proxies at hand.
+    """``StreamingHTTPRequest.receive_asgi_messages`` with cached handles of proxies.
 
-    ``alive`` is the number that Ray has for the state of an actor that is.
+    ``alive`` is Ray's number for the state ALIVE of an actor.
     """
 
     def __init__(self, original: property, alive: int) -> None:
@@ -102,7 +101,7 @@ class Receiving(property):
             name = known["_proxy_actor_name"]
             handle = handles.get(name)
             try:
-                if handle is None or handle._get_local_state() != alive:  # noqa: SLF001  nothing else tells it
+                if handle is None or handle._get_local_state() != alive:  # noqa: SLF001  there is no public API
                     receive = ask(request)
                     if len(handles) >= _MOST_HANDLES:
                         handles.clear()
@@ -119,12 +118,12 @@ class Receiving(property):
 
 
 class Uuid:
-    """The module ``uuid`` to those that want no more of a UUID made of random bits than its text."""
+    """Stands in for the module ``uuid`` for callers that only need the text of a UUID made of random bits."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
 
-    def UUID(self, *args: Any, int: Any = None, version: Any = None, **options: Any) -> Any:  # noqa: A002, N802  as there
+    def UUID(self, *args: Any, int: Any = None, version: Any = None, **options: Any) -> Any:  # noqa: A002, N802  the signature of uuid.UUID
         if version != 4 or int is None or int >> 128 or args or options:
             return self._module.UUID(*args, int=int, version=version, **options)
         text = f"{int & _NOT_VERSION | _VERSION_4:032x}"

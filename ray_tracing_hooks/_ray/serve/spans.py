@@ -1,4 +1,4 @@
-"""What the spans of Serve have in common."""
+"""The common parts of Serve's spans."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import RecordedSpan
 
 _MOST_TEMPLATES = 10_000
-"""More are not remembered: the name of a method comes with the call."""
+"""Bounds the cache, since method names come from callers."""
 
 _SHORT = 100
-"""Bytes of a text whose lengths, and those of what is around it, take one byte each."""
+"""Below this many bytes, the lengths of a text and of its enclosing fields take one byte each."""
 
 
 class TextAttribute:
-    """An attribute whose values are texts, most of them short, and encoded in a fraction of the usual time."""
+    """A text attribute with mostly short values, which are encoded in a fraction of the usual time."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -33,9 +33,9 @@ class TextAttribute:
         self._last = "", b""
 
     def encoded(self, value: str) -> bytes:
-        """The attribute, or nothing where the text is empty."""
+        """The encoded attribute; empty for an empty text."""
         last, encoded = self._last
-        # Two spans of a request tell the same id, and many requests in a row come from one client.
+        # Two spans of a request have the same id, and many requests in a row come from one client.
         if value == last:
             return encoded
         encoded = self._encoded(value)
@@ -55,7 +55,7 @@ class TextAttribute:
 
 
 class Templates:
-    """The templates of one place, made when first asked for."""
+    """The templates of one kind of span, created on first use."""
 
     def __init__(self, kind: int, suffix: str) -> None:
         self._kind, self._suffix = kind, suffix
@@ -92,10 +92,10 @@ class Templates:
 
 
 def of_this_replica() -> tuple[str, str, str]:
-    """The deployment, application and id of the replica that this process is; empty what is not known."""
+    """The deployment, application and id of this process's replica; empty if unknown."""
     from ray.serve import context  # noqa: PLC0415  a replica has it
 
-    here = context._get_internal_replica_context()  # noqa: SLF001  the public one raises where there is none
+    here = context._get_internal_replica_context()  # noqa: SLF001  the public one raises without a context
     replica_id = getattr(getattr(here, "replica_id", None), "unique_id", "")
     return getattr(here, "deployment", ""), getattr(here, "app_name", ""), replica_id
 
@@ -105,14 +105,14 @@ _model_id = TextAttribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID).encoded
 
 
 def of_request(metadata: Any) -> bytes:
-    """What Serve's ``RequestMetadata`` says of one request, encoded."""
+    """The encoded attributes from Serve's ``RequestMetadata`` of one request."""
     model_id = getattr(metadata, "multiplexed_model_id", "")
     request_id = of_request_id(metadata.request_id)
     return request_id + _model_id(model_id) if model_id else request_id
 
 
 def of_status(status: int) -> bytes:
-    """The status of a response by HTTP, encoded."""
+    """The encoded HTTP status of a response."""
     try:
         return _statuses[status]
     except KeyError:
@@ -126,7 +126,7 @@ _statuses: dict[int, bytes] = {}
 
 
 async def traced(body: Coroutine[Any, Any, Any], context: Context, span: RecordedSpan | None) -> Any:
-    """``body``, run in ``context``; ends ``span`` with it."""
+    """Run ``body`` in ``context``, and end ``span`` with it."""
     token = attach(context)
     try:
         result = await body

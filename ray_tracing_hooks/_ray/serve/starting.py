@@ -1,7 +1,7 @@
 """The start of a replica: wraps ``UserCallableWrapper.initialize_callable`` (Ray 2.60 ``serve/_private/replica.py``),
 which runs the constructor of a deployment, where models are loaded.
 
-Each start is a trace of its own. What began the replica may be a driver that has long gone, or autoscaling.
+Each start is its own trace: its cause may be a driver that is long gone, or autoscaling.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _templates = Templates(INTERNAL, names.SERVE_REPLICA)
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap the start of replicas; False if this Ray has no such place."""
+    """Wrap the start of replicas; False if this Ray lacks the wrapped method."""
     from ray.serve._private.replica import UserCallableWrapper  # noqa: PLC0415
 
     return patches.wrap(UserCallableWrapper, "initialize_callable", _initialize_callable)
@@ -44,7 +44,7 @@ def _initialize_callable(original: Callable[..., Any]) -> Callable[..., Any]:
         context = Context({SPAN_KEY: span})
         token = attach(context)
         try:
-            # It runs in the loop of the user's code, with a copy of this context.
+            # It runs in the event loop of the user's code, with a copy of this context.
             done = original(self)
         finally:
             detach(token)
@@ -59,13 +59,13 @@ def _initialize_callable(original: Callable[..., Any]) -> Callable[..., Any]:
 def _begin(active: Tracing, wrapper: Any) -> RecordedSpan | None:
     try:
         if getattr(wrapper, "_is_function", False) or wrapper._deployment_def.__init__ is object.__init__:  # noqa: SLF001
-            return None  # there is nothing to run
+            return None  # no constructor to run
         trace_id, flags = active.recorder.decide(None)
         recording = active.recorder.of(flags)
         deployment, application, replica_id = of_this_replica()
         template = _templates.of(active, deployment, application, "__init__", replica_id)
         return recording.start(template, trace_id, flags, None) if recording is not None and template else None
-    except Exception as error:  # noqa: BLE001  the replica is the user's, the fault would be ours
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's replica
         failed("tracing the start of a replica", error)
         return None
 

@@ -1,11 +1,11 @@
-"""Async inference (``@task_consumer``): wraps what puts tasks into a queue of Celery's and what handles them, the
+"""Async inference (``@task_consumer``): wraps the methods that put tasks into a Celery queue and that handle them,
 ``enqueue_task_sync`` and ``register_task_handle`` of ``CeleryTaskProcessorAdapter`` (Ray 2.60
 ``serve/task_processor.py``).
 
-The context travels in the headers of the message, as the propagators in use write it. So it is also taken from, and
-told to, those that use Celery without Ray. Celery sends the headers again with each retry.
+The context is carried in the headers of the message, in the format of the propagators in use. So it is also exchanged
+with programs that use Celery without Ray. Celery sends the headers again with each retry.
 
-Attributes follow the semantic conventions of OpenTelemetry for messaging.
+Attributes follow OpenTelemetry's semantic conventions for messaging.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
 MODULE = "ray.serve.schema"
-"""All that imports Serve has this module, and few the one of the adapter, which needs Celery."""
+"""Every process with Serve has imported this module; few import that of the adapter, which needs Celery."""
 
 _ADAPTERS = "ray.serve.task_processor"
 
@@ -54,7 +54,7 @@ _run_by = encode.attribute(names.MESSAGING_OPERATION_NAME, "run") + encode.attri
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap the adapter, as soon as one is made; False if this Ray has it elsewhere."""
+    """Wrap the adapter, as soon as one is created; False if this Ray has changed it."""
     from ray.serve import schema  # noqa: PLC0415
 
     if not hasattr(schema, "TaskProcessorAdapter"):
@@ -63,12 +63,12 @@ def patch(patches: Patches) -> bool:
 
 
 def _wrap_adapter(patches: Patches) -> bool:
-    """Wrap the adapter for Celery where it has been imported; False if it has not what is wrapped."""
+    """Wrap the adapter for Celery if it has been imported; False if it lacks a wrapped method."""
     module = sys.modules.get(_ADAPTERS)
     if module is None:
         return True
     adapter = getattr(module, "CeleryTaskProcessorAdapter", None)
-    # In this order: all others were there before.
+    # In this order: the other methods are older.
     return (
         adapter is not None
         and patches.wrap(adapter, "register_task_handle", _register_task_handle)
@@ -82,7 +82,7 @@ def _init(patches: Patches, original: Callable[..., None]) -> Callable[..., None
         if tracing.active is not None:
             try:
                 _wrap_adapter(patches)
-            except Exception as error:  # noqa: BLE001  the program is the user's, the fault would be ours
+            except Exception as error:  # noqa: BLE001  a fault here must not reach the user's program
                 failed("joining Serve's tasks", error)
         original(self, *args, **kwargs)
 
@@ -118,7 +118,7 @@ def _enqueue_task_sync(original: Callable[..., Any]) -> Callable[..., Any]:
 def _send(
     active: Tracing, adapter: Any, task_name: Any, options: dict[str, Any]
 ) -> tuple[Context, RecordedSpan | None, dict[str, Any]] | None:
-    """The context in which to send a task, its span if it is recorded, and the headers of the message."""
+    """The context for sending a task, its span if recorded, and the headers of the message."""
     try:
         context, recorder = get_current(), active.recorder
         parent = recorder.parent(context)
@@ -133,19 +133,19 @@ def _send(
         context = Context({**context, SPAN_KEY: span or around})
         headers: dict[str, Any] = {}
         propagate.inject(headers, context)
-        # What the program sends itself is what it means.
+        # Headers that the program sets itself take precedence.
         headers.update(options.get("headers") or {})
-    except Exception as error:  # noqa: BLE001  the task is the user's, the fault would be ours
-        failed("tracing a task that is put into a queue", error)
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's task
+        failed("tracing an enqueued task", error)
         return None
     return context, span, headers
 
 
 def _of_task(adapter: Any, task_name: str) -> bytes:
-    """What both sides say of a task, encoded."""
+    """The encoded attributes of a task that both sides have."""
     return (
         encode.attribute(names.MESSAGING_SYSTEM, "celery")
-        + encode.attribute(names.MESSAGING_DESTINATION, adapter._config.queue_name)  # noqa: SLF001  nothing else tells it
+        + encode.attribute(names.MESSAGING_DESTINATION, adapter._config.queue_name)  # noqa: SLF001  there is no public API
         + encode.attribute(names.RAY_SERVE_TASK_NAME, task_name)
     )
 
@@ -156,18 +156,18 @@ def _register_task_handle(original: Callable[..., Any]) -> Callable[..., Any]:
         if tracing.active is not None:
             try:
                 func = _handler(self, func, name)
-            except Exception as error:  # noqa: BLE001  the task is the user's, the fault would be ours
-                failed("tracing what handles tasks", error)
+            except Exception as error:  # noqa: BLE001  a fault here must not reach the user's task
+                failed("tracing a task handler", error)
         return original(self, func, name)
 
     return register_task_handle
 
 
 def _handler(adapter: Any, handler: Any, name: str | None) -> Any:
-    """What Celery is to call instead of ``handler``: a function or a method, as that is, of the same signature."""
+    """A wrapper of ``handler`` for Celery: a function or a method like it, with the same signature."""
     function = handler.__func__ if inspect.ismethod(handler) else handler
     if inspect.iscoroutinefunction(handler) or not inspect.isfunction(function):
-        return handler  # the first are refused
+        return handler  # Serve refuses coroutine functions
     method = handler.__name__
     constant = _of_task(adapter, name or method) + _run_by
 
@@ -197,7 +197,7 @@ def _handler(adapter: Any, handler: Any, name: str | None) -> Any:
             span.end()
         return result
 
-    # Celery checks arguments by it.
+    # Celery checks arguments with it.
     run.__signature__ = inspect.signature(function, follow_wrapped=False)  # type: ignore[attr-defined]
     return MethodType(run, handler.__self__) if inspect.ismethod(handler) else run
 
@@ -206,14 +206,14 @@ def _begin(
     active: Tracing, describe: Callable[[Tracing, Any], Described]
 ) -> tuple[Context, RecordedSpan | None] | None:
     try:
-        from celery import current_task  # noqa: PLC0415  only where there are tasks of Celery's
+        from celery import current_task  # noqa: PLC0415  only where Celery is used
 
         if not current_task:
-            return None  # the program calls it itself
+            return None  # the program calls the handler directly
         request = current_task.request
         headers = {name: value for name, value in vars(request).items() if isinstance(value, str)}
         return arrive(active, headers, describe, request)
-    except Exception as error:  # noqa: BLE001  the task is the user's, the fault would be ours
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's task
         failed("tracing a task from a queue", error)
         return None
 

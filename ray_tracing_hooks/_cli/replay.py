@@ -173,7 +173,7 @@ class _Run:
         if dry_run:
             line = f"{count(sent, 'span')} in {files} would be sent to {self._where}"
         elif not sent and before:
-            line = f"nothing new: {count(before, 'span')} were sent to {self._where} before; --again sends them again"
+            line = f"nothing new: {count(before, 'span')} sent to {self._where} before; --again sends them again"
         else:
             line = f"{count(sent, 'span')} in {files} sent to {self._where} in {duration(seconds * 1e9)}"
         # Keep it apart from what the exporter `console` prints.

@@ -121,7 +121,10 @@ def _heading(analysis: Analysis, number: int) -> Iterator[str]:
         f"{count(seen.workers, 'worker')} on {count(seen.nodes, 'node')}, {count(len(table), 'span')}"
     )
     if number > 1:
-        yield f"This is the newest of {count(number, 'run')}; --trace ID shows another (ray-tracing-hooks tree has ids)."
+        yield (
+            f"This is the newest of {count(number, 'run')}; --trace ID shows another "
+            "(ray-tracing-hooks tree lists the ids)."
+        )
 
 
 def _quality(analysis: Analysis) -> str:

@@ -81,7 +81,7 @@ def take_lock(spool_dir: str, *, wait: bool = False) -> int | None:
         os.close(descriptor)
 
 
-def is_locked(spool_dir: str) -> bool:
+def is_shipper_running(spool_dir: str) -> bool:
     """Whether a shipper holds its lock, or one is being started."""
     try:
         descriptor = open_file(os.path.join(spool_dir, LOCK), os.O_RDONLY)

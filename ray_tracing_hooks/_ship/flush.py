@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ray_tracing_hooks._private import inside, open_fifo, open_folder, read_file
 from ray_tracing_hooks._ship.control import ANSWER, NO_FIFOS, REQUEST, WAKE, Answer, Request
-from ray_tracing_hooks._ship.files import is_locked, write_atomically
+from ray_tracing_hooks._ship.files import is_shipper_running, write_atomically
 
 _LOOK_AGAIN = 0.25
 """Seconds between two checks that the shipper still lives."""
@@ -128,7 +128,7 @@ class _Files:
             return None
 
     def is_served(self) -> bool:
-        return is_locked(self._within)
+        return is_shipper_running(self._within)
 
     def close(self) -> None:
         for path in (self._request, self._path):
@@ -152,7 +152,7 @@ def _name(kind: str) -> str:
 def _ask(spool_dir: str, within: str, channel: _Fifos | _Files, request: Request, deadline: float) -> FlushResult:
     """``within`` is the path for the files of the folder; ``spool_dir`` is only for messages."""
     while not channel.ask(request):
-        if not is_locked(within):
+        if not is_shipper_running(within):
             return FlushResult(False, [f"no shipper is running for the spool {spool_dir!r}"], running=False)
         if time.monotonic() >= deadline:
             return FlushResult(False, [f"the shipper of the spool {spool_dir!r} is not up yet"])

@@ -148,7 +148,7 @@ def test_summary_and_page_tell_what_the_calls_of_a_run_waited_for(tmp_path: Path
         5000 * MS,
     ]
     shown = run(main, ["summary", str(tmp_path)]).stdout
-    assert "(10 of 78 calls by Ray's states of tasks)" in shown
+    assert "(10 of 78 calls, from Ray's task states)" in shown
     assert "Ray has dropped 5 events of tasks." in shown
     analysis = Analysis(table, beside([str(tmp_path)]))
     drawn = content(analysis, "spans", 1000, Redaction()).meta["queues"]

@@ -372,7 +372,7 @@ def test_of_many_functions_one_differs_by_chance_and_is_not_named() -> None:
 def test_two_runs_compared_on_the_screen() -> None:
     """What got slower, by how much, how sure that is and by which test; also for programs."""
     result = summary(recorded("bottleneck"), "--against", recorded("bottleneck_inferred"))
-    assert "Mann and Whitney's test" in result.stdout
+    assert "by the Mann-Whitney test" in result.stdout
     assert re.search(r"^ Store\.update +\S.* +20\.\d ms +20\.\d ms +x1\.\d\d +65 / 65 +p ", result.stdout, re.MULTILINE)
     found = document("bottleneck", "--against", recorded("bottleneck_inferred"))["against"]
     assert "Mann-Whitney" in found["method"]
@@ -824,7 +824,7 @@ def test_the_start_of_workers_that_others_queued_behind_is_told_apart(capsys: py
     print_summary(analysis, 1)
     text = capsys.readouterr().out
     assert "39 %   3.90 s  (starting worker processes)" in text
-    assert "The critical path goes on into what kept an actor or worker busy" in text
+    assert "The critical path continues into what kept an actor or worker busy" in text
 
 
 def test_loops_of_several_callers_are_not_taken_for_one() -> None:

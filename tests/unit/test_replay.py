@@ -433,7 +433,7 @@ def test_a_server_that_stays_away_ends_it_and_it_can_go_on(collector: Collector,
     result = replay("--timeout", "0.3", "--exporter", "otlp", "--exporter", "local", source)
     assert result.exit_code == 1
     assert re.search(
-        rf"^error: OTLP {collector.url}/v1/traces: .*503.*\. 2 spans sent, 3 left; running it again goes on from there",
+        rf"^error: OTLP {collector.url}/v1/traces: .*503.*\. 2 spans sent, 3 left; run it again to continue from there",
         result.stderr,
         re.MULTILINE,
     )

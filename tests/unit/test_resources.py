@@ -124,7 +124,7 @@ def test_what_ray_raises_is_raised_and_what_we_raise_is_not(
     core_worker.held = {"GPU": [(2, 1.0)]}
     assert set_and_seen() == ({VISIBLE: None}, "2")
     assert set_and_seen() == ({VISIBLE: None}, "2")
-    assert said == ["asking Ray what a task holds"], "once for what it holds, not at each task"
+    assert said == ["reading the resources of a task"], "once for what it holds, not at each task"
     monkeypatch.setattr(worker.global_worker, "core_worker", None)
     with pytest.raises(AttributeError, match="resource_ids"):
         utils.set_visible_accelerator_ids()

@@ -155,7 +155,9 @@ class Follower:
             try:
                 for segment in process.segments:
                     if segment.sequence >= position.sequence:
-                        yield from self._segment(position, segment, runs_on=process.ended_at is None)
+                        # A process closes a segment when the disk is full, and begins another one later.
+                        has_left = process.ended_at is None or segment is not process.segments[-1]
+                        yield from self._segment(position, segment, has_left=has_left)
             except OSError as error:
                 segment_file = os.path.basename(str(error.filename))
                 failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")
@@ -199,7 +201,7 @@ class Follower:
         """The processes with open spans."""
         return {name for name, position in self._positions.items() if position.open_spans}
 
-    def _segment(self, position: Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Batch]]:
+    def _segment(self, position: Position, segment: Segment, *, has_left: bool) -> Iterator[list[Batch]]:
         if segment.sequence > position.sequence:
             # The expected segment has been removed.
             position.sequence = segment.sequence - 1
@@ -237,7 +239,7 @@ class Follower:
         if segment.complete:
             if reader.refusal:
                 self._unread(segment, reader.refusal)
-            elif reader.damaged and not position.torn and not (runs_on and reader.damaged == reader.torn):
+            elif reader.damaged and not position.torn and not (has_left and reader.damaged == reader.torn):
                 self.unread.add(segment.path)
             with self.reading:
                 position.next_segment()

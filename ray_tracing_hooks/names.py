@@ -390,8 +390,9 @@ ATTRIBUTES = (
     Attribute(
         RAY_NEVER_ENDED,
         "boolean",
-        "your own spans",
-        "true: the program did not end it, so it ends with its process; this is not an error",
+        "spans without an end",
+        "true: the program did not end it, or a full disk may not have taken its end; it ends with its process, and "
+        "this is not an error",
     ),
     Attribute(RAY_END_ESTIMATED, "boolean", "interrupted spans", "true: its process died, and the end is estimated"),
     Attribute(

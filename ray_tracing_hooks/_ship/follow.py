@@ -71,6 +71,8 @@ class Position:
     """The resources that the previous segment defined."""
     interrupted: set[bytes] = field(default_factory=set)
     """The ids of spans of this package that report the end of the process as their error."""
+    maybe_ended: set[bytes] = field(default_factory=set)
+    """The ids of open spans that began before the process could not write some spans: their ends may be among these."""
     in_order: bool = False
     """Whether the process has written its ``EXIT`` record."""
     stored: list[Any] | None = None
@@ -153,7 +155,9 @@ class Follower:
             try:
                 for segment in process.segments:
                     if segment.sequence >= position.sequence:
-                        yield from self._segment(position, segment, runs_on=process.ended_at is None)
+                        # A process closes a segment when the disk is full, and begins another one later.
+                        has_left = process.ended_at is None or segment is not process.segments[-1]
+                        yield from self._segment(position, segment, has_left=has_left)
             except OSError as error:
                 segment_file = os.path.basename(str(error.filename))
                 failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")
@@ -176,7 +180,8 @@ class Follower:
                 "offset": position.offset,
                 "openings": _stored(position),
                 "in_order": position.in_order,
-                **({"interrupted": sorted(map(bytes.hex, position.interrupted))} if position.interrupted else {}),
+                **_ids("interrupted", position.interrupted),
+                **_ids("maybe_ended", position.maybe_ended),
             }
             for name, position in self._positions.items()
         }
@@ -196,7 +201,7 @@ class Follower:
         """The processes with open spans."""
         return {name for name, position in self._positions.items() if position.open_spans}
 
-    def _segment(self, position: Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Batch]]:
+    def _segment(self, position: Position, segment: Segment, *, has_left: bool) -> Iterator[list[Batch]]:
         if segment.sequence > position.sequence:
             # The expected segment has been removed.
             position.sequence = segment.sequence - 1
@@ -234,7 +239,7 @@ class Follower:
         if segment.complete:
             if reader.refusal:
                 self._unread(segment, reader.refusal)
-            elif reader.damaged and not position.torn and not (runs_on and reader.damaged == reader.torn):
+            elif reader.damaged and not position.torn and not (has_left and reader.damaged == reader.torn):
                 self.unread.add(segment.path)
             with self.reading:
                 position.next_segment()
@@ -252,6 +257,8 @@ class Follower:
                 open_span = open_spans.pop(payload[_IDS], None)
                 if open_span is not None:
                     position.stored = None
+                    if position.maybe_ended:
+                        position.maybe_ended.discard(payload[_SPAN_ID])
                     if open_span.scope.is_ours and was_interrupted(payload):
                         position.interrupted.add(payload[_SPAN_ID])
                 if offset < resume:
@@ -298,6 +305,8 @@ class Follower:
             position.scopes[scope] = Scope(position.resources.get(resource, b""), payload[4:])
         elif kind == DROPPED and len(payload) == U64.size:
             position.torn = True
+            if not (known and position.knows_open_spans):
+                position.maybe_ended = {each.span[SPAN_ID] for each in position.open_spans.values()}
             if self._reports and not known:
                 text = f"{{count}} {self._dropped} could not be written to the spool by their processes and are lost"
                 self._problems.count(text, U64.unpack(payload)[0])
@@ -317,6 +326,7 @@ class Follower:
             largest = max(self._positions.values(), key=lambda each: each.size)
             for ids in (forgotten := to_forget(largest.open_spans)):
                 self._forgotten(largest.open_spans.pop(ids))
+                largest.maybe_ended.discard(ids[SPAN_ID])
             largest.stored = None
             self._measure(largest)
             if self._reports:
@@ -340,7 +350,13 @@ class Follower:
         death = cause_of_death(self._logs, name.partition("-")[0], distinct)
         # Ray does not end processes that were forked from a worker.
         is_worker = identity(distinct)[0] == WORKER and not name.endswith(FORKED)
-        found = left_open(position.open_spans, position.interrupted, is_worker=is_worker, in_order=position.in_order)
+        found = left_open(
+            position.open_spans,
+            position.interrupted,
+            position.maybe_ended,
+            is_worker=is_worker,
+            in_order=position.in_order,
+        )
         for ids, is_interrupted in list(found):
             open_span = position.open_spans.pop(ids)
             encoded = closed(open_span.span, ended_at, death if is_interrupted else None)
@@ -365,6 +381,11 @@ def _stored(position: Position) -> list[Any]:
     return position.stored
 
 
+def _ids(key: str, ids: set[bytes]) -> dict[str, list[str]]:
+    """An entry with these ids for a progress file, if there are any."""
+    return {key: sorted(map(bytes.hex, ids))} if ids else {}
+
+
 def _size_now(segment: Segment) -> int:
     try:
         return os.stat(segment.path).st_size
@@ -382,6 +403,7 @@ def _restored(entry: Any) -> Position:
         int(entry["offset"]),
         open_spans=restored(entry),
         interrupted=set(map(bytes.fromhex, entry.get("interrupted", []))),
+        maybe_ended=set(map(bytes.fromhex, entry.get("maybe_ended", []))),
         in_order=bool(entry.get("in_order")),
         # Shippers of older releases stored only those of earlier segments.
         knows_open_spans="in_order" in entry,

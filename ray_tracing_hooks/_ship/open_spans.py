@@ -1,7 +1,8 @@
 """Open spans, which have begun and not ended: how they are stored, and how they are closed when their process is gone.
 
 Most of them end. The others were interrupted by the end of their process, or their program never ended them, which only
-happens to spans of the API and is not an error.
+happens to spans of the API and is not an error. If the process could not write some spans after a span began, the end
+of this span may be among them: whether it was interrupted is unknown, so it is not shown as an error either.
 """
 
 from __future__ import annotations
@@ -98,22 +99,34 @@ def was_interrupted(span: bytes) -> bool:
 
 
 def left_open(
-    spans: OpenSpans, interrupted: AbstractSet[bytes], *, is_worker: bool, in_order: bool
+    spans: OpenSpans,
+    interrupted: AbstractSet[bytes],
+    maybe_ended: AbstractSet[bytes],
+    *,
+    is_worker: bool,
+    in_order: bool,
 ) -> Iterator[tuple[bytes, bool]]:
     """The ids of the spans that a dead process left open, and whether its end interrupted the span.
 
-    If not, the program never ended the span. A span of this package was interrupted, and so was a span of the API that
-    began inside of an interrupted one, or inside of one of ``interrupted``: the ids of ended spans that report it
-    themselves. The others depend on the process: in one that ended ``in_order``, and in a worker, which Ray kills when
+    If not, the program never ended the span, or it is one of ``maybe_ended``: the ids of spans whose end the process
+    may not have been able to write. Of the others, a span of this package was interrupted, and so was a span of the API
+    that began inside of an interrupted one, or inside of one of ``interrupted``: the ids of ended spans that report it
+    themselves. The rest depends on the process: in one that ended ``in_order``, and in a worker, which Ray kills when
     it is idle, the program had not ended them.
 
     Spans of the API come first, since they depend on the others: a caller that stops in between gets the same result
     for the rest.
     """
-    ours = {each.span[SPAN_ID]: start_time(each.span) for each in spans.values() if each.scope.is_ours}
+    ours = {
+        each.span[SPAN_ID]: start_time(each.span)
+        for each in spans.values()
+        if each.scope.is_ours and each.span[SPAN_ID] not in maybe_ended
+    }
     first = min(ours.values(), default=None)
     for ids, each in sorted(spans.items(), key=lambda item: item[1].scope.is_ours):
-        if each.scope.is_ours or not (is_worker or in_order):
+        if each.span[SPAN_ID] in maybe_ended:
+            yield ids, False
+        elif each.scope.is_ours or not (is_worker or in_order):
             yield ids, True
         elif each.within:
             yield ids, each.within in ours or each.within in interrupted

@@ -96,11 +96,12 @@ def left_by_shipper(folder: str, plan: ShipPlan, *, anew: bool) -> dict[str, Any
         for name in os.listdir(folder):
             if is_progress_file(name):
                 for process, entry in _shipped(folder, name).items():
-                    nothing = {"sequence": 0, "offset": 0, "openings": [], "in_order": False, "interrupted": []}
-                    begun.setdefault(process, nothing)
+                    nothing = {"sequence": 0, "offset": 0, "openings": [], "in_order": False}
+                    begun.setdefault(process, {**nothing, "interrupted": [], "maybe_ended": []})
                     begun[process]["openings"] += mapping(entry).get("openings", [])
                     begun[process]["in_order"] |= bool(mapping(entry).get("in_order"))
-                    begun[process]["interrupted"] += mapping(entry).get("interrupted", [])
+                    for key in ("interrupted", "maybe_ended"):
+                        begun[process][key] += mapping(entry).get(key, [])
     return begun
 
 

@@ -20,6 +20,9 @@ delivery:
     ``interrupted``
         The hexadecimal ids of the spans of this package that have ended and report that the end of their process
         interrupted them. Missing where there are none.
+    ``maybe_ended``
+        The hexadecimal ids of the open spans that began before the process could not write some spans, so that their
+        ends may be lost. Missing where there are none. Earlier releases ignore it.
 ``sink``
     The state of the exporter, in a form that only this exporter knows.
 """

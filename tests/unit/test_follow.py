@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,64 @@ def test_what_a_full_disk_did_not_take_is_counted_once(tmp_path: Path) -> None:
     later = Problems()
     list(Follower(follower.positions(), later, reports=True).follow(Folder(str(tmp_path)).look(set())))
     assert later.tell() == []
+
+
+def without_room(process: Process, number: int) -> None:
+    """The span ends, and the disk does not take it."""
+    process.writer._drop(1, f"span {number} does not fit")
+
+
+@pytest.mark.parametrize("kind", [WORKER, DRIVER])
+def test_a_span_whose_end_a_full_disk_may_not_have_taken_is_not_an_error(tmp_path: Path, kind: bytes) -> None:
+    """Which ends were lost is unknown, so it may be that of any span that was open. Later ones are not affected."""
+    process = Process(tmp_path, kind)
+    process.begin(1, ours=True)
+    process.begin(2, 1)
+    process.begin(3, ours=True)
+    without_room(process, 1)
+    process.end(3)
+    process.begin(10, ours=True)
+    process.begin(11, 10)
+    process.writer.close()
+    died = (2, False, "worker_died" if kind == WORKER else "driver_died")
+    assert left_by(tmp_path) == {1: NEVER_ENDED, 2: NEVER_ENDED, 10: died, 11: died}
+
+
+def test_a_later_shipper_knows_which_ends_may_be_lost(tmp_path: Path) -> None:
+    """It reads the segment again, and spans that began after the loss are in it too."""
+    process = Process(tmp_path, WORKER)
+    process.begin(1, ours=True)
+    process.begin(2, ours=True)
+    without_room(process, 1)
+    process.end(2)
+    process.begin(3, ours=True)
+    follower = Follower({}, Problems(), reports=True)
+    list(follower.follow(Folder(str(tmp_path)).look(set())))
+    stored = json.loads(json.dumps(follower.positions()))
+    process.writer.close()
+    assert left_by(tmp_path, stored) == {1: NEVER_ENDED, 3: CUT_OFF}
+    (entry,) = stored.values()
+    assert entry["maybe_ended"] == [bytes(7).hex() + "01"]
+
+
+@pytest.mark.parametrize("has_next", [True, False])
+def test_a_record_that_a_full_disk_cut_short_is_no_damage_if_there_is_a_later_segment(
+    tmp_path: Path, has_next: bool
+) -> None:
+    """The process closed the segment and went on in the next one, and has ended since."""
+    process = Process(tmp_path, WORKER, segment_bytes=400)
+    process.begin(1)
+    process.end(1)
+    (first,) = tmp_path.iterdir()
+    for number in range(2, 10 if has_next else 2):
+        process.begin(number)
+        process.end(number)
+    process.writer.close()
+    os.truncate(first, first.stat().st_size - 3)
+    follower = Follower({}, Problems(), reports=True)
+    list(follower.follow(Folder(str(tmp_path)).look(set())))
+    assert (len(list(tmp_path.iterdir())) > 1) == has_next
+    assert follower.unread == (set() if has_next else {str(first)})
 
 
 @pytest.mark.parametrize("in_order", [True, False])

@@ -51,6 +51,12 @@ class Made:
         self.sinks.append(sink)
         return sink
 
+    def killed(self, sink: LocalSink, state: Mapping[str, Any]) -> None:
+        """The sink's shipper was killed, and this is the state that the next one continues from."""
+        self.sinks.remove(sink)
+        sink.close()
+        self.state = json.loads(json.dumps(state))
+
     def remember(self, state: Mapping[str, Any]) -> None:
         self.remembered.append(json.loads(json.dumps(state)))
 
@@ -206,11 +212,80 @@ def test_a_killed_shipper_is_taken_over_without_doubling(make: Made) -> None:
     make.state = sink.checkpoint()
     sink.deliver([item for number in range(6, 31) for item in batch(number, number)])
     assert len(make.files()) > 1
-    make.state = make.remembered[-1]
+    make.killed(sink, make.remembered[-1])
     again = make(file_max_bytes=2000)
     assert make.numbers() == [1, 2, 3, 4, 5]
     again.deliver(batch(6, 30))
     assert make.numbers() == list(range(1, 31))
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_file_that_another_shipper_made_under_the_same_name_is_spared(make: Made, is_running: bool) -> None:
+    """Somebody removed the first one. The other shipper may be writing to its file, or have ended."""
+    sink = make()
+    sink.deliver(batch(1, 5))
+    state = sink.checkpoint()
+    make.files()[0].unlink()
+    make.killed(sink, {})
+    other = make()
+    other.deliver(batch(1001, 1300))
+    assert [path.name for path in make.files()] == [state["file"]]
+    if not is_running:
+        make.killed(other, {})
+    make.state = state
+    make().deliver(batch(6, 10))
+    assert make.numbers() == [*range(1001, 1301), *range(6, 11)]
+    if is_running:
+        other.deliver(batch(5000, 5000))
+        assert sorted(make.numbers()) == [*range(6, 11), *range(1001, 1301), 5000]
+    assert make.counted == {}
+
+
+def test_a_file_that_is_being_written_is_not_continued(make: Made) -> None:
+    """A shipper that has been replaced may not have noticed yet."""
+    sink = make()
+    sink.deliver(batch(1, 5))
+    make.state = sink.checkpoint()
+    sink.deliver(batch(6, 7))
+    make().deliver(batch(6, 10))
+    sink.deliver(batch(11, 11))
+    assert sorted(set(make.numbers())) == list(range(1, 12))
+    assert len(make.files()) == 2
+
+
+def test_a_begun_file_that_another_shipper_made_again_is_spared(make: Made) -> None:
+    """A file that was begun after the checkpoint is removed only if it has the contents that it was begun with."""
+    sink = make(file_max_bytes=1000)
+    sink.deliver(batch(1, 2))
+    sink.deliver([item for number in range(3, 7) for item in batch(number, number)])
+    (_, state), made = make.remembered, "node-0002.jsonl"
+    assert state["made"] == [made]
+    make.killed(sink, {})
+    (make.folder / made).unlink()
+    other = make()
+    other.deliver(batch(1001, 1003))
+    assert [path.name for path in make.files()] == ["node-0001.jsonl", made]
+    make.killed(other, state)
+    make(file_max_bytes=1000).deliver(batch(3, 6))
+    assert {1, 2, 3, 4, 5, 6, 1001, 1002, 1003} == set(make.numbers())
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_state_without_digests_is_continued_without_cutting(make: Made, others: int) -> None:
+    """Earlier releases stored names and sizes only: whose lines follow is unknown, so they stay."""
+    sink = make(file_max_bytes=1000)
+    sink.deliver(batch(1, 2))
+    state = {key: value for key, value in sink.checkpoint().items() if key not in {"tail", "heads"}}
+    made = make.folder / "node-0007.jsonl"
+    made.write_bytes(make.files()[0].read_bytes() * others)
+    if others:
+        sink.deliver(batch(3, 3))
+    make.killed(sink, {**state, "made": [made.name]})
+    again = make(file_max_bytes=1000)
+    assert made.exists() == bool(others)
+    again.deliver(batch(4, 4))
+    assert set(make.numbers()) == ({1, 2, 3, 4} if others else {1, 2, 4})
+    assert len(make.files()) == (3 if others else 1)
 
 
 def test_a_new_shipper_never_touches_files_of_others(make: Made) -> None:

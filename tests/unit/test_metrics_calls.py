@@ -61,6 +61,16 @@ def test_calls_are_counted_by_function_and_method(process: Process) -> None:
     }
 
 
+def test_calls_whose_end_is_unknown_are_not_counted(process: Process) -> None:
+    """If a full disk did not take the end of an execution, the shipper adds that of the process."""
+    process.execute(1, at=T0, took=10 * MS)
+    (batch,) = process.batches()
+    (span,) = batch.spans
+    without_end = batch._replace(spans=[span + encode.attribute(names.RAY_NEVER_ENDED, True)])
+    assert counted([without_end]) == {}
+    assert counted([batch]) == {(RAN, "module.work", ""): (1, 10)}
+
+
 def test_methods_have_their_class_and_name(process: Process) -> None:
     process.execute(1, at=T0, method="step", submitted=T0)
     totals = Totals()

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import CONSUMER, ERROR, PRODUCER, Span, decode_scope, decode_span
 from ray_tracing_hooks._formats.encoded_span.encode import IDS, SPAN_ID
 from ray_tracing_hooks._formats.encoded_span.read import call, key_of_attribute, own_part
@@ -27,14 +28,20 @@ T = TypeVar("T")
 _ERROR_TYPE = key_of_attribute(names.ERROR_TYPE)
 _OF_INTEREST = (key_of_attribute(names.RAY_SUBMIT_TIME), key_of_attribute(names.RAY_ATTEMPT), _ERROR_TYPE)
 
-_KEPT = (policy.attribute(policy.ERROR), policy.attribute(policy.SLOW))
-"""The ends of spans that tail sampling kept: these are not representative, so they are not counted."""
+_NOT_COUNTED = (
+    policy.attribute(policy.ERROR),
+    policy.attribute(policy.SLOW),
+    encode.attribute(names.RAY_NEVER_ENDED, True),
+)
+"""How the encodings of spans end that are not counted: those that tail sampling kept are not representative, and of
+those whose end was lost neither the duration nor the result is known."""
 
 
 class Calls:
     """Aggregates the spans of calls. Other spans are ignored.
 
-    So are those that tail sampling kept. ``exemplars`` says whether exemplars are recorded.
+    So are those that tail sampling kept, and those whose end was lost. ``exemplars`` says whether exemplars are
+    recorded.
     """
 
     def __init__(self, totals: Totals, *, exemplars: bool) -> None:
@@ -55,7 +62,7 @@ class Calls:
             if len(sites) > _MOST_SITES:
                 sites.clear()
             for span in batch.spans:
-                if span.endswith(_KEPT):
+                if span.endswith(_NOT_COUNTED):
                     continue
                 try:
                     self._span(resource, sites, span)

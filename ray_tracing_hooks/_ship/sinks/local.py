@@ -2,6 +2,9 @@
 
 Each file belongs to one shipper, which only appends to it. After a failure or a kill, the file is truncated to what is
 known to be delivered, and continued from there. Log records have their own subfolder.
+
+A name proves nothing: after somebody has removed a file, another shipper may have made one of the same name. So a file
+is recognized by its contents before it is truncated, continued or removed; otherwise a new one is begun.
 """
 
 from __future__ import annotations
@@ -9,12 +12,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
 from ray_tracing_hooks._formats.signals import TRACES
@@ -29,6 +33,9 @@ LINE_BYTES = 512 * 1024
 _OURS = re.compile(r"[^/]+-\d{4,}\.jsonl")
 _FRAME_BYTES = 80
 """The bytes of a line besides resource, scope and spans."""
+
+_TAIL_BYTES = 4096
+"""A file is recognized by this many bytes before the end of what was delivered: another file has other ids there."""
 
 _PASSING = frozenset({errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of opening a file that may pass."""
@@ -67,11 +74,30 @@ def destination(plan: ShipPlan, _environ: Mapping[str, str], _problem: Callable[
     return Destination(plan.local_dir, (plan.local_dir,), check=partial(check_folder, plan.local_dir))
 
 
+class _Delivered(NamedTuple):
+    """The current file as far as it is delivered: its name, its size, and the digest of the last bytes before that.
+
+    The digest is None in a checkpoint of a release that did not store it.
+    """
+
+    name: str | None = None
+    size: int = 0
+    tail: str | None = None
+
+
+class _Head(NamedTuple):
+    """The size and the digest of the first line of a file."""
+
+    size: int
+    digest: str
+
+
 class LocalSink:
     """Writes ``<label>-<number>.jsonl`` in the plan's ``local_dir``, or in its folder ``logs`` or ``metrics``.
 
-    The state of a checkpoint is the ``file`` being written and its ``size`` at that time, the files ``made`` since,
-    which contain nothing that was delivered, and how many ``items`` were delivered in total.
+    The state of a checkpoint is the ``file`` being written, its ``size`` at that time and the digest of its ``tail``,
+    the files ``made`` since, which contain nothing that was delivered, with the size and digest of the first line of
+    each in ``heads``, and how many ``items`` were delivered in total.
     """
 
     delay = 0.0
@@ -93,8 +119,9 @@ class LocalSink:
         self._file = -1
         self._size = 0
         self._name: str | None = None
-        self._delivered: tuple[str | None, int] = (None, 0)
-        self._made: list[str] = []
+        self._tail = b""
+        self._delivered = _Delivered()
+        self._made: dict[str, _Head | None] = {}
         self._items = self._uncounted = 0
         self._failed = False
         try:
@@ -124,8 +151,8 @@ class LocalSink:
                 self._return()
             raise DeliveryError(f"cannot write {self._signal.items} to {self._path!r}: {error.strerror}") from error
         rotated = bool(self._made)
-        self._delivered = (self._name, self._size)
-        self._made = []
+        self._delivered = _Delivered(self._name, self._size, _digest(self._tail))
+        self._made = {}
         if rotated:
             self._keep_below_cap()
 
@@ -134,8 +161,16 @@ class LocalSink:
             raise OSError(errno.ENOENT, "the file has been removed meanwhile")
 
     def checkpoint(self) -> Mapping[str, Any]:
-        name, size = self._delivered
-        return {"file": name, "size": size, "made": list(self._made), "items": self._items}
+        name, size, tail = self._delivered
+        heads = {made: list(head) for made, head in self._made.items() if head is not None}
+        return {
+            "file": name,
+            "size": size,
+            "tail": tail,
+            "made": list(self._made),
+            "heads": heads,
+            "items": self._items,
+        }
 
     def close(self) -> None:
         if self._file >= 0:
@@ -167,14 +202,15 @@ class LocalSink:
 
     def _write(self, line: bytes) -> None:
         if self._file < 0 or (self._size and self._size + len(line) > self._file_max_bytes):
-            self._next_file()
+            self._next_file(line)
         while line:
             # One write takes the whole line, unless the disk is full; then the next one raises.
             written = os.write(self._file, line)
             self._size += written
+            self._tail = (self._tail + line[max(0, written - _TAIL_BYTES) : written])[-_TAIL_BYTES:]
             line = line[written:]
 
-    def _next_file(self) -> None:
+    def _next_file(self, first_line: bytes) -> None:
         numbers = [int(name[len(self._label) + 1 : -6]) for name in self._ours() if self._is_numbered(name)]
         number = max(numbers, default=0)
         while True:
@@ -185,59 +221,85 @@ class LocalSink:
                 break
             except FileExistsError:
                 continue
-        self._made.append(name)
-        self._use(file, name, 0)
+        # Other shippers that share the folder do not remove a locked file to enforce their cap.
+        _lock(file)
+        self._made[name] = _Head(len(first_line), _digest(first_line))
+        self._use(file, name)
         # Before the first byte, so that after a kill the next shipper knows that it has to write this file again.
         self._remember(self.checkpoint())
 
     def _is_numbered(self, name: str) -> bool:
         return name.startswith(self._label + "-") and name[len(self._label) + 1 : -6].isdigit()
 
-    def _use(self, file: int, name: str | None, size: int) -> None:
+    def _use(self, file: int, name: str | None, size: int = 0, tail: bytes = b"") -> None:
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._name, self._size = file, name, size
-        if file >= 0:
-            # The lock keeps other shippers that share the folder from removing the file to enforce their cap.
-            with contextlib.suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._file, self._name, self._size, self._tail = file, name, size, tail
 
     def _return(self) -> None:
         """Undo everything since the last delivery."""
-        self._use(-1, None, 0)
-        for name in self._made:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=self._folder)
-        self._made = []
-        file, end = self._delivered
-        if file is not None:
-            self._reopen(file, end)
+        self._use(-1, None)
+        for name, head in self._made.items():
+            self._unmake(name, head)
+        self._made = {}
+        if self._delivered.name is not None:
+            self._reopen(self._delivered.name)
         self._failed = False
 
-    def _reopen(self, name: str, size: int) -> None:
-        try:
-            file = open_file(name, os.O_WRONLY | os.O_APPEND, folder=self._folder)
-        except OSError as error:
-            if error.errno in _PASSING:
-                raise  # it still exists, perhaps with a partial line that has to be removed
-            self._delivered = (None, 0)
+    def _unmake(self, name: str, head: _Head | None) -> None:
+        """Remove a file that this sink, or an earlier one, has made, unless another shipper has made it since."""
+        # Open for writing: NFS requires that for an exclusive lock.
+        file = self._open_again(name, os.O_RDWR)
+        if file < 0:
             return
         try:
-            length = os.fstat(file).st_size
-            if length > size:
+            if _lock(file) and _holds_nothing_else(file, head):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=self._folder)
+        finally:
+            os.close(file)
+
+    def _reopen(self, name: str) -> None:
+        file = self._open_again(name, os.O_RDWR | os.O_APPEND)
+        if file < 0:
+            self._delivered = _Delivered()
+            return
+        size = self._delivered.size
+        try:
+            tail = _tail(file, self._delivered) if _lock(file) else None
+            if tail is not None and os.fstat(file).st_size > size:
                 os.ftruncate(file, size)
         except OSError:
             os.close(file)
             raise
-        self._use(file, name, min(size, length))
+        if tail is not None:
+            self._use(file, name, size, tail)
+        else:
+            os.close(file)
+            self._delivered = _Delivered()
+
+    def _open_again(self, name: str, flags: int) -> int:
+        """A descriptor of the file, or -1 if there is none that this sink can have made. Raises OSError."""
+        try:
+            return open_file(name, flags, folder=self._folder)
+        except OSError as error:
+            if error.errno in _PASSING:
+                raise  # it still exists, perhaps with a partial line that has to be removed
+            return -1
 
     def _continue_from(self, state: Mapping[str, Any]) -> None:
-        name, size, made = state.get("file"), state.get("size"), state.get("made", [])
+        name, size, tail = state.get("file"), state.get("size"), state.get("tail")
+        made, heads = state.get("made"), state.get("heads")
+        heads = heads if isinstance(heads, dict) else {}
         if isinstance(items := state.get("items"), int):
             self._items = items
-        self._made = [other for other in made if isinstance(other, str) and _OURS.fullmatch(other)]
+        self._made = {
+            other: _head(heads.get(other))
+            for other in (made if isinstance(made, list) else [])
+            if isinstance(other, str) and _OURS.fullmatch(other)
+        }
         if isinstance(name, str) and _OURS.fullmatch(name) and isinstance(size, int):
-            self._delivered = (name, size)
+            self._delivered = _Delivered(name, size, tail if isinstance(tail, str) else None)
         self._return()
 
     def _look_after_folder(self) -> None:
@@ -251,8 +313,8 @@ class LocalSink:
             os.close(self._folder)
             self._folder = folder
         if moved or (self._file >= 0 and not os.fstat(self._file).st_nlink):
-            self._use(-1, None, 0)
-            self._delivered = (None, 0)
+            self._use(-1, None)
+            self._delivered = _Delivered()
             self._items = 0
 
     def _ours(self) -> list[str]:
@@ -307,3 +369,46 @@ def _lines(spans: Iterator[str], frame: int) -> Iterator[list[str]]:
         size += len(span) + 1
     if line:
         yield line
+
+
+def _lock(file: int) -> bool:
+    """Lock the file; False if another shipper holds its lock. Where there are no locks, the contents must do."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _tail(file: int, delivered: _Delivered) -> bytes | None:
+    """The last bytes of what was delivered to this file, or None if it is another file. Raises OSError."""
+    size = delivered.size
+    length = min(size, _TAIL_BYTES)
+    if length <= 0:
+        return None
+    found = os.pread(file, length, size - length)
+    if delivered.tail is not None:
+        return found if _digest(found) == delivered.tail else None
+    # A file that ends there in a complete line can be continued, whoever wrote it: nothing is truncated.
+    return found if os.fstat(file).st_size == size and found.endswith(b"\n") else None
+
+
+def _head(stored: Any) -> _Head | None:
+    match stored:
+        case [int() as size, str() as digest]:
+            return _Head(size, digest)
+    return None
+
+
+def _holds_nothing_else(file: int, head: _Head | None) -> bool:
+    """Whether the file begins with this line, or has no complete line. Raises OSError."""
+    size = os.fstat(file).st_size
+    if head is not None and size >= head.size > 0:
+        return _digest(os.pread(file, head.size, 0)) == head.digest
+    return size <= 2 * LINE_BYTES and b"\n" not in os.pread(file, size, 0)

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ray_tracing_hooks._exceptions import is_interruption
 from ray_tracing_hooks._guard import failed
 
 if TYPE_CHECKING:
@@ -170,10 +171,12 @@ class Cluster:
         """Remove what this driver has told, now that it ends and nobody asks for it any more."""
         keys = self._told.copy()
         self._told.clear()
-        # A cluster that does not answer has ended, and what it was told with it.
-        with contextlib.suppress(Exception):
+        try:
             for key in () if cluster_ends else keys:
                 _worker().gcs_client.internal_kv_del(key, False, JOB_TRACES, _TIMEOUT_AT_END)
+        except Exception as error:  # a cluster that does not answer has ended, and what it was told with it
+            if is_interruption(error):
+                raise
 
 
 class SharedTrace:

@@ -6,12 +6,15 @@ attribute of its own called ``__traceback__``. The functions here bypass all of 
 
 from __future__ import annotations
 
-from types import TracebackType
+import sys
+from collections.abc import Iterator
+from types import FrameType, TracebackType
 from typing import Any, TypeGuard, TypeVar
 
 T = TypeVar("T")
 
 _TRACEBACK: Any = vars(BaseException)["__traceback__"]
+_ARGUMENTS: Any = vars(BaseException)["args"]
 _VALUES: Any = vars(BaseException)["__dict__"]
 _NAME: Any = vars(type)["__name__"]
 _QUALIFIED_NAME: Any = vars(type)["__qualname__"]
@@ -49,9 +52,9 @@ def text_of(error: BaseException) -> str | None:
     try:
         # The result may be a subclass of str with methods of the program's own.
         return str.__str__(str(error))
-    except (KeyboardInterrupt, SystemExit):  # raised by a signal handler that interrupted this
-        raise
-    except BaseException:  # noqa: BLE001  it may raise anything
+    except BaseException as fault:  # it may raise anything
+        if is_interruption(fault):
+            raise
         return None
 
 
@@ -65,3 +68,80 @@ def qualified_name(cls: type) -> str:
     """``module.Class``, or ``Class`` for a built-in, as ``error.type`` and ``exception.type`` have it."""
     module, name = _MODULE.__get__(cls), _QUALIFIED_NAME.__get__(cls)
     return f"{module}.{name}" if isinstance(module, str) and module != "builtins" else f"{name}"
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether this error interrupted the code that caught it, rather than being a fault in what that code called.
+
+    So do KeyboardInterrupt and SystemExit, and whatever a signal handler or a trace function of the program raises,
+    such as a time-out, or another thread (``PyThreadState_SetAsyncExc``).
+
+    The interpreter passes the interrupted frame to the function that it calls, and nothing else passes frames around:
+    so a frame of the traceback that has an earlier one as an argument is recognized whatever made it a handler. For a
+    function that deletes its argument, the handlers that are installed now are compared. An error set by another thread
+    leaves no frame: it is recognized by a class of the program's that is raised, without arguments, in code that is not
+    the program's.
+    """
+    return is_a(error, KeyboardInterrupt, SystemExit) or _is_of_interpreter_call(error) or _is_set_by_thread(error)
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    trace = traceback_of(error)
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+def _is_of_interpreter_call(error: BaseException) -> bool:
+    handlers = _codes_of_signal_handlers()
+    interrupted: set[int] = set()
+    for frame in _frames(error):
+        if frame.f_code in handlers or any(id(argument) in interrupted for argument in _arguments(frame)):
+            return True
+        interrupted.add(id(frame))
+    return False
+
+
+def _arguments(frame: FrameType) -> Iterator[Any]:
+    """The arguments of the function that runs in a frame, those of ``*args`` one by one."""
+    from inspect import CO_VARARGS  # noqa: PLC0415  only needed after an error
+
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    takes_more = bool(code.co_flags & CO_VARARGS)
+    if not count + takes_more:
+        return  # reading the variables of a class body could run code of the program
+    variables = frame.f_locals
+    for name in code.co_varnames[:count]:
+        yield variables.get(name)
+    more = variables.get(code.co_varnames[count]) if takes_more else None
+    if type(more) is tuple:
+        yield from more
+
+
+def _codes_of_signal_handlers() -> set[Any]:
+    """The code objects of the signal handlers that are installed now, as far as they are written in Python."""
+    import functools  # noqa: PLC0415  as above
+    import signal  # noqa: PLC0415  as above
+
+    codes = set()
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        while type(handler) is functools.partial:
+            handler = handler.func
+        codes.add(getattr(handler, "__code__", None) or getattr(vars(type(handler)).get("__call__"), "__code__", None))
+    return codes
+
+
+_LIBRARIES = sys.stdlib_module_names | {"google", "grpc", "opentelemetry", "ray", "ray_tracing_hooks"}
+"""The packages of Python, of this package, and of those that it calls."""
+
+
+def _is_set_by_thread(error: BaseException) -> bool:
+    if _ARGUMENTS.__get__(error) != () or _is_of_library(_MODULE.__get__(type(error))):
+        return False
+    return all(_is_of_library(frame.f_globals.get("__name__")) for frame in _frames(error))
+
+
+def _is_of_library(module: object) -> bool:
+    return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
@@ -12,7 +11,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._exceptions import class_name, is_a, text_of, traceback_of
+from ray_tracing_hooks._exceptions import class_name, is_a, is_interruption, text_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,7 +83,9 @@ def report(message: str) -> None:
     if reporter is not None:
         try:
             reporter(message)
-        except Exception as error:  # noqa: BLE001 - the message must still be logged
+        except Exception as error:
+            if is_interruption(error):
+                raise
             _log(logging.DEBUG, f"the reporter failed: {describe(error)}")
         else:
             return
@@ -93,26 +94,10 @@ def report(message: str) -> None:
 
 def failed(doing: str, error: Exception) -> None:
     """Handle the error as :class:`guarded` does: for a plain ``try`` on the hot path."""
-    if _reports.is_strict or _is_of_signal_handler(error):
+    if _reports.is_strict or is_interruption(error):
         raise error
     report(f"{doing} failed: {describe(error)}; your program continues without it")
     _log(logging.DEBUG, f"{doing} failed", error)
-
-
-def _is_of_signal_handler(error: BaseException) -> bool:
-    """Whether a signal handler of the program raised this error: a function, a method or a callable object."""
-    import signal  # noqa: PLC0415  only needed after an error
-
-    codes = set()
-    for number in signal.valid_signals():
-        handler = signal.getsignal(number)
-        codes.add(getattr(handler, "__code__", None) or getattr(vars(type(handler)).get("__call__"), "__code__", None))
-    trace = traceback_of(error)
-    while trace is not None:
-        if trace.tb_frame.f_code in codes:
-            return True
-        trace = trace.tb_next
-    return False
 
 
 def describe(error: BaseException) -> str:
@@ -131,10 +116,10 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
         with guarded("setting up tracing") as guard:
             guard.strict = settings().strict
 
-    KeyboardInterrupt, SystemExit and the like are not internal errors and pass through. So does an exception that a
-    signal handler of the program raises, such as a time-out, while code of this package is running. For an async
-    function or a generator only the call is guarded, not the body. Meant for set-up and background work: on the hot
-    path a plain ``try`` with :func:`failed` costs a tenth.
+    KeyboardInterrupt, SystemExit and the like are not internal errors and pass through. So does an exception of the
+    program that interrupts code of this package, such as a time-out that a signal handler raises. For an async function
+    or a generator only the call is guarded, not the body. Meant for set-up and background work: on the hot path a plain
+    ``try`` with :func:`failed` costs a tenth.
     """
 
     __slots__ = ("doing", "strict")
@@ -166,6 +151,9 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
 
 def _log(level: int, message: str, error: BaseException | None = None) -> None:
     """Log with the name of the package in front, since Ray's log shows only a file name."""
-    # Only a handler or filter of the user's can fail here, and then there is nowhere left to report it.
-    with contextlib.suppress(Exception):
+    try:
         logger.log(level, "ray_tracing_hooks: %s", message, exc_info=error)
+    except Exception as fault:
+        # Otherwise a handler or filter of the user's has failed, and there is nowhere left to report it.
+        if is_interruption(fault):
+            raise

@@ -5,13 +5,12 @@ https://opentelemetry.io/docs/specs/otel/logs/data-model/
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import qualified_name, traceback_of
+from ray_tracing_hooks._exceptions import is_interruption, qualified_name, traceback_of
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import logger
 from ray_tracing_hooks._logs.records import SPAN_ID, TRACE_FLAGS, TRACE_ID, Look, is_own
@@ -70,9 +69,12 @@ def extras(record: logging.LogRecord, length: int | None) -> tuple[dict[str, Any
     found: dict[str, Any] = {}
     added = record.__dict__.keys() - _STANDARD
     for key in added:
-        with contextlib.suppress(Exception):  # an object of the program, whose ``__str__`` may raise
+        try:
             if len(found) < _MOST_EXTRAS:
                 found[key] = clean(record.__dict__[key], MOST_TEXT if length is None else min(length, MOST_TEXT))
+        except Exception as error:  # an object of the program, whose ``__str__`` may raise
+            if is_interruption(error):
+                raise
     return found, len(added) - len(found)
 
 
@@ -117,8 +119,12 @@ def selected(look: Look, least: int) -> Look:
 def _message(record: logging.LogRecord) -> str:
     try:
         return bounded(record.getMessage())
-    except Exception:  # noqa: BLE001  a fault of the program, which logging reports when it writes the line
+    except Exception as error:  # a fault of the program, which logging reports when it writes the line
+        if is_interruption(error):
+            raise
         try:
             return bounded(str(record.msg))
-        except Exception:  # noqa: BLE001  as above
+        except Exception as fault:  # as above
+            if is_interruption(fault):
+                raise
             return f"<{qualified_name(type(record.msg))} that cannot be shown>"

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ray_tracing_hooks._exceptions import is_interruption
 from ray_tracing_hooks._guard import failed
 
 if TYPE_CHECKING:
@@ -170,10 +171,12 @@ class Cluster:
         """Remove what this driver has published, since it ends."""
         keys = self._published.copy()
         self._published.clear()
-        # A cluster that does not answer has ended, together with its data.
-        with contextlib.suppress(Exception):
+        try:
             for key in () if cluster_ends else keys:
                 _worker().gcs_client.internal_kv_del(key, False, JOB_TRACES, _TIMEOUT_AT_END)
+        except Exception as error:  # a cluster that does not answer has ended, together with its data
+            if is_interruption(error):
+                raise
 
 
 class SharedTrace:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from opentelemetry import trace
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import class_name, qualified_name, text_of, traceback_of
+from ray_tracing_hooks._exceptions import class_name, is_interruption, qualified_name, text_of, traceback_of
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, TRACE_ID
 from ray_tracing_hooks._formats.encoded_span.encode import end_time as encode_end
@@ -389,9 +389,9 @@ def message_of(error: BaseException) -> str:
 def _stacktrace(error: BaseException, traceback_: TracebackType | None) -> str:
     try:
         return bounded("".join(traceback.format_exception(type(error), error, traceback_)))
-    except (KeyboardInterrupt, SystemExit):  # raised by a signal handler that interrupted this
-        raise
-    except BaseException:  # noqa: BLE001  the program's code may raise anything; then leave out causes and notes
+    except BaseException as fault:  # the program's code may raise anything; then leave out causes and notes
+        if is_interruption(fault):
+            raise
         lines = ["Traceback (most recent call last):\n", *traceback.format_tb(traceback_)]
         return bounded("".join([*lines, f"{qualified_name(type(error))}: {message_of(error)}\n"]))
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
+import ctypes
+import functools
 import logging
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from ray_tracing_hooks import _guard
 from ray_tracing_hooks._guard import MOST_REPORTS, describe, failed, guarded, report, set_reporter, set_strict
+from ray_tracing_hooks._record import limits
 
 
 class UnspeakableError(Exception):
@@ -78,6 +83,94 @@ def test_a_failure_on_the_hot_path_is_reported_alike(reports: list[str]) -> None
     """A plain `try` says what the guard says."""
     failed("recording a span", ValueError("no room"))
     assert reports == ["recording a span failed: ValueError: no room; your program continues without it"]
+
+
+class SlowError(Exception):
+    """A time-out of the program."""
+
+
+class Interrupting:
+    """A value whose text sends a signal to this process."""
+
+    def __str__(self) -> str:
+        signal.raise_signal(signal.SIGUSR1)
+        return "text"
+
+
+@pytest.fixture
+def timeout() -> Iterator[None]:
+    """The signal that :class:`Interrupting` sends raises :class:`SlowError`, from a handler that is removed first."""
+
+    def late(text: str, number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise SlowError(text)
+
+    before = signal.signal(signal.SIGUSR1, functools.partial(late, "late"))
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("timeout")
+def test_a_timeout_of_the_program_passes(reports: list[str]) -> None:
+    """It is no fault of the code that it interrupts."""
+    with pytest.raises(SlowError, match="late"), guarded("setting up"):
+        str(Interrupting())
+    assert reports == []
+
+
+@pytest.mark.usefixtures("timeout")
+def test_a_timeout_passes_where_the_text_of_an_error_is_asked_for() -> None:
+    """The text of an error may fail in any way; a time-out that arrives meanwhile is another matter."""
+    with pytest.raises(SlowError, match="late"):
+        describe(ValueError(Interrupting()))
+
+
+def test_an_error_that_a_trace_function_raises_passes(reports: list[str]) -> None:
+    """Such as that of a debugger that quits."""
+
+    def trace(_frame: object, _event: str, _argument: object) -> None:
+        raise SlowError
+
+    @guarded("recording")
+    def record() -> None:
+        sys.settrace(trace)
+        limits.clean("value", None)
+
+    before = sys.gettrace()
+    try:
+        with pytest.raises(SlowError):
+            record()
+    finally:
+        sys.settrace(before)
+    assert reports == []
+
+
+def test_an_error_that_another_thread_sets_passes(reports: list[str]) -> None:
+    """Such as a time-out of a thread. It is raised in our code, right after a call that is written in C."""
+
+    class Value:
+        shape = ()
+        item = functools.partial(
+            ctypes.pythonapi.PyThreadState_SetAsyncExc,
+            ctypes.c_ulong(threading.get_ident()),
+            ctypes.py_object(SlowError),
+        )
+
+    with pytest.raises(SlowError):
+        guarded("setting an attribute")(limits.clean)(Value(), None)
+    assert reports == []
+
+
+def test_an_error_of_a_value_is_reported(reports: list[str]) -> None:
+    """Without arguments and of a class of the program's too: it comes from code that was called on purpose."""
+
+    class Value:
+        def __str__(self) -> str:
+            raise SlowError
+
+    with guarded("recording"):
+        str(Value())
+    assert reports == ["recording failed: SlowError; your program continues without it"]
 
 
 @pytest.mark.parametrize("passing", [KeyboardInterrupt, SystemExit, GeneratorExit])

@@ -85,6 +85,8 @@ def test_a_signal_handler_that_comes_while_the_sdk_is_imported(tmp_path: Path) -
 
 
 TIMEOUTS = """
+import functools
+
 class Slow(Exception):
     pass
 
@@ -92,16 +94,38 @@ class Handler:
     def __call__(self, number, frame):
         raise Slow
 
+class Inherited(Handler):
+    pass
+
+def named(text, number, frame):
+    raise Slow(text)
+
+def restoring(number, frame):
+    signal.signal(number, signal.SIG_DFL)
+    raise Slow
+
+@functools.lru_cache(maxsize=0)
+def wrapped(*arguments):
+    raise Slow
+
+def deleting(number, frame):
+    del number, frame
+    raise Slow
+
+handlers = (
+    Handler(), Handler().__call__, lambda number, frame: Handler()(number, frame), Inherited(),
+    functools.partial(named, "late"), restoring, wrapped, deleting,
+)
 tracer.start_span("first").end()
-for handler in (Handler(), Handler().__call__, lambda number, frame: Handler()(number, frame)):
-    signal.signal(signal.SIGALRM, handler)
-    for attempt in range(100):
+for handler in handlers:
+    for attempt in range(50):
+        signal.signal(signal.SIGALRM, handler)
         begun = time.monotonic()
         try:
             signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.003))
             while time.monotonic() < begun + 10:
                 span = begin("work")
-                span.set_attribute("key", "value")
+                span.set_attribute("key", ["value"] * 20)
                 span.end()
                 tracer.start_span("work", attributes={"a": "b"}).end()
             raise AssertionError(f"the time-out of attempt {attempt} has never come: {said}")

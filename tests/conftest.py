@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -97,12 +98,28 @@ def reports() -> Iterator[list[str]]:
 @pytest.fixture(autouse=True)
 def no_child_left_behind() -> Iterator[None]:
     """A test waits for the processes that it starts. (Python's resource tracker ends with the test run.)"""
-    process = psutil.Process()
-    before = set(process.children())
+    before = _children()
     yield
-    started = [child for child in process.children() if child not in before]
+    started = []
+    for pid in _children() - before:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started.append(psutil.Process(pid))
     _, alive = psutil.wait_procs([child for child in started if not _is_resource_tracker(child)], timeout=30)
     assert not alive, f"the test left processes behind: {alive}"
+
+
+def _children() -> set[int]:
+    """The process ids of our children, listed by the kernel for each thread: psutil looks at every process there is."""
+    found: set[int] = set()
+    # The main thread comes last, since it inherits the children of a thread that ends meanwhile.
+    for thread in sorted(map(int, os.listdir("/proc/self/task")), reverse=True):
+        try:
+            with open(f"/proc/self/task/{thread}/children") as file:
+                found.update(map(int, file.read().split()))
+        except (FileNotFoundError, ProcessLookupError):
+            if thread == os.getpid():
+                raise
+    return found
 
 
 def _is_resource_tracker(process: psutil.Process) -> bool:

@@ -7,7 +7,10 @@ RAY ?= 2.60.0
 RAYS ?= 2.40.0 2.44.1 2.46.0 2.49.2 2.52.1 2.55.1 2.58.1
 PYTHONS ?= 3.10 3.11 3.12 3.13
 TESTS ?= tests
-WORKERS ?= 2
+# Whether those marked as slow run too: where tests are named they do, where all are asked for only if this says so.
+SLOW ?= $(if $(filter tests,$(TESTS)),,1)
+# Processes that run tests. Two for each of two cores, since tests of clusters wait for half of their time.
+WORKERS ?= 4
 ARGS ?=
 EXTRA ?= dev
 UV ?= $(shell command -v uv 2>/dev/null)
@@ -96,12 +99,13 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, show its trace,
 	@cd $(DEMO) && $(BIN)/ray-tracing-hooks view $(DEMO)/spans --output $(DEMO)/report.html
 	@echo "==> The report: open $(DEMO)/report.html in a browser"
 
-# From another folder, since Python puts the current one on the path of the programs that tests start.
+# From another folder, since Python puts the current one on the path of the programs that tests start. Bytecode is kept,
+# or each of many processes would compile what it imports.
 # SERVE_REQUESTS=2000 sends as many requests to Ray Serve at once, in place of 500.
 .PHONY: test
-test: $(PACKAGE) $(NEEDS) ## Run the tests; TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
-	@echo "==> Running the tests"
-	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
+test: $(PACKAGE) $(NEEDS) ## Run the tests but the slow ones; SLOW=1 runs all, TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
+	@echo "==> Running the tests$(if $(SLOW),, but those marked as slow, which SLOW=1 runs too)"
+	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "not slow") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
 # What to run while you work. It leaves out the one test that needs a package of the system.
 .PHONY: quick

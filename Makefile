@@ -177,13 +177,14 @@ fuzz: $(PACKAGE) ## Fuzz all that reads bytes of others, a minute each; FUZZ_TAR
 	  grep number_of_executed_units $(FUZZ)/$$target.log; \
 	done
 
+# The linters keep what they know of files that have not changed, as mypy does.
 .PHONY: lint
 lint: $(DEPENDENCIES) $(JAVASCRIPT_READY) ## Check the style, the format, the types and the workflows
 	@echo "==> ruff check" && $(BIN)/ruff check .
 	@echo "==> ruff format --check" && $(BIN)/ruff format --check .
 	@echo "==> mypy" && $(BIN)/mypy
-	@echo "==> eslint" && $(JAVASCRIPT)/node_modules/.bin/eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
-	@echo "==> tsc" && $(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT)
+	@echo "==> eslint" && $(JAVASCRIPT)/node_modules/.bin/eslint --cache --cache-location $(VENV)/.eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
+	@echo "==> tsc" && $(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT) --incremental --tsBuildInfoFile $(VENV)/.tsc.json
 # The form of the workflows, and what is unsafe in them; both without a network.
 	@echo "==> workflows" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml \
 	  && $(BIN)/zizmor --offline --quiet .github/workflows

@@ -103,7 +103,7 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, show its trace,
 # or each of many processes would compile what it imports.
 # SERVE_REQUESTS=2000 sends as many requests to Ray Serve at once, in place of 500.
 .PHONY: test
-test: $(PACKAGE) $(NEEDS) ## Run the tests but the slow ones; SLOW=1 runs all, TESTS=tests/unit picks some, WORKERS=0 takes one at a time, ARGS=-x is for pytest
+test: $(PACKAGE) $(NEEDS) ## Run the tests but the slow ones; SLOW=1 runs all, TESTS=tests/unit some, WORKERS=0 one at a time, ARGS=-x is for pytest
 	@echo "==> Running the tests$(if $(SLOW),, but those marked as slow, which SLOW=1 runs too)"
 	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "not slow") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 

@@ -7,7 +7,10 @@ RAY ?= 2.60.0
 RAYS ?= 2.40.0 2.44.1 2.46.0 2.49.2 2.52.1 2.55.1 2.58.1
 PYTHONS ?= 3.10 3.11 3.12 3.13
 TESTS ?= tests
-WORKERS ?= 2
+# Whether those marked as slow run too: where tests are named they do, where all are asked for only if this says so.
+SLOW ?= $(if $(filter tests,$(TESTS)),,1)
+# Processes that run tests. Two for each of two cores, since tests of clusters wait for half of their time.
+WORKERS ?= 4
 ARGS ?=
 EXTRA ?= dev
 UV ?= $(shell command -v uv 2>/dev/null)
@@ -96,12 +99,13 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, print its trace
 	@cd $(DEMO) && $(BIN)/ray-tracing-hooks view $(DEMO)/spans --output $(DEMO)/report.html
 	@echo "==> The report: open $(DEMO)/report.html in a browser"
 
-# Tests run in another folder, since Python puts the current one on the path of the programs that tests start.
+# Tests run in another folder, since Python puts the current one on the path of the programs that tests start. Bytecode is
+# kept, so that not each of many processes compiles what it imports.
 # SERVE_REQUESTS=2000 sends that many concurrent requests to Ray Serve, instead of 500.
 .PHONY: test
-test: $(PACKAGE) $(NEEDS) ## Run all tests; TESTS=tests/unit selects some, WORKERS=0 runs one at a time, ARGS=-x is passed to pytest
-	@echo "==> Running the tests"
-	@cd $(VENV) && $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
+test: $(PACKAGE) $(NEEDS) ## Run the tests but the slow ones; SLOW=1 runs all, TESTS=tests/unit selects some, WORKERS=0 runs one at a time, ARGS=-x is passed to pytest
+	@echo "==> Running the tests$(if $(SLOW),, except those marked slow, which SLOW=1 runs too)"
+	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "not slow") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
 # For frequent use during development. It leaves out the one test that needs a system package.
 .PHONY: quick
@@ -174,13 +178,14 @@ fuzz: $(PACKAGE) ## Fuzz everything that reads untrusted bytes, a minute each; F
 	  grep number_of_executed_units $(FUZZ)/$$target.log; \
 	done
 
+# The linters cache their results for unchanged files, as mypy does.
 .PHONY: lint
 lint: $(DEPENDENCIES) $(JAVASCRIPT_READY) ## Check style, format, types and workflows
 	@echo "==> ruff check" && $(BIN)/ruff check .
 	@echo "==> ruff format --check" && $(BIN)/ruff format --check .
 	@echo "==> mypy" && $(BIN)/mypy
-	@echo "==> eslint" && $(JAVASCRIPT)/node_modules/.bin/eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
-	@echo "==> tsc" && $(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT)
+	@echo "==> eslint" && $(JAVASCRIPT)/node_modules/.bin/eslint --cache --cache-location $(VENV)/.eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
+	@echo "==> tsc" && $(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT) --incremental --tsBuildInfoFile $(VENV)/.tsc.json
 # The schema and the security of the workflows, both without network access.
 	@echo "==> workflows" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml \
 	  && $(BIN)/zizmor --offline --quiet .github/workflows

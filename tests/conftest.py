@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -9,11 +10,13 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import ports
 import psutil
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from ray_tracing_hooks import _guard
 
@@ -47,6 +50,9 @@ def pytest_unconfigure() -> None:
 LONGEST_FIRST = ("ray", "backends", "browser", "security", "insight", "unit")
 """Folders by how long a file of theirs takes."""
 
+EACH_ALONE = ("test_conformance.py",)
+"""Files whose tests share nothing that only they use: each test may run in another process than the one before."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long begins first, so that no process has a long file left when the others are done."""
@@ -54,9 +60,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def rank(item: pytest.Item) -> tuple[int, bool]:
         folder = item.path.relative_to(tests).parts[0]
-        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else -1, item.path.stem != "test_conformance"
+        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else -1, item.path.name not in EACH_ALONE
 
     items.sort(key=rank)
+
+
+class _ByFile(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist comes without types
+    """The tests of a file run in one process, since they share what its fixtures start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return nodeid if file.endswith(EACH_ALONE) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _ByFile(config, log)
 
 
 def pytest_report_header() -> str:
@@ -78,8 +97,9 @@ def clean_environment() -> Iterator[None]:
         if variable.startswith(("RAY_TRACING_", "OTEL_")):
             del os.environ[variable]
     yield
-    os.environ.clear()
-    os.environ.update(before)
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @pytest.fixture(autouse=True)
@@ -97,12 +117,28 @@ def reports() -> Iterator[list[str]]:
 @pytest.fixture(autouse=True)
 def no_child_left_behind() -> Iterator[None]:
     """A test waits for the processes that it starts. (Python's resource tracker ends with the test run.)"""
-    process = psutil.Process()
-    before = set(process.children())
+    before = _children()
     yield
-    started = [child for child in process.children() if child not in before]
+    started = []
+    for pid in _children() - before:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started.append(psutil.Process(pid))
     _, alive = psutil.wait_procs([child for child in started if not _is_resource_tracker(child)], timeout=30)
     assert not alive, f"the test left processes behind: {alive}"
+
+
+def _children() -> set[int]:
+    """The process ids of our children, listed by the kernel for each thread: psutil looks at every process there is."""
+    found: set[int] = set()
+    # The main thread comes last, since it inherits the children of a thread that ends meanwhile.
+    for thread in sorted(map(int, os.listdir("/proc/self/task")), reverse=True):
+        try:
+            with open(f"/proc/self/task/{thread}/children") as file:
+                found.update(map(int, file.read().split()))
+        except (FileNotFoundError, ProcessLookupError):
+            if thread == os.getpid():
+                raise
+    return found
 
 
 def _is_resource_tracker(process: psutil.Process) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +11,41 @@ import pytest
 from jaeger_receivers import KINDS as RECEIVERS
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from peers import local_files, spans_of
+from peers import Send, local_files, spans_of
 from support import run_program
 
 KINDS = {Span.SPAN_KIND_CLIENT: "client", Span.SPAN_KIND_PRODUCER: "producer", Span.SPAN_KIND_CONSUMER: "consumer"}
 
 
-@pytest.mark.parametrize("protocol", RECEIVERS)
-def test_jaeger_receives_what_the_files_hold(protocol: str, tmp_path: Path) -> None:
+def test_jaeger_receives_what_the_files_hold(tmp_path: Path) -> None:
     """Names, parents, times, attributes of every type, kinds, status, events, links; the Resource as the process."""
-    jaeger = RECEIVERS[protocol]()
-    try:
+
+    def run(**variables: Any) -> Path:
         run_program(
             "everything",
             RTH_HOOK="ray_tracing_hooks:setup",
             RAY_TRACING_EXPORTERS="local,jaeger",
             RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
-            RAY_TRACING_JAEGER_PROTOCOL=protocol,
-            RAY_TRACING_JAEGER_ENDPOINT=jaeger.endpoint,
             RAY_TRACING_FLUSH_TIMEOUT="20",
             OTEL_SERVICE_NAME="job",
+            **variables,
         )
-        expected = list(spans_of(local_files(tmp_path / "spans")))
+        return tmp_path / "spans"
+
+    check("thrift-http", run)
+
+
+@pytest.mark.parametrize("protocol", RECEIVERS)
+def test_jaeger_receives_the_same_by_every_protocol(protocol: str, send: Send) -> None:
+    """Also where the files themselves are sent."""
+    check(protocol, partial(send, "jaeger"))
+
+
+def check(protocol: str, run: Callable[..., Path]) -> None:
+    jaeger = RECEIVERS[protocol]()
+    try:
+        files = run(RAY_TRACING_JAEGER_PROTOCOL=protocol, RAY_TRACING_JAEGER_ENDPOINT=jaeger.endpoint)
+        expected = list(spans_of(local_files(files)))
         batches = jaeger.batches(len(expected))
     finally:
         jaeger.close()

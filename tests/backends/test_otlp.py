@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peers import Rotel, TestAgent, comparable, local_files, spans_of
+from peers import Rotel, Send, TestAgent, comparable, local_files, spans_of
 from shipping import until
 from support import Run, run_program
 
 VARIANTS = [
-    pytest.param("grpc", "none", id="grpc"),
     pytest.param("grpc", "gzip", id="grpc-gzip"),
     pytest.param("http/protobuf", "none", id="http"),
     pytest.param("http/protobuf", "gzip", id="http-gzip"),
@@ -32,25 +31,42 @@ def run(folder: Path, variables: dict[str, str], **more: str) -> Run:
     return run_program("everything", **environment)
 
 
-@pytest.mark.parametrize(("protocol", "compression"), VARIANTS)
-def test_the_test_agent_receives_what_the_files_hold(
-    agent: TestAgent, tmp_path: Path, protocol: str, compression: str
-) -> None:
+def test_the_test_agent_receives_what_the_files_hold(agent: TestAgent, tmp_path: Path) -> None:
     """Names, parents, kinds, attributes of every type, events, links, status, flags, scope and Resource."""
-    run(tmp_path, agent.variables(protocol), OTEL_EXPORTER_OTLP_COMPRESSION=compression)
-    expected, received = comparable(local_files(tmp_path / "spans")), comparable(agent.received())
-    assert len(expected) >= 60
-    assert received == expected
+    run(tmp_path, agent.variables("grpc"), OTEL_EXPORTER_OTLP_COMPRESSION="none")
+    check_agent(agent, tmp_path / "spans")
+
+
+@pytest.mark.parametrize(("protocol", "compression"), VARIANTS)
+def test_the_test_agent_receives_the_same_by_every_protocol(
+    agent: TestAgent, send: Send, protocol: str, compression: str
+) -> None:
+    """Also where the files themselves are sent."""
+    check_agent(agent, send("otlp", **agent.variables(protocol), OTEL_EXPORTER_OTLP_COMPRESSION=compression))
     if protocol != "grpc":
         encodings = {request["headers"].get("Content-Encoding") for request in agent.requests()}
         assert encodings == ({"gzip"} if compression == "gzip" else {None})
 
 
-@pytest.mark.parametrize(("protocol", "compression"), VARIANTS)
-def test_rotel_receives_what_the_files_hold(rotel: Rotel, tmp_path: Path, protocol: str, compression: str) -> None:
+def check_agent(agent: TestAgent, files: Path) -> None:
+    expected, received = comparable(local_files(files)), comparable(agent.received())
+    assert len(expected) >= 60
+    assert received == expected
+
+
+def test_rotel_receives_what_the_files_hold(rotel: Rotel, tmp_path: Path) -> None:
     """A collector in another language prints each span as we render it from the files."""
-    run(tmp_path, rotel.variables(protocol), OTEL_EXPORTER_OTLP_COMPRESSION=compression)
-    expected = list(spans_of(local_files(tmp_path / "spans")))
+    run(tmp_path, rotel.variables("grpc"), OTEL_EXPORTER_OTLP_COMPRESSION="none")
+    check_rotel(rotel, tmp_path / "spans")
+
+
+@pytest.mark.parametrize(("protocol", "compression"), VARIANTS)
+def test_rotel_receives_the_same_by_every_protocol(rotel: Rotel, send: Send, protocol: str, compression: str) -> None:
+    check_rotel(rotel, send("otlp", **rotel.variables(protocol), OTEL_EXPORTER_OTLP_COMPRESSION=compression))
+
+
+def check_rotel(rotel: Rotel, files: Path) -> None:
+    expected = list(spans_of(local_files(files)))
     assert len(expected) >= 60
     until(lambda: len(rotel.span_ids()) >= len(expected), "all are printed")
     assert Counter(rotel.span_ids()) == Counter(span.span_id.hex() for _, _, span in expected)

@@ -21,6 +21,8 @@ from ports import free_port
 from shipping import until
 from support import PROGRAMS, environment, run_program
 
+pytestmark = pytest.mark.slow  # outages last
+
 
 def steady(folder: Path, seconds: int, **variables: str) -> subprocess.Popen[str]:
     """A program that calls tasks all the time, its spans going to local files and to a collector."""

@@ -142,10 +142,10 @@ def test_in_a_lane_spans_nest_strictly(made: Any) -> None:
 
 
 def test_a_deep_chain_at_one_moment_takes_no_longer_than_others() -> None:
-    """100,000 spans, each the parent of the next, all of one time: a second or two, not hours."""
-    table = Table.of([span(number, 0, 9, number - 1) for number in range(100_000, 0, -1)])
+    """20,000 spans, each the parent of the next, all of one time: less than a second, not minutes."""
+    table = Table.of([span(number, 0, 9, number - 1) for number in range(20_000, 0, -1)])
     began = time.process_time()
     found = lanes(table, places(table))
-    assert time.process_time() - began < 20
+    assert time.process_time() - began < 2
     assert len(found.lanes) == 1
-    assert max(found.depth) == 99_999
+    assert max(found.depth) == 19_999

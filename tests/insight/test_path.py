@@ -495,9 +495,9 @@ def test_nothing_and_next_to_nothing(walk: object) -> None:
 
 
 def test_a_long_chain_takes_no_recursion() -> None:
-    """Ten thousand calls, each calling the next one and waiting for it."""
+    """Three thousand calls, each calling the next one and waiting for it."""
     run = HandMade()
-    count = 10_000
+    count = 3_000
     parent = run.driver(0, 4 * count)
     worker = "driver"
     for number in range(count):

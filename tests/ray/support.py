@@ -58,6 +58,8 @@ def environment(**variables: str) -> dict[str, str]:
         # No workers but those that a call asks for: each takes a second of processor time to start.
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_worker_prestart": "0",
+        # As quick as what they answer to. By default workers come last, and on a busy machine time-outs come first.
+        "RAY_worker_niceness": "0",
         # Milliseconds after which a call of an actor that does not answer fails as unavailable, not yet known as dead.
         "RAY_timeout_ms_task_wait_for_death_info": "5000",
         **variables,

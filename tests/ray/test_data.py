@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support import by_name, environment, spans_in, with_lean_clusters
 
 from ray_tracing_hooks import names
@@ -17,6 +18,7 @@ from ray_tracing_hooks._insight.ingest.load import load
 PROGRAM = Path(__file__).parents[1] / "insight" / "programs" / "planted.py"
 
 
+@pytest.mark.slow  # Ray Data takes long to start
 def test_what_ray_data_did_is_not_taken_for_code_of_the_driver(tmp_path: Path) -> None:
     """The driver tells that it had imported Ray Data, and the summary that its calls made no spans."""
     paths = [environment()["PYTHONPATH"], os.path.join(sys.prefix, "data")]

@@ -150,7 +150,13 @@ def test_every_span_of_a_driver_is_delivered(how: str, drivers: Ended) -> None:
     check_driver(drivers, how)
 
 
-@pytest.mark.parametrize("how", OWNERS)
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(how, marks=[pytest.mark.slow] if how in {"exception", "sigterm", "os_exit"} else [])
+        for how in OWNERS
+    ],
+)
 def test_every_span_is_delivered_where_the_cluster_ends_with_its_driver(
     how: str, tmp_path: Path, short_tmp: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,8 @@ from support import ANY_PORTS, HOOK, PROGRAMS, RAY, await_spans, by_name, enviro
 
 from ray_tracing_hooks import names
 
+pytestmark = pytest.mark.slow  # each needs a cluster that it ends
+
 WORKER = names.WORKER_DIED
 DRIVER = Way(signal.SIGTERM, names.DRIVER_DIED, "driver died: SIGTERM")
 """The driver does not end with its node: it is told to, as everything in a container is that goes."""

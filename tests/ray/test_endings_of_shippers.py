@@ -80,7 +80,10 @@ def warnings(tmp_path: Path) -> list[str]:
     return [line for line in lines if "ray_tracing_hooks" in line and "INFO" not in line]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["sigterm", "sigkill"])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, id="sigterm", marks=pytest.mark.slow), pytest.param(signal.SIGKILL, id="sigkill")],
+)
 @pytest.mark.parametrize("last", [0, ROUNDS - 1], ids=["while_spans_flow", "at_the_end"])
 def test_a_shipper_that_is_killed_loses_nothing(
     last: int, number: signal.Signals, cluster: Cluster, tmp_path: Path

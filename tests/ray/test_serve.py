@@ -364,7 +364,9 @@ EXPORTER = "serve_exporter:make"
     [
         ({"RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": EXPORTER}, True),
         # Serve tells its proxies nothing of that.
-        ({"TRACING": json.dumps({"enabled": True, "exporter_import_path": EXPORTER})}, False),
+        pytest.param(
+            {"TRACING": json.dumps({"enabled": True, "exporter_import_path": EXPORTER})}, False, marks=pytest.mark.slow
+        ),
     ],
     ids=["by the environment", "by a configuration"],
 )

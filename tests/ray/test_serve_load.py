@@ -13,6 +13,8 @@ from support import by_name, spans_in, tree
 
 from ray_tracing_hooks._insight.model.span import Span
 
+pytestmark = pytest.mark.slow  # hundreds of requests
+
 REQUESTS = int(os.environ.get("SERVE_REQUESTS", "500"))
 """Half of them by HTTP, the others by a handle. All are sent at once."""
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from conftest import dashboard_options, start_head, stop_head
 from ports import free_port
 from support import ANY_PORTS, HOOK, PROGRAMS, await_spans, environment, run_program, tree, with_extras
@@ -24,6 +25,7 @@ TIGHT = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms":
 """A node whose memory monitor kills every task."""
 
 
+@pytest.mark.slow  # two nodes and a dashboard
 def test_everything_is_one_trace(short_tmp: Callable[[], Path], tmp_path: Path) -> None:
     folder, port = short_tmp(), free_port()
     spans = tmp_path / "spans"

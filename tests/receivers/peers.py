@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ from ports import free_port
 ENVIRONMENT = Path(sys.prefix) / "peers"
 BIN = ENVIRONMENT / "bin"
 IDS = {"traceId", "spanId", "parentSpanId"}
+
+Send = Callable[..., Path]
+"""Sends a recorded run to an exporter, as variables set it up, and gives the folder of its files."""
 
 _PRINTED_ID = re.compile(r"^Span #\d+\n    Trace ID .*\n    Parent ID .*\n    ID             : (\w{16})", re.MULTILINE)
 

@@ -261,7 +261,7 @@ def test_a_wrong_file_is_reported_and_ignored(tmp_path: Path, text: str, problem
 
 @pytest.mark.parametrize(
     "text",
-    [b"a: b: c", b"\x00", b"\xff\xfe\xff", b"day: 2001-99-99", b"x: !!python/name:os.system", b"[" * 5000],
+    [b"a: b: c", b"\x00", b"\xff\xfe\xff", b"day: 2001-99-99", b"x: !!python/name:os.system", b"[" * 1000],
     ids=["syntax", "nul", "bytes", "date", "tag", "deep"],
 )
 def test_a_file_that_is_not_yaml_is_reported(tmp_path: Path, text: bytes) -> None:

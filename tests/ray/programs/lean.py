@@ -1,16 +1,19 @@
-"""Clusters of Ray that start with fewer processes: no autoscaler, log monitor, dashboard or server for clients.
+"""Clusters of Ray that start with fewer processes: no autoscaler, log monitor or server for clients, and no dashboard
+nor its agent on each node.
 
-Each of these takes a second of processor time, and Ray waits for the dashboard even where it is off. No test looks at
-them, but for those that ask for one. Run as a program, this is the command ``ray``, with a log monitor where
-``RTH_LOG_MONITOR`` is set.
+Each of these takes half a second of processor time or more, and Ray waits for the dashboard even where it is off. No
+test looks at them, but for those that ask for one. Run as a program, this is the command ``ray``, with a log monitor
+where ``RTH_LOG_MONITOR`` is set.
 """
 
 import contextlib
 import importlib.util
 import os
+import subprocess
 import sys
 
 import ray
+from ray._private import services
 from ray._private.node import Node
 
 try:
@@ -31,9 +34,9 @@ PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_po
 def processes(logs=False, dashboard=False, clients=False):
     """Nodes that start within this block have a log monitor, a dashboard, a server for clients if these say so."""
     replaced = {
-        "__init__": _with_ports(Node.__init__),
-        "start_raylet": _with_told_port(Node.start_raylet),
-        "start_monitor": _nothing,
+        (Node, "__init__"): _with_ports(Node.__init__),
+        (Node, "start_raylet"): _with_told_port(Node.start_raylet),
+        (Node, "start_monitor"): _nothing,
     }
     for name, is_wanted in (
         ("start_log_monitor", logs),
@@ -41,15 +44,28 @@ def processes(logs=False, dashboard=False, clients=False):
         ("start_ray_client_server", clients),
     ):
         if not is_wanted:
-            replaced[name] = _nothing
-    before = {name: getattr(Node, name) for name in replaced}
+            replaced[Node, name] = _nothing
+    if not dashboard:
+        replaced[services, "start_ray_process"] = _with_idle_agent(services.start_ray_process)
+    before = {(owner, name): getattr(owner, name) for owner, name in replaced}
     try:
-        for name, replacement in replaced.items():
-            setattr(Node, name, replacement)
+        for (owner, name), replacement in replaced.items():
+            setattr(owner, name, replacement)
         yield
     finally:
-        for name, original in before.items():
-            setattr(Node, name, original)
+        for (owner, name), original in before.items():
+            setattr(owner, name, original)
+
+
+def _with_idle_agent(start):
+    option = "--dashboard_agent_command="
+    idle = subprocess.list2cmdline([sys.executable, "-IS", os.path.join(os.path.dirname(__file__), "idle_agent.py")])
+
+    def start_with_idle_agent(command, *arguments, **options):
+        command = [option + idle if part.startswith(option) else part for part in command]
+        return start(command, *arguments, **options)
+
+    return start_with_idle_agent
 
 
 def _with_ports(begin):

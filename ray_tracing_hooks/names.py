@@ -391,8 +391,8 @@ ATTRIBUTES = (
         RAY_NEVER_ENDED,
         "boolean",
         "spans without an end",
-        "true: the program did not end it, or a full disk may not have taken its end; it ends with its process, and this "
-        "is not an error",
+        "true: the program did not end it, or a full disk may not have taken its end; it ends with its process, and "
+        "this is not an error",
     ),
     Attribute(RAY_END_ESTIMATED, "boolean", "interrupted spans", "true: its process died, and the end is estimated"),
     Attribute(

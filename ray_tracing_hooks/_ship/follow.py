@@ -155,7 +155,9 @@ class Follower:
             try:
                 for segment in process.segments:
                     if segment.sequence >= position.sequence:
-                        yield from self._segment(position, segment, runs_on=process.ended_at is None)
+                        # A process closes a segment when the disk is full, and begins another one later.
+                        runs_on = process.ended_at is None or segment is not process.segments[-1]
+                        yield from self._segment(position, segment, runs_on=runs_on)
             except OSError as error:
                 segment_file = os.path.basename(str(error.filename))
                 failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")

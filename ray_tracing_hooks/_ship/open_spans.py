@@ -108,10 +108,10 @@ def left_open(
 ) -> Iterator[tuple[bytes, bool]]:
     """The ids of the spans that a dead process left open, and whether its end interrupted the span.
 
-    If not, the program never ended the span, or it is one of ``maybe_ended``: the ids of spans whose end the process may
-    not have been able to write. Of the others, a span of this package was interrupted, and so was a span of the API that
-    began inside of an interrupted one, or inside of one of ``interrupted``: the ids of ended spans that report it
-    themselves. The others depend on the process: in one that ended ``in_order``, and in a worker, which Ray kills when
+    If not, the program never ended the span, or it is one of ``maybe_ended``: the ids of spans whose end the process
+    may not have been able to write. Of the others, a span of this package was interrupted, and so was a span of the API
+    that began inside of an interrupted one, or inside of one of ``interrupted``: the ids of ended spans that report it
+    themselves. The rest depends on the process: in one that ended ``in_order``, and in a worker, which Ray kills when
     it is idle, the program had not ended them.
 
     Spans of the API come first, since they depend on the others: a caller that stops in between gets the same result

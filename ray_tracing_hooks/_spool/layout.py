@@ -39,8 +39,9 @@ How a reader handles errors:
   is not read. This is reported, and the file is never removed.
 * A shipper moves files that it could not read, or not in full, into the subfolder :data:`ASIDE` once it has delivered
   what it could. Damaged files may take a tenth of the spool's cap there. A record that a full disk cut short does not
-  count as damage: a ``DROPPED`` record follows it, or it is the last one of a segment that a running process has
-  closed, since a process closes a larger segment when the disk is full, so that it can be removed to make room.
+  count as damage: a ``DROPPED`` record follows it, or it is the last one of a segment that its process has closed: the
+  process has a later one, or is still running. A process closes a larger segment when the disk is full, so that it can
+  be removed to make room.
 
 While a segment is being written to, a shipper may replace its delivered records with ``BLANK`` records and punch holes
 there to free disk space. Definitions, and the starts of spans that have not ended, stay where they are, and so does

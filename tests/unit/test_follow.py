@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,26 @@ def test_a_later_shipper_knows_which_ends_may_be_lost(tmp_path: Path) -> None:
     assert left_by(tmp_path, stored) == {1: NEVER_ENDED, 3: CUT_OFF}
     (entry,) = stored.values()
     assert entry["maybe_ended"] == [bytes(7).hex() + "01"]
+
+
+@pytest.mark.parametrize("has_next", [True, False])
+def test_a_record_that_a_full_disk_cut_short_is_no_damage_if_there_is_a_later_segment(
+    tmp_path: Path, has_next: bool
+) -> None:
+    """The process closed the segment and went on in the next one, and has ended since."""
+    process = Process(tmp_path, WORKER, segment_bytes=400)
+    process.begin(1)
+    process.end(1)
+    (first,) = tmp_path.iterdir()
+    for number in range(2, 10 if has_next else 2):
+        process.begin(number)
+        process.end(number)
+    process.writer.close()
+    os.truncate(first, first.stat().st_size - 3)
+    follower = Follower({}, Problems(), reports=True)
+    list(follower.follow(Folder(str(tmp_path)).look(set())))
+    assert (len(list(tmp_path.iterdir())) > 1) == has_next
+    assert follower.unread == (set() if has_next else {str(first)})
 
 
 @pytest.mark.parametrize("in_order", [True, False])

@@ -40,7 +40,8 @@ those whose end was lost neither the duration nor the result is known."""
 class Calls:
     """Aggregates the spans of calls. Other spans are ignored.
 
-    So are those that tail sampling kept, and those whose end was lost. ``exemplars`` says whether exemplars are recorded.
+    So are those that tail sampling kept, and those whose end was lost. ``exemplars`` says whether exemplars are
+    recorded.
     """
 
     def __init__(self, totals: Totals, *, exemplars: bool) -> None:

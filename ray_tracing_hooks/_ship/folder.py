@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -9,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ray_tracing_hooks._spool.layout import segment_name
+from ray_tracing_hooks._spool.layout import parse_segment_name, segment_name
 from ray_tracing_hooks._spool.reader import is_locked, segments
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -18,6 +19,9 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _SEEN_LATELY = 5.0
 """A process that was alive this many seconds ago is assumed to have died when it is first seen dead."""
 
+
+_UNSEEN = ".new"
+"""The end of the name of a segment that its process is creating."""
 
 _began: dict[str, int] = {}
 """When processes that were seen running had begun, in clock ticks since the boot of the machine, by their names."""
@@ -157,3 +161,21 @@ def is_running(name: str) -> bool:
         return False
     _began[name] = began
     return True
+
+
+def remove_abandoned(folder: str) -> None:
+    """Remove segments that a process was creating when it was killed. Nothing was written to them but definitions."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if name.endswith(_UNSEEN) and _is_abandoned(path := os.path.join(folder, name)):
+                os.unlink(path)
+
+
+def _is_abandoned(path: str) -> bool:
+    parsed = parse_segment_name(os.path.basename(path).removesuffix(_UNSEEN))
+    if parsed is None or not parsed[0].partition("-")[0].isdigit() or is_running(parsed[0]):
+        return False
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode) and not is_locked(path)
+    except OSError:
+        return False

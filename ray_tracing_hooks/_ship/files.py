@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import secrets
 
 from ray_tracing_hooks._private import open_file
@@ -18,6 +19,8 @@ NEWS = "news.json"
 """A list of sentences for the user, see :mod:`~ray_tracing_hooks._ship.news`."""
 
 _BLOCK = 4096
+
+_TEMPORARY = re.compile(r"\.[0-9a-f]{8}\.new$")
 
 
 def write_atomically(path: str, text: str) -> None:
@@ -32,6 +35,11 @@ def write_atomically(path: str, text: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def final_name(name: str) -> str:
+    """The name of the file that a temporary file of :func:`write_atomically` replaces; other names as they are."""
+    return _TEMPORARY.sub("", name)
 
 
 def write_with_room(path: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -9,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ray_tracing_hooks._spool.layout import segment_name
+from ray_tracing_hooks._spool.layout import parse_segment_name, segment_name
 from ray_tracing_hooks._spool.reader import is_locked, segments
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -17,6 +18,13 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 _SEEN_LATELY = 5.0
 """A process that was alive this many seconds ago is assumed to have died when it is first seen dead."""
+
+
+_UNSEEN = ".new"
+"""The end of the name of a segment that its process is creating."""
+
+_began: dict[str, int] = {}
+"""When processes that were seen running had begun, in clock ticks since the boot of the machine, by their names."""
 
 
 class Segment(NamedTuple):
@@ -92,6 +100,9 @@ class Folder:
         alive = any(not segment.complete for segment in seen) or (bool(seen) and self._has_moved_on(name, seen[-1]))
         now = time.monotonic()
         if alive:
+            if memory.alive_at is None:
+                # From now on the process is recognized by its beginning, even if somebody sets the clock.
+                is_running(name)
             memory.alive_at, memory.unlocked_at, memory.ended_at = now, None, None
             return ProcessLook(seen, alive=True, ended_at=None, unlocked_at=0.0)
         memory.unlocked_at = memory.unlocked_at or now
@@ -129,15 +140,42 @@ def is_running(name: str) -> bool:
     """Whether the process that a segment is named after is running, with or without a lock.
 
     A name is ``<pid>-<hexadecimal time of its first segment in ns>-<random>``. A process with that pid that began later
-    is a different one.
+    is a different one. So is one that began at another time than the process that an earlier call has seen running:
+    this holds whatever happens to the clock.
     """
     pid, _, rest = name.partition("-")
     try:
         named_at = int(rest.partition("-")[0], 16)
         with open(f"/proc/{int(pid)}/stat", encoding="utf-8", errors="replace") as file:
             status = file.read().rpartition(")")[2].split()
-        state, began = status[0], int(status[19]) / os.sysconf("SC_CLK_TCK")
+        state, began = status[0], int(status[19])
     except (OSError, ValueError, IndexError):
+        _began.pop(name, None)
         return False
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - began
-    return state not in {"Z", "X"} and age > (time.time_ns() - named_at) / 1e9 - 1.0
+    if state in {"Z", "X"}:
+        return False
+    if name in _began:
+        return _began.get(name) == began
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - began / os.sysconf("SC_CLK_TCK")
+    if age <= (time.time_ns() - named_at) / 1e9 - 1.0:
+        return False
+    _began[name] = began
+    return True
+
+
+def remove_abandoned(folder: str) -> None:
+    """Remove segments that a process was creating when it was killed. Nothing was written to them but definitions."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if name.endswith(_UNSEEN) and _is_abandoned(path := os.path.join(folder, name)):
+                os.unlink(path)
+
+
+def _is_abandoned(path: str) -> bool:
+    parsed = parse_segment_name(os.path.basename(path).removesuffix(_UNSEEN))
+    if parsed is None or not parsed[0].partition("-")[0].isdigit() or is_running(parsed[0]):
+        return False
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode) and not is_locked(path)
+    except OSError:
+        return False

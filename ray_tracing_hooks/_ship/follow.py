@@ -156,8 +156,8 @@ class Follower:
                 for segment in process.segments:
                     if segment.sequence >= position.sequence:
                         # A process closes a segment when the disk is full, and begins another one later.
-                        has_left = process.ended_at is None or segment is not process.segments[-1]
-                        yield from self._segment(position, segment, has_left=has_left)
+                        runs_on = process.ended_at is None or segment is not process.segments[-1]
+                        yield from self._segment(position, segment, runs_on=runs_on)
             except OSError as error:
                 segment_file = os.path.basename(str(error.filename))
                 failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")

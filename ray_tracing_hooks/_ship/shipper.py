@@ -13,9 +13,9 @@ from ray_tracing_hooks._ship import news
 from ray_tracing_hooks._ship.claim import Claim
 from ray_tracing_hooks._ship.control import ANSWER, REQUEST
 from ray_tracing_hooks._ship.deliveries import Deliveries
-from ray_tracing_hooks._ship.files import NEWS, PLAN
+from ray_tracing_hooks._ship.files import NEWS, PLAN, final_name
 from ray_tracing_hooks._ship.flush_requests import FlushRequests
-from ray_tracing_hooks._ship.folder import Folder, Look, is_running
+from ray_tracing_hooks._ship.folder import Folder, Look, is_running, remove_abandoned
 from ray_tracing_hooks._ship.inbox import Inbox
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
@@ -24,7 +24,9 @@ from ray_tracing_hooks._ship.raylet import Raylet
 from ray_tracing_hooks._ship.replay_progress import FILE_PREFIX as REPLAY_FILE
 from ray_tracing_hooks._ship.retention import Retention
 from ray_tracing_hooks._ship.secrets import Secrets
+from ray_tracing_hooks._ship.tail_sampling.progress import FILE as SAMPLING
 from ray_tracing_hooks._ship.tail_sampling.sampler import TailSampler
+from ray_tracing_hooks._spool.layout import UNDECIDED
 from ray_tracing_hooks._spool.progress import is_progress_file
 
 _SOON, _STEADY, _IDLE = 0.05, 0.4, 1.0
@@ -238,6 +240,8 @@ class Shipper:
         # First close the inbox, so that no further request arrives; then answer the pending ones.
         self._inbox.close()
         self._requests.take()
+        for folder in (self._within, os.path.join(self._within, UNDECIDED)):
+            remove_abandoned(folder)
         drained = (self._sampler is None or self._sampler.clean_up()) and not self._folder.look(set()).processes
         self._requests.answer_all(done=drained)
         with contextlib.suppress(OSError):
@@ -272,8 +276,12 @@ class _Pace:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether this file of a spool folder is needed only as long as there is a shipper, or something to deliver."""
-    return name in {PLAN, NEWS} or is_progress_file(name) or name.startswith((ANSWER, REQUEST, REPLAY_FILE))
+    """Whether this file of a spool folder is needed only as long as there is a shipper, or something to deliver.
+
+    So is a temporary file that a killed process left, since only the holder of the shipper's lock writes these files.
+    """
+    name = final_name(name)
+    return name in {PLAN, NEWS, SAMPLING} or is_progress_file(name) or name.startswith((ANSWER, REQUEST, REPLAY_FILE))
 
 
 def _paused(look: Look) -> list[str]:

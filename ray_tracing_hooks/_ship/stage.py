@@ -65,6 +65,7 @@ class Stage(ABC):
             self._follower = self._follow_from(self._stored.processes, reports=reports)
         except (ValueError, TypeError, KeyError) as error:
             logger.warning("the progress in %r is malformed, starting anew: %s", self._file.name, describe(error))
+            self._stored = Progress({}, self._stored.state)
             self._follower = self._follow_from({}, reports=reports)
         self.delivered: dict[str, int] = self._follower.sequences()
         self.open_processes: set[str] = self._follower.open_processes()
@@ -131,9 +132,10 @@ class Stage(ABC):
     def read_of(self, process: str, sequence: int) -> int:
         """The offset up to which this segment has been processed, as stored."""
         entry = self._stored.processes.get(process)
-        if entry is None or entry["sequence"] < sequence:
+        reached = -1 if entry is None else int(entry["sequence"])
+        if entry is None or reached < sequence:
             return 0
-        return int(entry["offset"]) if entry["sequence"] == sequence else _WHOLE
+        return int(entry["offset"]) if reached == sequence else _WHOLE
 
     # In the thread of the stage.
 

@@ -154,7 +154,7 @@ def files(folder: str) -> LocalSink:
 
 def complain(text: str, number: int) -> None:
     if number:
-        raise AssertionError(text.format(count=number))
+        raise AssertionError(text.replace("{count}", str(number)))
 
 
 def counting() -> Take:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import base64
 import json
 import os
+import subprocess
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
+from ray_tracing_hooks._ship import folder as folder_module
 from ray_tracing_hooks._ship import follow
-from ray_tracing_hooks._ship.folder import Folder, Look
+from ray_tracing_hooks._ship.folder import Folder, Look, is_running
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._spool.layout import U16
@@ -76,6 +80,39 @@ def test_what_has_gone_for_a_while_is_not_read_again_when_it_is_back(tmp_path: P
     (tmp_path / "away").rename(segment)
     spool.write(1)
     assert spool.follow(spool.look()) == [21]
+
+
+def test_a_clock_that_is_set_does_not_end_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has closed its segment, as a driver does after `ray.shutdown()`, and its open spans may still end."""
+    writer = SpoolWriter(str(tmp_path))
+    writer.start(U16.pack(writer.scope(b"", b"\x0a\x01s")), b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + b"s" * 8)
+    folder, follower = Folder(str(tmp_path)), Follower({}, Problems(), reports=True)
+    list(follower.follow(folder.look(set())))
+    writer.close()
+    now = time.time_ns
+    for hours in (1, -1):
+        monkeypatch.setattr(time, "time_ns", lambda hours=hours: now() + hours * 3600 * 10**9)
+        look = folder.look(set())
+        ((name, process),) = look.processes.items()
+        assert (process.alive, process.ended_at) == (False, None)
+        assert list(follower.follow(look)) == []
+        assert is_running(name)
+
+
+def test_another_process_of_the_same_pid_is_not_taken_for_the_first(tmp_path: Path) -> None:
+    """Neither for one that had ended before it began, nor for one that was seen running."""
+    pid, began = os.getpid(), psutil.Process().create_time()
+    assert not is_running(f"{pid}-{int((began - 10) * 1e9):x}-ab")
+    with subprocess.Popen(["sleep", "60"]) as child:
+        name = f"{child.pid}-{time.time_ns():x}-ab"
+        assert is_running(name)
+        child.kill()
+        child.wait()
+        assert not is_running(name)
+    seen = f"{pid}-{time.time_ns():x}-cd"
+    assert is_running(seen)
+    folder_module._began[seen] -= 1
+    assert not is_running(seen)
 
 
 OURS, THEIRS = encode.scope("ray_tracing_hooks", "1"), encode.scope("app", "1")

@@ -60,7 +60,7 @@ class Made:
 
     def count(self, text: str, number: int) -> None:
         if number:
-            said = text.format(count="N")
+            said = text.replace("{count}", "N")
             self.counted[said] = self.counted.get(said, 0) + number
 
     def close(self) -> None:

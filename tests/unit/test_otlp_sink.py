@@ -199,7 +199,7 @@ class Made:
 
     def count(self, text: str, number: int) -> None:
         if number:
-            self.counted[text.format(count="N")] += number
+            self.counted[text.replace("{count}", "N")] += number
 
     def refused(self, why: str) -> str:
         return f"N spans were refused by {self.address} and are lost: {why}"

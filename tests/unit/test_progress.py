@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ray_tracing_hooks._ship.delivery import Delivery
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._spool.progress import (
     Progress,
     StoredSpan,
@@ -46,6 +51,24 @@ def test_progress_of_releases_without_a_version_is_read() -> None:
 def test_what_is_no_progress_or_of_a_later_version_is_an_error(text: str) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
         decode(text)
+
+
+@pytest.mark.parametrize(
+    ("entry", "read"),
+    [
+        ({"offset": 7}, 0),
+        ({"sequence": None, "offset": 7, "openings": []}, 0),
+        ([], 0),
+        ({"sequence": "3", "offset": "7", "openings": []}, 7),
+    ],
+)
+def test_progress_that_makes_no_sense_counts_as_none(tmp_path: Path, entry: Any, read: int) -> None:
+    """The file parses, so only its entries show that. A number in quotes is understood."""
+    plan = ShipPlan(("local",), str(tmp_path / "spans"), 1 << 20, 1 << 30, 1 << 20)
+    stored = encode(Progress({"1-2-3": entry}, {}))
+    (tmp_path / file_name("local")).write_text(stored)
+    stage = Delivery("local", str(tmp_path), plan, {}, Problems(), reports=True, turn_ended=lambda: None)
+    assert stage.read_of("1-2-3", 3) == read
 
 
 def test_names_of_progress_files_are_known() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -42,6 +43,37 @@ def test_spans_arrive_and_their_segments_are_removed(node: Node) -> None:
     writer.end()
     until(lambda: not node.segments(), "the segment of the ended process is removed")
     assert node.numbers() == list(range(1, 1001))
+
+
+def test_temporary_files_of_killed_processes_do_not_keep_the_spool(node: Node) -> None:
+    """Those that a process has just begun to write stay, and so does the folder then."""
+    node.plan = node.make_plan(raylet_socket=None, keep_errors=True)
+    writer = node.writer()
+    writer.do("span 1")
+    pid = writer.process.pid
+    writer.end()
+    undecided = node.spool / "undecided"
+    undecided.mkdir(mode=0o700)
+    abandoned = [
+        node.spool / f"{pid}-1-ab.000001.spool.new",
+        undecided / f"{pid}-1-ab.000001.spool.new",
+        *(node.spool / f"{name}.json.0123abcd.new" for name in ("plan", "news", "progress-local", "sifted")),
+    ]
+    for path in abandoned:
+        path.write_bytes(b"RTHSPL1\n")
+    others = [node.spool / f"{os.getpid()}-{time.time_ns():x}-ab.000000.spool.new", node.spool / "notes.new"]
+    for path in others:
+        path.write_bytes(b"")
+    ended(node.start())
+    assert sorted(node.spool.iterdir()) == sorted(others)
+    others.pop().unlink()
+    with others[0].open("r+b") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        others[0] = others[0].rename(node.spool / f"{pid}-1-ab.000000.spool.new")
+        ended(node.start())
+        assert list(node.spool.iterdir()) == others
+    ended(node.start())
+    assert not node.spool.exists()
 
 
 def test_output_is_readable_while_the_program_runs(node: Node) -> None:

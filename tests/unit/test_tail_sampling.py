@@ -333,6 +333,22 @@ def test_what_waits_takes_no_more_than_its_share(spool: Spool) -> None:
     assert 50 < len(kept) < 2000
 
 
+def test_what_waits_goes_only_after_the_kept_spans_beside_it_are_collected(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trace is kept when there is already too much, and its spans share segments with those of another one."""
+    sampler = spool.sampler()
+    for each in range(1, 500):
+        spool.end(1, each)
+        spool.end(2, each)
+    assert spool.turn(sampler) == []
+    spool.end(1, 500, failed=True)
+    monkeypatch.setattr(sampling, "_TURN", 0.0)
+    monkeypatch.setattr(sampler, "_plan", spool.plan._replace(spool_max_bytes=50_000))
+    assert spool.turn(sampler) == [(1, each) for each in range(1, 501)]
+    assert any("dropped without a decision" in text for text in spool.problems.tell())
+
+
 def test_a_full_disk_puts_keeping_off(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = spool.sampler()
     spool.end(1, 1, failed=True)

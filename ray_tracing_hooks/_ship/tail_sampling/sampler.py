@@ -324,10 +324,11 @@ class TailSampler:
         if excess <= 0:
             return
         lost = 0
+        to_collect = {name for name, _ in self._collect}
         for segment in sorted(waiting.keys() - removed, key=lambda each: each.mtime_ns):
             if excess <= 0:
                 break
-            if not segment.complete or not waiting[segment]:
+            if not segment.complete or not waiting[segment] or os.path.basename(segment.path) in to_collect:
                 continue
             undecided = self._undecided_in(segment)
             if self._unlink(segment):

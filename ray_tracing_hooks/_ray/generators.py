@@ -90,9 +90,7 @@ class _Unbegun:
         _end(self._span, 0, None)
 
 
-async def _steps_async(
-    body: AsyncGenerator[Any, Any], context: Context, unbegun: _Unbegun
-) -> AsyncGenerator[Any, Any]:
+async def _steps_async(body: AsyncGenerator[Any, Any], context: Context, unbegun: _Unbegun) -> AsyncGenerator[Any, Any]:
     span = unbegun.begin()
     items = 0
     try:

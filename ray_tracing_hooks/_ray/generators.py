@@ -62,10 +62,36 @@ def _steps(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan 
         raise
 
 
-async def traced_async(
+def traced_async(
     body: AsyncGenerator[Any, Any], context: Context, span: RecordedSpan | None
 ) -> AsyncGenerator[Any, Any]:
     """Like :func:`traced`."""
+    return _steps_async(body, context, _Unbegun(span))
+
+
+class _Unbegun:
+    """Ends the span of an async generator that is closed or dropped before its first step.
+
+    The generator's frame holds it until then. Unlike in :func:`traced`, the first step cannot be made beforehand: at
+    that step an async generator registers with the event loop, which may not be running yet.
+    """
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: RecordedSpan | None) -> None:
+        self._span = span
+
+    def begin(self) -> RecordedSpan | None:
+        """Hand the span over: from now on the generator ends it."""
+        span, self._span = self._span, None
+        return span
+
+    def __del__(self) -> None:
+        _end(self._span, 0, None)
+
+
+async def _steps_async(body: AsyncGenerator[Any, Any], context: Context, unbegun: _Unbegun) -> AsyncGenerator[Any, Any]:
+    span = unbegun.begin()
     items = 0
     try:
         step = body.__anext__()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ray_tracing_hooks._formats.encoded_span.encode import Nested
+
 _COUNT_DEFAULT = 128
 _MAX_DEPTH = 20
 
@@ -57,7 +59,7 @@ def put_all(attributes: dict[str, Any], more: Mapping[Any, Any] | None, most: in
     """The same for several: here the SDK accepts any key that can be converted to text."""
     if not more:
         return 0
-    cleaned = _clean_mapping(more, length, 0)
+    cleaned = _clean_mapping(more, length)
     return len(more) - len(cleaned) + sum(_put_cleaned(attributes, *item, most) for item in cleaned.items())
 
 
@@ -73,10 +75,11 @@ def _put_cleaned(attributes: dict[str, Any], key: str, value: Any, most: int | N
     return dropped
 
 
-def clean(value: Any, length: int | None, depth: int = 0) -> Any:
+def clean(value: Any, length: int | None, depth: int = 0, nested: Nested | None = None) -> Any:
     """Convert a value as the SDK does: cut texts, copy containers, and use the text of types that OTLP lacks.
 
-    Unlike in the SDK, a NumPy scalar stays a number, and a bytearray becomes bytes.
+    Unlike in the SDK, a NumPy scalar stays a number, and a bytearray becomes bytes. Containers that are nested too
+    deep, or hold too many values in all (``MOST_NESTED``), become None.
     """
     if isinstance(value, str):
         return value if length is None else value[:length]
@@ -86,10 +89,14 @@ def clean(value: Any, length: int | None, depth: int = 0) -> Any:
         return bytes(value)
     if depth > _MAX_DEPTH:
         return None
-    if isinstance(value, Sequence):
-        return tuple([clean(item, length, depth + 1) for item in value])
-    if isinstance(value, Mapping):
-        return _clean_mapping(value, length, depth + 1)
+    if isinstance(value, (Sequence, Mapping)):
+        if nested is None:
+            nested = Nested()
+        elif not nested.takes(value):
+            return None
+        if isinstance(value, Sequence):
+            return tuple([clean(item, length, depth + 1, nested) for item in value])
+        return _clean_mapping(value, length, depth + 1, nested)
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "shape", None) == ():
         plain = item()
@@ -98,9 +105,11 @@ def clean(value: Any, length: int | None, depth: int = 0) -> Any:
     return str(value) if _has_text(value) else None
 
 
-def _clean_mapping(mapping: Mapping[Any, Any], length: int | None, depth: int) -> dict[str, Any]:
+def _clean_mapping(
+    mapping: Mapping[Any, Any], length: int | None, depth: int = 0, nested: Nested | None = None
+) -> dict[str, Any]:
     return {
-        key if isinstance(key, str) else str(key): clean(value, length, depth)
+        key if isinstance(key, str) else str(key): clean(value, length, depth, nested)
         for key, value in mapping.items()
         if key and (isinstance(key, str) or _has_text(key))
     }

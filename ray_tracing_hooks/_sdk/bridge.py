@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import copyreg
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -199,6 +200,9 @@ class Bridge:
             current = trace._TRACER_PROVIDER or _named_provider()  # noqa: SLF001  the API's function would set one
             if self._processor is not None:
                 self._write_to(self._processor)
+            if self._provider is not None and type(self._provider) is not PendingTracerProvider:
+                with guarded("updating the TracerProvider of this process"):
+                    self._renew(self._provider)
             if current is None:
                 # Not with the API's function, which accepts only one provider: that may be the program's.
                 trace._TRACER_PROVIDER = self._provider = PendingTracerProvider()  # noqa: SLF001
@@ -342,7 +346,7 @@ class Bridge:
 
     def _write_to(self, processor: SpoolSpanProcessor) -> None:
         """Let the processor write to the current writers, if any."""
-        processor.write_to(self._writer, self._undecided)
+        processor.write_to(self._writer, self._undecided, self._resource)
         if self._awaits_exit != (self._writer is not None):
             self._awaits_exit = not self._awaits_exit
             # Ray has registered its handler, which ends the connection, earlier: it runs after this one.
@@ -382,16 +386,45 @@ class Bridge:
             # threads: a child of a child hangs in that. The spool's writer updates the resource in a child.
             shutdown_on_exit=False,
         )
-        if self._undecided is not None:
-            from ray_tracing_hooks._sdk.undecided import RecordAll  # noqa: PLC0415  opt-in
-
-            real.sampler = RecordAll(real.sampler)
-        real.add_span_processor(self._shared_processor())
+        real.sampler = self._sampler(real.sampler)
+        processor = self._shared_processor()
+        processor.own.add(real.resource)
+        real.add_span_processor(processor)
         pending.__dict__.update(real.__dict__)
         # Bypasses the property of the same name.
         object.__dict__["__class__"].__set__(pending, TracerProvider)
         pending.__dict__["_atexit_handler"] = atexit.register(pending.shutdown)  # as the SDK does it
         self._look_at_others(pending)
+
+    def _sampler(self, sampler: Any) -> Any:
+        """The sampler, recording what it drops only while that may be kept."""
+        recording = sys.modules.get("ray_tracing_hooks._sdk.undecided")  # opt-in
+        if recording is not None and isinstance(sampler, recording.RecordAll):
+            sampler = sampler.decides
+        if self._undecided is None:
+            return sampler
+        from ray_tracing_hooks._sdk.undecided import RecordAll  # noqa: PLC0415  as above
+
+        return RecordAll(sampler)
+
+    def _renew(self, ours: Any) -> None:
+        """Let our SDK provider, and the tracers that the program has of it, follow the current connection."""
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  it is imported by now
+
+        from ray_tracing_hooks._sdk.provider_parts import limits_for_sdk  # noqa: PLC0415  as above
+
+        resource, sampler = Resource(self._resource), self._sampler(ours.sampler)
+        self._shared_processor().own.add(resource)
+        # Older versions of the SDK do not keep the tracers: those keep their Resource, which the processor replaces,
+        # and their sampler.
+        for tracer in [*getattr(ours, "_tracers", {}).values()]:
+            if tracer.sampler is ours.sampler:
+                tracer.sampler = sampler
+            tracer.resource = resource
+        ours.sampler, ours._resource = sampler, resource  # noqa: SLF001  there is no public way to change it
+        if self._recorder is not None:
+            # All tracers have this object.
+            vars(ours._span_limits).update(vars(limits_for_sdk(self._recorder.limits)))  # noqa: SLF001  as above
 
     def tracer(self, provider: Any, arguments: tuple[Any, ...]) -> trace.Tracer | None:
         """The tracer of the global ``provider`` with these arguments; None where :meth:`build` returns False."""

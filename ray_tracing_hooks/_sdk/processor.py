@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
@@ -13,6 +15,7 @@ from ray_tracing_hooks._spool.layout import U16
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.trace import SpanContext
 
     from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -25,11 +28,32 @@ _MOST_OPEN = 10_000
 """At most this many ids of open spans are kept, since a program may never end its spans."""
 
 
-class _Output:
-    """A spool writer, with the ids of the scopes of the SDK's spans in it."""
+class _Own:
+    """The Resource objects of our provider, which stand for the Resource of the connection that records their spans.
 
-    def __init__(self, writer: SpoolWriter) -> None:
+    Tracers and open spans keep such an object, also when the process connects to another cluster.
+    """
+
+    def __init__(self) -> None:
+        self._objects: WeakValueDictionary[int, Resource] = WeakValueDictionary()
+
+    def add(self, resource: Resource) -> None:
+        self._objects[id(resource)] = resource
+
+    def __contains__(self, resource: Resource) -> bool:
+        return self._objects.get(id(resource)) is resource
+
+
+class _Output:
+    """A spool writer, with the ids of the scopes of the SDK's spans in it.
+
+    Spans with a Resource of ``own`` get ``resource`` instead, if that is known.
+    """
+
+    def __init__(self, writer: SpoolWriter, own: _Own, resource: Mapping[str, Any] | None) -> None:
         self.writer = writer
+        self._own = own
+        self._resource = resource
         self._prefixes: dict[tuple[int, int], tuple[Any, Any, bytes]] = {}
 
     def prefix(self, span: ReadableSpan) -> bytes:
@@ -42,7 +66,10 @@ class _Output:
         if known is None:
             if len(self._prefixes) >= _MOST_SCOPES:
                 self._prefixes.clear()
-            encoded_resource = encode.resource(resource.attributes)
+            attributes: Mapping[str, Any] = resource.attributes
+            if self._resource is not None and resource in self._own:
+                attributes = self._resource
+            encoded_resource = encode.resource(attributes)
             encoded_scope = (
                 encode.scope(scope.name, scope.version, scope.attributes) if scope is not None else encode.scope("")
             )
@@ -56,21 +83,36 @@ class SpoolSpanProcessor(SpanProcessor):
 
     A write is one system call; there is no queue that a killed process could lose. ``force_flush`` and ``shutdown``
     have nothing to do. Until :meth:`write_to` is called, spans go nowhere.
+
+    Attributes:
+        own: The Resource objects of our provider.
     """
 
     def __init__(self) -> None:
+        self.own = _Own()
         self._sampled: _Output | None = None
         self._undecided: _Output | None = None
         self._open: set[int] = set()
         """The ids of the spans that have begun since this processor was added."""
         self._is_child = False
 
-    def write_to(self, writer: SpoolWriter | None, undecided: SpoolWriter | None = None) -> None:
+    def write_to(
+        self,
+        writer: SpoolWriter | None,
+        undecided: SpoolWriter | None = None,
+        resource: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write sampled spans with ``writer`` from now on, and recorded but unsampled ones with ``undecided``; None
-        drops them.
+        drops them. ``resource`` are the attributes for the spans whose Resource is in :attr:`own`.
         """
-        self._sampled = _output(self._sampled, writer)
-        self._undecided = _output(self._undecided, undecided)
+
+        def output(now: _Output | None, writer: SpoolWriter | None) -> _Output | None:
+            if writer is None:
+                return None
+            return now if now is not None and now.writer is writer else _Output(writer, self.own, resource)
+
+        self._sampled = output(self._sampled, writer)
+        self._undecided = output(self._undecided, undecided)
 
     @property
     def writers(self) -> list[SpoolWriter]:
@@ -117,9 +159,3 @@ class SpoolSpanProcessor(SpanProcessor):
 
     def _output_of(self, context: SpanContext | None) -> _Output | None:
         return self._sampled if context is not None and context.trace_flags & 0x01 else self._undecided
-
-
-def _output(now: _Output | None, writer: SpoolWriter | None) -> _Output | None:
-    if writer is None:
-        return None
-    return now if now is not None and now.writer is writer else _Output(writer)

@@ -12,10 +12,13 @@ class RecordAll(Sampler):
 
     The trace flags still say not sampled, so callees do not treat it as sampled, and no span processor that follows the
     specification exports it.
+
+    Attributes:
+        decides: The other sampler.
     """
 
     def __init__(self, sampler: Sampler) -> None:
-        self._sampler = sampler
+        self.decides = sampler
 
     def should_sample(
         self,
@@ -27,10 +30,10 @@ class RecordAll(Sampler):
         links: Any = None,
         trace_state: Any = None,
     ) -> SamplingResult:
-        result = self._sampler.should_sample(parent_context, trace_id, name, kind, attributes, links)
+        result = self.decides.should_sample(parent_context, trace_id, name, kind, attributes, links)
         if result.decision is not Decision.DROP:
             return result
         return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
 
     def get_description(self) -> str:
-        return self._sampler.get_description()
+        return self.decides.get_description()

@@ -201,7 +201,7 @@ class Follower:
         """The processes with open spans."""
         return {name for name, position in self._positions.items() if position.open_spans}
 
-    def _segment(self, position: Position, segment: Segment, *, has_left: bool) -> Iterator[list[Batch]]:
+    def _segment(self, position: Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Batch]]:
         if segment.sequence > position.sequence:
             # The expected segment has been removed.
             position.sequence = segment.sequence - 1
@@ -239,7 +239,7 @@ class Follower:
         if segment.complete:
             if reader.refusal:
                 self._unread(segment, reader.refusal)
-            elif reader.damaged and not position.torn and not (has_left and reader.damaged == reader.torn):
+            elif reader.damaged and not position.torn and not (runs_on and reader.damaged == reader.torn):
                 self.unread.add(segment.path)
             with self.reading:
                 position.next_segment()

@@ -419,6 +419,65 @@ print(json.dumps([trace.get_tracer_provider() is provider, names(), exported()])
     assert found == [True, ["traced", "again"], ["traced", "untraced", "again"]]
 
 
+AGAIN = """
+held = []
+
+def install_again(service, limits=recorder.limits, undecided=None):
+    patches.undo()
+    again = SpoolWriter(sys.argv[1])
+    follower = Recorder(
+        again, resource=encode.resource({"service.name": service}), scope=encode.scope("x"),
+        sampler=sampling.from_environment({}), limits=limits,
+    )
+    bridge.install(follower, again, {"service.name": service}, patches, undecided=undecided)
+    held.append(follower)
+"""
+
+
+def test_tracers_that_the_program_holds_record_for_the_cluster_that_it_has_joined(tmp_path: Path) -> None:
+    """Their spans have the Resource of that connection, also a span that began before."""
+    found = in_a_process(
+        AGAIN
+        + """
+unused = trace.get_tracer("lib")
+install()
+pending = trace.get_tracer("lib")
+pending.start_span("first").end()
+sdk = trace.get_tracer("lib")
+spanning = sdk.start_span("spanning")
+install_again("another")
+spanning.end()
+for tracer in (unused, pending, sdk, trace.get_tracer("new")):
+    tracer.start_span("second").end()
+install_again("a third")
+sdk.start_span("third").end()
+resource = trace.get_tracer_provider().resource.attributes["service.name"]
+print(json.dumps([sorted({tuple(span[:2]) for span in spans()}), resource]))
+""",
+        tmp_path,
+    )
+    expected = [["first", "mine"], ["second", "another"], ["spanning", "another"], ["third", "a third"]]
+    assert found == [expected, "a third"]
+
+
+def test_a_provider_of_the_program_keeps_its_resource_in_another_cluster(tmp_path: Path) -> None:
+    found = in_a_process(
+        OWN
+        + AGAIN
+        + """
+trace.set_tracer_provider(own())
+install()
+tracer = trace.get_tracer("lib")
+tracer.start_span("first").end()
+install_again("another")
+tracer.start_span("second").end()
+print(json.dumps(sorted(span[:2] for span in spans())))
+""",
+        tmp_path,
+    )
+    assert found == [["first", "theirs"], ["second", "theirs"]]
+
+
 def test_a_provider_that_the_environment_names_is_loaded_and_joined(tmp_path: Path) -> None:
     """The API would load it at its first use. For a wrong name, where the API raises, ours takes its place."""
     program = """
@@ -486,6 +545,28 @@ print(json.dumps([flags, exported, found, sorted(undecided_spans())]))
     assert exported == ["inner", "outer 1"]
     assert recorded == ["inner", "outer 1"]
     assert undecided == [["inner", "ended"], ["open", "running"], ["outer 0", "ended"]]
+
+
+def test_limits_and_tail_sampling_of_another_cluster_hold_for_tracers_of_before(tmp_path: Path) -> None:
+    """What is not sampled is recorded while it may be kept, and dropped again when it may not."""
+    program = """
+import logging
+logging.disable(logging.WARNING)  # the SDK's, of each text that it cuts
+install()
+tracer = trace.get_tracer("lib")
+seen = []
+def look():
+    span = tracer.start_span("span", attributes={"text": "x" * 10})
+    seen.append([span.attributes["text"], tracer.start_span("unsampled", within(0)).is_recording()])
+look()
+install_again("another", SpanLimits(value_length=3), undecided)
+look()
+install_again("a third")
+look()
+print(json.dumps(seen))
+"""
+    found = in_a_process(UNDECIDED + AGAIN + program, tmp_path)
+    assert found == [["x" * 10, False], ["xxx", True], ["x" * 10, False]]
 
 
 def test_what_the_programs_own_sampler_records_without_sampling_it(tmp_path: Path) -> None:

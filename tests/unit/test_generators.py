@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import pytest
+from opentelemetry.context import Context
+
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray.generators import traced_async
+from ray_tracing_hooks._record import ids, sampling
+from ray_tracing_hooks._record.limits import SpanLimits
+from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED, Recorder, Template
+from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._spool.writer import SpoolWriter
 
 RUNTIME = """
 import threading
@@ -77,3 +89,73 @@ def test_the_context_of_a_generator_holds_inside_of_it_alone(runtime: str, tmp_p
     assert found == runtime
     assert seen == [{"task": 1}, {"task": 1, "inner": 1}, {"task": 1}]
     assert outside == [{}] * 4
+
+
+@pytest.fixture
+def span(tmp_path: Path) -> Iterator[RecordedSpan]:
+    """An open span."""
+    writer = SpoolWriter(str(tmp_path))
+    sampler = sampling.from_environment({})
+    assert sampler is not None
+    recorder = Recorder(
+        writer, resource=encode.resource({}), scope=encode.scope("test"), sampler=sampler, limits=SpanLimits()
+    )
+    yield recorder.start(Template("task", 5, {}), ids.new_trace_id(), NEW_TRACE | SAMPLED, None, b"", time.time_ns())
+    writer.close()
+
+
+async def body() -> AsyncGenerator[int, None]:
+    yield 1
+
+
+@pytest.mark.parametrize("has_loop", [True, False])
+def test_an_async_generator_that_is_dropped_before_its_first_step_ends_its_span(
+    has_loop: bool, span: RecordedSpan
+) -> None:
+    """At once: its worker may live on for days, and its end would then look like that of the task."""
+
+    async def drop() -> None:
+        steps = traced_async(body(), Context(), span)
+        assert span.end_time is None
+        del steps
+        assert span.end_time is not None
+
+    if has_loop:
+        asyncio.run(drop())
+        return
+    with pytest.raises(StopIteration):
+        drop().send(None)
+
+
+@pytest.mark.parametrize("how", ["aclose", "athrow"])
+def test_an_async_generator_that_is_closed_before_its_first_step_ends_its_span(how: str, span: RecordedSpan) -> None:
+    """Whoever closes it, and with whatever error."""
+
+    async def close() -> None:
+        steps = traced_async(body(), Context(), span)
+        if how == "aclose":
+            await steps.aclose()
+        else:
+            with pytest.raises(KeyError):
+                await steps.athrow(KeyError())
+        del steps
+
+    asyncio.run(close())
+    assert span.end_time is not None
+
+
+def test_an_async_generator_registers_with_the_loop_at_its_first_step(span: RecordedSpan) -> None:
+    """As without tracing: it may be created before there is a loop, which closes it at its end."""
+    begun: list[object] = []
+
+    async def step(steps: AsyncGenerator[int, None]) -> None:
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(begun.append, hooks.finalizer)
+        assert [item async for item in steps] == [1]
+        sys.set_asyncgen_hooks(*hooks)
+
+    of_task = body()
+    steps = traced_async(of_task, Context(), span)
+    asyncio.run(step(steps))
+    assert begun == [steps, of_task]
+    assert span.end_time is not None

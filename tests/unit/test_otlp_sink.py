@@ -534,7 +534,7 @@ def test_spans_that_a_collector_rejects_are_counted_and_not_sent_again(made: Mad
     sink.deliver(batch(range(1, 11)))
     sink.deliver(batch(range(11, 21)))
     assert len(made.collector.requests) == 2
-    assert made.counted == {made.refused("span (too) old"): 6}
+    assert made.counted == {made.refused("span {too} old"): 6}
     made.collector.judge = lambda _: taken(1 << 40)
     sink.deliver(batch(range(21, 31)))
     assert made.counted[made.refused("it gives no reason")] == 10, "no more than were sent"

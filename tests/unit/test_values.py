@@ -23,7 +23,7 @@ from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.shorten import shorten
 from ray_tracing_hooks._record import sampling
-from ray_tracing_hooks._record.limits import SpanLimits
+from ray_tracing_hooks._record.limits import SpanLimits, clean
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
@@ -297,6 +297,57 @@ def test_nothing_that_is_given_raises_or_costs_more_than_itself(tmp_path: Path) 
     assert [event.time_unix_nano for event in written.events if event.name == "event"][-6:-4] == [0, 1]
     assert "known" in {item.value.string_value for event in written.events for item in event.attributes}
     assert written.end_time_unix_nano == 1
+
+
+def shared() -> list[Any]:
+    """A list of 20 lists in each other, each twice in the next: it holds itself nowhere."""
+    value: list[Any] = [1, 2]
+    for _ in range(20):
+        value = [value, value]
+    return value
+
+
+def cyclic(*, is_mapping: bool) -> Any:
+    """A container that holds itself twice."""
+    if is_mapping:
+        mapping: dict[str, Any] = {}
+        mapping.update(a=mapping, b=mapping)
+        return mapping
+    value: list[Any] = []
+    value.extend([value, value])
+    return value
+
+
+def size(value: Any) -> int:
+    """How many values a cleaned value consists of."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    return 1 + sum(map(size, items))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [cyclic(is_mapping=False), cyclic(is_mapping=True), shared()],
+    ids=["a list in itself", "a mapping in itself", "shared lists"],
+)
+def test_a_value_with_millions_of_paths_through_it_is_bounded(value: Any) -> None:
+    """Both where it is copied and where it is encoded."""
+    assert 1000 < size(clean(value, None)) < 1.1 * encode.MOST_NESTED
+    encoded = encode.any_value(value)
+    assert encoded is not None
+    assert len(encoded) < 100 * encode.MOST_NESTED
+
+
+def test_a_large_value_is_kept_whole(tmp_path: Path) -> None:
+    """However long a flat list is, and as long as what is nested has no more values than the limit."""
+    flat, table = list(range(10 * encode.MOST_NESTED)), [[0.5] * 100] * (encode.MOST_NESTED // 100)
+    spans = Spans(tmp_path)
+    span = spans.ray()
+    span.set_attributes({"flat": flat, "table": table})
+    span.end()
+    (written,) = spans.written()
+    found = {item.key: item.value.array_value.values for item in written.attributes}
+    assert [value.int_value for value in found["flat"]] == flat
+    assert [[value.double_value for value in row.array_value.values] for row in found["table"]] == table
 
 
 def test_times_and_names_of_any_type_cost_no_span(tmp_path: Path) -> None:

@@ -127,13 +127,35 @@ def name_and_kind(text: str, kind: int) -> bytes:
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _MAX_DEPTH = 20
 
+MOST_NESTED = 20_000
+"""At most this many values inside nested containers of one value: a list that holds itself twice has millions."""
+
 _STRING = AnyValueTag.STRING
 _INT, _DOUBLE = bytes((AnyValueTag.INT,)), bytes((AnyValueTag.DOUBLE,))
 _FALSE, _TRUE = bytes((AnyValueTag.BOOL, 0)), bytes((AnyValueTag.BOOL, 1))
 
 
-def any_value(value: Any, depth: int = 0) -> bytes | None:
-    """The fields of an ``AnyValue``, or None for a value that OTLP has no type for."""
+class Nested:
+    """Counts the values inside nested containers of one value."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MOST_NESTED
+
+    def takes(self, container: Sequence[Any] | Mapping[Any, Any]) -> bool:
+        """Whether there is room for the values of ``container``, which are counted from now on."""
+        if len(container) > self.left:
+            return False
+        self.left -= len(container)
+        return True
+
+
+def any_value(value: Any, depth: int = 0, nested: Nested | None = None) -> bytes | None:
+    """The fields of an ``AnyValue``, or None for a value that OTLP has no type for.
+
+    Containers that are nested too deep, or beyond :data:`MOST_NESTED` values in all, are None too.
+    """
     if isinstance(value, str):
         return field(_STRING, utf8(value))
     if isinstance(value, bool):  # before int, its base class
@@ -150,10 +172,14 @@ def any_value(value: Any, depth: int = 0) -> bytes | None:
         return field(AnyValueTag.BYTES, bytes(value))
     if depth > _MAX_DEPTH:
         return None
-    if isinstance(value, Mapping):
-        return field(AnyValueTag.KVLIST, b"".join(_entries(value, depth)))
-    if isinstance(value, Sequence):
-        encoded = (any_value(item, depth + 1) or b"" for item in value)
+    if isinstance(value, (Sequence, Mapping)):
+        if nested is None:
+            nested = Nested()
+        elif not nested.takes(value):
+            return None
+        if isinstance(value, Mapping):
+            return field(AnyValueTag.KVLIST, b"".join(_entries(value, depth, nested)))
+        encoded = (any_value(item, depth + 1, nested) or b"" for item in value)
         return field(AnyValueTag.ARRAY, b"".join(field(_ITEMS, item) for item in encoded))
     return _number_like(value)
 
@@ -165,10 +191,10 @@ def _digits(number: int) -> str:
         return hex(number)
 
 
-def _entries(mapping: Mapping[Any, Any], depth: int) -> list[bytes]:
+def _entries(mapping: Mapping[Any, Any], depth: int, nested: Nested) -> list[bytes]:
     entries = []
     for key, item in mapping.items():
-        encoded = any_value(item, depth + 1)
+        encoded = any_value(item, depth + 1, nested)
         if encoded is not None:
             entries.append(field(_ITEMS, field(_KEY, utf8(str(key))) + field(_VALUE, encoded)))
     return entries

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.id_lists import IdLists
+from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.origins import Origins
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import Span, State
@@ -133,7 +133,7 @@ class Columns:
         self.names: dict[str, int] = {}
         self.scopes: dict[str, int] = {}
         self.ids: dict[str, int] = defaultdict(count().__next__)
-        """Ids of tasks, each with how many are before it: asking for one adds it."""
+        """Ids of tasks, each with how many are before it: asking for one adds it. In another process ``Strings``."""
         self.resources: list[dict[str, Any]] = []
         self.sites: list[dict[str, Any]] = []
         self.quality = quality or Quality()
@@ -142,7 +142,7 @@ class Columns:
 
     def __getstate__(self) -> dict[str, Any]:
         """What a table is made of, without what only reading needs."""
-        return self.__dict__ | dict.fromkeys(_OF_READING) | {"ids": dict(self.ids)}
+        return self.__dict__ | dict.fromkeys(_OF_READING) | {"ids": Strings(self.ids)}
 
     def resource_index(self, attributes: dict[str, Any]) -> int:
         """Where the attributes of a resource are, which are known by being the same dictionary."""

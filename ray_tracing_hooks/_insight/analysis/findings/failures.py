@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import numpy as np
+
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RETRYING
@@ -12,6 +14,7 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.errors import error_text, error_type
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import LOST
 
 KILLED, ERRORS = "killed-workers", "errors"
@@ -24,7 +27,7 @@ _READ = 1000
 def find(analysis: Analysis) -> list[Finding]:
     """Executions that were cut off with their worker, and those that failed, by the type of their error."""
     table, calls = analysis.table, analysis.calls
-    failed = [row for row, role in enumerate(calls.role) if role == EXECUTION and table.failed(row)]
+    failed = np.nonzero((as_numpy(calls.role) == EXECUTION) & table.is_failed())[0].tolist()
     killed = [row for row in failed if table.state[row] == LOST]
     raised = [row for row in failed if table.state[row] != LOST]
     return [*_killed(analysis, killed), *_errors(analysis, raised)]

@@ -53,9 +53,9 @@ class UndecidedReader(Follower):
             for open_span in position.open_spans.values()
         }
 
-    def _segment(self, position: Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Any]]:
+    def _segment(self, position: Position, segment: Segment, *, has_left: bool) -> Iterator[list[Any]]:
         self._segment_name = os.path.basename(segment.path)
-        yield from super()._segment(position, segment, runs_on=runs_on)
+        yield from super()._segment(position, segment, has_left=has_left)
 
     def _records(self, position: Position, records: list[Record]) -> None:
         listener, segment, scopes, open_spans = self._listener, self._segment_name, position.scopes, position.open_spans

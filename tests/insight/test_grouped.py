@@ -64,6 +64,15 @@ def test_equal_texts_have_equal_numbers(texts: list[str]) -> None:
     assert Strings(texts).numbers().tolist() == list(map(texts.index, texts))
 
 
+@given(st.lists(st.text(max_size=5)), st.integers(0, 30))
+def test_matrix_has_the_texts_of_one_length(texts: list[str], length: int) -> None:
+    """Also for a length that no text has, and that exceeds the length of all texts together."""
+    which, rows = Strings(texts).matrix(length)
+    encoded = [text.encode() for text in texts]
+    assert which.tolist() == [place for place, each in enumerate(encoded) if len(each) == length]
+    assert [row.tobytes() for row in rows] == [each for each in encoded if len(each) == length]
+
+
 def test_texts_with_equal_hashes_have_different_numbers() -> None:
     """Ids can be chosen so that their hashes are equal."""
     mask, factor = (1 << 64) - 1, 0x9E3779B97F4A7C15

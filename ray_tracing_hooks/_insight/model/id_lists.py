@@ -65,6 +65,9 @@ class Strings(Sequence[str]):
         held, ends = np.frombuffer(self._bytes, np.uint8), np.frombuffer(self._ends, np.uint64).astype(np.int64)
         lengths = np.diff(ends, prepend=0)
         which = np.nonzero(lengths == length)[0]
+        if not len(which):
+            # The windows below would be too long if all texts together are shorter than one of them.
+            return which, np.empty((0, length), np.uint8)
         if len(which) * length == len(held):
             return which, held.reshape(len(which), length)
         return which, np.lib.stride_tricks.sliding_window_view(held, length)[ends[which] - length]

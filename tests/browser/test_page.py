@@ -632,7 +632,9 @@ def test_a_range_is_selected_with_the_pointer(report: MakeReport) -> None:
     table = opened.analysis.table
     origin = table.start[0]
     first, last = origin + round(begin), origin + round(min(end, table.duration(0)))
-    waited = covered(waits(opened.analysis.calls)[0], first, last)
+    frames, begins, ends = (column.tolist() for column in waits(opened.analysis.calls))
+    of_driver = [(begun, ended) for frame, begun, ended in zip(frames, begins, ends, strict=True) if not frame]
+    waited = covered(of_driver, first, last)
     assert waited
     assert busy[0] == pytest.approx(last - first - waited, abs=10)
     page.locator("#whole").click()

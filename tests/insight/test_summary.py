@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+from array import array
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -1045,9 +1046,9 @@ def test_calls_that_wait_do_not_run() -> None:
     assert max(drawn_strip) == 3
     assert sum(drawn_strip) / len(drawn_strip) == pytest.approx(seen.average, abs=0.01)
     columns = {
-        "start": [start - table.start[0] for start in table.start],
-        "took": [end - start for start, end in zip(table.start, drawn.ends, strict=True)],
-        "flags": list(flags_of(table.kind, table.status, table.state, role)),
+        "start": array("q", [start - table.start[0] for start in table.start]),
+        "took": array("q", [end - start for start, end in zip(table.start, drawn.ends, strict=True)]),
+        "flags": flags_of(table.kind, table.status, table.state, role),
     }
     filtered, _ = figures.strip(columns, table.parent, range(len(table)), 100 * MS, has_calls=True)
     assert filtered == pytest.approx(drawn_strip, abs=0.01)

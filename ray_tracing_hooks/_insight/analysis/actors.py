@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Path
-from ray_tracing_hooks._insight.analysis.functions import covered
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
+from ray_tracing_hooks._insight.model.grouped import most_at_once, split
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 
 
 @dataclass
@@ -20,7 +25,7 @@ class Actor:
     actor_class: str
     slots: int
     """How many of its methods may run at the same time."""
-    executions: list[int] = field(default_factory=list)
+    executions: array[int]
     """Rows of methods, by start."""
     self_time: int = 0
     busy: int = 0
@@ -29,7 +34,7 @@ class Actor:
     """When its first method was submitted, or when its creation ended if that was later."""
     end: int = 0
     """When its last method ended."""
-    queued: list[int] = field(default_factory=list)
+    queued: array[int] = field(default_factory=lambda: array("q"))
     """Queue time of each call, sorted; from its submission, or from the end of the actor's creation if later."""
     found_busy: int = 0
     """How many calls were already waiting when an earlier call ended."""
@@ -52,61 +57,43 @@ class Actor:
 
 def actors(calls: Calls, self_time: Sequence[int], path: Path) -> list[Actor]:
     """Every actor whose methods ran, by self time, largest first."""
-    table = calls.table
-    created: dict[str, int] = {}
-    found: dict[str, Actor] = {}
-    for row, role in enumerate(calls.role):
-        if role != EXECUTION or not (place := calls.place(row)).actor:
-            continue
-        if calls.function_of(row).endswith(".__init__"):
-            created[place.actor] = table.end_or_now(row)
-            continue
-        actor = found.get(place.actor)
-        if actor is None:
-            name = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}"
-            actor = found[place.actor] = Actor(place.actor, name, place.actor_class, place.slots)
-        actor.executions.append(row)
-        actor.self_time += self_time[row]
+    numbers: dict[str, int] = {}
+    of_site = np.array([numbers.setdefault(place.actor, len(numbers)) for place in calls.places], np.int64)
+    ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+    of_run = of_site[as_numpy(calls.table.site)[ran]]
+    is_creation = np.array([name.endswith(".__init__") for name in calls.functions], bool)
+    is_creation = is_creation[as_numpy(calls.function)[as_numpy(calls.call_of)[ran]]]
+    methods, creations = (split(of_run[chosen], len(numbers), ran[chosen])[0] for chosen in (~is_creation, is_creation))
     on_path: dict[str, int] = {}
     for step in path.steps:
-        if step.kind == RUN and step.row < len(table) and (at := calls.place(step.row).actor):
+        if step.kind == RUN and step.row < len(calls.table) and (at := calls.place(step.row).actor):
             on_path[at] = on_path.get(at, 0) + step.end - step.start
-    for actor in found.values():
-        _describe(actor, calls, created.get(actor.actor_id, 0))
-        actor.on_path = on_path.get(actor.actor_id, 0)
-    return sorted(found.values(), key=lambda each: (-each.self_time, each.actor_id))
+    submitted = calls.submitted_at()
+    found = []
+    for actor_id, rows, created in zip(numbers, methods, creations, strict=True):
+        if actor_id and len(rows):
+            place = calls.place(int(rows[0]))
+            name = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}"
+            actor = Actor(place.actor, name, place.actor_class, place.slots, as_array(rows, "i"))
+            actor.self_time = sum(map(self_time.__getitem__, actor.executions))
+            actor.on_path = on_path.get(actor_id, 0)
+            _describe(actor, calls, submitted, calls.table.end_or_now(int(created[-1])) if len(created) else 0)
+            found.append(actor)
+    return sorted(found, key=lambda each: (-each.self_time, each.actor_id))
 
 
-def _describe(actor: Actor, calls: Calls, created: int) -> None:
-    table = calls.table
-    spans = [(table.start[row], table.end_or_now(row)) for row in actor.executions]
-    waiting: list[tuple[int, int]] = []
-    callers = set()
-    freed = 0
-    for row in actor.executions:
-        call = calls.call_of[row]
-        submitted = calls.submitted_ns(call)
-        if calls.submission[call] >= 0:
-            callers.add(calls.frame[calls.submission[call]])
-        if submitted and calls.attempts(call)[0] == row:
-            ready = min(max(submitted, created), table.start[row])
-            waiting.append((ready, table.start[row]))
-            actor.found_busy += ready < freed
-        freed = max(freed, table.end_or_now(row))
-    actor.end = max(end for _, end in spans)
-    actor.begin = min([begin for begin, _ in waiting] or [begin for begin, _ in spans])
-    actor.busy = covered(spans, actor.begin, actor.end)
-    actor.queued = sorted(end - begin for begin, end in waiting)
-    actor.deepest = _deepest(waiting)
-    actor.callers = len(callers)
-
-
-def _deepest(intervals: list[tuple[int, int]]) -> int:
-    changes = sorted(
-        [(begin, 1) for begin, end in intervals if end > begin] + [(end, -1) for begin, end in intervals if end > begin]
-    )
-    depth = most = 0
-    for _, change in changes:
-        depth += change
-        most = max(most, depth)
-    return most
+def _describe(actor: Actor, calls: Calls, submitted_at: Any, created: int) -> None:
+    table, rows = calls.table, as_numpy(actor.executions)
+    start, ends, call = as_numpy(table.start)[rows], as_numpy(table.ends)[rows], as_numpy(calls.call_of)[rows]
+    submission, submitted = as_numpy(calls.submission)[call], submitted_at[call]
+    actor.callers = len(np.unique(as_numpy(calls.frame)[submission[submission >= 0]]))
+    waited = (submitted != 0) & (as_numpy(calls.first)[call] == rows)
+    ready = np.minimum(np.maximum(submitted, created), start)
+    # For each execution, when all executions before it had ended.
+    freed = np.concatenate([[0], np.maximum.accumulate(ends)[:-1]])
+    actor.found_busy = int(np.count_nonzero(waited & (ready < freed)))
+    ready, begun = ready[waited], start[waited]
+    actor.begin, actor.end = int(min(ready, default=start[0])), int(max(ends))
+    actor.busy = int(np.maximum(ends - np.maximum(np.maximum(start, freed), actor.begin), 0).sum())
+    actor.queued = as_array(np.sort(begun - ready), "q")
+    actor.deepest = most_at_once(ready[begun > ready], begun[begun > ready])

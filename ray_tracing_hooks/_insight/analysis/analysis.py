@@ -10,16 +10,20 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import critical_path as paths
 from ray_tracing_hooks._insight.analysis.accelerators import Accelerator, accelerators
 from ray_tracing_hooks._insight.analysis.actors import Actor, actors
 from ray_tracing_hooks._insight.analysis.critical_path import Path
-from ray_tracing_hooks._insight.analysis.functions import Function, functions, self_times
+from ray_tracing_hooks._insight.analysis.functions import Function, Pieces, functions, running, self_times
 from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, States, by_function
 from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
+from ray_tracing_hooks._insight.model.grouped import by_first
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import Table
 
 
@@ -60,16 +64,14 @@ class Analysis:
     def unexecuted(self) -> int:
         """The number of successful submissions without a recorded execution."""
         calls, table = self.calls, self.table
-        return sum(
-            execution < 0 and submission >= 0 and not table.failed(submission)
-            for submission, execution in zip(calls.submission, calls.execution, strict=True)
-        )
+        submission = as_numpy(calls.submission)[as_numpy(calls.execution) < 0]
+        return int(np.count_nonzero(~table.is_failed()[submission[submission >= 0]]))
 
     def _resources(self) -> Iterator[dict[str, Any]]:
-        return (self.table.resources[index] for index in dict.fromkeys(self.table.resource))
+        return (self.table.resources[index] for index in by_first(self.table.resource))
 
     def _sites(self) -> Iterator[dict[str, Any]]:
-        return (self.table.sites[index] for index in dict.fromkeys(self.table.site))
+        return (self.table.sites[index] for index in by_first(self.table.site))
 
     @cached_property
     def calls(self) -> Calls:
@@ -85,10 +87,15 @@ class Analysis:
         """The wall time split by what it was spent on, with queue time shown separately: what is shown as waiting."""
         return paths.time_split(self.calls)
 
+    @property
+    def running(self) -> Pieces:
+        """The intervals in which the code of each execution ran: without waiting in ``ray.get`` and ``ray.wait``."""
+        return running(self.calls)
+
     @cached_property
     def self_time(self) -> array[int]:
-        """For each execution its self time: without waiting in ``ray.get`` and ``ray.wait``."""
-        return self_times(self.calls)
+        """For each execution its self time."""
+        return self_times(self.calls, self.running)
 
     @cached_property
     def functions(self) -> list[Function]:
@@ -108,7 +115,7 @@ class Analysis:
     @cached_property
     def parallelism(self) -> Parallelism:
         """How many calls ran at the same time, over the run."""
-        return parallelism(self.calls, self.path)
+        return parallelism(self.calls, self.running, self.path)
 
     @cached_property
     def queues(self) -> list[FunctionQueue]:

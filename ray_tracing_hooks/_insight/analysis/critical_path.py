@@ -405,10 +405,9 @@ class _Walk:
         The edge ``BY_CODE`` means that it is only assumed.
         """
         calls, table = self.calls, self.table
-        named = table.ready.get(wait, ()) if calls.role[wait] == WAIT else calls.objects_of(wait)
         last: _Before | None = None
-        for object_id in named:
-            found = self._made_at(object_id, end, failed=table.failed(wait))
+        for object_id, call in calls.made_by(wait, table.ready if calls.role[wait] == WAIT else None):
+            found = self._made_at(object_id, call, end, failed=table.failed(wait))
             if found is not None and (last is None or found.time > last.time):
                 last = found
         if calls.role[wait] == GET and calls.is_cut(wait):
@@ -437,8 +436,8 @@ class _Walk:
             missing = calls.wanted(wait) - calls.ready_count(wait)
         else:
             ready, missing = set(), 0
-        pending = [each for each in calls.objects_of(wait) if each not in ready]
-        made = [self._made_at(each, until, failed=True) for each in pending]
+        pending = [(each, call) for each, call in calls.made_by(wait) if each not in ready]
+        made = [self._made_at(each, call, until, failed=True) for each, call in pending]
         # It is not known when a generator yielded an item.
         found = [each for each in made if each is not None and each.edge == BY_GET and each.time > end]
         if not found or (calls.role[wait] != WAIT and None in made):
@@ -450,13 +449,12 @@ class _Walk:
         """Whether a wait was for any object, with its id recorded or not."""
         return bool(self.calls.objects_of(wait)) or bool(self.table.attribute(wait, names.RAY_OBJECT_COUNT))
 
-    def _made_at(self, object_id: str, end: int, *, failed: bool) -> _Before | None:
-        """What made an object available and when, if that was before ``end`` or can be assumed to be."""
+    def _made_at(self, object_id: str, call: int, end: int, *, failed: bool) -> _Before | None:
+        """What made an object of ``call`` available and when, if that was before ``end`` or can be assumed to be."""
         calls, table = self.calls, self.table
         if is_put(object_id):
             row = calls.put_of(object_id)
             return _Before(min(end, table.end_or_now(row)), BY_GET, row) if row >= 0 else None
-        call = calls.producer(object_id)
         attempts = calls.attempts(call) if call >= 0 else ()
         if not attempts:
             return self._held_up(call, end) if call >= 0 else None
@@ -502,8 +500,8 @@ class _Walk:
             candidates.append(_Before(min(submitted, begun), BY_SUBMISSION, submission))
         elif submitted:
             candidates.append(_Before(min(submitted, begun), BY_SUBMISSION, self._caller(row)))
-        for object_id in calls.objects_of(submission) if submission >= 0 else ():
-            found = self._made_at(object_id, begun, failed=False)
+        for object_id, its in calls.made_by(submission) if submission >= 0 else ():
+            found = self._made_at(object_id, its, begun, failed=False)
             if found is not None and found.source != row:
                 candidates.append(_Before(found.time, BY_ARGUMENT, found.source))
         if (created := self._created(row, begun)) is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import RUNNING
 
 
@@ -11,7 +14,7 @@ def deadlocks(calls: Calls) -> list[list[int]]:
     that cannot start because its actor is busy with the next one.
     """
     table = calls.table
-    running = [row for row in range(len(table)) if table.state[row] == RUNNING]
+    running = np.nonzero(as_numpy(table.state) == RUNNING)[0].tolist()
     in_actor: dict[str, list[int]] = {}
     for row in running:
         if calls.role[row] == EXECUTION and (actor := calls.place(row).actor) and calls.place(row).slots == 1:
@@ -20,8 +23,7 @@ def deadlocks(calls: Calls) -> list[list[int]]:
     for row in running:
         if calls.role[row] not in WAITS:
             continue
-        for object_id in calls.objects_of(row):
-            call = calls.producer(object_id)
+        for _, call in calls.made_by(row):
             if call < 0:
                 continue
             execution = calls.execution[call]

@@ -7,18 +7,23 @@ it, so no stack is wider than the one above it, and the width agrees with the la
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ray_tracing_hooks._insight.analysis.parallelism import means
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import WAITS, role_of
+from ray_tracing_hooks._insight.model.grouped import covered_by_group, greatest_before, levels, sums
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER
 from ray_tracing_hooks._insight.model.table import Table
 
 MOST_STACKS = 20_000
 MOST_DEPTH = 1_000
+_CHUNK = 1 << 20
 _PARTS = 4096
 """The number of equal time slices for which the mean concurrency is computed."""
 
@@ -55,10 +60,9 @@ class Flame(NamedTuple):
 
 def flame(table: Table, ends: array[int]) -> Flame:
     """The stacks of all spans. An execution is directly below the span that made the call, not below its submission."""
-    labels = [call_name(name) for name in table.names]
     above = callers(table)
-    tree = Flame([], [], [], [], [], [], [], [], [], [], array("q", b"\xff" * (8 * len(table))))
-    of, depth = tree.of, [0] * 0
+    tree = Flame([], [], [], [], [], [], [], [], [], [], array("q"))
+    depth: list[int] = []
     known: dict[tuple[int, str], int] = {}
     beyond = -1
 
@@ -81,106 +85,153 @@ def flame(table: Table, ends: array[int]) -> Flame:
         depth.append(level)
         return len(tree.label) - 1
 
-    kinds, name_of, start = table.kind, table.name, table.start
-    for row in range(len(table)):
-        pending = []
-        here = row
-        while here >= 0 and of[here] < 0:
-            pending.append(here)
-            here = above[here]
-        parent = of[here] if here >= 0 else -1
-        for each in reversed(pending):
-            index = name_of[each]
-            label = table.names[index] if kinds[each] == PRODUCER else labels[index]
-            parent = of[each] = stack(parent, label, start[each])
+    labels, label_of = _labels(table)
+    chain_of, chains = _chains(above, label_of, len(labels))
+    stack_of = [-1] * (len(chains) + 1)
+    for number, parent, row in chains:
+        stack_of[number] = stack(stack_of[parent], labels[label_of[row]], table.start[row])
+    tree.of.frombytes(np.array(stack_of, np.int64)[chain_of].tobytes())
     _measure(table, ends, above, tree)
     return tree
 
 
-def callers(table: Table) -> array[int]:
-    """For each row the row above it in its stack: for an execution the span that made the call, not its submission."""
-    parents, kinds = table.parent, table.kind
-    return array(
-        "q",
-        [
-            parents[parent] if parent >= 0 and kinds[row] == CONSUMER and kinds[parent] == PRODUCER else parent
-            for row, parent in enumerate(parents)
-        ],
+def _labels(table: Table) -> tuple[list[str], Any]:
+    """The distinct labels of the spans, and for each row the index of its label. A submission keeps its full name."""
+    number: dict[str, int] = {}
+    whole, short = (
+        np.array([number.setdefault(label, len(number)) for label in texts], np.int64)
+        for texts in (table.names, map(call_name, table.names))
     )
+    name = as_numpy(table.name)
+    return list(number), np.where(as_numpy(table.kind) == PRODUCER, whole[name], short[name])
 
 
-def _measure(table: Table, ends: array[int], above: array[int], tree: Flame) -> None:
+def _chains(above: Any, label_of: Any, labels: int) -> tuple[Any, list[tuple[int, int, int]]]:
+    """For each row the number of its chain of labels, outermost first; rows that are too deep share one chain.
+
+    The second item lists all chains: the number of each, the number of the chain above it or -1, and its first row.
+    They are by first row, each after the chain above it.
+    """
+    level = levels(above)
+    chain_of = np.full(len(above), -1, np.int32)
+    parents: list[Any] = []
+    levels_of: list[Any] = []
+    count = 0
+    by_level = np.argsort(level, kind="stable")
+    cuts = np.searchsorted(level[by_level], np.arange(1, min(int(level.max(initial=0)), MOST_DEPTH) + 1))
+    for depth, rows in enumerate(np.split(by_level, cuts)):
+        parent = np.where(above[rows] < 0, -1, chain_of[above[rows]])
+        keys = (
+            parent.astype(np.int64) * labels + label_of[rows] if depth < MOST_DEPTH else np.zeros(len(rows), np.int64)
+        )
+        _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+        chain_of[rows] = number + count
+        parents.append(parent[first])
+        levels_of.append(np.full(len(first), depth))
+        count += len(first)
+    del by_level
+    reached = _reached(above)
+    shallow = np.nonzero(level <= MOST_DEPTH)[0]
+    earliest = np.full(count, len(above))
+    np.minimum.at(earliest, chain_of[shallow], reached[shallow])
+    row_of = np.empty(count, np.int64)
+    is_first = shallow[reached[shallow] == earliest[chain_of[shallow]]]
+    row_of[chain_of[is_first]] = is_first
+    if not count:
+        return chain_of, []
+    parent_of, depth_of = np.concatenate(parents), np.concatenate(levels_of)
+    order = np.lexsort((depth_of, earliest))
+    return chain_of, list(zip(order.tolist(), parent_of[order].tolist(), row_of[order].tolist(), strict=True))
+
+
+def _reached(above: Any) -> Any:
+    """For each row the smallest row at it or below it in the tree: its own, unless a row below it comes earlier."""
+    found = np.arange(len(above))
+    for row in np.nonzero(above > found)[0].tolist():
+        here = above[row]
+        while here >= 0 and found[here] > row:
+            found[here] = row
+            here = above[here]
+    return found
+
+
+def callers(table: Table) -> Any:
+    """For each row the row above it in its stack: for an execution the span that made the call, not its submission."""
+    parent, kind = as_numpy(table.parent), as_numpy(table.kind)
+    is_call = (parent >= 0) & (kind == CONSUMER) & (kind[parent] == PRODUCER)
+    return np.where(is_call, parent[parent], parent)
+
+
+def _measure(table: Table, ends: array[int], above: Any, tree: Flame) -> None:
     size = len(tree.label)
-    for figures in (tree.spans, tree.errors, tree.total, tree.wall):
-        figures.extend([0] * size)
     tree.is_wait.extend(role_of(label) in WAITS for label in tree.label)
-    count, errors, total, wall = tree.spans, tree.errors, tree.total, tree.wall
-    until = [0] * size
-    for row, (begin, end, stack) in enumerate(zip(table.start, ends, tree.of, strict=True)):
-        count[stack] += 1
-        total[stack] += end - begin
-        last = until[stack]
-        if end > last:
-            wall[stack] += end - max(begin, last)
-            until[stack] = end
-        if table.failed(row):
-            errors[stack] += 1
+    begin, end, of = as_numpy(table.start), as_numpy(ends), as_numpy(tree.of)
+    tree.spans.extend(np.bincount(of, minlength=size).tolist())
+    tree.errors.extend(np.bincount(of[table.is_failed()], minlength=size).tolist())
+    tree.total.extend(sums(of, end - begin, size))
+    tree.wall.extend(covered_by_group(of, begin, end, size).tolist())
     first = table.start[0] if len(table) else 0
-    own, share = spent(table.start, ends, above, tree.of, tree.is_wait, first, max(ends, default=first))
+    own, share = spent(begin, end, above, of, tree.is_wait, first, int(end.max(initial=first)))
     tree.own.extend(own)
     tree.share.extend(share)
 
 
 def spent(
-    begin: Sequence[int],
-    end: Sequence[int],
-    above: Sequence[int],
-    of: Sequence[int],
-    is_wait: Sequence[bool],
-    first: int,
-    last: int,
+    begin: Any, end: Any, above: Any, of: Any, is_wait: Sequence[bool], first: int, last: int
 ) -> tuple[list[int], list[int]]:
     """For each stack the own time of its spans, and its share of the time from ``first`` to ``last``.
 
-    ``begin``, ``end``, ``above`` and ``of`` have for each span, by start: its start and end within that time, the
-    number of the span above it or -1, and its stack.
+    ``begin``, ``end``, ``above`` and ``of`` are NumPy columns with, for each span by start, its start and end within
+    that time, the number of the span above it or -1, and its stack.
     """
     length = max(1, last - first)
     width = max(1, -(-length // _PARTS))
-    rows = list(map(is_wait.__getitem__, of))
-    ran = means(((a, b) for row, a, b in pieces(begin, end, above) if not rows[row]), first, length, _PARTS)
-    waited = means(((a, b) for row, a, b in pieces(begin, end, above) if rows[row]), first, length, _PARTS)
+    rows, since, until = pieces(begin, end, above)
+    stacks = of[rows]
+    waits = np.array(is_wait, np.int8)[stacks]
+    ran, waited = (means(since[waits == wait], until[waits == wait], first, length, _PARTS) for wait in (0, 1))
     # In a slice in which nothing runs at times, waits share the rest.
     clocks = (
         _clock([1 / max(1.0, each) for each in ran], width),
         _clock([(1 - min(1.0, busy)) / max(1.0, each) for busy, each in zip(ran, waited, strict=True)], width),
     )
-    own, share = [0] * len(is_wait), [0.0] * len(is_wait)
-    for row, since, until in pieces(begin, end, above):
-        rate, passed = clocks[rows[row]]
-        own[of[row]] += until - since
-        at, to = (since - first) // width, min(_PARTS - 1, (until - first) // width)
-        share[of[row]] += (
-            passed[to] + (until - first - to * width) * rate[to] - passed[at] - (since - first - at * width) * rate[at]
+    rate, passed = (np.array(each) for each in zip(*clocks, strict=True))
+    size = len(is_wait)
+    share = np.zeros(size)
+    for begun in range(0, len(rows), _CHUNK):
+        here = slice(begun, begun + _CHUNK)
+        where, earlier, later = waits[here], since[here] - first, until[here] - first
+        at, to = earlier // width, np.minimum(_PARTS - 1, later // width)
+        passing = (
+            passed[where, to]
+            + (later - to * width) * rate[where, to]
+            - passed[where, at]
+            - (earlier - at * width) * rate[where, at]
         )
-    return own, [round(each) for each in share]
+        np.add.at(share, stacks[here], passing)
+    return sums(stacks, until - since, size), [round(each) for each in share.tolist()]
 
 
-def pieces(begin: Sequence[int], end: Sequence[int], above: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """The intervals in which each span ran but none below it: its number, start and end of the interval."""
-    done = array("q", begin)
-    """For each span, the end of the time that has been covered."""
-    for since, until, caller in zip(begin, end, above, strict=True):
-        if caller >= 0:
-            told = done[caller]
-            inside, since = min(until, end[caller]), max(since, told)  # noqa: PLW2901  not before the covered time
-            if inside > since:
-                if since > told:
-                    yield caller, told, since
-                done[caller] = inside
-    for row, (told, until) in enumerate(zip(done, end, strict=True)):
-        if until > told:
-            yield row, told, until
+def pieces(begin: Any, end: Any, above: Any) -> tuple[Any, Any, Any]:
+    """The intervals in which each span ran but none below it: columns of its number, start and end of the interval.
+
+    Intervals before a span below come first, in the order of those spans, then the intervals after the last of them.
+    """
+    rows = np.nonzero(above >= 0)[0]
+    rows = rows[np.minimum(end[rows], end[above[rows]]) > begin[rows]]
+    rows = rows[np.argsort(above[rows], kind="stable")]
+    caller = above[rows]
+    inside = np.minimum(end[rows], end[caller])
+    covered = greatest_before(caller, inside, begin)
+    since = np.maximum(begin[rows], covered)
+    is_piece = (inside > since) & (since > covered)
+    order = np.argsort(rows[is_piece])
+    before = (column[is_piece][order] for column in (caller, covered, since))
+    done = begin.copy()
+    np.maximum.at(done, caller, inside)
+    after = np.nonzero(end > done)[0]
+    row, since, until = (np.concatenate(pair) for pair in zip(before, (after, done[after], end[after]), strict=True))
+    return row, since, until
 
 
 def _clock(rate: list[float], width: int) -> tuple[list[float], list[float]]:

@@ -6,9 +6,14 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from ray_tracing_hooks._insight.analysis.critical_path import Path
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, WAITS, Calls
+from ray_tracing_hooks._insight.model.grouped import split, uncovered
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 
 
 def _times() -> array[int]:
@@ -25,7 +30,7 @@ class Function:
     name: str
     calls: int = 0
     """The number of submissions, and of executions without a recorded submission."""
-    executions: list[int] = field(default_factory=list)
+    executions: array[int] = field(default_factory=lambda: array("i"))
     """The rows of all attempts, retries included, by start. There may be more than calls."""
     self_times: array[int] = field(default_factory=_times)
     """The self time of each execution."""
@@ -46,58 +51,85 @@ class Function:
 
 def functions(calls: Calls, self_time: Sequence[int], path: Path) -> list[Function]:
     """Every function that was called, by self time, largest first."""
+    table, size = calls.table, len(calls.functions)
+    start, ends = as_numpy(table.start), as_numpy(table.ends)
+    of, submission = as_numpy(calls.function), as_numpy(calls.submission)
+    ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+    of_run = of[as_numpy(calls.call_of)[ran]]
+    called = np.nonzero(submission >= 0)[0]
+    queued = calls.queued()
+    waited = np.nonzero(queued >= 0)[0]
+    made = submission[called]
+    columns = zip(
+        calls.functions,
+        np.bincount(of, minlength=size).tolist(),
+        split(of_run, size, ran)[0],
+        _sorted(of_run, size, as_numpy(self_time)[ran]),
+        _sorted(of_run, size, ends[ran] - start[ran]),
+        _sorted(of[waited], size, queued[waited]),
+        _sorted(of[called], size, ends[made] - start[made]),
+        np.bincount(of_run, table.is_failed()[ran], size).astype(np.int64).tolist(),
+        strict=True,
+    )
+    found = [
+        Function(name, many, as_array(rows, "i"), own, durations, queues, submitting, failed, path.functions[name])
+        for name, many, rows, own, durations, queues, submitting, failed in columns
+        if many
+    ]
+    return sorted(found, key=lambda each: (-each.self_time, each.name))
+
+
+def _sorted(groups: Any, size: int, values: Any) -> list[array[int]]:
+    """The values of each group, sorted."""
+    (found,) = split(groups, size, values)
+    return [as_array(np.sort(each), "q") for each in found]
+
+
+Pieces = tuple[Any, Any, Any]
+"""Intervals as NumPy columns: the row that each belongs to, its start and its end."""
+
+
+def self_times(calls: Calls, running: Pieces) -> array[int]:
+    """For each execution, by row, its self time: the sum of its intervals in ``running``. 0 for other rows."""
+    rows, begins, ends = running
+    found = np.zeros(len(calls.table), np.int64)
+    np.add.at(found, rows, ends - begins)
+    return as_array(found, "q")
+
+
+def running(calls: Calls) -> Pieces:
+    """The intervals in which the code of each execution ran, by row and time; several if it waited."""
     table = calls.table
-    found = [Function(name) for name in calls.functions]
-    for call in range(len(calls)):
-        function = found[calls.function[call]]
-        function.calls += 1
-        row = calls.submission[call]
-        if row >= 0:
-            function.submitting.append(table.duration(row))
-        attempts = calls.attempts(call)
-        function.executions += attempts
-        if (queued := calls.queued_ns(call)) is not None:
-            function.queued.append(queued)
-        for attempt in attempts:
-            function.self_times.append(self_time[attempt])
-            function.durations.append(table.duration(attempt))
-            function.failed += table.failed(attempt)
-    for function in found:
-        function.executions.sort()
-        for times in (function.self_times, function.durations, function.queued, function.submitting):
-            times[:] = array("q", sorted(times))
-        function.on_path = path.functions[function.name]
-    return sorted((each for each in found if each.calls), key=lambda each: (-each.self_time, each.name))
+    ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+    number = np.full(len(table), -1)
+    number[ran] = np.arange(len(ran))
+    frames, begins, ends = waits(calls)
+    is_of_row = frames < len(table)
+    own = number[frames[is_of_row]]
+    here = np.nonzero(is_of_row)[0][own >= 0]
+    first, last = as_numpy(table.start)[ran], as_numpy(table.ends)[ran]
+    of_run, since, until = uncovered(first, last, own[own >= 0], begins[here], ends[here])
+    return ran[of_run], since, until
 
 
-def self_times(calls: Calls) -> array[int]:
-    """For each execution, by row, its self time: its duration without the time it waited. 0 for other rows."""
-    table = calls.table
-    waiting = waits(calls)
-    found = array("q", bytes(8 * len(table)))
-    for row, role in enumerate(calls.role):
-        if role == EXECUTION:
-            start, end = table.start[row], table.end_or_now(row)
-            found[row] = end - start - covered(waiting.get(row, ()), start, end)
-    return found
-
-
-def waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
-    """The intervals in which each frame waited in ``ray.get``, ``ray.wait`` and ``await``, by frame.
+def waits(calls: Calls) -> Pieces:
+    """The intervals in which each frame waited in ``ray.get``, ``ray.wait`` and ``await``.
 
     If the process did not record its waits, these are the times in which calls that the frame made had not ended, since
     it may have waited for them.
     """
-    table, frame = calls.table, calls.frame
-    found: dict[int, list[tuple[int, int]]] = {}
-    for row, role in enumerate(calls.role):
-        if role in WAITS:
-            found.setdefault(frame[row], []).append((table.start[row], table.end_or_now(row)))
-        elif role == SUBMISSION and not calls.records_waits(frame[row]):
-            execution = calls.execution[calls.call_of[row]]
-            if execution >= 0:
-                found.setdefault(frame[row], []).append((table.end_or_now(row), table.end_or_now(execution)))
-    return found
+    frame, role, ends = as_numpy(calls.frame), as_numpy(calls.role), as_numpy(calls.table.ends)
+    waited = np.nonzero(np.isin(role, WAITS))[0]
+    made = np.nonzero(role == SUBMISSION)[0]
+    recorded = np.array(calls.waits_recorded, bool)
+    made = made[~recorded[calls.resources_of(frame[made])]]
+    execution = as_numpy(calls.execution)[as_numpy(calls.call_of)[made]]
+    made, execution = made[execution >= 0], execution[execution >= 0]
+    return (
+        np.concatenate([frame[waited], frame[made]]),
+        np.concatenate([as_numpy(calls.table.start)[waited], ends[made]]),
+        np.concatenate([ends[waited], ends[execution]]),
+    )
 
 
 def covered(intervals: Sequence[tuple[int, int]], start: int, end: int) -> int:

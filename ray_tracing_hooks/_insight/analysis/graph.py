@@ -6,11 +6,15 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, WAITS, Calls, is_put
+from ray_tracing_hooks._insight.model.grouped import split, tops, unique_columns
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
 
@@ -26,12 +30,12 @@ Kind = Literal["driver", "task", "method", "span"]
 class Times:
     """Durations of executions, in nanoseconds."""
 
-    values: list[int] = field(default_factory=list)
+    values: array[int] = field(default_factory=lambda: array("q"))
     errors: int = 0
 
     def figures(self) -> dict[str, int]:
         """Number, errors, sum, and by nearest rank the median, 95th percentile and maximum"""
-        self.values.sort()
+        self.values = array("q", sorted(self.values))
         return {
             "count": len(self.values),
             "errors": self.errors,
@@ -54,7 +58,7 @@ class Function:
     """The class of the actor, for a method."""
     method: str = ""
     times: Times = field(default_factory=Times)
-    queue: list[int] = field(default_factory=list)
+    queue: array[int] = field(default_factory=lambda: array("q"))
     actors: set[str] = field(default_factory=set)
 
 
@@ -82,29 +86,47 @@ def graph(joined: Calls, ends: array[int]) -> Graph:
     """The call graph of a table, given the ends of its spans."""
     table = joined.table
     found = _Functions(joined)
-    of = _belonging(table, found)
-    calls: dict[tuple[int, int], Times] = {}
-    start, kinds, parents = table.start, table.kind, table.parent
-    for row, function in enumerate(of):
-        kind, role = kinds[row], joined.role[row]
-        if role == EXECUTION:
-            caller = caller_of(joined, of, row)
-        elif kind == PRODUCER or function < 0 or not (kind in (CONSUMER, SERVER) or parents[row] < 0):
-            continue
-        else:
-            caller = of[parents[row]] if parents[row] >= 0 else -1
-        each = found.functions[function]
-        for times in (each.times, calls.setdefault((caller, function), Times()) if caller >= 0 else None):
-            if times is not None:
-                times.errors += table.failed(row)
-                times.values.append(ends[row] - start[row])
-        if role == EXECUTION and (actor := joined.place(row).actor):
-            each.actors.add(actor)
-    for call in range(len(joined)):
-        row = max(joined.submission[call], joined.execution[call])
-        if (queued := joined.queued_ns(call)) is not None:
-            found.functions[of[row]].queue.append(queued)
-    return Graph(found.functions, of, calls, _data(joined, of))
+    belonging = _belonging(table, found)
+    of = as_numpy(belonging)
+    kind, role, parent, call_of = map(as_numpy, (table.kind, joined.role, table.parent, joined.call_of))
+    is_run = role == EXECUTION
+    begins = (kind != PRODUCER) & (of >= 0) & ((kind == CONSUMER) | (kind == SERVER) | (parent < 0))
+    rows = np.nonzero(is_run | begins)[0]
+    above = parent[rows]
+    submission = np.full(len(rows), -1)
+    submission[is_run[rows]] = as_numpy(joined.submission)[call_of[rows[is_run[rows]]]]
+    above = np.where(submission >= 0, parent[submission], above)
+    caller = np.where(above >= 0, of[above], -1)
+    function = of[rows]
+    took = as_numpy(ends)[rows] - as_numpy(table.start)[rows]
+    failed = as_numpy(table.is_failed())[rows]
+    for each, times in _times(function, took, failed):
+        found.functions[each].times = times
+    size = len(found.functions)
+    called = caller >= 0
+    pairs = caller[called] * size + function[called]
+    calls = {divmod(pair, size): times for pair, times in _times(pairs, took[called], failed[called])}
+    ran = rows[is_run[rows]]
+    actor_of = [place.actor for place in joined.places]
+    for pair in np.unique(of[ran] * max(1, len(actor_of)) + as_numpy(table.site)[ran]).tolist():
+        each, site = divmod(pair, max(1, len(actor_of)))
+        if actor_of[site]:
+            found.functions[each].actors.add(actor_of[site])
+    queued = joined.queued()
+    waited = np.nonzero(queued >= 0)[0]
+    seen = np.maximum(as_numpy(joined.submission), as_numpy(joined.execution))[waited]
+    for each, own in enumerate(split(of[seen], size, queued[waited])[0] if size else ()):
+        found.functions[each].queue = as_array(own, "q")
+    return Graph(found.functions, belonging, calls, _data(joined, belonging))
+
+
+def _times(keys: Any, took: Any, failed: Any) -> Iterator[tuple[int, Times]]:
+    """The times of the rows of each key; keys are in the order of their first rows."""
+    found, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    errors = np.bincount(number, failed, len(found)).astype(np.int64).tolist()
+    (values,) = split(number, len(found), took)
+    for place in np.argsort(first).tolist():
+        yield int(found[place]), Times(as_array(values[place], "q"), errors[place])
 
 
 def caller_of(joined: Calls, of: Sequence[int], row: int) -> int:
@@ -114,7 +136,7 @@ def caller_of(joined: Calls, of: Sequence[int], row: int) -> int:
     return of[above] if above >= 0 else -1
 
 
-def edges(joined: Calls) -> Iterator[tuple[int, int, int]]:
+def edges(joined: Calls) -> tuple[Any, Any, Any]:
     """The edges between spans: the row each comes from, the row it goes to, and ``DATA``, ``WAITED`` or ``RETRY``.
 
     An object whose source and destination are known makes an edge: from an execution or ``ray.put``, or a submission
@@ -122,44 +144,54 @@ def edges(joined: Calls) -> Iterator[tuple[int, int, int]]:
     ``ray.get`` or ``ray.wait`` (``WAITED``). Each pair of rows has at most one. ``RETRY`` connects each attempt to the
     next.
     """
-    table = joined.table
-    for row in sorted(table.objects):
-        role = joined.role[row]
-        if role not in (SUBMISSION, *WAITS):
-            continue
-        to, kind = row, WAITED
-        if role == SUBMISSION:
-            execution = joined.execution[joined.call_of[row]]
-            to, kind = execution if execution >= 0 else row, DATA
-        for source in dict.fromkeys(source_of(joined, each) for each in table.objects[row]):
-            if source >= 0 and source != to:
-                yield source, to, kind
-    for call in range(len(joined)):
-        attempts = joined.attempts(call)
-        for before, after in pairwise(attempts):
-            yield before, after, RETRY
+    role, call_of, execution = map(as_numpy, (joined.role, joined.call_of, joined.execution))
+    rows, texts = joined.table.objects.flat()
+    is_end = np.isin(role[rows], (SUBMISSION, *WAITS))
+    rows, source = rows[is_end].astype(np.int64), sources(joined)[texts[is_end]]
+    is_data = role[rows] == SUBMISSION
+    ran = execution[np.where(is_data, call_of[rows], -1)] if len(execution) else np.full(len(rows), -1)
+    to = np.where(is_data & (ran >= 0), ran, rows)
+    is_edge = (source >= 0) & (source != to)
+    rows, source, to, kind = rows[is_edge], source[is_edge], to[is_edge], np.where(is_data, DATA, WAITED)[is_edge]
+    first = np.sort(np.unique(rows * len(role) + source, return_index=True)[1])
+    again = np.array([pair for attempts in joined.retried() for pair in pairwise(attempts)], np.int64).reshape(-1, 2)
+    return (
+        np.concatenate([source[first], again[:, 0]]),
+        np.concatenate([to[first], again[:, 1]]),
+        np.concatenate([kind[first], np.full(len(again), RETRY)]),
+    )
 
 
-def source_of(joined: Calls, object_id: str) -> int:
-    """The row that an object comes from, -1 if unknown."""
-    if is_put(object_id):
-        return joined.put_of(object_id)
-    call = joined.producer(object_id)
-    return -1 if call < 0 else joined.execution[call] if joined.execution[call] >= 0 else joined.submission[call]
+def sources(joined: Calls) -> Any:
+    """For each id in the lists of objects, the row that the object comes from, -1 if unknown."""
+    objects = joined.table.objects
+    call = joined.producers(objects)
+    found = np.full(len(call), -1)
+    is_made = call >= 0
+    execution, submission = (as_numpy(column)[call[is_made]] for column in (joined.execution, joined.submission))
+    found[is_made] = np.where(execution >= 0, execution, submission)
+    for text in np.nonzero(~is_made)[0].tolist():
+        if is_put(object_id := objects.texts[text]):
+            found[text] = joined.put_of(object_id)
+    return found
 
 
 def _data(joined: Calls, of: Sequence[int]) -> dict[tuple[int, int], Data]:
-    table = joined.table
+    rows, texts = joined.table.objects.flat()
+    is_argument = as_numpy(joined.role)[rows] == SUBMISSION
+    rows, texts = rows[is_argument], texts[is_argument]
+    source = sources(joined)[texts]
+    function = as_numpy(of)
+    is_known = (source >= 0) & (function[source] >= 0) & (function[rows] >= 0)
+    rows, texts, source = rows[is_known], texts[is_known], source[is_known]
     found: dict[tuple[int, int], Data] = {}
-    for row in table.objects:
-        if joined.role[row] != SUBMISSION:
-            continue
-        for each in table.objects[row]:
-            source = source_of(joined, each)
-            if source >= 0 and of[source] >= 0 and of[row] >= 0:
-                data = found.setdefault((of[source], of[row]), Data())
-                data.objects.add(each)
-                data.readers += 1
+    ids = joined.table.objects.texts
+    for pair_from, pair_to, text in zip(
+        function[source].tolist(), function[rows].tolist(), texts.tolist(), strict=True
+    ):
+        data = found.setdefault((pair_from, pair_to), Data())
+        data.objects.add(ids[text])
+        data.readers += 1
     return found
 
 
@@ -170,16 +202,19 @@ class _Functions:
         self.functions: list[Function] = []
         self._joined, self._table = joined, joined.table
         self._by_label: dict[str, int] = {}
-        self._by_site: dict[tuple[int, int, int], int] = {}
 
-    def of(self, row: int) -> int:
+    def of(self, rows: Any) -> Any:
+        """The functions of these rows; new ones are numbered in the order of the rows."""
         table = self._table
-        call = self._joined.call_of[row]
-        key = table.name[row], table.site[row], self._joined.function[call] if call >= 0 else -1
-        known = self._by_site.get(key)
-        if known is None:
-            known = self._by_site[key] = self._make(row)
-        return known
+        call = as_numpy(self._joined.call_of)[rows]
+        function = np.full(len(rows), -1, np.int64)
+        function[call >= 0] = as_numpy(self._joined.function)[call[call >= 0]]
+        keys = np.stack([as_numpy(table.name)[rows], as_numpy(table.site)[rows], function])
+        first, number = unique_columns(keys)
+        made = np.empty(len(first), np.int64)
+        for place in np.argsort(first).tolist():
+            made[place] = self._make(int(rows[first[place]]))
+        return made[number]
 
     def _make(self, row: int) -> int:
         table = self._table
@@ -214,22 +249,11 @@ class _Functions:
 
 def _belonging(table: Table, found: _Functions) -> array[int]:
     """For each row the function that its span belongs to: its own if it is a call or a root span, else its parent's."""
-    unknown = -2
-    of = array("q", [unknown]) * len(table)
-    kinds, parents = table.kind, table.parent
-    for row in range(len(table)):
-        pending = []
-        here = row
-        while of[here] == unknown:
-            pending.append(here)
-            if parents[here] < 0 or kinds[here] in (PRODUCER, CONSUMER, SERVER):
-                of[here] = found.of(here)
-                break
-            here = parents[here]
-        function = of[here]
-        for each in pending:
-            of[each] = function
-    return of
+    parent = as_numpy(table.parent)
+    top = tops(np.where(np.isin(as_numpy(table.kind), (PRODUCER, CONSUMER, SERVER)), -1, parent))
+    # Functions are numbered by the first row that belongs to them, which may come before the row of the call.
+    heads, first, number = np.unique(top, return_index=True, return_inverse=True)
+    return as_array(found.of(heads[np.argsort(first)])[np.argsort(np.argsort(first))][number], "q")
 
 
 def median_and_most(values: Iterable[int]) -> tuple[int | None, int | None]:

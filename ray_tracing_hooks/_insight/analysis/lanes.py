@@ -9,12 +9,18 @@ full length: no span is shortened or left out.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.processes import Places
 from ray_tracing_hooks._insight.model.table import Table
+
+_CHUNK = 100_000
 
 
 class Lane(NamedTuple):
@@ -42,26 +48,22 @@ class Lanes(NamedTuple):
 def lanes(table: Table, places: Places, ends: array[int] | None = None) -> Lanes:
     """The lane of each span. ``ends`` are the ends of the spans from :func:`ends_of`, if known already."""
     ends = ends_of(table) if ends is None else ends
-    start, parents, place_of = table.start, table.parent, places.of
-    of, depth = array("L", bytes(8 * len(table))), array("L", bytes(8 * len(table)))
+    order = outer_first(table, ends)
+    may_nest, fits, overflows = _nesting(table, places, ends, order)
+    of, depth = array("I", bytes(4 * len(table))), array("I", bytes(4 * len(table)))
     in_place = [_Place() for _ in places.places]
-    placed = bytearray(len(table))
     found: list[Lane] = []
     stacks: list[list[int]] = []
-    overflows = 0
-    for row in outer_first(table, ends):
-        place, begin, end, parent = place_of[row], start[row], ends[row], parents[row]
+    columns = order, may_nest, fits, *(as_numpy(each)[order] for each in (places.of, table.start, ends, table.parent))
+    for row, nests, is_inside, place, begin, end, parent in _numbers(columns):
         stack: list[int] | None = None
-        lane = of[parent] if parent >= 0 else 0
-        if parent >= 0 and place_of[parent] == place:
-            if begin < start[parent] < end or begin < ends[parent] < end:
-                overflows += 1
-            elif placed[parent]:
-                stack = stacks[lane]
-                while stack and ends[stack[-1]] <= begin and stack[-1] != parent:
-                    stack.pop()
-                if not stack or stack[-1] != parent or end > ends[parent]:
-                    stack = None
+        lane = of[parent] if nests else 0
+        if nests:
+            stack = stacks[lane]
+            while stack and ends[stack[-1]] <= begin and stack[-1] != parent:
+                stack.pop()
+            if not stack or stack[-1] != parent or not is_inside:
+                stack = None
         if stack is None:
             there = in_place[place]
             while there.busy and there.busy[0][0] <= begin:
@@ -80,8 +82,28 @@ def lanes(table: Table, places: Places, ends: array[int] | None = None) -> Lanes
         of[row] = lane
         depth[row] = len(stack)
         stack.append(row)
-        placed[row] = 1
     return _ordered(of, depth, found, overflows)
+
+
+def _nesting(table: Table, places: Places, ends: array[int], order: Any) -> tuple[Any, Any, int]:
+    """In the given order, whether each span may be inside its parent, and whether it ends in it; and the overflows."""
+    start, end, parent, place = (as_numpy(each) for each in (table.start, ends, table.parent, places.of))
+    above = parent[order]
+    is_same = (above >= 0) & (place[above] == place[order])
+    begin, until = start[order], end[order]
+    overlaps = is_same & (
+        ((begin < start[above]) & (start[above] < until)) | ((begin < end[above]) & (end[above] < until))
+    )
+    position = np.empty(len(order), np.int32)
+    position[order] = np.arange(len(order))
+    is_after = position[above] < np.arange(len(order))
+    return is_same & ~overlaps & is_after, until <= end[above], int(np.count_nonzero(overlaps))
+
+
+def _numbers(columns: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The rows of NumPy columns as Python numbers, converted in chunks since they take more memory than the columns."""
+    for begin in range(0, len(columns[0]), _CHUNK):
+        yield from zip(*(column[begin : begin + _CHUNK].tolist() for column in columns), strict=True)
 
 
 def by_lane(table: Table, ends: array[int], found: Lanes) -> list[list[int]]:
@@ -90,7 +112,7 @@ def by_lane(table: Table, ends: array[int], found: Lanes) -> list[list[int]]:
     Spans that were recorded together stay together, so reading them from their files is faster than by time.
     """
     rows: list[list[int]] = [[] for _ in found.lanes]
-    for row in outer_first(table, ends):
+    for row in outer_first(table, ends).tolist():
         rows[found.of[row]].append(row)
     return rows
 
@@ -101,28 +123,25 @@ def ends_of(table: Table) -> array[int]:
     A span that its program never ended is shown at its start only: its duration is unknown, and its recorded end is the
     end of its process, which may be much later.
     """
-    now, site = table.end_or_now, table.site
-    never_ended = [bool(each.get(names.RAY_NEVER_ENDED)) for each in table.sites]
-    return array("q", [max(begin, 0 if never_ended[site[row]] else now(row)) for row, begin in enumerate(table.start)])
+    never_ended = np.array([bool(each.get(names.RAY_NEVER_ENDED)) for each in table.sites], bool)
+    is_open = never_ended[as_numpy(table.site)] if len(table) else np.zeros(0, bool)
+    start, ends = as_numpy(table.start), as_numpy(table.ends)
+    if not is_open.any() and (ends >= start).all():
+        return table.ends
+    return as_array(np.maximum(start, np.where(is_open, 0, ends)), "q")
 
 
-def outer_first(table: Table, ends: array[int]) -> list[int]:
+def outer_first(table: Table, ends: array[int]) -> Any:
     """The rows by start; for equal starts the longest first; for equal times parents before children."""
-    order = list(range(len(table)))
-    start = table.start
-    position, size = 0, len(order)
-    while position < size:
-        begin = start[position]
-        after = position + 1
-        while after < size and start[after] == begin:
-            after += 1
-        if after - position > 1:
-            steps = _steps_up(table.parent, position, after)
-            order[position:after] = sorted(
-                range(position, after),
-                key=lambda row: (-ends[row], steps[row - position], row),
-            )
-        position = after
+    order, start = np.arange(len(table)), as_numpy(table.start)
+    is_equal = np.concatenate([[False], start[1:] == start[:-1], [False]]) if len(order) else np.zeros(1, bool)
+    changes = np.diff(is_equal.astype(np.int8))
+    for first, last in zip(np.nonzero(changes > 0)[0].tolist(), np.nonzero(changes < 0)[0].tolist(), strict=True):
+        steps = _steps_up(table.parent, first, last + 1)
+        order[first : last + 1] = sorted(
+            range(first, last + 1),
+            key=lambda row: (-ends[row], steps[row - first], row),
+        )
     return order
 
 
@@ -157,7 +176,8 @@ def _steps_up(parents: array[int], first: int, after: int) -> list[int]:
 
 def _ordered(of: array[int], depth: array[int], found: list[Lane], overflows: int) -> Lanes:
     order = sorted(range(len(found)), key=found.__getitem__)
-    position = array("L", bytes(8 * len(order)))
-    for new, old in enumerate(order):
-        position[old] = new
-    return Lanes(array("L", [position[old] for old in of]), depth, [found[index] for index in order], overflows)
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    return Lanes(
+        as_array(position[as_numpy(of)], "I") if len(of) else of, depth, [found[index] for index in order], overflows
+    )

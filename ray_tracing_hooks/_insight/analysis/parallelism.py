@@ -9,13 +9,16 @@ So the sum of the self times of all functions is the mean number of running call
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
 
 from ray_tracing_hooks._insight.analysis.critical_path import Path
-from ray_tracing_hooks._insight.analysis.functions import waits
+from ray_tracing_hooks._insight.analysis.functions import Pieces
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
+from ray_tracing_hooks._insight.model.grouped import most_at_once, sums
+from ray_tracing_hooks._insight.model.merge import as_numpy
 
 BUCKETS = 60
 
@@ -37,78 +40,47 @@ class Parallelism:
     nodes: int
 
 
-def parallelism(calls: Calls, path: Path) -> Parallelism:
-    """The parallelism of a run over the wall time of its path."""
+def parallelism(calls: Calls, running: Pieces, path: Path) -> Parallelism:
+    """The parallelism of a run over the wall time of its path, from the intervals in which its calls were running."""
     table = calls.table
-    workers, nodes = set(), set()
-    held = 0
-    for row, role in enumerate(calls.role):
-        if role == EXECUTION:
-            place = calls.place(row)
-            workers.add(place.worker)
-            nodes.add(place.node)
-            held += max(0, min(table.end_or_now(row), path.end) - max(table.start[row], path.start))
-    begins, ends = array("q"), array("q")
-    for _, start, end in running(calls):
-        if min(end, path.end) > max(start, path.start):
-            begins.append(max(start, path.start))
-            ends.append(min(end, path.end))
-    ran = sum(ends) - sum(begins)
+    ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+    places = [calls.places[site] for site in np.unique(as_numpy(table.site)[ran]).tolist()]
+    held = sum(sums(*_within(path, as_numpy(table.start)[ran], as_numpy(table.ends)[ran])))
+    begins, ends = np.maximum(running[1], path.start), np.minimum(running[2], path.end)
+    begins, ends = begins[ends > begins], ends[ends > begins]
+    total = sum(sums(np.zeros(len(begins), np.int64), ends - begins, 1))
     wall = max(1, path.wall)
     return Parallelism(
-        average=ran / wall,
-        peak=_peak(begins, ends),
-        waiting=(held - ran) / wall,
-        buckets=means(zip(begins, ends, strict=True), path.start, path.wall, BUCKETS) if path.wall else [],
-        workers=len(workers - {""}),
-        nodes=len(nodes - {""}),
+        average=total / wall,
+        peak=most_at_once(begins, ends),
+        waiting=(held - total) / wall,
+        buckets=means(begins, ends, path.start, path.wall, BUCKETS) if path.wall else [],
+        workers=len({place.worker for place in places} - {""}),
+        nodes=len({place.node for place in places} - {""}),
     )
 
 
-def running(calls: Calls) -> Iterator[tuple[int, int, int]]:
-    """The intervals in which the code of each execution ran: its row, start and end; several if it waited."""
-    table = calls.table
-    waiting = waits(calls)
-    for row, role in enumerate(calls.role):
-        if role != EXECUTION:
-            continue
-        done, end = table.start[row], table.end_or_now(row)
-        for begun, ended in sorted(waiting.get(row, ())):
-            if min(begun, end) > done:
-                yield row, done, min(begun, end)
-            done = max(done, ended)
-        if end > done:
-            yield row, done, end
+def _within(path: Path, begins: Any, ends: Any) -> tuple[Any, Any, int]:
+    """How long each interval is within a path, as arguments of :func:`sums` that put all in one group."""
+    lengths = np.maximum(0, np.minimum(ends, path.end) - np.maximum(begins, path.start))
+    return np.zeros(len(lengths), np.int64), lengths, 1
 
 
-def means(intervals: Iterable[tuple[int, int]], start: int, length: int, parts: int) -> list[float]:
+def means(begins: Any, ends: Any, start: int, length: int, parts: int) -> list[float]:
     """How many intervals overlap, on average, in each of equal slices of the time from ``start``."""
     width = max(1, -(-length // parts))
-    found = [0.0] * parts
-    whole = [0] * (parts + 1)
-    """By slice, how many more intervals fill it completely than fill the slice before."""
-    for begin, end in intervals:
-        first, last = (begin - start) // width, (end - 1 - start) // width
-        if first == last:
-            found[first] += end - begin
-        else:
-            found[first] += start + (first + 1) * width - begin
-            found[last] += end - start - last * width
-            whole[first + 1] += 1
-            whole[last] -= 1
+    first, last = (begins - start) // width, (ends - 1 - start) // width
+    is_in_one = first == last
+    at_first = np.where(is_in_one, ends - begins, start + (first + 1) * width - begins)
+    at_last = np.where(is_in_one, 0, ends - start - last * width)
+    # Sums of floats depend on the order, so add in the order of the intervals.
+    places, times = np.stack([first, last], axis=1).ravel(), np.stack([at_first, at_last], axis=1).ravel()
+    found = np.bincount(places, times, parts).tolist()
+    # By slice, how many intervals start, and stop, to fill whole slices with it.
+    begun, ended = (np.bincount(each[~is_in_one], minlength=parts + 1).tolist() for each in (first + 1, last))
     filling = 0
     for part in range(parts):
-        filling += whole[part]
+        filling += begun[part] - ended[part]
         # The last slice may be shorter than the others.
         found[part] = (found[part] + filling * width) / max(1, min(width, length - part * width))
-    return found
-
-
-def _peak(begins: Iterable[int], ends: Iterable[int]) -> int:
-    peak = ended = 0
-    ordered = array("q", sorted(ends))
-    for begun, start in enumerate(sorted(begins), 1):
-        while ordered[ended] <= start:
-            ended += 1
-        peak = max(peak, begun - ended)
-    return peak
+    return cast("list[float]", found)

@@ -81,9 +81,9 @@ def libraries(calls: Calls) -> list[str]:
 def unseen_objects(calls: Calls) -> int:
     """How many of the objects that were waited for came from calls without spans."""
     found: set[str] = set()
-    for row, objects in calls.table.objects.items():
+    for row in calls.table.objects:
         if calls.role[row] in WAITS:
-            found.update(each for each in objects if not is_put(each) and calls.producer(each) < 0)
+            found.update(each for each, call in calls.made_by(row) if call < 0 and not is_put(each))
     return len(found)
 
 

@@ -10,9 +10,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.calls import EXECUTION, GET, Calls
+from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.span import STATUS_ERROR
 from ray_tracing_hooks._insight.model.table import ENDED, Table
 
 _MOST_MACHINES = 200
@@ -62,25 +67,39 @@ def _bounds(calls: Calls, machine_of: list[str]) -> dict[tuple[str, str], int]:
     negative if all effects come after their causes.
     """
     table = calls.table
-    bounds: dict[tuple[str, str], int] = {}
+    machines = list(dict.fromkeys(machine_of))
+    of_resource = np.array([machines.index(machine) for machine in machine_of])
+    least = np.full((len(machines), len(machines)), _NOTHING)
+    for causes, effects, times in (_begun(calls), _got(calls)):
+        resources, at = as_numpy(table.resource), as_numpy(times)
+        pairs = of_resource[resources[causes]], of_resource[resources[effects]]
+        np.maximum.at(least, pairs, at[causes] - at[effects])
+    return {
+        (machines[first], machines[second]): int(least[first, second])
+        for first, second in np.argwhere(least > _NOTHING).tolist()
+        if first != second
+    }
 
-    def causes(cause: int, at: int, effect: int, then: int) -> None:
-        machines = machine_of[table.resource[cause]], machine_of[table.resource[effect]]
-        if machines[0] != machines[1]:
-            bounds[machines] = max(bounds.get(machines, at - then), at - then)
 
-    for row, role in enumerate(calls.role):
-        if role == EXECUTION:
-            submission = calls.submission[calls.call_of[row]]
-            if submission >= 0:
-                causes(submission, table.start[submission], row, table.start[row])
-        elif role == GET and table.state[row] == ENDED and not table.failed(row):
-            for object_id in calls.objects_of(row):
-                call = calls.producer(object_id)
-                made = calls.execution[call] if call >= 0 and len(calls.attempts(call)) == 1 else -1
-                if made >= 0 and table.state[made] == ENDED and not calls.is_generator(made):
-                    causes(made, table.end[made], row, table.end[row])
-    return bounds
+def _begun(calls: Calls) -> tuple[Any, Any, Any]:
+    """The rows of causes and effects, and the column of times in which they compare: submissions start first."""
+    rows = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+    submission = as_numpy(calls.submission)[as_numpy(calls.call_of)[rows]]
+    return submission[submission >= 0], rows[submission >= 0], calls.table.start
+
+
+def _got(calls: Calls) -> tuple[Any, Any, Any]:
+    """As :func:`_begun`, for results: an execution ends before the ``ray.get`` that returns its result ends."""
+    table = calls.table
+    rows, texts = table.objects.flat()
+    call = calls.producers(table.objects)[texts]
+    execution, first = as_numpy(calls.execution), as_numpy(calls.first)
+    made = np.where((call >= 0) & (execution[call] == first[call]), execution[call], -1) if len(call) else call
+    state, status, site = as_numpy(table.state), as_numpy(table.status), as_numpy(table.site)
+    is_generator = np.array([each.get(names.RAY_GENERATOR_ITEMS) is not None for each in table.sites], bool)
+    is_cause = (as_numpy(calls.role)[rows] == GET) & (state[rows] == ENDED) & (status[rows] != STATUS_ERROR)
+    is_cause &= (made >= 0) & (state[made] == ENDED) & ~is_generator[site[made]]
+    return made[is_cause], rows[is_cause], table.end
 
 
 def _shifts(bounds: Mapping[tuple[str, str], int], reference: str) -> dict[str, int]:

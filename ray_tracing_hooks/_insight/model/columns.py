@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.id_lists import IdLists
+from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.origins import Origins
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import Span, State
@@ -133,7 +133,7 @@ class Columns:
         self.names: dict[str, int] = {}
         self.scopes: dict[str, int] = {}
         self.ids: dict[str, int] = defaultdict(count().__next__)
-        """Task ids, each with its index; looking up a new id adds it."""
+        """Task ids, each with its index; looking up a new id adds it. ``Strings`` after pickling."""
         self.resources: list[dict[str, Any]] = []
         self.sites: list[dict[str, Any]] = []
         self.quality = quality or Quality()
@@ -142,7 +142,7 @@ class Columns:
 
     def __getstate__(self) -> dict[str, Any]:
         """What a table needs, without what only reading needs."""
-        return self.__dict__ | dict.fromkeys(_OF_READING) | {"ids": dict(self.ids)}
+        return self.__dict__ | dict.fromkeys(_OF_READING) | {"ids": Strings(self.ids)}
 
     def resource_index(self, attributes: dict[str, Any]) -> int:
         """The index of a resource's attributes, which are recognised by the identity of their dictionary."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
-from typing import Any, SupportsIndex, overload
+from itertools import accumulate, pairwise
+from typing import Any, SupportsIndex, cast, overload
 
 import numpy as np
 
@@ -17,7 +17,10 @@ class Strings(Sequence[str]):
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._bytes = bytearray()
         self._ends = array("Q")
-        self.add(texts)
+        if isinstance(texts, Strings):
+            self.extend(texts)
+        else:
+            self.add(texts)
 
     def add(self, texts: Iterable[str]) -> None:
         added = list(texts)
@@ -57,8 +60,67 @@ class Strings(Sequence[str]):
             begin = end
         return tuple(found)
 
+    def matrix(self, length: int) -> tuple[Any, Any]:
+        """The indexes of the texts with ``length`` bytes, and their bytes as a NumPy matrix with a row for each."""
+        held, ends = np.frombuffer(self._bytes, np.uint8), np.frombuffer(self._ends, np.uint64).astype(np.int64)
+        lengths = np.diff(ends, prepend=0)
+        which = np.nonzero(lengths == length)[0]
+        if not len(which):
+            # The windows below would be too long if all texts together are shorter than one of them.
+            return which, np.empty((0, length), np.uint8)
+        if len(which) * length == len(held):
+            return which, held.reshape(len(which), length)
+        return which, np.lib.stride_tricks.sliding_window_view(held, length)[ends[which] - length]
+
+    def numbers(self) -> Any:
+        """For each text the index of the first text equal to it."""
+        found = np.arange(len(self))
+        for length in np.unique(np.diff(np.frombuffer(self._ends, np.uint64), prepend=np.uint64(0))).tolist():
+            which, rows = self.matrix(length)
+            first, same = _distinct(rows)
+            found[which] = which[first[same]]
+        return found
+
+    def taken(self, numbers: Any) -> Strings:
+        """The texts with these indexes. Neighbours of equal length are copied at once, which most ids are."""
+        ends = np.frombuffer(self._ends, np.uint64).astype(np.int64)
+        lengths = np.diff(ends, prepend=0)[numbers]
+        found = Strings()
+        cuts = np.nonzero(np.diff(lengths))[0] + 1
+        for begin, end in pairwise([0, *cuts.tolist(), len(lengths)]):
+            if begin < end:
+                length = int(lengths[begin])
+                windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(self._bytes, np.uint8), length or 1)
+                found.add_rows(
+                    windows[ends[numbers[begin:end]] - length] if length else np.empty((end - begin, 0), np.uint8)
+                )
+        return found
+
+    def add_rows(self, rows: Any) -> None:
+        """Add texts of equal length, given as a matrix with a row of bytes for each."""
+        many, length = rows.shape
+        self._ends.frombytes((np.arange(1, many + 1, dtype=np.uint64) * length + len(self._bytes)).tobytes())
+        self._bytes += rows.tobytes()
+
     def __len__(self) -> int:
         return len(self._ends)
+
+
+def _distinct(rows: Any) -> tuple[Any, Any]:
+    """The index of the first of each distinct row of bytes, and for each row the index of its equal in these."""
+    many, length = rows.shape
+    words = np.zeros((many, -(-length // 8) or 1), np.uint64)
+    words.view(np.uint8)[:, :length] = rows
+    hashes = np.zeros(many, np.uint64)
+    for word in words.T:
+        hashes = (hashes ^ word) * np.uint64(0x9E3779B97F4A7C15)
+        hashes ^= hashes >> np.uint64(29)
+    _, first, same = np.unique(hashes, return_index=True, return_inverse=True)
+    if (words == words[first[same]]).all():
+        return first, same
+    # Different texts have equal hashes: almost certainly made on purpose.
+    _, first, same = np.unique(words, axis=0, return_index=True, return_inverse=True)
+    return first, same.reshape(-1)
 
 
 def _encoded(text: str) -> bytes:
@@ -103,12 +165,37 @@ class IdLists(Mapping[int, tuple[str, ...]]):
         found._lists.frombytes(np.frombuffer(self._lists, "I")[order].tobytes())
         return found
 
-    def __getitem__(self, row: int) -> tuple[str, ...]:
+    @property
+    def texts(self) -> Strings:
+        """All ids, including those of rows that :meth:`taken` left out."""
+        return self._texts
+
+    def flat(self) -> tuple[Any, Any]:
+        """Two columns with an item for each id of each list, by row: the row, and the index of the id in ``texts``."""
+        rows, lists, ends = (np.frombuffer(column, column.typecode) for column in (self._rows, self._lists, self._ends))
+        last = ends[lists].astype(np.int64)
+        first = np.where(lists > 0, ends[lists.astype(np.int64) - 1], 0).astype(np.int64)
+        many = last - first
+        begins = np.cumsum(many) - many
+        return np.repeat(rows, many), np.arange(many.sum()) + np.repeat(first - begins, many)
+
+    def range_of(self, row: int) -> range:
+        """The indexes in ``texts`` of the ids of a row; empty if it has no list."""
         place = bisect_left(self._rows, row)
         if place == len(self._rows) or self._rows[place] != row:
-            raise KeyError(row)
+            return range(0)
         number = self._lists[place]
-        return self._texts.between(self._ends[number - 1] if number else 0, self._ends[number])
+        return range(self._ends[number - 1] if number else 0, self._ends[number])
+
+    def __getitem__(self, row: int) -> tuple[str, ...]:
+        there = self.range_of(row)
+        if not there and row not in self:
+            raise KeyError(row)
+        return self._texts.between(there.start, there.stop)
+
+    def __contains__(self, row: object) -> bool:
+        place = bisect_left(self._rows, cast("int", row))
+        return place < len(self._rows) and self._rows[place] == row
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._rows)

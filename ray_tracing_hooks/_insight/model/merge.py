@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections import defaultdict
 from collections.abc import Iterable
-from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
 
-from ray_tracing_hooks._insight.model.columns import COLUMNS, ENDED, NONE, Columns
+from ray_tracing_hooks._insight.model.columns import COLUMNS, ENDED, NO_ID, NONE, Columns
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.origins import Origins
 from ray_tracing_hooks._insight.model.span import Span
 
-_SHARED = ("trace", "name", "scope", "resource", "site", "task", "caller")
-"""The columns of indexes, whose meaning differs between parts."""
+_IDS = ("task", "caller")
+"""The columns of task ids. Their indexes are unified once all parts are there, other indexes part by part."""
+
+_CHUNK = 1 << 20
 
 
 class Details(Protocol):
@@ -49,12 +49,12 @@ class Merged:
         self._chunks: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         self._resource_of: dict[str, int] = {}
         self._site_of: dict[str, int] = {}
-        # Each id with its index; looking up a new id adds it.
-        ids: dict[str, int] = defaultdict(count().__next__)
+        self.ids = Strings()
         for path, columns in parts:
-            self._add(path, columns, ids)
-        self.ids = Strings(ids)
-        del ids
+            self._add(path, columns)
+        # Most ids are in several parts, so equal ids get one index here.
+        first, self._number = np.unique(self.ids.numbers(), return_inverse=True)
+        self.ids = self.ids.taken(first)
         # The number of each row, counted across all parts in their order.
         self.rows = self._by_start(self._unique())
         self.objects, self.ready = self.objects.taken(self.rows), self.ready.taken(self.rows)
@@ -65,22 +65,28 @@ class Merged:
 
     def column(self, name: str) -> Any:
         """A column. It is released, so each column can be taken only once."""
-        return self._joined(name)[self.rows]
+        column = self._joined(name)[self.rows]
+        if name in _IDS:
+            has_id = column != NONE
+            column[has_id] = self._number[column[has_id]]
+        return column
 
-    def _add(self, path: str, columns: Columns, ids: dict[str, int]) -> None:
+    def _add(self, path: str, columns: Columns) -> None:
         known = {
             "trace": _indexes(self.traces, columns.traces),
             "name": _indexes(self.names, columns.names),
             "scope": _indexes(self.scopes, columns.scopes),
             "resource": _indexes_of_dicts(self.resources, self._resource_of, columns.resources),
             "site": _indexes_of_dicts(self.sites, self._site_of, columns.sites),
-            # The last item is what an index of -1 selects.
-            "task": (in_common := [*map(ids.__getitem__, columns.ids), NONE]),
-            "caller": in_common,
         }
         for name in COLUMNS:
             column = as_numpy(getattr(columns, name))
-            self._chunks[name].append(np.array(known[name], np.uint32)[column] if name in _SHARED else column)
+            if name in known:
+                column = np.array(known[name], np.uint32)[column]
+            elif name in _IDS:
+                column = np.where(column == NO_ID, NONE, column + len(self.ids)).astype(np.uint32)
+            self._chunks[name].append(column)
+        self.ids.extend(Strings(columns.ids))
         first = self._size
         self._size += len(columns)
         self.objects.extend(columns.objects, first)
@@ -132,6 +138,9 @@ class Merged:
 
 def repeated(numbers: Any) -> Any:
     """For each number whether it occurs more than once."""
+    sorted_only = np.sort(numbers)
+    if not (sorted_only[1:] == sorted_only[:-1]).any():
+        return np.zeros(len(numbers), bool)  # the usual case, without the cost of the stable sort
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     same = ordered[1:] == ordered[:-1]
@@ -139,6 +148,17 @@ def repeated(numbers: Any) -> Any:
     found[order[1:][same]] = True
     found[order[:-1][same]] = True
     return found
+
+
+def places_of(wanted: Any, ordered: Any) -> Any:
+    """For each number its index in the ascending ``ordered``, or the index where it would be, at most the last one."""
+    found = np.empty(len(wanted), np.int32)
+    for begin in range(0, len(wanted), _CHUNK):
+        some = wanted[begin : begin + _CHUNK]
+        # Searching in ascending order is many times faster, since it reads memory that is in the processor's caches.
+        order = np.argsort(some)
+        found[begin + order] = np.searchsorted(ordered, some[order])
+    return np.minimum(found, len(ordered) - 1)
 
 
 def as_numpy(column: Any) -> Any:

@@ -12,7 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.grouped import unique_columns
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER
 from ray_tracing_hooks._insight.model.table import Table
 
@@ -99,35 +103,30 @@ class Places(NamedTuple):
 def places(table: Table) -> Places:
     """Where every span of the table was recorded."""
     found = _Found()
-    unknown: list[int] = []
-    of = array("L", bytes(8 * len(table)))
     described = [_process(resource) for resource in table.resources]
-    known: list[int | None] = [None] * len(described)
-    by_site: dict[tuple[int, int], int] = {}
-    told: set[tuple[int, int]] = set()
-    kinds, start, sites, resources = table.kind, table.start, table.site, table.resource
-    for row in range(len(table)):
-        resource, site = resources[row], sites[row]
-        place = known[resource]
-        if place is None:
-            place = by_site.get((resource, site))
-        if place is None:
-            process, is_whole = described[resource]
-            if not is_whole:
-                process = _completed(process, table.sites[site])
-            if not (process.worker or process.pid):
-                unknown.append(row)
-                continue
-            place = found.index(process, start[row])
-            by_site[resource, site] = place
-            if is_whole:
-                known[resource] = place
-        of[row] = place
-        if kinds[row] == CONSUMER and (place, site) not in told:
-            told.add((place, site))
-            _tell(found.places[place], table.sites[site])
-    _inherit(table, of, unknown, described, found)
+    resource, site = as_numpy(table.resource), as_numpy(table.site)
+    is_whole = np.array([whole for _, whole in described], bool)
+    # If a Resource does not describe its process, the site of a span may.
+    keys = np.stack([resource, np.where(is_whole[resource], 0, site)]) if len(table) else np.zeros((2, 0), np.int64)
+    first, kind = unique_columns(keys)
+    place_of = np.full(len(first), _UNKNOWN)
+    for number in np.argsort(first).tolist():
+        row = int(first[number])
+        process, whole = described[table.resource[row]]
+        if not whole:
+            process = _completed(process, table.sites[table.site[row]])
+        if process.worker or process.pid:
+            place_of[number] = found.index(process, table.start[row])
+    of = as_array(place_of[kind], "l")
+    ran = np.nonzero((as_numpy(table.kind) == CONSUMER) & (place_of[kind] != _UNKNOWN))[0]
+    told, _ = unique_columns(np.stack([place_of[kind[ran]], site[ran]]))
+    for row in ran[np.sort(told)].tolist():
+        _tell(found.places[of[row]], table.sites[table.site[row]])
+    _inherit(table, of, np.nonzero(place_of[kind] == _UNKNOWN)[0].tolist(), described, found)
     return _ordered(of, found.places)
+
+
+_UNKNOWN = -1
 
 
 class _Process(NamedTuple):
@@ -248,7 +247,6 @@ def _ordered(of: array[int], unordered: list[Place]) -> Places:
             index,
         ),
     )
-    position = array("L", bytes(8 * len(order)))
-    for new, old in enumerate(order):
-        position[old] = new
-    return Places(array("L", [position[old] for old in of]), [unordered[index] for index in order])
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    return Places(as_array(position[as_numpy(of)], "I"), [unordered[index] for index in order])

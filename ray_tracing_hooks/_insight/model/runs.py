@@ -6,9 +6,14 @@ to one run; a driver without a root span has many traces.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from array import array
+from dataclasses import dataclass
+
+import numpy as np
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.grouped import split
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.table import Table
 
 
@@ -20,7 +25,7 @@ class Run:
     """The session of the cluster, empty if not recorded."""
     job: str
     """Ray's id of the job, or the trace id if there is no job."""
-    rows: list[int] = field(default_factory=list)
+    rows: array[int]
     """By start."""
 
 
@@ -28,17 +33,16 @@ def runs(table: Table) -> list[Run]:
     """All runs, the newest first."""
     sessions = [str(resource.get(names.RESOURCE_SESSION_NAME) or "") for resource in table.resources]
     jobs = [str(site.get(names.RAY_JOB_ID) or "") for site in table.sites]
-    of_trace: dict[int, tuple[str, str]] = {}
-    for trace, site, resource in zip(table.trace, table.site, table.resource, strict=True):
-        if jobs[site] and trace not in of_trace:
-            of_trace[trace] = sessions[resource], jobs[site]
-    found: dict[tuple[str, str], Run] = {}
-    for row, trace in enumerate(table.trace):
-        key = of_trace.get(trace) or ("", table.traces[trace])
-        if key not in found:
-            found[key] = Run(*key)
-        found[key].rows.append(row)
-    return sorted(found.values(), key=lambda run: -table.start[run.rows[0]])
+    trace, site = as_numpy(table.trace), as_numpy(table.site)
+    with_job = np.nonzero(np.array([bool(job) for job in jobs], bool)[site])[0]
+    keys = [("", each) for each in table.traces]
+    for row in with_job[np.unique(trace[with_job], return_index=True)[1]].tolist():
+        keys[table.trace[row]] = sessions[table.resource[row]], jobs[table.site[row]]
+    number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    of_row = np.array([number[key] for key in keys], np.int64)[trace]
+    (rows,) = split(of_row, len(number), np.arange(len(table)))
+    found = [Run(*key, as_array(own, "I")) for key, own in zip(number, rows, strict=True) if len(own)]
+    return sorted(found, key=lambda run: (-table.start[run.rows[0]], run.rows[0]))
 
 
 def part_of(table: Table, run: Run) -> Table:

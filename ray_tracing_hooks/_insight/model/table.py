@@ -27,7 +27,7 @@ from ray_tracing_hooks._insight.model.columns import (
     Columns,
 )
 from ray_tracing_hooks._insight.model.id_lists import IdLists
-from ray_tracing_hooks._insight.model.merge import Details, Merged, as_array, as_numpy
+from ray_tracing_hooks._insight.model.merge import Details, Merged, as_array, as_numpy, places_of
 from ray_tracing_hooks._insight.model.origins import Origins
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import STATUS_ERROR, Span
@@ -111,7 +111,7 @@ class Table:
         """What was added to all times of a span, by the index of its resource; empty if nothing was added."""
         self._first_child: array[int] | None = None
         self._children: array[int] = array("q")
-        self._last_known: list[int] | None = None
+        self._ends: array[int] | None = None
 
     def part(self, rows: Iterable[int], shifts: Sequence[int] | None = None) -> Table:
         """A table of some of the rows. ``shifts`` are added to all times of a span, by the index of its resource.
@@ -142,7 +142,10 @@ class Table:
         self.objects, self.ready = self.objects.taken(chosen), self.ready.taken(chosen)
         self.named = self.named.taken(chosen)
         self._kept = {int(row_of[old]): span for old, span in self._kept.items() if row_of[old] >= 0}
-        self._first_child = self._last_known = None
+        self._first_child = self._ends = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_ends": None}
 
     @classmethod
     def of(cls, spans: Iterable[Span], now_ns: int | None = None) -> Table:
@@ -171,6 +174,10 @@ class Table:
     def failed(self, row: int) -> bool:
         """Whether its status is an error, or its process died before it ended."""
         return self.status[row] == STATUS_ERROR or self.state[row] == LOST
+
+    def is_failed(self) -> Any:
+        """:meth:`failed` of every row, as a NumPy column."""
+        return (as_numpy(self.status) == STATUS_ERROR) | (as_numpy(self.state) == LOST)
 
     def attribute(self, row: int, key: str) -> Any:
         """One attribute, None if missing. This package's keys are fast; others are read from the file."""
@@ -227,15 +234,14 @@ class Table:
 
     def end_or_now(self, row: int) -> int:
         """When it ended; for a running span when it was read, for a lost one the last time its process recorded."""
-        if end := self.end[row]:
-            return end
-        if self.state[row] == RUNNING:
-            return max(self.now_ns, self.start[row])
-        if self._last_known is None:
-            last = np.zeros(len(self.resources), np.int64)
-            np.maximum.at(last, as_numpy(self.resource), np.maximum(as_numpy(self.start), as_numpy(self.end)))
-            self._last_known = last.tolist()
-        return self._last_known[self.resource[row]]
+        return self.end[row] or self.ends[row]
+
+    @property
+    def ends(self) -> array[int]:
+        """:meth:`end_or_now` of every row."""
+        if self._ends is None:
+            self._ends = self._known_ends()
+        return self._ends
 
     def duration(self, row: int) -> int:
         """From its start to :meth:`end_or_now`, in nanoseconds."""
@@ -265,14 +271,13 @@ class Table:
         parent = np.full(len(self), -1)
         if len(self):
             # Span ids may repeat across traces, so the key holds both ids; as one number it is fast to search.
-            ids, places = np.unique(as_numpy(self.span_id), return_inverse=True)
+            ids = np.unique(as_numpy(self.span_id))
             trace = as_numpy(self.trace).astype(np.uint64) * np.uint64(len(ids))
-            keys = trace + places.astype(np.uint64)
-            order = np.argsort(keys, kind="stable")
-            wanted_id = np.minimum(np.searchsorted(ids, parent_id), len(ids) - 1)
+            keys = trace + places_of(as_numpy(self.span_id), ids).astype(np.uint64)
+            order = np.argsort(keys).astype(np.int32)
+            wanted_id = places_of(parent_id, ids)
             wanted = trace + wanted_id.astype(np.uint64)
-            found = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
-            above = order[found]
+            above = order[places_of(wanted, keys[order])]
             parent = np.where((ids[wanted_id] == parent_id) & (keys[above] == wanted), above, -1)
         made = as_array(parent, "q")
         self._cut_circles(made)
@@ -301,6 +306,17 @@ class Table:
         if self.quality.running:
             return time.time_ns()
         return max(max(self.start, default=0), max(self.end, default=0))
+
+    def _known_ends(self) -> array[int]:
+        if 0 not in self.end:
+            return self.end
+        start, end, resource = as_numpy(self.start), as_numpy(self.end), as_numpy(self.resource)
+        last = np.zeros(len(self.resources), np.int64)
+        np.maximum.at(last, resource, np.maximum(start, end))
+        is_running = as_numpy(self.state) == RUNNING
+        return as_array(
+            np.where(end != 0, end, np.where(is_running, np.maximum(self.now_ns, start), last[resource])), "q"
+        )
 
     def _index_children(self) -> None:
         parent = as_numpy(self.parent)

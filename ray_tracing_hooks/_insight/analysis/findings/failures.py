@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN
@@ -14,6 +16,7 @@ from ray_tracing_hooks._insight.analysis.functions import covered
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.errors import error_text, error_type
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import LOST
 
 KILLED, ERRORS = "killed-workers", "errors"
@@ -25,7 +28,7 @@ _READ = 1000
 def find(analysis: Analysis) -> list[Finding]:
     """Executions whose worker died, and executions that failed, by the type of their error."""
     table, calls = analysis.table, analysis.calls
-    failed = [row for row, role in enumerate(calls.role) if role == EXECUTION and table.failed(row)]
+    failed = np.nonzero((as_numpy(calls.role) == EXECUTION) & table.is_failed())[0].tolist()
     killed = [row for row in failed if table.state[row] == LOST]
     raised = [row for row in failed if table.state[row] != LOST]
     return [*_killed(analysis, killed), *_errors(analysis, raised)]

@@ -24,7 +24,7 @@ def find(analysis: Analysis) -> list[Finding]:
     calls, wall = analysis.calls, analysis.path.wall
     loops: dict[int, list[tuple[int, int, int]]] = {}
     assumed = set()
-    for frame in calls.frames_with_members():
+    for frame in calls.frames_with_members(_ROUNDS):
         for function, rounds in _loops(calls, frame):
             loops.setdefault(function, []).extend(rounds)
             if not calls.records_waits(frame):
@@ -66,8 +66,8 @@ def _rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
             continue
         if role not in (GET, WAIT):
             continue
-        objects = calls.objects_of(row)
-        call = calls.producer(objects[0]) if len(objects) == 1 and not calls.is_cut(row) else -1
+        objects = calls.made_by(row)
+        call = objects[0][1] if len(objects) == 1 and not calls.is_cut(row) else -1
         if role == GET and len(submitted) == 1 and call == submitted[0] and calls.execution[call] >= 0:
             yield call, table.start[row], table.end_or_now(row)
         elif objects:

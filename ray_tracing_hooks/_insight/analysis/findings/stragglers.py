@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
+from ray_tracing_hooks._insight.model.grouped import by_first, split
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 
 KIND = "straggler"
 
@@ -27,8 +31,9 @@ def find(analysis: Analysis) -> list[Finding]:
         if len(function.executions) < _CALLS or not wall:
             continue
         for rows in _alike(analysis, function):
-            usual = percentile(sorted(analysis.self_time[row] for row in rows), 0.5)
-            slow = [row for row in rows if analysis.self_time[row] > _TIMES * max(usual, 1)]
+            times = as_numpy(analysis.self_time)[rows]
+            usual = percentile(as_array(np.sort(times), "q"), 0.5)
+            slow = np.array(rows)[times > _TIMES * max(usual, 1)].tolist()
             excess = sum(max(0, min(on_path[row], analysis.self_time[row]) - usual) for row in slow)
             if slow and len(slow) <= max(1, _FEW * len(rows)) and excess / wall >= _COST:
                 found.append(_finding(analysis, function, usual, rows, slow, excess))
@@ -40,12 +45,15 @@ def _alike(analysis: Analysis, function: Function) -> list[list[int]]:
 
     All executions of a task; all of a method if it has many actors with few calls each; else those of each actor.
     """
-    by_actor: dict[str, list[int]] = {}
-    for row in function.executions:
-        by_actor.setdefault(analysis.calls.place(row).actor, []).append(row)
-    if len(by_actor) >= _CALLS and max(map(len, by_actor.values())) < _CALLS:
-        return [function.executions]
-    return [rows for rows in by_actor.values() if len(rows) >= _CALLS]
+    rows, table = as_numpy(function.executions), analysis.table
+    actors: dict[str, int] = {}
+    of_site = np.array([actors.setdefault(place.actor, len(actors)) for place in analysis.calls.places], np.int64)
+    of_run = of_site[as_numpy(table.site)[rows]]
+    (found,) = split(of_run, len(actors), rows)
+    by_actor = [found[number].tolist() for number in by_first(of_run)]
+    if len(by_actor) >= _CALLS and max(map(len, by_actor)) < _CALLS:
+        return [rows.tolist()]
+    return [own for own in by_actor if len(own) >= _CALLS]
 
 
 def _finding(

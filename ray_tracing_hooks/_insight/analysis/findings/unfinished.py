@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import RUNNING
 
 KIND = "unfinished"
@@ -16,9 +19,8 @@ _NAMED = 6
 def find(analysis: Analysis) -> list[Finding]:
     """What has been running longest, if anything is running, and whether calls are in a deadlock."""
     table, calls = analysis.table, analysis.calls
-    running = [
-        row for row in range(len(table)) if table.state[row] == RUNNING and calls.role[row] in (EXECUTION, *WAITS)
-    ]
+    is_running = as_numpy(table.state) == RUNNING
+    running = np.nonzero(is_running & np.isin(as_numpy(calls.role), (EXECUTION, *WAITS)))[0].tolist()
     circle = analysis.path.circle
     if not running and not circle:
         return []

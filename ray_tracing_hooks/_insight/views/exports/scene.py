@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ray_tracing_hooks._insight.analysis.functions import running
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, by_lane, ends_of, lanes
-from ray_tracing_hooks._insight.analysis.parallelism import running
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import WAITS, Calls
 from ray_tracing_hooks._insight.model.processes import Place, Places, places
@@ -92,7 +92,7 @@ class Scene:
     def counts(self) -> list[list[Count]]:
         """The counters over time, by node; empty for a node without executions."""
         changes: list[list[tuple[int, int, int]]] = [[] for _ in self.nodes]
-        for row, start, end in running(self.joined):
+        for row, start, end in zip(*(each.tolist() for each in running(self.joined)), strict=True):
             changes[self.node_of(row)] += ((start, 1, 0), (min(end, self.ends[row]), -1, 0))
         for row, since, until in self.queues():
             changes[self.node_of(row)] += ((since, 0, 1), (until, 0, -1))
@@ -143,10 +143,10 @@ def _edges(calls: Calls, ends: array[int]) -> Iterator[tuple[int, tuple[int, int
             if before >= 0:
                 yield _CALL, (before, attempt)
             before = attempt
-    for row, objects in table.objects.items():
+    for row in table.objects:
         if calls.role[row] not in WAITS:
             continue
-        producers = {calls.producer(each) for each in table.ready.get(row, objects)}
+        producers = {call for _, call in calls.made_by(row, table.ready if row in table.ready else table.objects)}
         executions = [calls.execution[call] for call in producers if call >= 0 and calls.execution[call] >= 0]
         decisive = max(executions, key=ends.__getitem__, default=-1)
         # Otherwise it was ready earlier, or something else ended the wait.

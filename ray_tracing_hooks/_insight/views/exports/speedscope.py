@@ -16,6 +16,7 @@ from ray_tracing_hooks._insight.analysis.flame import callers, pieces
 from ray_tracing_hooks._insight.analysis.lanes import by_lane, ends_of, lanes
 from ray_tracing_hooks._insight.model.calls import WAITS, role_of
 from ray_tracing_hooks._insight.model.clocks import correct
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import places
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports.chrome import clocks
@@ -99,7 +100,8 @@ def _merged(table: Table, ends: array[int], frame_of: array[int]) -> tuple[str, 
         node_of[row] = node
     # As in the page's flame graph: other spans show what they wait for.
     is_wait = [role_of(name) in WAITS for name in table.names]
-    for row, since, until in pieces(table.start, ends, callers(table)):
+    found = pieces(as_numpy(table.start), as_numpy(ends), callers(table))
+    for row, since, until in zip(*(column.tolist() for column in found), strict=True):
         if not is_wait[table.name[row]]:
             weights[node_of[row]] = weights.get(node_of[row], 0) + until - since
     heaviest = sorted((node for node, weight in weights.items() if weight), key=lambda node: -weights[node])

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, compress
-from operator import add as plus
 from operator import sub as minus
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from ray_tracing_hooks._insight.analysis.lanes import Lanes
+from ray_tracing_hooks._insight.model.grouped import sums
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 
 MOST_DEPTH = 250
 """As in the page: deeper spans are not drawn."""
@@ -64,7 +67,7 @@ class Bars(NamedTuple):
             array("I", compress(self.row, wanted)),
             start,
             end,
-            array("q", _sums(array("q", map(minus, end, start)))),
+            _sums(as_numpy(end) - as_numpy(start)),
             array("I", accumulate(failed, initial=0)),
         )
 
@@ -141,41 +144,34 @@ def laid_out(
     start: array[int], took: array[int], flags: Sequence[int], lanes: Lanes, deepest: Sequence[int]
 ) -> dict[str, array[int]]:
     """The bars of all spans as columns; ``deepest`` comes from :func:`rows_of_lanes`."""
-    first = list(accumulate(deepest, initial=0))
-    many = [0] * (first[-1] + 1)
-    for lane, depth in zip(lanes.of, lanes.depth, strict=True):
-        if depth < MOST_DEPTH:
-            many[first[lane] + depth + 1] += 1
-    begins = list(accumulate(many))
-    row = array("I", bytes(4 * begins[-1]))
-    filled = begins[:]
-    for each, (lane, depth) in enumerate(zip(lanes.of, lanes.depth, strict=True)):
-        if depth < MOST_DEPTH:
-            sub = first[lane] + depth
-            row[filled[sub]] = each
-            filled[sub] += 1
-    starts = array("q", map(start.__getitem__, row))
-    lengths = array("q", map(took.__getitem__, row))
+    first = np.concatenate([[0], np.cumsum(np.array(deepest, np.int64))])
+    lane, depth = as_numpy(lanes.of), as_numpy(lanes.depth)
+    row = np.nonzero(depth < MOST_DEPTH)[0]
+    sub = first[lane[row]] + depth[row]
+    row = row[np.argsort(sub, kind="stable")]
+    starts, lengths = as_numpy(start)[row], as_numpy(took)[row]
+    begins = np.cumsum(np.bincount(sub + 1, minlength=int(first[-1]) + 1))
+    failed = np.cumsum(as_numpy(flags)[row] & _FAILED != 0)
     return {
-        "bar_begins": array("q", begins),
-        "bar_row": row,
-        "bar_start": starts,
-        "bar_end": array("q", map(plus, starts, lengths)),
-        "bar_ran": array("q", _sums(lengths)),
-        "bar_failed": array("I", accumulate((flags[each] & _FAILED and 1 for each in row), initial=0)),
+        "bar_begins": as_array(begins, "q"),
+        "bar_row": as_array(row, "I"),
+        "bar_start": as_array(starts, "q"),
+        "bar_end": as_array(starts + lengths, "q"),
+        "bar_ran": _sums(lengths),
+        "bar_failed": as_array(np.concatenate([[0], failed]), "I"),
     }
 
 
-def _sums(lengths: array[int]) -> Iterable[int]:
-    sums = accumulate(lengths, initial=0)
+def _sums(lengths: Any) -> array[int]:
+    if sum(sums(np.zeros(len(lengths), np.int64), lengths, 1)) <= _MOST_SUM:
+        return as_array(np.concatenate([[0], np.cumsum(lengths)]), "q")
     # More than 292 years: some spans have damaged times, so averages would be meaningless.
-    return sums if sum(lengths) <= _MOST_SUM else (min(each, _MOST_SUM) for each in sums)
+    return array("q", (min(each, _MOST_SUM) for each in accumulate(lengths.tolist(), initial=0)))
 
 
 def rows_of_lanes(lanes: Lanes) -> list[int]:
     """How many rows the timeline has for each lane."""
-    deepest = [0] * len(lanes.lanes)
-    for lane, depth in zip(lanes.of, lanes.depth, strict=True):
-        if deepest[lane] <= depth < MOST_DEPTH:
-            deepest[lane] = depth + 1
-    return deepest
+    deepest, depth = np.zeros(len(lanes.lanes), np.int64), as_numpy(lanes.depth)
+    is_drawn = depth < MOST_DEPTH
+    np.maximum.at(deepest, as_numpy(lanes.of)[is_drawn], depth[is_drawn] + 1)
+    return cast("list[int]", deepest.tolist())

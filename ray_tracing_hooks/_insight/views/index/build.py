@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from array import array
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from operator import sub as minus
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.graph import edges
 from ray_tracing_hooks._insight.model.calls import EXECUTION
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.views import page
 from ray_tracing_hooks._insight.views.index.answers import Answers
 from ray_tracing_hooks._insight.views.index.bars import laid_out, rows_of_lanes
@@ -98,41 +99,45 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
 def _columns(analysis: Analysis, drawn: Whole, name_of: dict[int, int], resource_of: dict[int, int]) -> dict[str, Any]:
     table, calls = analysis.table, analysis.calls
     begin = table.start[0] if len(table) else 0
-    start = array("q", [each - begin for each in table.start])
-    took = array("q", map(minus, drawn.ends, table.start))
-    submission, queued = array("I", bytes(4 * len(table))), array("q", bytes(8 * len(table)))
-    for call, made_by in enumerate(calls.submission):
-        attempts = calls.attempts(call)
-        if made_by >= 0 and attempts:
-            # A retry did not wait since the submission.
-            first = attempts[0]
-            submission[first] = made_by + 1
-            queued[first] = max(0, table.start[first] - drawn.ends[made_by]) + 1
+    start, ends = as_numpy(table.start), as_numpy(drawn.ends)
+    submission, queued = np.zeros(len(table), np.uint32), np.zeros(len(table), np.int64)
+    # A retry did not wait since the submission.
+    made_by, first = as_numpy(calls.submission), as_numpy(calls.first)
+    is_whole = (made_by >= 0) & (first >= 0)
+    made_by, first = made_by[is_whole], first[is_whole]
+    submission[first] = made_by + 1
+    queued[first] = np.maximum(0, start[first] - ends[made_by]) + 1
     return {
-        "start": start,
-        "took": took,
-        "flags": bytearray(flags_of(table.kind, table.status, table.state, calls.role)),
-        "name": array("I", map(_lookup(name_of), table.name)),
-        "resource": array("I", map(_lookup(resource_of), table.resource)),
-        "function": array("I", [each + 1 for each in drawn.called.of]),
-        "flame": array("I", drawn.stacks.of),
-        "lane": array("I", drawn.lanes.of),
-        "depth": array("I", drawn.lanes.depth),
-        "submission": submission,
-        "queued": queued,
+        "start": as_array(start - begin, "q"),
+        "took": as_array(ends - start, "q"),
+        "flags": flags_of(table.kind, table.status, table.state, calls.role),
+        "name": as_array(_looked_up(name_of, table.name), "I"),
+        "resource": as_array(_looked_up(resource_of, table.resource), "I"),
+        "function": as_array(as_numpy(drawn.called.of) + 1, "I"),
+        "flame": as_array(as_numpy(drawn.stacks.of), "I"),
+        "lane": drawn.lanes.of,
+        "depth": drawn.lanes.depth,
+        "submission": as_array(submission, "I"),
+        "queued": as_array(queued, "q"),
     }
 
 
-def _lookup(index: dict[int, int]) -> Callable[[int], int]:
-    return index.__getitem__
+def _looked_up(index: dict[int, int], column: Sequence[int]) -> Any:
+    found = np.zeros(max(index, default=-1) + 1, np.uint32)
+    found[list(index)] = list(index.values())
+    return found[as_numpy(column)]
 
 
 def _edges(analysis: Analysis) -> dict[str, Sequence[int]]:
-    found = sorted(set(edges(analysis.calls)))
-    to = array("I", map(itemgetter(1), found))
+    source, to, kind = edges(analysis.calls)
+    order = np.lexsort((kind, to, source))
+    found = np.stack([source, to, kind])[:, order]
+    is_new = np.ones(len(source), bool)
+    is_new[1:] = (found[:, 1:] != found[:, :-1]).any(axis=0)
+    source, to, kind = found[:, is_new]
     return {
-        "edge_from": array("I", map(itemgetter(0), found)),
-        "edge_to": to,
-        "edge_kind": bytearray(map(itemgetter(2), found)),
-        "edge_by_to": array("I", sorted(range(len(found)), key=to.__getitem__)),
+        "edge_from": as_array(source, "I"),
+        "edge_to": as_array(to, "I"),
+        "edge_kind": bytearray(kind.astype(np.uint8)),
+        "edge_by_to": as_array(np.argsort(to, kind="stable"), "I"),
     }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ray_tracing_hooks._insight.analysis.flame import spent
+from ray_tracing_hooks._insight.model.grouped import covered_by_group, greatest_before, most_at_once, split, sums
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER
 from ray_tracing_hooks._insight.views.index.filters import FAILED
 from ray_tracing_hooks._insight.views.page.content import STRIP
@@ -46,40 +50,27 @@ def figures(
 
     ``sizes``: the numbers of stacks, places and functions.
     """
-    start, took, flags, lane = columns["start"], columns["took"], columns["flags"], columns["lane"]
-    depth, stacks, functions = columns["depth"], columns["flame"], columns["function"]
+    chosen = _numbers(rows)
+    start, took, flags, lane, depth, stack, function = (
+        as_numpy(columns[name])[chosen] for name in ("start", "took", "flags", "lane", "depth", "flame", "function")
+    )
     stack_count, place_count, function_count = sizes
-    spans, wall, until = (array("q", bytes(8 * stack_count)) for _ in range(3))
-    summed = [0] * stack_count
-    busy, calls, errors, ended, idle = (array("q", bytes(8 * place_count)) for _ in range(5))
-    single = _single_lanes(places, place_count)
-    seen = bytearray(function_count + 1)
-    for row in rows:
-        begin, stack = start[row], stacks[row]
-        end = begin + took[row]
-        begin, end = max(begin, first), min(end, last)
-        spans[stack] += 1
-        summed[stack] += end - begin
-        known = until[stack]
-        if end > known:
-            wall[stack] += end - max(begin, known)
-            until[stack] = end
-        seen[functions[row]] = 1
-        place = places[lane[row]]
-        if flags[row] & FAILED:
-            errors[place] += 1
-        if flags[row] & WAITING and single[place]:
-            known = idle[place]
-            if end > known:
-                busy[place] -= end - max(begin, known)
-                idle[place] = end
-        if not depth[row]:
-            calls[place] += 1
-            known = ended[place]
-            if end > known:
-                busy[place] += end - max(begin, known)
-                ended[place] = end
-    return Figures(spans, summed, wall, busy, calls, errors, seen[1:])
+    begin, end = np.maximum(start, first), np.minimum(start + took, last)
+    place = np.array(places, np.int64)[lane]
+    single = np.array(_single_lanes(places, place_count), bool)
+    is_idle, is_outer = (flags & WAITING != 0) & single[place], depth == 0
+    idle, ran = (covered_by_group(place[each], begin[each], end[each], place_count) for each in (is_idle, is_outer))
+    seen = np.zeros(function_count + 1, np.uint8)
+    seen[function] = 1
+    return Figures(
+        as_array(np.bincount(stack, minlength=stack_count), "q"),
+        sums(stack, end - begin, stack_count),
+        as_array(covered_by_group(stack, begin, end, stack_count), "q"),
+        as_array(ran - idle, "q"),
+        as_array(np.bincount(place[is_outer], minlength=place_count), "q"),
+        as_array(np.bincount(place[flags & FAILED != 0], minlength=place_count), "q"),
+        bytearray(seen[1:]),
+    )
 
 
 def spent_in(
@@ -89,19 +80,25 @@ def spent_in(
 
     ``is_wait``: for each stack, whether it waits.
     """
-    start, took, flags, stacks = columns["start"], columns["took"], columns["flags"], columns["flame"]
-    here: dict[int, int] = {}
-    begins, ends, above, of = array("q"), array("q"), array("q"), array("q")
-    for row in rows:
-        parent = parents[row]
-        if parent >= 0 and flags[row] & 7 == CONSUMER and flags[parent] & 7 == PRODUCER:
-            parent = parents[parent]
-        above.append(here.get(parent, -1))
-        here[row] = len(begins)
-        begins.append(max(start[row], first))
-        ends.append(max(begins[-1], min(start[row] + took[row], last)))
-        of.append(stacks[row])
-    return spent(begins, ends, above, of, is_wait, first, last)
+    chosen = _numbers(rows)
+    start, took, kind = (as_numpy(columns[name])[chosen] for name in ("start", "took", "flags"))
+    above, kind = as_numpy(parents)[chosen].astype(np.int64), kind & 7
+    is_call = (above >= 0) & (kind == CONSUMER) & (as_numpy(columns["flags"])[above] & 7 == PRODUCER)
+    above = np.where(is_call, as_numpy(parents)[above], above)
+    # The last item stays -1: an index of -1, for a row without a parent, selects it.
+    here = np.full(len(parents) + 1, -1)
+    here[chosen] = np.arange(len(chosen))
+    above = here[above]
+    # Rows are by start. A parent that starts after its child does not count as one.
+    above = np.where(above < np.arange(len(chosen)), above, -1)
+    begins = np.maximum(start, first)
+    ends = np.maximum(begins, np.minimum(start + took, last))
+    return spent(begins, ends, above, as_numpy(columns["flame"])[chosen].astype(np.int64), is_wait, first, last)
+
+
+def _numbers(rows: Iterable[int]) -> Any:
+    """Rows as a NumPy column."""
+    return np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else np.fromiter(rows, np.int64)
 
 
 def strip(
@@ -111,51 +108,68 @@ def strip(
 
     ``rows`` are by start. Calls do not count as running while they wait, if their waits are among the rows.
     """
-    start, took, flags = columns["start"], columns["took"], columns["flags"]
-    running, more, failed = [0.0] * STRIP, [0] * (STRIP + 1), bytearray(STRIP)
-    waited: dict[int, int] = {}
+    chosen = _numbers(rows)
+    start, took, flags = (as_numpy(columns[name])[chosen] for name in ("start", "took", "flags"))
     size = extent / STRIP or 1
-    top = STRIP - 1
-    for row in rows:
-        flag, begin = flags[row], start[row]
-        end = begin + took[row]
-        last = min(top, int(end / size))
-        if flag & FAILED:
-            failed[last] = 1
-        sign = 1
-        if has_calls and flag & 7 != CONSUMER:
-            held = _execution(flags, parents, row) if flag & WAITING else -1
-            if held < 0:
-                continue
-            # Count each moment once: an execution may wait in several threads.
-            begin, end = max(begin, waited.get(held, 0)), min(end, start[held] + took[held])
-            if end <= begin:
-                continue
-            waited[held] = end
-            sign = -1
-            last = min(top, int(end / size))
-        first = min(top, int(begin / size))
-        if first == last:
-            running[first] += sign * (end - begin) / size
-        else:
-            running[first] += sign * ((first + 1) * size - begin) / size
-            more[first + 1] += sign
-            more[last] -= sign
-            running[last] += sign * (end - last * size) / size
+    end = start + took
+    failed = bytearray(STRIP)
+    for part in np.unique(_part(end[flags & FAILED != 0], size)).tolist():
+        failed[part] = 1
+    begin, sign = start, np.ones(len(chosen), np.int64)
+    if has_calls:
+        is_run = flags & 7 == CONSUMER
+        is_wait = ~is_run & (flags & WAITING != 0)
+        held = _executions(columns, parents, chosen[is_wait])
+        waits = np.nonzero(is_wait)[0][held >= 0]
+        since, until = _once(columns, start[waits], end[waits], held[held >= 0])
+        begin = begin.copy()
+        begin[waits], end[waits], sign[waits] = since, until, -1
+        is_run[waits[until > since]] = True
+        begin, end, sign = begin[is_run], end[is_run], sign[is_run]
+    from_part, to_part = _part(begin, size), _part(end, size)
+    is_in_one = from_part == to_part
+    at_first = np.where(is_in_one, sign * (end - begin), sign * ((from_part + 1) * size - begin)) / size
+    at_last = np.where(is_in_one, 0, sign * (end - to_part * size) / size)
+    # Sums of floats depend on the order, so add in the order of the spans.
+    parts, shares = np.stack([from_part, to_part], axis=1).ravel(), np.stack([at_first, at_last], axis=1).ravel()
+    running = np.bincount(parts, shares, STRIP).tolist()
+    more = np.zeros(STRIP + 1, np.int64)
+    np.add.at(more, from_part[~is_in_one] + 1, sign[~is_in_one])
+    np.subtract.at(more, to_part[~is_in_one], sign[~is_in_one])
     covering = 0
-    for part in range(STRIP):
-        covering += more[part]
+    for part, change in enumerate(more[:STRIP].tolist()):
+        covering += change
         running[part] = max(0.0, running[part] + covering)
     return running, failed
 
 
-def _execution(flags: Sequence[int], parents: Sequence[int], row: int) -> int:
-    """The execution that a span is in, -1 for none, as for spans of a driver."""
-    for _ in range(_MOST_ABOVE):
-        row = parents[row]
-        if row < 0 or flags[row] & 7 == CONSUMER:
-            return row
-    return -1
+def _part(time: Any, size: float) -> Any:
+    """The part of the strip that each time is in."""
+    return np.minimum(STRIP - 1, (time / size).astype(np.int64))
+
+
+def _once(columns: Columns, begin: Any, end: Any, held: Any) -> tuple[Any, Any]:
+    """Clip waits, by start, so that each moment counts once: an execution may wait in several threads."""
+    executions, number = np.unique(held, return_inverse=True)
+    order = np.argsort(number, kind="stable")
+    until = np.minimum(end, (as_numpy(columns["start"]) + as_numpy(columns["took"]))[held])
+    waited = np.empty_like(begin)
+    # An empty wait, or one after the end of its execution, does not affect later ones.
+    own = np.where(until > begin, until, 0)
+    waited[order] = greatest_before(number[order], own[order], np.zeros(len(executions), np.int64))
+    return np.maximum(begin, waited), until
+
+
+def _executions(columns: Columns, parents: Sequence[int], rows: Any) -> Any:
+    """The executions that spans are in, -1 for none, as for spans of a driver."""
+    flags, parent = as_numpy(columns["flags"]), as_numpy(parents)
+    found = parent[rows].astype(np.int64)
+    for _ in range(_MOST_ABOVE - 1):
+        is_inside = (found >= 0) & (flags[found] & 7 != CONSUMER)
+        if not is_inside.any():
+            return found
+        found[is_inside] = parent[found[is_inside]]
+    return np.where((found >= 0) & (flags[found] & 7 == CONSUMER), found, -1)
 
 
 def _single_lanes(places: Sequence[int], count: int) -> list[bool]:
@@ -180,36 +194,24 @@ _PARTS = 1024
 
 def queues(columns: Columns, places: Sequence[int], count: int, extent: int) -> list[Queue | None]:
     """The queue of each place; None if hardly any calls waited."""
-    begun: list[array[int]] = [array("q") for _ in range(count)]
-    done: list[array[int]] = [array("q") for _ in range(count)]
-    for row, queued in enumerate(columns["queued"]):
-        if queued > 1:
-            place, at = places[columns["lane"][row]], columns["start"][row]
-            begun[place].append(at - queued + 1)
-            done[place].append(at)
-    return [_queue(sorted(begun[place]), done[place], extent) if done[place] else None for place in range(count)]
+    queued, place_of = as_numpy(columns["queued"]), np.array(places, np.int64)
+    rows = np.nonzero(queued > 1)[0]
+    place, at = place_of[as_numpy(columns["lane"])[rows]], as_numpy(columns["start"])[rows]
+    begun, done = split(place, count, at - queued[rows] + 1, at)
+    return [
+        _queue(np.sort(first), last, extent) if len(last) else None for first, last in zip(begun, done, strict=True)
+    ]
 
 
-def _queue(begun: Sequence[int], done: Sequence[int], extent: int) -> Queue | None:
-    depth = most = ended = 0
-    for at in begun:
-        depth += 1
-        while done[ended] <= at:
-            depth -= 1
-            ended += 1
-        most = max(most, depth)
-    total = sum(done) - sum(begun)
+def _queue(begun: Any, done: Any, extent: int) -> Queue | None:
+    most = most_at_once(begun, done)
+    total = sum(done.tolist()) - sum(begun.tolist())
     if most < 2 and total <= extent / 100:
         return None
     waited = []
-    first = second = sum_begun = sum_done = 0
+    sums_begun, sums_done = (np.concatenate([[0], np.cumsum(each)]) for each in (begun, done))
     for part in range(1, _PARTS + 1):
         time = extent * part // _PARTS
-        while first < len(begun) and begun[first] <= time:
-            sum_begun += begun[first]
-            first += 1
-        while second < len(done) and done[second] <= time:
-            sum_done += done[second]
-            second += 1
-        waited.append(first * time - sum_begun - (second * time - sum_done))
+        first, second = (int(np.searchsorted(each, time, side="right")) for each in (begun, done))
+        waited.append(first * time - int(sums_begun[first]) - (second * time - int(sums_done[second])))
     return Queue(most, waited)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ray_tracing_hooks._insight.analysis import findings, recorded
 from ray_tracing_hooks._insight.analysis.accelerators import Accelerator
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -18,11 +20,14 @@ from ray_tracing_hooks._insight.analysis.flame import Flame, flame
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.graph import Graph, caller_of, edges, graph, median_and_most
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
-from ray_tracing_hooks._insight.analysis.parallelism import means, running
+from ray_tracing_hooks._insight.analysis.parallelism import means
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
+from ray_tracing_hooks._insight.model.grouped import sums
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Place, Places, places
-from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_ERROR
+from ray_tracing_hooks._insight.model.table import LOST, Table
 from ray_tracing_hooks._insight.views.page import report
 from ray_tracing_hooks._insight.views.page.breakdown import Group, breakdown
 from ray_tracing_hooks._insight.views.page.details import CHUNK, shortened
@@ -92,7 +97,7 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
     columns["name"] = [name_of[table.name[row]] for row in rows]
     columns["trace"] = [trace_of[table.trace[row]] for row in rows]
     columns["resource"] = [resource_of[table.resource[row]] for row in rows]
-    ends_shown = ((number(made_by), number(to), kind) for made_by, to, kind in edges(calls))
+    ends_shown = ((number(made_by), number(to), kind) for made_by, to, kind in _listed(edges(calls)))
     found = [edge for edge in ends_shown if edge[0] >= 0 <= edge[1]]
     if len(found) > _MOST_EDGES:
         meta["notes"].append(f"Arrows are shown for {_MOST_EDGES:,} of {len(found):,} objects and waits.")
@@ -163,10 +168,17 @@ def strip(analysis: Analysis, ends: array[int], begin: int) -> list[float]:
     calls, table = analysis.calls, analysis.table
     extent = max(ends, default=begin) - begin
     if EXECUTION in calls.role:
-        drawn = ((start, min(end, ends[row])) for row, start, end in running(calls))
+        rows, begins, until = analysis.running
+        until = np.minimum(until, as_numpy(ends)[rows])
     else:
-        drawn = ((start, end) for start, end in zip(table.start, ends, strict=True))
-    return [round(each, 3) for each in means(((s, e) for s, e in drawn if e > s), begin, extent, STRIP)]
+        begins, until = as_numpy(table.start), as_numpy(ends)
+    is_long = until > begins
+    return [round(each, 3) for each in means(begins[is_long], until[is_long], begin, extent, STRIP)]
+
+
+def _listed(columns: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    """The rows of NumPy columns as Python numbers."""
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def on_path(analysis: Analysis, steps: Iterable[Step]) -> list[int]:
@@ -183,7 +195,7 @@ def on_path(analysis: Analysis, steps: Iterable[Step]) -> list[int]:
 
 def _used(column: Sequence[int], values: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
     """The values that a column refers to, and the new index of each; other runs in the folder use other values."""
-    indexes = sorted(set(column))
+    indexes = np.unique(column).tolist()
     return [values[index] for index in indexes], {index: number for number, index in enumerate(indexes)}
 
 
@@ -278,15 +290,12 @@ def _columns(
     }
 
 
-def flags_of(kind: Iterable[int], status: Iterable[int], state: Iterable[int], role: Iterable[int]) -> Iterator[int]:
+def flags_of(kind: Sequence[int], status: Sequence[int], state: Sequence[int], role: Sequence[int]) -> bytearray:
     """The flags of each span as the page has them, in one number."""
-    return (
-        (kind if kind <= 5 else 0)
-        | (_FAILED if status == 2 or state == 2 else 0)
-        | state << _STATE_SHIFT
-        | (_WAITING if role in WAITS else 0)
-        for kind, status, state, role in zip(kind, status, state, role, strict=True)
-    )
+    kinds, statuses, states, roles = (np.frombuffer(bytes(each), np.uint8) for each in (kind, status, state, role))
+    failed = (statuses == STATUS_ERROR) | (states == LOST)
+    found = np.where(kinds <= CONSUMER, kinds, 0) | np.where(failed, _FAILED, 0) | states << _STATE_SHIFT
+    return bytearray((found | np.where(np.isin(roles, WAITS), _WAITING, 0)).astype(np.uint8))
 
 
 def _places(found: Places, accelerators: Iterable[Accelerator]) -> dict[str, Any]:
@@ -438,9 +447,7 @@ def _figures(label: str, name: int, own: int, durations: Sequence[int], errors: 
 
 def _colour_order(table: Table, ends: array[int], name_of: dict[int, int]) -> list[list[int]]:
     """Groups of names that share a colour, such as the names of one call; largest time first."""
-    total = [0] * len(table.names)
-    for name, begin, end in zip(table.name, table.start, ends, strict=True):
-        total[name] += end - begin
+    total = sums(as_numpy(table.name), as_numpy(ends) - as_numpy(table.start), len(table.names))
     groups: dict[str, list[int]] = {}
     for index in name_of:
         groups.setdefault(call_name(table.names[index]), []).append(index)

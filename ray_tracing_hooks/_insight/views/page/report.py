@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ray_tracing_hooks._insight.analysis import critical_path as paths
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -43,7 +45,7 @@ _WHY = {
 def facts(analysis: Analysis) -> list[list[Any]]:
     """Labels and figures of the whole run; a third item marks a bad figure."""
     table, path = analysis.table, analysis.path
-    errors = sum(map(table.failed, range(len(table))))
+    errors = int(np.count_nonzero(table.is_failed()))
     parallel = analysis.parallelism
     found: list[list[Any]] = [
         ["wall time", duration(path.wall)],

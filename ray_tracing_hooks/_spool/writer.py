@@ -166,7 +166,9 @@ class SpoolWriter:
             if self._is_open:
                 try:
                     _write_whole(self._descriptor, self._define_resource(resource) + self._define_scope(key))
-                except OSError:
+                except OSError as error:
+                    if error.errno is None:
+                        raise
                     # Spans of a scope that their segment does not define would be lost. The next one defines them all.
                     self._release()
             # Only now, since other threads use it from now on.
@@ -262,7 +264,9 @@ class SpoolWriter:
         """Whether the descriptor still belongs to our file: the program may have closed it."""
         try:
             return self._descriptor >= 0 and _identity(self._descriptor) == self._identity
-        except OSError:
+        except OSError as error:
+            if error.errno is None:
+                raise
             return False
 
     def _forget(self) -> None:
@@ -309,6 +313,8 @@ class SpoolWriter:
             if written != len(record):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301  `_write_whole` would cost a call
         except OSError as error:
+            if error.errno is None:
+                raise
             self._failed(error, record, spans, tries=tries)
             return
         self._written += written
@@ -389,6 +395,8 @@ class SpoolWriter:
                 try:
                     self._begin_segment()
                 except OSError as error:
+                    if error.errno is None:
+                        raise
                     # Try again later rather than at every span.
                     self._refused_until = time.monotonic() + _RETRY_SECONDS
                     self._is_full = error.errno in _NO_ROOM
@@ -460,8 +468,10 @@ class SpoolWriter:
                     self._restore()
                 elif found.st_size < self._written <= self._segment_bytes:
                     self._release()  # its definitions are gone
-            except OSError:
-                pass  # retried later; until then the open file still takes records
+            except OSError as error:
+                if error.errno is None:
+                    raise
+                # retried later; until then the open file still takes records
 
     def _restore(self) -> None:
         """Recreate a removed segment under its name with its contents, so that readers can continue in it.

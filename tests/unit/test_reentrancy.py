@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from recording import record, run
 
 from ray_tracing_hooks._spool.layout import DROPPED, RESOURCE, SCOPE, SPAN, START, U64
@@ -87,7 +88,7 @@ def test_a_signal_handler_that_comes_while_the_sdk_is_imported(tmp_path: Path) -
 TIMEOUTS = """
 import functools
 
-class Slow(Exception):
+class Slow(BASE):
     pass
 
 class Handler:
@@ -135,9 +136,10 @@ tell(said)
 """
 
 
-def test_what_a_signal_handler_raises_reaches_the_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("base", ["Exception", "TimeoutError"])
+def test_what_a_signal_handler_raises_reaches_the_program(tmp_path: Path, base: str) -> None:
     """A timeout raised while a span is being recorded belongs to the program, so it is not suppressed."""
-    told, _ = record(TIMEOUTS, tmp_path, segment_bytes=5000)
+    told, _ = record(TIMEOUTS.replace("BASE", base), tmp_path, segment_bytes=5000)
     assert told == []
 
 

@@ -99,12 +99,14 @@ def covered_by_group(groups: Any, begins: Any, ends: Any, size: int) -> Any:
 def uncovered(first: Any, last: Any, groups: Any, begins: Any, ends: Any) -> tuple[Any, Any, Any]:
     """The parts of time ranges, from ``first`` to ``last``, that no interval covers.
 
-    ``groups``: for each interval the number of the range that it belongs to. Returns columns with, for each part by
-    range and time, the number of its range, its start and its end.
+    ``groups``: for each interval the number of the range that it belongs to. Intervals may be empty or end before they
+    start. Returns columns with, for each part by range and time, the number of its range, its start and its end.
     """
-    groups = np.concatenate([groups, np.arange(len(first))])
+    # Damaged times, or ends that are not known, may make an interval end before it starts: it covers nothing.
+    is_long = ends > begins
+    groups = np.concatenate([groups[is_long], np.arange(len(first))])
     # An empty interval at the end of each range, so that the last part is before an interval like the others.
-    begins, ends = np.concatenate([begins, last]), np.concatenate([ends, last])
+    begins, ends = np.concatenate([begins[is_long], last]), np.concatenate([ends[is_long], last])
     order = np.lexsort((begins, groups))
     groups, begins, ends = groups[order], begins[order], ends[order]
     since = greatest_before(groups, ends, first)

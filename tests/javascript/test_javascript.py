@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from array import array
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
@@ -70,18 +71,19 @@ def test_the_server_searches_as_the_page_does(case: dict[str, Any]) -> None:
     assert [row for row, keeps in enumerate(kept) if keeps] == case["keeps"]
 
 
-def columns_of(spans: list[dict[str, Any]]) -> tuple[dict[str, list[int]], list[int]]:
+def columns_of(spans: list[dict[str, Any]]) -> tuple[dict[str, array[int]], array[int]]:
     """The columns of an index, and the parents."""
 
-    def column(name: str, otherwise: int = 0) -> list[int]:
-        return [each.get(name, otherwise) for each in spans]
+    def column(name: str, otherwise: int = 0) -> array[int]:
+        return array("q", [each.get(name, otherwise) for each in spans])
 
     columns = {name: column(name) for name in ("start", "took", "flags", "lane", "depth", "flame", "function")}
     made_by = column("submission", -1)
-    columns["queued"] = [
+    queued = [
         0 if by < 0 else max(0, each["start"] - spans[by]["start"] - spans[by]["took"]) + 1
         for each, by in zip(spans, made_by, strict=True)
     ]
+    columns["queued"] = array("q", queued)
     return columns, column("parent", -1)
 
 

@@ -66,7 +66,7 @@ def figures(
         as_array(np.bincount(stack, minlength=stack_count), "q"),
         sums(stack, end - begin, stack_count),
         as_array(covered_by_group(stack, begin, end, stack_count), "q"),
-        as_array(ran - idle, "q"),
+        as_array(np.maximum(ran - idle, 0), "q"),  # a filter may keep waits without what waited
         as_array(np.bincount(place[is_outer], minlength=place_count), "q"),
         as_array(np.bincount(place[flags & FAILED != 0], minlength=place_count), "q"),
         bytearray(seen[1:]),

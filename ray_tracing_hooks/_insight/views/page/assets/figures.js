@@ -157,7 +157,8 @@ export function placeFigures(spans) {
     busy[place] += Math.max(0, end - Math.max(begin, until[place]));
     until[place] = Math.max(until[place], end);
   }
-  return { busy, calls, errors };
+  // A filter may show waits without what waited.
+  return { busy: busy.map((time) => Math.max(0, time)), calls, errors };
 }
 
 /** The execution that a span is in, or -1.

@@ -84,7 +84,7 @@ class Merged:
             if name in known:
                 column = np.array(known[name], np.uint32)[column]
             elif name in _IDS:
-                column = np.where(column == NO_ID, NONE, column + len(self.ids)).astype(np.uint32)
+                column = np.where(column == NO_ID, np.uint32(NONE), column.astype(np.uint32) + np.uint32(len(self.ids)))
             self._chunks[name].append(column)
         self.ids.extend(Strings(columns.ids))
         first = self._size

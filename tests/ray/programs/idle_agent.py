@@ -4,9 +4,10 @@ A raylet ends where its agent does.
 """
 
 import os
-import time
+import select
 
 if __name__ == "__main__":
     raylet = os.getppid()
-    while os.getppid() == raylet:
-        time.sleep(1)
+    end = os.pidfd_open(raylet)
+    if os.getppid() == raylet:
+        select.select([end], [], [])

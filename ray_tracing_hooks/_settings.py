@@ -137,7 +137,7 @@ class Settings:
         RATES,
         (),
         "most calls per second that make spans, for each function or method and each process that calls it: a number, "
-        "or patterns such as `Worker.process=10,*=1000`, of which the first that matches applies",
+        "or patterns such as `Worker.process=10,*=1000`; the first match applies",
         "no limit",
     )
     internal: bool = _setting(

@@ -184,7 +184,7 @@ export class Colours {
     return found;
   }
 
-  /** A colour between this one and the surface, for what is not selected.
+  /** A colour between this one and the surface, for items outside the selection.
    * @param {string} colour */
   dimmed(colour) {
     const key = colour + "~";

@@ -38,6 +38,14 @@ PEER_PACKAGES := rotel==0.0.1a15 ddapm-test-agent==1.69.1
 DEFINITIONS := $(VENV)/definitions
 DEFINITIONS_READY := $(DEFINITIONS)/.ready
 DEFINITION_PACKAGES := aiojaeger==0.1.8 opentelemetry-exporter-jaeger-proto-grpc==1.21.0
+# Agents of SkyWalking, for their message definitions and as the other side of headers. The dependencies of the newer one
+# are in the main environment; the older one needs an old protobuf.
+SKYWALKING := $(VENV)/skywalking
+SKYWALKING_READY := $(SKYWALKING)/.ready
+SKYWALKING_PACKAGES := apache-skywalking==1.2.0 python2sky==0.2.2 protobuf==3.20.3
+# Its agent for Node, installed with npm.
+SKYWALKING_NODE := $(SKYWALKING)/node/.ready
+SKYWALKING_NODE_PACKAGE := skywalking-backend-js@0.9.0
 # Not published for each version of the other packages, although they require exactly the same one; they work with each.
 INSTRUMENTATIONS := 'opentelemetry-instrumentation-threading>=0.66b0' 'opentelemetry-instrumentation-logging>=0.66b0'
 # Dependencies of Ray's dashboard, which accepts submitted jobs, and of Ray Serve. They are separate, only for their tests,
@@ -65,6 +73,8 @@ JAVASCRIPT_READY := $(VENV)/.javascript
 # tests in TESTS need. Folders that are not listed need nothing.
 NEEDS = \
   $(call where,tests/unit/test_jaeger_sink.py tests/backends,$(DEFINITIONS_READY)) \
+  $(call where,tests/unit/test_skywalking_sink.py tests/ray/test_skywalking.py,$(SKYWALKING_READY)) \
+  $(call where,tests/ray/test_skywalking.py,$(SKYWALKING_NODE)) \
   $(call where,tests/unit/test_transport.py tests/backends,$(NETWORK_READY)) \
   $(call where,tests/backends,$(PEERS_READY)) \
   $(call where,tests/ray,$(EXTRAS_READY)) \
@@ -100,17 +110,19 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, print its trace
 	@echo "==> The report: open $(DEMO)/report.html in a browser"
 
 # Tests run in another folder, since Python puts the current one on the path of the programs that tests start. Bytecode is
-# kept, so that not each of many processes compiles what it imports.
+# kept, so that not each of many processes compiles what it imports. NumPy starts no threads for linear algebra, which
+# nothing here does: they would take a third of the time in which it is imported.
 # SERVE_REQUESTS=2000 sends that many concurrent requests to Ray Serve, instead of 500.
 .PHONY: test
 test: $(PACKAGE) $(NEEDS) ## Run the tests but the slow ones; SLOW=1 runs all, TESTS=tests/unit selects some, WORKERS=0 runs one at a time, ARGS=-x is passed to pytest
 	@echo "==> Running the tests$(if $(SLOW),, except those marked slow, which SLOW=1 runs too)"
-	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "not slow") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
+	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "not slow") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
-# For frequent use during development. It leaves out the one test that needs a system package.
+# For frequent use during development. It leaves out the one test that needs a system package, and tries fewer examples of
+# what Hypothesis makes up.
 .PHONY: quick
 quick: lint ## Lint, types, unit and insight tests, without Ray clusters, backends or a browser
-	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" NETWORK_READY=
+	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" NETWORK_READY= ARGS="--hypothesis-profile=quick $(ARGS)"
 
 # Each pair of versions has its own environment, which is kept. With an older Ray, it runs the tests of code that depends on
 # Ray's version; conformance and shutdown tests are left out, since they take long and compare Ray with itself. With another
@@ -165,7 +177,7 @@ compare: $(PACKAGE) ## Compare with other hooks: effects on programs, and spans 
 
 # Atheris is not a dependency, since it has wheels for few versions of Python only.
 FUZZ := $(VENV)/fuzz
-FUZZ_TARGETS ?= segment follower message span_as_json json_line packed_file carried settings answer
+FUZZ_TARGETS ?= segment follower message span_as_json json_line packed_file carried skywalking_headers settings answer
 FUZZ_SECONDS ?= 60
 
 .PHONY: fuzz
@@ -224,6 +236,19 @@ $(DEFINITIONS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the definitions of Jaeger's messages"
 	@rm -rf $(DEFINITIONS) && mkdir -p $(DEFINITIONS)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --target $(DEFINITIONS) $(DEFINITION_PACKAGES)
+	@touch $@
+
+$(SKYWALKING_READY): Makefile | $(BIN)/python
+	@echo "==> Installing the agents of SkyWalking"
+	@rm -rf $(SKYWALKING) && mkdir -p $(SKYWALKING)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --target $(SKYWALKING) $(SKYWALKING_PACKAGES)
+	@touch $@
+
+$(SKYWALKING_NODE): $(SKYWALKING_READY) | $(NODE_READY)
+	@command -v npm > /dev/null || { \
+	  echo "==> Installing npm"; \
+	  { apt-get update -qq && apt-get install -qq -y npm > /dev/null; } || { echo "No npm: install it, for SkyWalking's agent for Node"; exit 1; }; }
+	@mkdir -p $(@D) && npm install --prefix $(@D) --omit=optional --no-audit --no-fund --loglevel=error $(SKYWALKING_NODE_PACKAGE) > /dev/null
 	@touch $@
 
 $(DEPENDENCIES): pyproject.toml | $(BIN)/python

@@ -27,7 +27,9 @@ def is_name_of_secret(name: str) -> bool:
     return any(map(_NAME.search, (name, _BETWEEN_PARTS.sub("_", name))))
 
 
-VARIABLE = re.compile(r"(HEADERS|PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS|(?<!CLIENT_)KEY)$", re.IGNORECASE)
+VARIABLE = re.compile(
+    r"(HEADERS|PASSWORD|PASSWD|TOKEN|AUTHENTICATION|SECRET|CREDENTIALS|(?<!CLIENT_)KEY)$", re.IGNORECASE
+)
 """Environment variables that hold a secret. The CLIENT_KEY of an exporter is only the path of one."""
 
 USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")

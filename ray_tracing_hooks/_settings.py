@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from ray_tracing_hooks._values import (
+    ADDRESSES,
     BOOLEAN,
+    COUNT,
     LEVEL,
     NAMES,
     PATH,
@@ -21,6 +23,7 @@ from ray_tracing_hooks._values import (
     RATES,
     SECONDS,
     SIZE,
+    TEXT,
     URL,
     Given,
     Kind,
@@ -42,7 +45,8 @@ D = TypeVar("D")
 class Setting:
     """One row of the table. A ``default`` of None means unset; ``unset`` then says what happens.
 
-    ``standard`` is the OTEL_* variable that applies where neither our variable nor the file sets a value.
+    ``standard`` is the variable of OpenTelemetry, or of SkyWalking's agents, that applies where neither our variable
+    nor the file sets a value.
     """
 
     __slots__ = ("default", "kind", "meaning", "name", "secret", "standard", "unset", "variable")
@@ -83,8 +87,8 @@ class Settings:
     exporters: tuple[str, ...] = _setting(
         NAMES,
         ("local",),
-        "where `ray_tracing_hooks:setup` sends spans: comma list of `local`, `otlp`, `jaeger` and installed "
-        "exporters, or `none`; `OTEL_TRACES_EXPORTER` where this is unset",
+        "where `ray_tracing_hooks:setup` sends spans: comma list of `local`, `otlp`, `jaeger`, `skywalking` and "
+        "installed exporters, or `none`; `OTEL_TRACES_EXPORTER` where this is unset",
         standard="OTEL_TRACES_EXPORTER",
     )
     config: str | None = _setting(PATH, None, "YAML file with these settings, such as `local_dir: /data/spans`")
@@ -111,6 +115,83 @@ class Settings:
         "the address of Jaeger, such as `http://jaeger:4317`",
         "by `OTEL_EXPORTER_JAEGER_*`, else localhost",
         secret=True,
+    )
+    skywalking_protocol: str = _setting(
+        one_of("sw8", "sw6"),
+        "sw8",
+        "the generation of SkyWalking: `sw8` is 8.0 and newer, `sw6` is 6.x and 7.x",
+    )
+    skywalking_transport: str = _setting(
+        one_of("grpc", "http", "none"),
+        "grpc",
+        "how the SkyWalking exporter sends: `grpc`, `http` (only with `sw8`), or `none`, which only joins traces by "
+        "headers; `SW_AGENT_PROTOCOL` where this is unset",
+        standard="SW_AGENT_PROTOCOL",
+    )
+    skywalking_endpoint: tuple[str, ...] | None = _setting(
+        ADDRESSES,
+        None,
+        "comma list of the addresses of SkyWalking's back end, such as `oap:11800`; "
+        "`SW_AGENT_COLLECTOR_BACKEND_SERVICES` where this is unset",
+        "localhost, port 11800 (gRPC) or 12800",
+        standard="SW_AGENT_COLLECTOR_BACKEND_SERVICES",
+        secret=True,
+    )
+    skywalking_token: str | None = _setting(
+        TEXT,
+        None,
+        "the token that the back end asks for; `SW_AGENT_AUTHENTICATION` where this is unset",
+        standard="SW_AGENT_AUTHENTICATION",
+        secret=True,
+    )
+    skywalking_tls: bool = _setting(
+        BOOLEAN,
+        False,
+        "TLS for addresses without a scheme; `SW_AGENT_FORCE_TLS` where this is unset",
+        standard="SW_AGENT_FORCE_TLS",
+    )
+    skywalking_certificate: str | None = _setting(
+        PATH, None, "file with the CA certificates used to verify the back end", "system's"
+    )
+    skywalking_service: str | None = _setting(
+        TEXT,
+        None,
+        "the name of the service in SkyWalking; `SW_AGENT_NAME` where this is unset",
+        "`service.name`",
+        standard="SW_AGENT_NAME",
+    )
+    skywalking_instance: str | None = _setting(
+        TEXT,
+        None,
+        "the name of the instance, the same for the whole cluster; `SW_AGENT_INSTANCE_NAME` where this is unset",
+        "the session of Ray",
+        standard="SW_AGENT_INSTANCE_NAME",
+    )
+    skywalking_namespace: str | None = _setting(
+        TEXT,
+        None,
+        "what follows the name of the service, after a vertical bar; `SW_AGENT_NAMESPACE` where this is unset",
+        standard="SW_AGENT_NAMESPACE",
+    )
+    skywalking_header_prefix: str | None = _setting(
+        TEXT,
+        None,
+        "what precedes the names of the headers: `shop` makes `shop-sw8`, as a Java agent's namespace does until 8.9",
+    )
+    skywalking_correlation: bool = _setting(
+        BOOLEAN, False, "baggage is sent as correlation context (`sw8-correlation`), and becomes baggage on arrival"
+    )
+    skywalking_unsampled: str = _setting(
+        one_of("omit", "suppress", "flag"),
+        "omit",
+        "what calls from a trace that is not sampled send: nothing (`omit`), a header that keeps the receiver from "
+        "tracing (`suppress`), or one with the flag 0, which receivers ignore (`flag`)",
+    )
+    skywalking_service_id: int | None = _setting(
+        COUNT, None, "with `sw6`: the id that the service is registered with", "by registering it"
+    )
+    skywalking_instance_id: int | None = _setting(
+        COUNT, None, "with `sw6`: the id that the instance is registered with", "by registering it"
     )
     metrics: bool = _setting(
         BOOLEAN,
@@ -150,9 +231,10 @@ class Settings:
         PATTERNS, (), "patterns for names of arguments and keys, and for texts: these are redacted too"
     )
     logs: frozenset[str] = _setting(
-        any_of("ids", "plain", "events", "otlp"),
+        any_of("ids", "tid", "plain", "events", "otlp"),
         frozenset({"ids"}),
-        "what to do with log records made within a span: comma list of `ids` (they get its ids), `plain` (lines of "
+        "what to do with log records made within a span: comma list of `ids` (they get its ids), `tid` (they "
+        "get SkyWalking's id of the trace, for `%(tid)s`), `plain` (lines of "
         "plain text end in the ids), `events` (they become events of the span) and `otlp` (all log records are "
         "delivered too, by the exporters `local` and `otlp`); or `none`",
     )
@@ -169,6 +251,9 @@ class Settings:
     )
     keep_wait: float = _setting(
         SECONDS, 30.0, "tail sampling: drop an undecided trace after this many seconds without activity or open spans"
+    )
+    shortcuts: bool = _setting(
+        BOOLEAN, True, "savings in Ray's own code that are no part of tracing; `0` switches them off"
     )
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     states_timeout: float = _setting(
@@ -242,6 +327,24 @@ def load_with_sources(
         values[name], sources[name] = _choose(setting, given, problem, directory)
     _report_unknown(environ, in_file, file, problem)
     return Settings(**values), sources
+
+
+def some(environ: Mapping[str, str], problem: Callable[[str], None], prefix: str) -> dict[str, Any]:
+    """The settings whose names begin with ``prefix``, by the rest of their names, from variables alone."""
+    found = {}
+    for row in SETTINGS:
+        if row.name.startswith(prefix):
+            given = _from_variable(row, environ)
+            if row.standard:
+                given += _from_variable(row, environ, row.standard)
+            found[row.name.removeprefix(prefix)] = _choose(row, given, problem, os.getcwd)[0]
+    return found
+
+
+def as_variables(settings: Settings, prefix: str) -> dict[str, str]:
+    """The settings whose names begin with ``prefix`` and that differ from their defaults, as environment variables."""
+    values = {row: getattr(settings, row.name) for row in SETTINGS if row.name.startswith(prefix)}
+    return {row.variable: row.text(value) for row, value in values.items() if value != row.default}
 
 
 def markdown_table() -> str:

@@ -182,6 +182,24 @@ def _write_size(size: int) -> str:
     return str(size)
 
 
+def _read_text(value: object) -> str:
+    text = _scalar(value)
+    if not text.isprintable():
+        raise ValueError
+    return text
+
+
+def _read_count(value: object) -> int:
+    text = _scalar(value)
+    if not text.isascii() or not text.isdigit():
+        raise ValueError
+    return int(text)
+
+
+def _read_addresses(value: object) -> tuple[str, ...]:
+    return tuple(_read_url(address) for address in _read_list(value))
+
+
 def any_of(*allowed: str) -> Kind[frozenset[str]]:
     def read(value: object) -> frozenset[str]:
         chosen = frozenset(_read_names(value))
@@ -244,6 +262,9 @@ RATES: Kind[tuple[tuple[str, float], ...]] = Kind(
 BOOLEAN = Kind("1 or 0 (or true, false, yes, no, on, off)", _read_boolean, lambda value: str(int(value)))
 LEVEL = Kind(f"one of {', '.join(_LEVELS)}", _read_level)
 URL = Kind("a URL, such as http://collector:4317", _read_url)
+ADDRESSES = Kind("a comma list of addresses, such as oap:11800 or https://oap:11800", _read_addresses, ",".join)
+TEXT: Kind[str] = Kind("a text on one line", _read_text)
+COUNT = Kind("a whole number of 0 or more", _read_count)
 SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read_size, _write_size)
 
 

@@ -127,6 +127,8 @@ __all__ = [
     "SERVE_MULTIPLEXED",
     "SERVE_REPLICA",
     "SERVE_TASK",
+    "SKYWALKING_PARENT",
+    "SKYWALKING_PEER",
     "SUBMISSION_DURATION",
     "TASK_CANCELLED",
     "THREAD_ID",
@@ -292,6 +294,9 @@ RESOURCE_SESSION_NAME = "ray.cluster.session_name"
 RESOURCE_GCS_ADDRESS = "ray.cluster.gcs_address"
 RESOURCE_PARTS = "ray.tracing.parts"
 
+SKYWALKING_PARENT = "skywalking.parent"
+SKYWALKING_PEER = "skywalking.peer"
+
 EXECUTION_DURATION = "ray.execution.duration"
 EXECUTION_QUEUE_TIME = "ray.execution.queue_time"
 EXECUTION_RETRIES = "ray.execution.retries"
@@ -328,7 +333,13 @@ ATTRIBUTES = (
     Attribute(RAY_ACTOR_METHOD, "string", _CALL, "its method; `__init__` for the creation"),
     Attribute(RAY_ACTOR_ID, "string", _CALL, "the actor that is called or created, in hexadecimal like all ids of Ray"),
     Attribute(RAY_TASK_ID, "string", "calls, drivers", "the task that the call creates; for a driver, its own"),
-    Attribute(RAY_PARENT_TASK_ID, "string", "calls, waiting", "the task that made the call, or the driver"),
+    Attribute(
+        RAY_PARENT_TASK_ID,
+        "string",
+        "calls, waiting",
+        "the task that made the call, or the driver; absent on the execution of most calls made by tasks, which carry "
+        "no context: there it is on the submission",
+    ),
     Attribute(RAY_JOB_ID, "string", "all of this package", "the job of the process"),
     Attribute(RAY_NODE_ID, "string", "all of this package", "the node of the process that recorded the span"),
     Attribute(RAY_WORKER_ID, "string", "all of this package", "the worker that recorded the span"),
@@ -338,7 +349,7 @@ ATTRIBUTES = (
         "int",
         _EXECUTION,
         "when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch; absent on "
-        "most calls of drivers, which carry no context: there it is the start of the submission",
+        "most calls, which carry no context: there it is the start of the submission",
     ),
     Attribute(
         RAY_ATTEMPT, "int", "executions, tasks of Serve", "the number of the retry, or of the actor's restart, from 1"
@@ -467,6 +478,18 @@ ATTRIBUTES = (
         "seconds until the first part of a response that came in several",
     ),
     Attribute(RAY_SERVE_TASK_NAME, "string", "tasks of Serve, enqueued and run", "the name of the task"),
+    Attribute(
+        SKYWALKING_PARENT,
+        "string",
+        "spans below one of a SkyWalking agent",
+        "the `sw8` or `sw6` header that named their parent",
+    ),
+    Attribute(
+        SKYWALKING_PEER,
+        "string",
+        "calls of others with such a header",
+        "the address of the called one, as in the header",
+    ),
     Attribute(LOG_BODY, "string", _LOG, "the message of a log record; the logger is `otel.scope.name`"),
     Attribute(LOG_SEVERITY_TEXT, "string", _LOG, "its level, such as `WARNING`"),
     Attribute(LOG_SEVERITY_NUMBER, "int", _LOG, "its OpenTelemetry severity number: 9 is INFO, 17 is ERROR"),

@@ -26,6 +26,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # No deadline: how long an example takes on a busy machine says nothing about the code.
 hypothesis.settings.register_profile("ray_tracing_hooks", deadline=None)
+# `make quick` takes this one, with pytest's option --hypothesis-profile: other runs try more examples.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("ray_tracing_hooks")
 
 
@@ -47,20 +49,51 @@ def pytest_unconfigure() -> None:
         os.unlink(path)
 
 
-LONGEST_FIRST = ("ray", "backends", "browser", "security", "insight", "unit")
-"""Folders by how long a file of theirs takes."""
+FOLDERS = ("ray", "backends", "browser", "security", "insight", "unit")
+"""By how long a file of theirs takes."""
 
-EACH_ALONE = ("test_conformance.py",)
+LONGEST = (
+    "ray/test_conformance.py",
+    "ray/test_serve.py",
+    "ray/test_client.py",
+    "ray/test_mixed.py",
+    "browser/test_page.py",
+    "ray/test_unchanged.py",
+    "ray/test_calls.py",
+    "ray/test_files.py",
+    "ray/test_serve_scenarios.py",
+    "ray/test_serve_mixed.py",
+    "ray/test_context.py",
+    "ray/test_endings.py",
+    "ray/test_jobs.py",
+    "ray/test_ids.py",
+    "ray/test_other_rays.py",
+    "ray/test_serve_protocols.py",
+    "ray/test_serve_direct.py",
+    "ray/test_bad_input.py",
+    "ray/test_serve_routing.py",
+    "ray/test_states.py",
+    "ray/test_endings_of_shippers.py",
+)
+"""The files that take more than twenty seconds of processor time or of waiting, the longest first."""
+
+EACH_ALONE = ("ray/test_conformance.py", "unit/test_ship.py")
 """Files whose tests share nothing that only they use: each test may run in another process than the one before."""
+
+TOGETHER = {"ray/test_calls.py": "runs", "ray/test_files.py": "runs", "ray/test_unchanged.py": "runs"}
+"""Files that look at the same runs of programs, by a name for these: they run in one process."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long begins first, so that no process has a long file left when the others are done."""
     tests = Path(__file__).parent
 
-    def rank(item: pytest.Item) -> tuple[int, bool]:
-        folder = item.path.relative_to(tests).parts[0]
-        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else -1, item.path.name not in EACH_ALONE
+    def rank(item: pytest.Item) -> tuple[int, int]:
+        path = item.path.relative_to(tests)
+        folder, file = path.parts[0], path.as_posix()
+        if file in LONGEST:
+            return -2, LONGEST.index(file)
+        return FOLDERS.index(folder) if folder in FOLDERS else -1, 0
 
     items.sort(key=rank)
 
@@ -69,8 +102,8 @@ class _ByFile(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist comes 
     """The tests of a file run in one process, since they share what its fixtures start."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return nodeid if file.endswith(EACH_ALONE) else file
+        file = "/".join(nodeid.partition("::")[0].split("/")[-2:])
+        return nodeid if file in EACH_ALONE else TOGETHER.get(file, file)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,7 +16,9 @@ from ray_tracing_hooks import _standard
 from ray_tracing_hooks._cli.text import examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._settings import SETTINGS, Setting, load_with_sources
-from ray_tracing_hooks._ship.sinks.registry import usable
+from ray_tracing_hooks._ship.destinations import configured
+from ray_tracing_hooks._ship.environment import with_settings
+from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable
 from ray_tracing_hooks._values import URL
 
@@ -74,8 +76,16 @@ def config(context: click.Context, as_json: bool) -> None:
         value, source = _standard.read_with_source(variable.name, os.environ, lambda _problem: None)
         standard.append(_row(variable, variable.name, value, source, _group(variable.name)))
     _standard.check(os.environ, problems.append, leaving_out=())
-    problems += usable(settings.exporters)[1]
-    problems = [_without_credentials(problem) for problem in problems]
+    environ = with_settings(os.environ, settings)
+    plan = ShipPlan.of(
+        settings,
+        settings.exporters,
+        environ,
+        metrics=settings.metrics and bool(settings.exporters),
+    )
+    # As delivery reads them: some settings are right alone, and wrong together.
+    problems += configured(plan, environ)[1]
+    problems = [_without_credentials(problem) for problem in dict.fromkeys(problems)]
     if as_json:
         described = {
             "settings": [{"name": row.setting.name, **row.described()} for row in ours],

@@ -59,27 +59,29 @@ def replay(
 
     The progress is stored beside the files, for each exporter and address: run it again after an interruption and it
     continues from there; if the files have grown, it sends only the new spans. The exit code is 1 if not all could be
-    sent.
+    sent, and 2 if a dry run finds a wrong setting.
     """
     from ray_tracing_hooks._ship.log import others_on_stderr  # noqa: PLC0415  not needed to print a help text
     from ray_tracing_hooks._ship.secrets import Secrets  # noqa: PLC0415  as above
 
     settings = load(os.environ, warn)
     folders = _folders(paths)
-    environ = _delivery_environment()
+    environ = _delivery_environment(settings)
     names = _exporters(exporters, settings, folders)
-    failed = False
+    wrong = failed = False
     with ExitStack() as stack:
         _hold(stack, folders)
-        # A settings file may contain the endpoint of Jaeger.
-        secrets = Secrets(os.environ, {"endpoint": settings.jaeger_endpoint or ""})
+        # A settings file may contain the endpoint of Jaeger, and SkyWalking's token.
+        secrets = Secrets(os.environ, environ, {"endpoint": settings.jaeger_endpoint or ""})
         stack.enter_context(others_on_stderr(secrets))
         for name in names:
-            failed |= not _Run(name, settings, environ, secrets, timeout=timeout, again=again).run(
-                folders, dry_run=dry_run
-            )
-    if failed:
-        context.exit(1)
+            run = _Run(name, settings, environ, secrets, timeout=timeout, again=again)
+            if dry_run:
+                wrong |= not run.try_out(folders)
+            else:
+                failed |= not run.run(folders)
+    if wrong or failed:
+        context.exit(2 if wrong else 1)
 
 
 class _Run:
@@ -96,7 +98,8 @@ class _Run:
         again: bool,
     ) -> None:
         from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  as below
-        from ray_tracing_hooks._ship.replay import Losses, make_plan  # noqa: PLC0415  not needed to print a help text
+        from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415  as below
+        from ray_tracing_hooks._ship.replay import Losses  # noqa: PLC0415  not needed to print a help text
 
         self._exporter = exporter
         self._environ = environ
@@ -105,19 +108,28 @@ class _Run:
         self._secrets = secrets
         self._problems = Losses(self._secrets.mask)
         self._reported: set[str] = set()
-        self._plan = make_plan(
-            exporter,
-            environ,
-            local_dir=settings.local_dir,
-            local_file_max_bytes=settings.local_file_max_bytes,
-            local_max_bytes=settings.local_max_bytes,
-            jaeger_protocol=settings.jaeger_protocol,
-            jaeger_endpoint=settings.jaeger_endpoint,
-        )
+        self._plan = ShipPlan.of(settings, (exporter,), environ, label="replay")
         places, self._wrong = destinations(self._plan, environ)
+        self._is_usable = bool(places)
         self._where = places[0] if places else exporter
 
-    def run(self, folders: Mapping[str, Sequence[str]], *, dry_run: bool) -> bool:
+    def try_out(self, folders: Mapping[str, Sequence[str]]) -> bool:
+        """Report what is wrong with the settings, and how much would be sent; whether nothing is wrong."""
+        from ray_tracing_hooks._ship.replay import check  # noqa: PLC0415  as above
+
+        for problem in self._wrong:
+            warn(self._secrets.mask(problem), "warning" if self._is_usable else "error")
+        if not self._is_usable:
+            return False
+        try:
+            check(self._plan, self._environ)
+        except TracingError as error:
+            warn(f"{self._where}: {self._secrets.mask(str(error))}", "error")
+            return False
+        self.run(folders, dry_run=True)
+        return not self._wrong
+
+    def run(self, folders: Mapping[str, Sequence[str]], *, dry_run: bool = False) -> bool:
         """Run the replays; whether everything was sent."""
         from ray_tracing_hooks._ship.replay import Replay  # noqa: PLC0415  as above
 
@@ -153,8 +165,6 @@ class _Run:
 
     def _sum_up(self, replays: Sequence[Replay], failure: str | None, seconds: float, *, dry_run: bool) -> None:
         sent = sum(each.sent for each in replays)
-        for problem in self._wrong if dry_run else ():  # otherwise the sink reports them
-            self._problems.say(problem)
         for problem in self._problems.tell():
             warn(problem)
         if failure is not None:
@@ -231,15 +241,15 @@ def _exporters(given: Sequence[str], settings: Settings, folders: Mapping[str, S
     return names
 
 
-def _delivery_environment() -> dict[str, str]:
+def _delivery_environment(settings: Settings) -> dict[str, str]:
     """The variables that configure delivery.
 
     Other OTEL_* variables are removed from this process, as for a shipper: some invalid values make any import of the
     API fail.
     """
-    from ray_tracing_hooks._ship.environment import of_delivery  # noqa: PLC0415  as above
+    from ray_tracing_hooks._ship.environment import with_settings  # noqa: PLC0415  as above
 
-    environ = of_delivery(os.environ)
+    environ = with_settings(os.environ, settings)
     for name in [name for name in os.environ if name.startswith("OTEL_") and name not in environ]:
         del os.environ[name]
     return environ

@@ -12,14 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from ray_tracing_hooks._cli import inputs
-from ray_tracing_hooks._cli.summary import print_summary
 from ray_tracing_hooks._cli.text import count, examples, warn
-from ray_tracing_hooks._cli.view import opened_in_browser
-from ray_tracing_hooks._cli.view import write as write_page
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._guard import describe
-from ray_tracing_hooks._insight.views.page import is_report
 from ray_tracing_hooks._run import child, notes
 from ray_tracing_hooks._run.notes import Errand, Note
 from ray_tracing_hooks._settings import SETTINGS, Settings, load_with_sources
@@ -197,6 +192,13 @@ def _untraced(note: Note) -> str:
 
 def _show(connections: Sequence[Note], folder: str, *, is_of_run: bool, views: bool, opens: bool) -> None:
     """Print the summary. ``is_of_run`` says that the folder has only this run; otherwise show the program's trace."""
+    # The analysis takes longer to import than some programs to run, and is needed only where there are spans.
+    from ray_tracing_hooks._cli import inputs  # noqa: PLC0415
+    from ray_tracing_hooks._cli.summary import print_summary  # noqa: PLC0415
+    from ray_tracing_hooks._cli.view import opened_in_browser  # noqa: PLC0415
+    from ray_tracing_hooks._cli.view import write as write_page  # noqa: PLC0415
+    from ray_tracing_hooks._insight.views.page import is_report  # noqa: PLC0415
+
     trace_id = next((note.trace_id for note in connections if note.trace_id), None) if not is_of_run else None
     analysis, number = inputs.chosen(inputs.table([folder]), trace_id, [folder])
     click.echo(err=True)

@@ -49,6 +49,7 @@ def make(asked: Asked, folder: str, tell: Tell) -> Made:
                 analysis = inputs.analysed(table, asked.paths)
             else:
                 analysis, _ = inputs.chosen(table, asked.trace_id, asked.paths)
+            del table  # the analysis may have its own
         except click.ClickException as error:
             raise ValueError(error.message) from None
         where = ", ".join(asked.paths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.tracing import Tracing
     from ray_tracing_hooks._settings import Settings
+
+
+PROPAGATOR = "ray_tracing_hooks._propagators.skywalking"
+"""Imported where ``OTEL_PROPAGATORS`` names it."""
 
 
 class Connection:
@@ -61,6 +66,7 @@ class Connection:
         self._leave_logs: Callable[[], None] = lambda: None
         self.delivery = delivery = Delivery(process, settings, environ, exporters)
         self._recording = Recording(process, environ, delivery, settings, of_ray=of_ray)
+        self._join_skywalking(patches)
         if of_ray:
             from ray_tracing_hooks._connection.instrumentation import instrument  # noqa: PLC0415
 
@@ -86,6 +92,17 @@ class Connection:
         if process.is_driver and not process.is_internal:
             with guarded("finding out where spans go"):
                 delivery.say()
+
+    def _join_skywalking(self, patches: Patches) -> None:
+        """Before Ray is instrumented, which depends on the propagators."""
+        if not self.delivery.joins_skywalking and PROPAGATOR not in sys.modules:
+            return
+        from ray_tracing_hooks._propagators import skywalking  # noqa: PLC0415  few programs need it
+
+        with guarded("joining the traces of SkyWalking"):
+            skywalking.become(skywalking.Local.of(self.settings, self._recording.resource, self.delivery.spool))
+            if self.delivery.joins_skywalking:
+                patches.on_undo(skywalking.install(self.settings.skywalking_protocol))
 
     def _join_libraries(self, environ: Mapping[str, str], lasting_patches: Patches) -> None:
         """Record spans made with the OpenTelemetry API, instrument libraries, and record log records."""
@@ -121,18 +138,23 @@ class Connection:
                 f"otlp take them, and the exporters are {', '.join(self.delivery.plan.exporters)}"
             )
             parts -= {"otlp"}
-        process = _logs.Process(self._recording.recorder, self._recording.writer, resource, self._root)
+        skywalking_id = None
+        if "tid" in parts:
+            from ray_tracing_hooks._propagators.skywalking import trace_text  # noqa: PLC0415  opt-in
+
+            skywalking_id = trace_text
+        process = _logs.Process(self._recording.recorder, self._recording.writer, resource, self._root, skywalking_id)
         self._leave_logs = _logs.begin(parts, process, least=self.settings.logs_level)
 
     def _root(self) -> Span | None:
         return self._trace.root if self._trace is not None else None
 
     def end_root_span(self) -> None:
-        """In a driver, end the root span and remove the trace context that the cluster keeps for the job."""
+        """In a driver, end the root span and remove what the cluster keeps for the job's client."""
         if self._trace is None:
             return
         self._trace.end()
-        with guarded("removing the trace context of this job from the cluster"):
+        with guarded("removing the invitation of this client from the cluster"):
             self._cluster.withdraw(cluster_ends=self.process.owns_cluster)
         with guarded("fetching the states of tasks"):
             self._keep_states()

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ship.plan import ShipPlan
 
 
+SKYWALKING = "skywalking"
+
+
 class Delivery:
     """The delivery of what this process records.
 
@@ -31,6 +34,7 @@ class Delivery:
     Attributes:
         plan: How spans are delivered.
         spool: The spool folder, None where nothing is recorded.
+        joins_skywalking: Whether this process continues the traces of SkyWalking's agents.
         says_next: Whether :meth:`say_next` logs anything.
     """
 
@@ -41,18 +45,14 @@ class Delivery:
         environ: Mapping[str, str],
         exporters: tuple[str, ...] | None,
     ) -> None:
-        from ray_tracing_hooks._ship.environment import of_delivery  # noqa: PLC0415
+        from ray_tracing_hooks._ship.environment import with_settings  # noqa: PLC0415
 
         self._process = process
         self._settings = settings
         self._is_disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-        if exporters is None:
-            exporters = settings.exporters
-        if self._is_disabled:
-            exporters = ()
-        self._environ = of_delivery(environ)
-        if settings.jaeger_endpoint is not None:
-            self._environ["RAY_TRACING_JAEGER_ENDPOINT"] = settings.jaeger_endpoint
+        self.joins_skywalking = SKYWALKING in (settings.exporters if exporters is None else exporters)
+        exporters = () if self._is_disabled else _sending(settings, exporters)
+        self._environ = with_settings(environ, settings, process.start_directory)
         self._flush_left = settings.flush_timeout
         self._written: int | None = None
         self.says_next = True
@@ -114,7 +114,7 @@ class Delivery:
 
     def check_exporters(self, exporters: tuple[str, ...] | None) -> None:
         """Report a hook with other exporters than the one that traces this process: it has no effect."""
-        wanted = self._settings.exporters if exporters is None else exporters
+        wanted = _sending(self._settings, exporters)
         if wanted != self.plan.exporters and not self._is_disabled:
             report(
                 f"this process is already traced, with the exporters {', '.join(self.plan.exporters) or 'none'}; "
@@ -168,8 +168,16 @@ class Delivery:
             report(f"not all spans were delivered within {timeout:g} s (RAY_TRACING_FLUSH_TIMEOUT); delivery continues")
 
 
+def _sending(settings: Settings, exporters: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The exporters that spans are sent with. SkyWalking's is left out where traces are only joined by headers."""
+    wanted = settings.exporters if exporters is None else exporters
+    if settings.skywalking_transport != "none" or SKYWALKING not in wanted:
+        return wanted
+    others = wanted if len(wanted) > 1 else settings.exporters
+    return tuple(name for name in others if name != SKYWALKING)
+
+
 def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], exporters: tuple[str, ...]) -> ShipPlan:
-    from ray_tracing_hooks._ship.environment import digest  # noqa: PLC0415
     from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415
 
     if process.is_client:
@@ -177,19 +185,15 @@ def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], e
     else:
         log = os.path.join(process.session_dir, "logs", f"{FOLDER}-{process.node_id[:8]}")
         label = f"{process.session_name.removeprefix('session_')}-{process.node_id[:8]}"
-    return ShipPlan(
-        exporters=exporters,
-        local_dir=settings.local_dir,
-        local_file_max_bytes=settings.local_file_max_bytes,
-        local_max_bytes=settings.local_max_bytes,
-        spool_max_bytes=settings.spool_max_bytes,
+    return ShipPlan.of(
+        settings,
+        exporters,
+        environ,
         raylet_socket=process.raylet_socket.removeprefix("unix://") or None,
         log_file=f"{log}.log",
         label=label,
-        jaeger_protocol=settings.jaeger_protocol,
         console_file=f"{log}-console.out",
         metrics=settings.metrics and bool(exporters),
-        environment=digest(environ, exporters),
         log_records="otlp" in settings.logs and not {"local", "otlp"}.isdisjoint(exporters),
         keep_errors=settings.keep_errors,
         keep_slower=settings.keep_slower,

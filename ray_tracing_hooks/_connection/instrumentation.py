@@ -42,8 +42,6 @@ def instrument(
         errors,
         execution,
         resources,
-        shortcuts,
-        signatures,
         tasks,
         templates,
         tracing,
@@ -57,6 +55,7 @@ def instrument(
         templates.Selection(parts, settings.include, settings.exclude, internal=settings.internal),
         redactor=_redactor(settings),
         rate_limits=_rate_limits(settings),
+        carries_submit_time=settings.metrics,
         join_serve=_joining_serve(process, patches) if templates.SERVE in parts else lambda: False,
     )
     submitting = {tasks.patch, actors.patch}
@@ -79,10 +78,10 @@ def instrument(
     _trace_waiting(process, parts, patches)
     if not process.is_driver and (job_id := process.job_from_the_beginning()):
         active.job.learn(job_id, task_is_there=False)
-    # Optional: without them calls are slower and spans lack the resources of tasks, but no span is lost.
+    # Optional: without it spans lack the resources of tasks, but no span is lost.
     if not process.is_client:
-        for patch in (signatures.patch, shortcuts.patch, partial(resources.patch, process=process, held=active.held)):
-            in_place(patch, patches)
+        held = partial(resources.patch, process=process, held=active.held, takes_shortcut=settings.shortcuts)
+        in_place(held, patches)
         if templates.HAS_SERVE in sys.modules:
             active.join_serve()
     return active

@@ -39,9 +39,15 @@ def cut(groups: Sequence[Group], max_bytes: int, max_spans: int | None = None) -
 
     A span that alone is larger becomes a portion of its own.
     """
-    size = sum(_size(group) for group in groups)
-    wanted = size / max(1, -(-size // max_bytes))
+    groups = [group for group in groups if group.spans]
+    size = sum(map(_size, groups))
     most_spans = max_spans or 1 << 62
+    if size <= max_bytes and count(groups) <= most_spans:
+        if groups:
+            yield groups
+        return
+    # A little more than its share, or what does not fit into the others would be a portion of its own.
+    wanted = min(max_bytes, _SLACK * size / -(-size // max_bytes))
     portion: list[Group] = []
     bytes_left, spans_left = wanted, most_spans
     for group in groups:
@@ -156,6 +162,8 @@ def _with_underscores(name: str) -> str:
     """The name as protobuf's own JSON may write it."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
+
+_SLACK = 1.02
 
 _OVERHEAD = 24
 """An upper bound of the tags and lengths around a resource, a scope and its spans."""

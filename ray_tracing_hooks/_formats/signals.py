@@ -35,16 +35,25 @@ class Signal(NamedTuple):
 
     def line(self, resource: str, scope: str, items: Sequence[str]) -> str:
         """One line of a file, newline included."""
-        return self.document([self.part(resource, scope, items)]) + "\n"
+        # Half a megabyte, so it is not copied more often than needed.
+        before, after = self._around(resource, scope)
+        return "".join((self._before, before, ",".join(items), after, "]}\n"))
 
     def document(self, parts: Sequence[str]) -> str:
         """Parts of one resource each as OTLP-JSON: a ``TracesData``, or its counterpart for this signal."""
-        return f'{{"{self.of_resources}":[{",".join(parts)}]}}'
+        return f"{self._before}{','.join(parts)}]}}"
 
     def part(self, resource: str, scope: str, items: Sequence[str]) -> str:
         """The items of one resource and scope, all given as JSON."""
-        joined = ",".join(items)
-        return f'{{"resource":{resource},"{self.of_scopes}":[{{"scope":{scope},"{self.of_items}":[{joined}]}}]}}'
+        before, after = self._around(resource, scope)
+        return f"{before}{','.join(items)}{after}"
+
+    @property
+    def _before(self) -> str:
+        return f'{{"{self.of_resources}":['
+
+    def _around(self, resource: str, scope: str) -> tuple[str, str]:
+        return f'{{"resource":{resource},"{self.of_scopes}":[{{"scope":{scope},"{self.of_items}":[', "]}]}"
 
 
 TRACES = Signal("traces", "spans", span_json, "resourceSpans", "scopeSpans", "spans", "rejectedSpans")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
     from ray_tracing_hooks._record.recorder import Recorder
@@ -20,12 +21,14 @@ class Process(NamedTuple):
         writer: Its spool writer.
         resource: Its encoded resource.
         root: Returns the root span of a driver, which applies where no span is current.
+        skywalking_id: Returns SkyWalking's id of the trace of a context, or of the trace with this id.
     """
 
     recorder: Recorder
     writer: SpoolWriter
     resource: bytes
     root: Callable[[], Span | None] = lambda: None
+    skywalking_id: Callable[[Context, bytes], str] | None = None
 
 
 def begin(parts: frozenset[str], process: Process, *, least: str = "INFO") -> Callable[[], None]:
@@ -38,6 +41,8 @@ def begin(parts: frozenset[str], process: Process, *, least: str = "INFO") -> Ca
     looks: list[records.Look] = []
     if parts & {"ids", "plain"}:
         looks.append(records.ids(process.recorder))
+    if "tid" in parts and process.skywalking_id is not None:
+        looks.append(records.skywalking_ids(process.recorder, process.skywalking_id))
     if parts & {"events", "otlp"}:
         from ray_tracing_hooks._logs import described  # noqa: PLC0415  as above
 

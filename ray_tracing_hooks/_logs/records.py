@@ -14,6 +14,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from opentelemetry.context import Context
+
 from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
@@ -26,7 +28,10 @@ Look = Callable[[logging.LogRecord], None]
 TRACE_ID, SPAN_ID, TRACE_FLAGS = "trace_id", "span_id", "trace_flags"
 """The names from https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/."""
 
-_NO_IDS = {TRACE_ID: "", SPAN_ID: "", TRACE_FLAGS: ""}
+SKYWALKING_TRACE_ID = "tid"
+"""The name that SkyWalking's agents have for their own id of the trace."""
+
+_NO_IDS = {TRACE_ID: "", SPAN_ID: "", TRACE_FLAGS: "", SKYWALKING_TRACE_ID: ""}
 
 _FLAGS = ("00", "01", "02", "03")
 """The texts of the flags that are defined so far."""
@@ -184,3 +189,17 @@ def ids(recorder: Recorder) -> Look:
             attributes[TRACE_FLAGS] = _FLAGS[flags] if flags < 4 else f"{flags:02x}"
 
     return add_ids
+
+
+def skywalking_ids(recorder: Recorder, text_of: Callable[[Context, bytes], str]) -> Look:
+    """Adds SkyWalking's id of the current trace to a record, unless it has one: ``text_of(context, fallback)``."""
+
+    def add_id(record: logging.LogRecord) -> None:
+        if SKYWALKING_TRACE_ID in record.__dict__ or not is_own(record):
+            return
+        root = recorder.fallback
+        text = text_of(get_current(), root.trace_id if root is not None else b"")
+        if text:
+            record.__dict__[SKYWALKING_TRACE_ID] = text
+
+    return add_id

@@ -16,6 +16,7 @@ from ray_tracing_hooks._ray.propagation import (
     caller_attribute,
     headers_of,
     only_standard_headers,
+    reference,
 )
 from ray_tracing_hooks._ray.templates import Templates, Whereabouts
 from ray_tracing_hooks._record import ids
@@ -146,7 +147,7 @@ class Around:
         self.mask = ids.mask_of_driver(job.root_span_id) if job is not None and self.inherits else 0
         self.before = before_id(self.trace_id)
         self.after = after_id(parent)
-        self.of_caller = caller_attribute(self.caller)
+        self.of_caller = caller_attribute(self.caller) + reference(context, parent)
         self.object_ref = calls.object_ref
 
 

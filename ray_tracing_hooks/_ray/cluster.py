@@ -102,8 +102,8 @@ class Cluster:
         """The cluster's hook that Ray has called in this process: ours, or one that has called ours."""
         self._unanswered: bool | None = None
         """The ``hook_runs`` of a :meth:`look` that has not been answered."""
-        self._published: list[bytes] = []
-        """The keys in :data:`JOB_TRACES` that this driver has written."""
+        self._invitations: list[bytes] = []
+        """The keys in :data:`JOB_TRACES` that this driver has written for its client."""
 
     def look(self, *, hook_runs: bool) -> None:
         """Query the cluster that this process is connected to, with one short call to its head.
@@ -133,11 +133,14 @@ class Cluster:
         self.all_traced, self._unanswered = False, None
 
     def publish(self, job_id: str, trace: JobTrace) -> bool:
-        """Publish the trace of a job for its workers, which read it only once; returns whether that succeeded."""
+        """Publish the trace of a job for its workers, which read it only once; returns whether that succeeded.
+
+        It stays when the driver ends, as does Ray's own entry for the job: detached actors live on, and what they call
+        may run in a worker that starts later.
+        """
         try:
-            client, key = _worker().gcs_client, job_id.encode()
-            self._published.append(key)
-            added: int = client.internal_kv_put(key, _JOB_TRACE.pack(*trace), False, JOB_TRACES, _TIMEOUT)
+            client = _worker().gcs_client
+            added: int = client.internal_kv_put(job_id.encode(), _JOB_TRACE.pack(*trace), False, JOB_TRACES, _TIMEOUT)
         except Exception as error:  # noqa: BLE001  then calls carry their context
             failed("publishing the trace of this job to its workers", error)
             return False
@@ -152,7 +155,7 @@ class Cluster:
         """Tell the client of a job that its server is traced; returns whether that succeeded."""
         try:
             client, key = _worker().gcs_client, client_key(job_id)
-            self._published.append(key)
+            self._invitations.append(key)
             client.internal_kv_put(key, CLIENT_INVITATION, True, JOB_TRACES, _TIMEOUT)
         except Exception as error:  # noqa: BLE001  the client is traced from its server on
             failed("inviting this client", error)
@@ -168,9 +171,9 @@ class Cluster:
         return value
 
     def withdraw(self, *, cluster_ends: bool) -> None:
-        """Remove what this driver has published, since it ends."""
-        keys = self._published.copy()
-        self._published.clear()
+        """Remove what this driver has written for its client, since it ends."""
+        keys = self._invitations.copy()
+        self._invitations.clear()
         try:
             for key in () if cluster_ends else keys:
                 _worker().gcs_client.internal_kv_del(key, False, JOB_TRACES, _TIMEOUT_AT_END)
@@ -187,21 +190,32 @@ class SharedTrace:
         process: This process.
         recorder: Its recorder.
         driver_task_id: The task id of this driver; empty in a worker.
+        carries_submit_time: Whether recorded calls of tasks carry their context in any case: metrics need the time of
+            submission of calls that run on another node.
 
     Attributes:
         is_shared: Whether all processes of this job know the trace of its driver's root span, so that calls in it need
             not carry their context.
-        published: In a driver that trace, once its workers can know it. In a worker the same, but only if it is not
-            recorded, since otherwise its calls must carry their caller.
+        published: That trace, once every process of this job can know it: in a driver when it has been published, in a
+            worker when it has been read, unless its calls carry their context in any case.
         inherited: In a worker the trace of its job, for calls that carry no context; None if there is none, or it is
             unknown (:meth:`learn`).
     """
 
-    def __init__(self, cluster: Cluster, process: RayProcess, recorder: Recorder, driver_task_id: bytes) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        process: RayProcess,
+        recorder: Recorder,
+        driver_task_id: bytes,
+        *,
+        carries_submit_time: bool = False,
+    ) -> None:
         self._cluster = cluster
         self._process = process
         self._recorder = recorder
         self._driver_task_id = driver_task_id
+        self._carries_submit_time = carries_submit_time
         self.is_shared = cluster.all_traced and not process.is_client
         self.published: JobTrace | None = None
         self.inherited: JobTrace | None = None
@@ -254,10 +268,9 @@ class SharedTrace:
 
     def _learn(self, job_id: str, *, task_is_there: bool) -> None:
         self._cluster.look_again()
-        found = self._cluster.published(job_id)
-        if found is not None and self._recorder.of(found.flags) is None:
+        self.inherited = found = self._cluster.published(job_id)
+        if found is not None and not (self._carries_submit_time and self._recorder.of(found.flags) is not None):
             self.published = found
-        self.inherited = found
         self._has_learned = task_is_there or found is not None
 
     def _keep_asking(self, job_id: str) -> None:

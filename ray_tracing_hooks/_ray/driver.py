@@ -18,7 +18,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._exceptions import is_a, traceback_of
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray.propagation import unrecorded_span
+from ray_tracing_hooks._ray.propagation import reference, unrecorded_span
 from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
@@ -68,7 +68,7 @@ def start_root_span(
         return unrecorded_span(recorder.fallback)
     where = {**active.whereabouts.attributes(), names.RAY_TASK_ID: active.driver_task_id.hex()}
     template = Template(names.driver_name(script), INTERNAL, {**where, **(attributes or {})})
-    span = recording.start(template, trace_id, flags, parent, start_time=start_time)
+    span = recording.start(template, trace_id, flags, parent, reference(context, parent), start_time)
     recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)
     return span
 

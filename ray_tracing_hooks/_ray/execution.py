@@ -33,6 +33,7 @@ from ray_tracing_hooks._ray.propagation import (
     Begun,
     caller_attribute,
     incoming,
+    reference,
     unrecorded_span,
 )
 from ray_tracing_hooks._ray.templates import CONSUMER, HAS_SERVE, OF_SERVE
@@ -285,6 +286,8 @@ def _carried(
     else:
         first += active.held.encoded
     first += submit_time(carried.submit_time_ns)
+    if carried.headers:
+        first += reference(context, parent)
     if attempt := core_worker.get_current_task_attempt_number():
         first += encode.attribute(names.RAY_ATTEMPT, attempt)
     # Older versions of Ray do not provide it here; it is also on the submission.

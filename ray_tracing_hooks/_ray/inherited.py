@@ -1,4 +1,9 @@
-"""Tasks without a carried context: their submissions are spans of the driver, in the trace published for its job."""
+"""Tasks without a carried context: their submissions are spans in the trace published for their job.
+
+Both sides derive the id of the submission's span from the task id, so nothing has to be sent for it. Who made the call
+is known if it was the driver, whose tasks have a depth of one (Ray 2.60 ``src/ray/core_worker/core_worker.cc``,
+``BuildCommonTaskSpec``); otherwise ``ray.parent_task_id`` is only on the submission.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +46,12 @@ class Inherited:
     __slots__ = (
         "_attempt",
         "_before",
+        "_depth",
         "_flags",
         "_held",
         "_mask",
-        "_of_caller",
         "_of_connection",
+        "_of_driver",
         "_of_template",
         "_recorder",
         "_sampler",
@@ -67,6 +73,7 @@ class Inherited:
         self._of_connection, self._sampler = recorder, recorder.sampler
         self._task_id = core_worker.get_current_task_id
         self._attempt = core_worker.get_current_task_attempt_number
+        self._depth = core_worker.get_task_depth
         self._trace_id, root_span_id, self._flags, driver = job
         self._template = template
         sampled = self._sampler.child(bool(self._flags & SAMPLED), self._trace_id)
@@ -77,7 +84,7 @@ class Inherited:
         # The parts that are the same in the encoded spans of all these tasks.
         self._before = before_id(self._trace_id)
         self._of_template = (template.body if template is not None else b"") + TASK_ID
-        self._of_caller = caller_attribute(driver)
+        self._of_driver = caller_attribute(driver)
         self._unsampled: Begun | None = None
         if self._recorder is None and not self._flags & SAMPLED:
             # An unrecorded span does not need its own parent.
@@ -109,7 +116,7 @@ class Inherited:
                 start_time(start),
                 self._of_template,
                 hex_id,
-                self._of_caller,
+                self._of_driver if self._depth() == 1 else b"",
             )
         )
         if self._held is None:

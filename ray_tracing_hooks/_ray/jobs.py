@@ -20,6 +20,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.environment import from_environment, to_environment
+from ray_tracing_hooks._ray.propagation import reference
 from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import RecordedSpan
@@ -58,7 +59,9 @@ def _begin(active: tracing.Tracing, supervisor: Any) -> None:
     recording = recorder.of(flags)
     if recording is not None and PART in active.selection.parts:
         attributes = {**active.whereabouts.attributes(), names.RAY_SUBMISSION_ID: supervisor._job_id}  # noqa: SLF001
-        span = recording.start(Template(names.JOB, INTERNAL, attributes), trace_id, flags, parent)
+        span = recording.start(
+            Template(names.JOB, INTERNAL, attributes), trace_id, flags, parent, reference(context, parent)
+        )
         supervisor._job_info_client.put_status = _recording_end(put_status, span)  # noqa: SLF001
         context = trace.set_span_in_context(span, context)
     supervisor._get_driver_env_vars = _environment(environment_of, context)  # noqa: SLF001

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from opentelemetry import context as context_api
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._record.carrier import Carried
-from ray_tracing_hooks._record.current import SPAN_KEY
+from ray_tracing_hooks._record.current import OF_CALLER, REFERENCE_KEY, SPAN_KEY
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
 TASK_KEY = "ray_tracing_hooks.task_id"
@@ -28,10 +30,21 @@ _NOTHING = context_api.Context()
 
 _STANDARD_HEADERS = {"traceparent", "tracestate", "baggage"}
 
+_DERIVED_HEADERS = ("sw8", "sw6")
+"""The ends of the names of headers that refer to a span, and that both sides of a call derive from its ids."""
+
+_OF_CONTEXT = ("sw8-correlation", "sw8-x")
+"""The ends of the names of those that are there only if the context has more than a span."""
+
+
+def is_standard(header: str) -> bool:
+    """Whether a context with nothing but a span needs no such header beside the ids of the span."""
+    return header in _STANDARD_HEADERS or header.endswith(_DERIVED_HEADERS + _OF_CONTEXT)
+
 
 def only_standard_headers() -> bool:
-    """Whether the global propagators are only those of the W3C, which inject nothing but the context."""
-    return set(propagate.get_global_textmap().fields) <= _STANDARD_HEADERS
+    """Whether the global propagators are only those of the W3C and SkyWalking, which inject nothing but the context."""
+    return all(map(is_standard, propagate.get_global_textmap().fields))
 
 
 def headers_of(context: Context, parent: Parent | None, *, only_standard: bool) -> dict[str, str] | None:
@@ -45,7 +58,15 @@ def headers_of(context: Context, parent: Parent | None, *, only_standard: bool) 
     headers: dict[str, str] = {}
     propagate.inject(headers, context)
     headers.pop("traceparent", None)
+    for name in [name for name in headers if name.endswith(_DERIVED_HEADERS)]:
+        headers[name + OF_CALLER] = headers.pop(name)
     return headers
+
+
+def reference(context: Context, parent: Parent | None) -> bytes:
+    """The encoded fields of a span below ``parent`` if a header of SkyWalking has named that one; empty otherwise."""
+    known: Any = context.get(REFERENCE_KEY)
+    return known.attribute_of(parent) if known is not None and parent is not None else b""
 
 
 def caller_attribute(caller: bytes) -> bytes:

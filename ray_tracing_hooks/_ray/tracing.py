@@ -32,6 +32,7 @@ class Tracing:
         selection: Which calls make spans.
         redactor: Renders the arguments and results of executions, or None.
         rate_limits: The rate limits on calls that make spans, or None.
+        carries_submit_time: Whether recorded calls of tasks carry the time of their submission (:class:`SharedTrace`).
         join_serve: Traces what this process has imported of Ray Serve; returns whether Serve is traced.
 
     Attributes:
@@ -53,6 +54,7 @@ class Tracing:
         *,
         redactor: Redactor | None = None,
         rate_limits: RateLimits | None = None,
+        carries_submit_time: bool = False,
         join_serve: Callable[[], bool] = lambda: False,
     ) -> None:
         self.recorder = recorder
@@ -64,7 +66,7 @@ class Tracing:
         self.driver_task_id = process.current_task_id() if process.is_driver else b""
         self.whereabouts = Whereabouts(process)
         self.templates = Templates(process, self.whereabouts, selection)
-        self.job = SharedTrace(cluster, process, recorder, self.driver_task_id)
+        self.job = SharedTrace(cluster, process, recorder, self.driver_task_id, carries_submit_time=carries_submit_time)
         self.calls = Calls(
             recorder,
             process,

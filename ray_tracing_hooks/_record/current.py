@@ -17,6 +17,14 @@ from opentelemetry.context import Context
 (SPAN_KEY,) = trace.set_span_in_context(trace.INVALID_SPAN, Context())
 """The key of the span in a context. Building a context at once takes a third of the time of adding keys one by one."""
 
+REFERENCE_KEY = "ray_tracing_hooks.reference"
+"""The key of what a header of SkyWalking said of the remote span in a context. Its value has ``attribute_of(parent)``,
+the encoded fields of a span below it, and ``mark(span, parent)``, which adds them to a span of the SDK."""
+
+OF_CALLER = "-of-caller"
+"""Ends the name of such a header where it travels with a call in Ray: it names the span around the call, and not that
+of the call."""
+
 
 def _variable() -> ContextVar[Context] | None:
     runtime = getattr(context_api, "_RUNTIME_CONTEXT", None)

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._record.current import REFERENCE_KEY, get_current
 from ray_tracing_hooks._sdk import sdk_spans
 from ray_tracing_hooks._spool.layout import U16
 
@@ -124,6 +125,9 @@ class SpoolSpanProcessor(SpanProcessor):
         if output is None:
             return
         try:
+            known: Any = (get_current() if parent_context is None else parent_context).get(REFERENCE_KEY)
+            if known is not None and span.parent is not None:
+                known.mark(span, span.parent)
             if self._is_child or len(self._open) < _MOST_OPEN:
                 self._open.add(span.context.span_id)
             output.writer.start(output.prefix(span), sdk_spans.begun(span))

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
-from ray_tracing_hooks._ship.delivery import Delivery
 from ray_tracing_hooks._ship.folder import Look, Segment
 from ray_tracing_hooks._ship.metrics.settings import NOT_TAKEN, are_taken
 from ray_tracing_hooks._ship.metrics.stage import MetricsStage
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.sink_stage import SinkStage
 from ray_tracing_hooks._ship.sinks.registry import takes, usable
 from ray_tracing_hooks._ship.stage import Stage
 from ray_tracing_hooks._spool.layout import LOG, SPAN
@@ -44,7 +44,7 @@ class Deliveries:
         plan = plan._replace(exporters=exporters)
         self.signals: list[Signal] = [signal for signal in RECORDS if signal is TRACES or plan.log_records]
         self._exporting = [
-            Delivery(
+            SinkStage(
                 name,
                 within,
                 plan,

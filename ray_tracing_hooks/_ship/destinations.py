@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sink import Destination
 from ray_tracing_hooks._ship.sinks.registry import destination_of, usable
 
 
@@ -13,15 +14,21 @@ def destinations(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[str],
 
     A destination that is known not to work is left out.
     """
-    exporters, problems = usable(plan.exporters)
+    found, problems = configured(plan, environ)
     texts = []
-    for name in exporters:
-        found = destination_of(name, plan, environ, problems.append)
-        wrong = found.check()
+    for each in found:
+        wrong = each.check()
         if wrong is None:
-            texts.append(found.text)
+            texts.append(each.text)
         else:
             problems.append(wrong)
+    return texts, problems
+
+
+def configured(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[Destination], list[str]]:
+    """The destinations by their settings alone, and problems of these. Nothing is created or tried."""
+    exporters, problems = usable(plan.exporters)
+    found = [destination_of(name, plan, environ, problems.append) for name in exporters]
     if plan.metrics:
         from ray_tracing_hooks._ship.metrics import settings as metrics  # noqa: PLC0415  only if it is used
 
@@ -29,7 +36,7 @@ def destinations(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[str],
             metrics.read(exporters, environ, problems.append)
         else:
             problems.append(metrics.NOT_TAKEN)
-    return texts, problems
+    return found, problems
 
 
 def otlp_targets(plan: ShipPlan, environ: Mapping[str, str]) -> frozenset[str]:

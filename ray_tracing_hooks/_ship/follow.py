@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_tracing_hooks._formats.encoded_span.encode import IDS, SPAN_ID
+from ray_tracing_hooks._formats.encoded_span.encode import END_SIZE, SPAN_ID
 from ray_tracing_hooks._formats.signals import TRACES, Signal
 from ray_tracing_hooks._ship.cause_of_death import WORKER, cause_of_death, identity
 from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment, is_running
@@ -39,18 +39,16 @@ from ray_tracing_hooks._spool.layout import (
     SCOPE,
     SPAN,
     START,
-    TWO_U16,
     U16,
     U64,
-    in_payload,
 )
-from ray_tracing_hooks._spool.reader import Record, SegmentReader
+from ray_tracing_hooks._spool.reader import IDS_SIZE, Parts, SegmentReader
 
-_READ_BYTES = 1024 * 1024
-_PORTION_BYTES = 1024 * 1024
+_READ_BYTES = 256 * 1024
+"""Bytes that are read at once: they, and the spans cut out of them, fit into the cache of a processor."""
 
-_IDS, _SPAN_ID = in_payload(IDS), in_payload(SPAN_ID)
-"""Both ids with their tags, and the span's alone, in the payload of a START or SPAN."""
+_PORTION_BYTES = 600 * 1024
+"""A portion takes at least this many bytes, and with another read still fits into one request."""
 
 _MOST_OPEN = 4 * 1024 * 1024
 """Approximate bytes of memory for the open spans in all processes of a node: some 7,000 spans."""
@@ -64,10 +62,11 @@ class Position:
     resume: int = 0
     """Records of the segment before this offset were delivered earlier, and are read only for their definitions."""
     reader: SegmentReader | None = None
-    resources: dict[int, bytes] = field(default_factory=dict)
-    scopes: dict[int, Scope] = field(default_factory=dict)
+    resources: dict[bytes, bytes] = field(default_factory=dict)
+    """By their ids, as encoded; so are the scopes."""
+    scopes: dict[bytes, Scope] = field(default_factory=dict)
     open_spans: OpenSpans = field(default_factory=dict)
-    resources_before: dict[int, bytes] = field(default_factory=dict)
+    resources_before: dict[bytes, bytes] = field(default_factory=dict)
     """The resources that the previous segment defined."""
     interrupted: set[bytes] = field(default_factory=set)
     """The ids of spans of this package that report the end of the process as their error."""
@@ -220,7 +219,7 @@ class Follower:
                 known = position.resume - before
                 limit = min(_READ_BYTES, known) if known > 0 else _READ_BYTES
                 with self.reading:
-                    self._take_in(position, reader.read(final=segment.complete, limit=limit))
+                    self._take_in(position, reader.read_parts(final=segment.complete, limit=limit))
                 if position.has_begun:
                     self._forget(position)
                 if known > 0:
@@ -249,66 +248,83 @@ class Follower:
         if self._reports:
             self._problems.say(f"{os.path.basename(segment.path)!r} {why}")
 
-    def _records(self, position: Position, records: list[Record]) -> None:
-        scopes, open_spans, portion, resume = position.scopes, position.open_spans, self._portion, position.resume
+    def _records(self, position: Position, records: list[Parts]) -> None:
+        open_spans, resume, sequence = position.open_spans, position.resume, position.sequence
+        taken: dict[bytes, list[bytes]] = {}
         undefined = 0
-        for kind, payload, offset in records:
+        for head, ids, rest, offset in records:
+            kind = head[0]
             if kind == SPAN:
-                open_span = open_spans.pop(payload[_IDS], None)
+                open_span = open_spans.pop(ids, None)
                 if open_span is not None:
-                    position.stored = None
-                    if position.maybe_ended:
-                        position.maybe_ended.discard(payload[_SPAN_ID])
-                    if open_span.scope.is_ours and was_interrupted(payload):
-                        position.interrupted.add(payload[_SPAN_ID])
+                    self._ended(position, open_span, rest)
                 if offset < resume:
                     continue
-                scope = scopes.get(payload[0] | payload[1] << 8) if len(payload) > 2 else None
-                if scope is None:
-                    undefined += 1
-                    continue
-                spans = portion.get(scope)
+                spans = taken.get(head)
                 if spans is None:
-                    spans = portion[scope] = []
-                spans.append(payload[2:])
-                self._bytes += len(payload)
+                    if not rest or head[1:] not in position.scopes:
+                        undefined += 1
+                        continue
+                    spans = taken[head] = []
+                spans.append(rest)
             elif kind == START:
                 if offset < resume and position.knows_open_spans:
                     continue
-                scope = scopes.get(payload[0] | payload[1] << 8) if len(payload) >= _IDS.stop else None
-                if scope is None:
+                scope = position.scopes.get(head[1:])
+                if scope is None or len(rest) < IDS_SIZE:
                     undefined += 1
                     continue
-                open_spans[payload[_IDS]] = begun(open_spans, scope, payload[2:], position.sequence)
+                open_spans[ids] = begun(open_spans, scope, rest, sequence)
                 position.has_begun, position.stored = True, None
             else:
-                undefined += not self._other(position, kind, payload, known=offset < resume)
+                self._add(position, taken)
+                undefined += not self._other(position, kind, head[1:] + rest, known=offset < resume)
+        self._add(position, taken)
         if self._reports:
             self._problems.count("{count} records of the spool cannot be decoded and were skipped", undefined)
 
-    def _log_records(self, position: Position, records: list[Record]) -> None:
-        for kind, payload, offset in records:
+    def _ended(self, position: Position, open_span: OpenSpan, span: bytes) -> None:
+        position.stored = None
+        if position.maybe_ended:
+            position.maybe_ended.discard(span[SPAN_ID])
+        # Most spans have gained nothing but their end.
+        if len(span) - len(open_span.span) > END_SIZE and open_span.scope.is_ours and was_interrupted(span):
+            position.interrupted.add(span[SPAN_ID])
+
+    def _add(self, position: Position, taken: dict[bytes, list[bytes]]) -> None:
+        """Move the items of these scopes to the portion."""
+        for head, items in taken.items():
+            self._portion.setdefault(position.scopes[head[1:]], []).extend(items)
+            self._bytes += sum(map(len, items))
+        taken.clear()
+
+    def _log_records(self, position: Position, records: list[Parts]) -> None:
+        taken: dict[bytes, list[bytes]] = {}
+        for head, _, rest, offset in records:
+            kind = head[0]
             if kind == LOG:
-                scope = position.scopes.get(payload[0] | payload[1] << 8) if len(payload) > 2 else None
-                if scope is not None and offset >= position.resume:
-                    self._portion.setdefault(scope, []).append(payload[2:])
-                    self._bytes += len(payload)
+                if rest and head[1:] in position.scopes and offset >= position.resume:
+                    taken.setdefault(head, []).append(rest)
             elif kind not in {SPAN, START}:
-                self._other(position, kind, payload, known=offset < position.resume)
+                self._add(position, taken)
+                self._other(position, kind, head[1:] + rest, known=offset < position.resume)
+        self._add(position, taken)
 
     def _other(self, position: Position, kind: int, payload: bytes, *, known: bool) -> bool:
         """Process a definition or a count, and skip records of another signal; False if the record is malformed."""
         if kind == RESOURCE and len(payload) >= 2:
-            position.resources[U16.unpack_from(payload)[0]] = payload[2:]
+            position.resources[payload[:2]] = payload[2:]
         elif kind == SCOPE and len(payload) >= 4:
-            scope, resource = TWO_U16.unpack_from(payload)
-            position.scopes[scope] = Scope(position.resources.get(resource, b""), payload[4:])
+            position.scopes[payload[:2]] = Scope(position.resources.get(payload[2:4], b""), payload[4:])
         elif kind == DROPPED and len(payload) == U64.size:
             position.torn = True
             if not (known and position.knows_open_spans):
                 position.maybe_ended = {each.span[SPAN_ID] for each in position.open_spans.values()}
             if self._reports and not known:
-                text = f"{{count}} {self._dropped} could not be written to the spool by their processes and are lost"
+                text = (
+                    f"{{count}} {self._dropped} could not be written to the spool by their processes: they are lost, "
+                    "or shown without an end if their start was written"
+                )
                 self._problems.count(text, U64.unpack(payload)[0])
         elif kind == EXIT:
             position.in_order = True

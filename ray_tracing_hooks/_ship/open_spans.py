@@ -7,9 +7,9 @@ of this span may be among them: whether it was interrupted is unknown, so it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
@@ -50,6 +50,9 @@ class OpenSpan(NamedTuple):
     within: bytes = b""
 
 
+_open_span: Callable[[tuple[Scope, bytes, int, bytes]], OpenSpan] = partial(tuple.__new__, OpenSpan)
+"""Three times as fast as calling the class: there is one for each execution."""
+
 OpenSpans = dict[bytes, OpenSpan]
 """Keyed by trace id and span id with their tags, which are the beginning of a span."""
 
@@ -61,7 +64,7 @@ def begun(spans: OpenSpans, scope: Scope, span: bytes, sequence: int) -> OpenSpa
         around = spans.get(span[_SAME_TRACE] + parent_id(span))
         if around is not None:
             within = around.span[SPAN_ID] if around.scope.is_ours else around.within
-    return OpenSpan(scope, span, sequence, within)
+    return _open_span((scope, span, sequence, within))
 
 
 def size(spans: OpenSpans) -> int:

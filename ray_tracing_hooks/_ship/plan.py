@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_tracing_hooks._private import read_file
+from ray_tracing_hooks._ship.environment import digest
 from ray_tracing_hooks._ship.files import PLAN, write_atomically
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._settings import Settings
 
 
 class ShipPlan(NamedTuple):
@@ -24,8 +29,6 @@ class ShipPlan(NamedTuple):
         log_file: The log file of the shipper, or None for none.
         label: The prefix of the names of output files.
         jaeger_protocol: The protocol of the sink ``jaeger``, as in RAY_TRACING_JAEGER_PROTOCOL.
-        jaeger_endpoint: Its endpoint. A driver or worker leaves it out and puts RAY_TRACING_JAEGER_ENDPOINT into the
-            shipper's environment, since it may contain a password.
         console_file: The file that the exporter ``console`` writes to, or None for standard output.
         keep_errors: Whether traces that are not sampled are kept if something in them fails.
         keep_slower: The same for those with a task, method or root span that took this many seconds or more.
@@ -45,7 +48,6 @@ class ShipPlan(NamedTuple):
     log_file: str | None = None
     label: str = "spans"
     jaeger_protocol: str = "otlp-grpc"
-    jaeger_endpoint: str | None = None
     console_file: str | None = None
     metrics: bool = False
     environment: str = ""
@@ -67,6 +69,20 @@ class ShipPlan(NamedTuple):
     def logs(self) -> str | None:
         """The folder of the logs of the Ray session, or None without one."""
         return os.path.dirname(self.log_file) if self.log_file else None
+
+    @classmethod
+    def of(cls, settings: Settings, exporters: tuple[str, ...], environ: Mapping[str, str], **others: Any) -> ShipPlan:
+        """The plan of these settings and of the environment of delivery, with the fields that neither of them says."""
+        return cls(
+            exporters=exporters,
+            local_dir=settings.local_dir,
+            local_file_max_bytes=settings.local_file_max_bytes,
+            local_max_bytes=settings.local_max_bytes,
+            spool_max_bytes=settings.spool_max_bytes,
+            jaeger_protocol=settings.jaeger_protocol,
+            environment=digest(environ, exporters),
+            **others,
+        )
 
     def store(self, spool_dir: str) -> None:
         """Write the plan for the shipper of this spool folder. Raises OSError."""

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ray_tracing_hooks._errors import SettingError, TracingError
-from ray_tracing_hooks._ship.environment import digest
 from ray_tracing_hooks._ship.files import LOCK, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
@@ -224,8 +223,11 @@ def _without_shipper(folder: str) -> Iterator[None]:
         os.close(lock)
 
 
-def make_plan(exporter: str, environ: Mapping[str, str], **settings: Any) -> ShipPlan:
-    """The plan of a replay to this exporter."""
-    return ShipPlan(
-        exporters=(exporter,), label="replay", environment=digest(environ, (exporter,)), spool_max_bytes=0, **settings
-    )
+def check(plan: ShipPlan, environ: Mapping[str, str]) -> None:
+    """Make the sink of the plan, and close it again: nothing is sent. Raises TracingError if it cannot work now."""
+    (exporter,) = plan.exporters
+
+    def ignore(*_said: object) -> None:
+        """Invalid settings have been reported, and without a state there is nothing else."""
+
+    make_sink(exporter, Surroundings(plan, {}, ignore, ignore, environ, ignore)).close()

@@ -62,6 +62,9 @@ class Sink(Protocol):
         items were written to files in total.
         """
 
+    def rest(self) -> None:
+        """Release what takes processor time while nothing is delivered; called when nothing has come for a while."""
+
     def close(self) -> None:
         """Release what the sink holds. Nothing more is delivered."""
 

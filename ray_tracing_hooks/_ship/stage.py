@@ -24,6 +24,9 @@ from ray_tracing_hooks._spool.progress import Progress
 _WHOLE = 1 << 62
 """An offset beyond the end of any segment."""
 
+_REST_AFTER = 10.0
+"""Seconds without anything new after which a stage rests."""
+
 
 class Stage(ABC):
     """Reads from each look at the spool what is new to it, and stores its progress.
@@ -76,6 +79,8 @@ class Stage(ABC):
         self._is_unstored = False
         self._news = threading.Condition()
         self._look: Look | None = None
+        self._processed: Look | None = None  # the last one, unless another is being processed or failed
+        self._rests = True
         self._is_ending = self._is_hurried = False
         self._thread = threading.Thread(target=self._run, name=f"deliver-{label}", daemon=True)
 
@@ -98,9 +103,13 @@ class Stage(ABC):
     def offer(self, look: Look, *, hurry: bool = False) -> None:
         """Process what is new in ``look``; with ``hurry`` immediately, even if an attempt has just failed.
 
-        A server's ``Retry-After`` is respected in any case.
+        A server's ``Retry-After`` is respected in any case. If there is nothing new, the thread is not woken up.
         """
         with self._news:
+            before = self._processed
+            if before is not None and not hurry and look.processes == before.processes and not self._is_due():
+                self.drained = look.number
+                return
             self._look = look
             self._is_hurried = self._is_hurried or hurry
             self._news.notify()
@@ -148,6 +157,13 @@ class Stage(ABC):
     def _turn(self, look: Look, *, hurry: bool) -> None:
         """Process and store what is new in ``look``. Raises any exception on failure, and is then retried."""
 
+    def _is_due(self) -> bool:
+        """Whether a turn is needed although nothing has come. Called by the main thread, between two turns."""
+        return self._is_unstored
+
+    def _rest(self) -> None:  # noqa: B027  not every stage holds something
+        """Release what takes processor time while nothing comes."""
+
     @abstractmethod
     def _close(self) -> None:
         """Release resources at the end."""
@@ -167,9 +183,11 @@ class Stage(ABC):
                 rest, asked = backoff.next(), retry_after(error)
             else:
                 self._problems.clear(key)
-                self.drained = look.number
                 if hurry:
                     self.hurried = look.number
+                with self._news:
+                    self.drained = look.number
+                    self._processed = look if self._look is None else None
                 backoff.reset()
                 rest = self.delay
             self._turn_ended()
@@ -189,8 +207,14 @@ class Stage(ABC):
                 if self._look is not None and wait <= 0:
                     offered = self._look, self._is_hurried
                     self._look, self._is_hurried = None, False
+                    self._processed, self._rests = None, False
                     return offered
-                self._news.wait(wait if wait > 0 else None)
+                if wait > 0 or self._rests:
+                    self._news.wait(wait if wait > 0 else None)
+                elif not self._news.wait(_REST_AFTER):
+                    self._rests = True
+                    with contextlib.suppress(Exception):  # there is nobody to report it to
+                        self._rest()
         return None
 
     def _store(self, state: Mapping[str, Any], *, must: bool) -> None:

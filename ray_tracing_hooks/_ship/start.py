@@ -16,6 +16,15 @@ from ray_tracing_hooks._spool.inherited import being_opened
 _PATIENCE = 30.0
 _MODULE = "ray_tracing_hooks._ship"
 
+_ALLOCATOR = {
+    "MALLOC_TRIM_THRESHOLD_": str(16 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
+    "MALLOC_ARENA_MAX": "1",
+}
+"""Settings of glibc, which other C libraries ignore. By default it returns the memory of each portion to the kernel and
+asks for it again for the next one, which takes as long as reading the portion; and each thread keeps memory of its own.
+"""
+
 
 def ensure_running(
     spool_dir: str, plan: ShipPlan, environ: Mapping[str, str] = os.environ, *, patient: bool = False
@@ -76,6 +85,7 @@ def _start(spool_dir: str, lock: int, environ: Mapping[str, str]) -> None:
             **of_delivery(environ),
             "PYTHONPATH": os.pathsep.join(_import_path()),
             "PYTHONSAFEPATH": "1",
+            **_ALLOCATOR,
         },
         pass_fds=(lock,),
         start_new_session=True,

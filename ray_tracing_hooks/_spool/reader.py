@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import struct
 import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from io import FileIO
 
+from ray_tracing_hooks._formats.encoded_span.encode import IDS
 from ray_tracing_hooks._formats.encoded_span.read import IDS_FORM
 from ray_tracing_hooks._formats.encoded_span.tags import LogRecordTag, ResourceTag, ScopeTag, tags_of
 from ray_tracing_hooks._spool.layout import (
@@ -47,11 +49,38 @@ _CHECKED, _CHECK = 64, 2048
 bytes have been checksummed in vain for each byte of data; each attempt counts as at least :data:`_CHECK` bytes."""
 
 Record = tuple[int, bytes, int]
-"""One record: its kind, its payload, and its offset in the segment. A plain tuple, since there are many: a named one
-would add a third to the time of reading a spool."""
+"""One record: its kind, its payload, and its offset in the segment."""
+
+Parts = tuple[bytes, bytes, bytes, int]
+"""One record, cut so that a reader of many spans need not cut it again:
+
+- the kind byte and the two bytes after it, which are the id of a scope or resource;
+- the next :data:`IDS_SIZE` bytes, which are the ids of a START or SPAN: of no use if the record is shorter;
+- the payload after the id of the scope;
+- the offset in the segment.
+
+A plain tuple, since there are many: a named one would add a third to the time of reading a spool.
+"""
+
+IDS_SIZE = IDS.stop
+
+_PARTS = struct.Struct(f"<II{1 + U16.size}s{IDS_SIZE}s")
 
 _KINDS = tuple(zlib.crc32(bytes([kind])) for kind in range(256))
 """The checksum of each kind byte, from which that of its payload continues."""
+
+
+class _Checksums(dict[bytes, int]):
+    """The checksums of the first of the :data:`Parts`, from which those of the rest continue."""
+
+    def __missing__(self, head: bytes) -> int:
+        if len(self) >= 10_000:  # a few are in use; damage may add others
+            self.clear()
+        self[head] = checksum = zlib.crc32(head)
+        return checksum
+
+
+_heads = _Checksums()
 
 _CANDIDATE = re.compile(rb"[%c-%c](?<=\x00.{5})" % (RESOURCE, EXIT), re.DOTALL)
 """A kind byte, with its checksum and before that the highest byte of a length. Most bytes are not a kind, and skipping
@@ -91,35 +120,60 @@ class SegmentReader:
         With ``final`` the writer is dead: an incomplete record at the end is then damage, not a record still being
         written.
         """
-        with open(self.path, "rb", opener=_without_waiting) as file:
+        return list(map(_record, self.read_parts(final=final, limit=limit)))
+
+    def read_parts(self, *, final: bool = False, limit: int | None = None) -> list[Parts]:
+        """The same records as :meth:`read`, in parts."""
+        with open(self.path, "rb", buffering=0, opener=_without_waiting) as file:
             if not self.offset:
                 self.refusal = _refusal(file)
             if self.refusal:
                 return []
             file.seek(self.offset)
             data = file.read(-1 if limit is None else limit)
-            records: list[Record] = []
+            records: list[Parts] = []
             consumed = _good_records(data, _beginning(data, self.offset), self.offset, records)
             cut = len(data) == limit
+            if cut and not consumed:
+                # It may just be longer.
+                data += file.read(_size_of_first(data) - len(data))
+                consumed = _good_records(data, 0, self.offset, records)
             if consumed < len(data) and (not cut or not consumed):
                 records, consumed = self._past_damage(file, data, cut=cut, final=final)
         self.offset += consumed
         return records
 
-    def _past_damage(self, file: BinaryIO, data: bytes, *, cut: bool, final: bool) -> tuple[list[Record], int]:
-        """Like :func:`parse`, but reads more of the file where ``data`` alone, being only a part, is not enough."""
+    def _past_damage(self, file: FileIO, data: bytes, *, cut: bool, final: bool) -> tuple[list[Parts], int]:
+        """Like :func:`_parse`, but reads more of the file where ``data`` alone, being only a part, is not enough."""
         if cut:
             data += file.read(_WINDOW - len(data))
             cut = len(data) >= _WINDOW
-        records, consumed, damaged = parse(data, self.offset, final=final and not cut)
+        records, consumed, damaged = _parse(data, self.offset, final=final and not cut)
         if cut and not consumed:
             # A record that began in this half would have been found.
             consumed = damaged = len(data) - _LONGEST
         elif final and not cut:
             last = records[-1] if records else None
-            self.torn = len(data) - (last[2] - self.offset + FRAME.size + len(last[1]) if last else 0)
+            self.torn = len(data) - (last[3] - self.offset + _size(last) if last else 0)
         self.damaged += damaged
         return records, consumed
+
+
+def _record(parts: Parts) -> Record:
+    head, _, rest, offset = parts
+    return head[0], head[1:] + rest, offset
+
+
+def _size(parts: Parts) -> int:
+    return FRAME.size - 1 + len(parts[0]) + len(parts[2])
+
+
+def _size_of_first(data: bytes) -> int:
+    """The size of the first record by its frame, if that is possible, and otherwise of ``data``."""
+    if len(data) < FRAME.size:
+        return len(data)
+    length = FRAME.unpack_from(data)[0]
+    return max(len(data), FRAME.size + length) if length <= MAX_PAYLOAD else len(data)
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -134,7 +188,12 @@ def parse(data: bytes, base: int = 0, *, final: bool = False) -> tuple[list[Reco
     searched byte by byte: damage costs only the records that it hit. With ``final`` nothing more will be written;
     otherwise bytes after the last valid record may be a record that is still being written.
     """
-    records: list[Record] = []
+    records, consumed, damaged = _parse(data, base, final=final)
+    return list(map(_record, records)), consumed, damaged
+
+
+def _parse(data: bytes, base: int, *, final: bool) -> tuple[list[Parts], int, int]:
+    records: list[Parts] = []
     damaged = 0
     position = _beginning(data, base)
     search = _Search(data)
@@ -154,18 +213,27 @@ def _beginning(data: bytes, base: int) -> int:
     return len(MAGIC) if base == 0 and data.startswith(MAGIC) else 0
 
 
-def _good_records(data: bytes, position: int, base: int, records: list[Record]) -> int:
+def _good_records(data: bytes, position: int, base: int, records: list[Parts]) -> int:
     """Append the consecutive valid records from ``position`` on to ``records``; returns where they end."""
-    size, header = len(data), FRAME.size
-    while position + header <= size:
-        length, checksum, kind = FRAME.unpack_from(data, position)
-        end = position + header + length
+    # The hottest loop of the shipper: what it looks up is local.
+    unpack, crc32, heads, add = _PARTS.unpack_from, zlib.crc32, _heads, records.append
+    frame, before_rest, shortest = FRAME.size, FRAME.size + U16.size, U16.size
+    size = len(data)
+    last = size - _PARTS.size
+    while position + frame <= size:
+        if position <= last:
+            length, checksum, head, ids = unpack(data, position)
+        else:
+            length, checksum, head, ids = unpack(data[position:].ljust(_PARTS.size, b"\0"))
+        end = position + frame + length
         if end > size or length > MAX_PAYLOAD:
             break
-        payload = data[position + header : end]
-        if zlib.crc32(payload, _KINDS[kind]) != checksum:
+        if length < shortest:
+            head = head[: 1 + length]
+        rest = data[position + before_rest : end]
+        if crc32(rest, heads[head]) != checksum:
             break
-        records.append((kind, payload, base + position))
+        add((head, ids, rest, base + position))
         position = end
     return position
 
@@ -207,7 +275,7 @@ class _Search:
         return (kind, length) in _EMPTY or form.match(self._data, begin, begin + length) is not None
 
 
-def _refusal(file: BinaryIO) -> str:
+def _refusal(file: FileIO) -> str:
     """Why a file is not read as a segment; empty if it is read."""
     head = file.read(len(MAGIC))
     if MAGIC.startswith(head):  # or is going to be
@@ -220,7 +288,7 @@ def _refusal(file: BinaryIO) -> str:
 
 def is_refused(path: str) -> bool:
     """Whether a file is not a segment of this version. Raises OSError."""
-    with open(path, "rb", opener=_without_waiting) as file:
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         return bool(_refusal(file))
 
 

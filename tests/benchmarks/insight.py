@@ -1,8 +1,11 @@
-"""How long the analysis takes, and how much memory, for runs of many spans: ``insight.py [SPANS]...``.
+"""How long the analysis takes, and how much memory, for runs of many spans: ``insight.py [SPANS]... [--index SPANS]``.
 
 The spans are made, in files as the local exporter writes them: a driver that submits tasks, which call methods of
 actors and wait for them. Memory is the peak of the process up to the end of each step; children that help to read are
 counted apart. Then the commands ``summary`` and ``view`` are run as a user does.
+
+``--index`` also builds the index of a large run. Its columns are mapped files, whose pages the system takes back when
+memory is short: so memory is also shown without them.
 """
 
 from __future__ import annotations
@@ -194,6 +197,64 @@ print(json.dumps(["spans", len(table), resource.getrusage(resource.RUSAGE_CHILDR
 """
 
 
+_INDEX = """
+import io, json, os, resource, sys, threading, time
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.ingest.read import collector_paused
+from ray_tracing_hooks._insight.views.index.build import build
+
+own, done = [0], threading.Event()
+def watch():
+    while not done.wait(0.02):
+        with open("/proc/self/statm") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+        own[0] = max(own[0], resident - shared)
+threading.Thread(target=watch, daemon=True).start()
+
+began, before, step = time.perf_counter(), 0, "load"
+def told(following):
+    global began, before, step
+    now = time.perf_counter()
+    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    used = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    unmapped = own[0] * resource.getpagesize() / 2**20
+    print(json.dumps([step, now - began, used - before, kib / 1024, unmapped]), flush=True)
+    began, before, step, own[0] = now, used, following, 0
+
+with collector_paused():
+    table = load(span_files(sys.argv[1:2]))
+    told("clocks")
+    spans, analysis = len(table), Analysis.corrected(table)
+    del table
+    build(sys.argv[2], io.BytesIO(), analysis, source="made", on_step=told)
+    told("")
+print(json.dumps(["spans", spans, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024]))
+"""
+
+
+def measure_index(spans: int) -> None:
+    """Make a run, build its index, and print seconds and MiB."""
+    with tempfile.TemporaryDirectory(prefix="insight-") as folder:
+        write(folder, spans)
+        program = [sys.executable, "-c", _INDEX, folder, os.path.join(folder, "index")]
+        out = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+        *steps, (_, found, children) = map(json.loads, out.splitlines())
+        print(f"index of {found:,} spans")
+        for what, seconds, used, mebibytes, own in steps:
+            print(
+                f"  {what:<28} {seconds:7.2f} s   processor {used:7.2f} s   "
+                f"peak {mebibytes:6,.0f} MiB so far, {own:6,.0f} MiB in this step without mapped files"
+            )
+        seconds, used = (sum(step[at] for step in steps) for at in (1, 2))
+        print(
+            f"  all {seconds:.1f} s, processor {used:.1f} s, peak {max(step[3] for step in steps):,.0f} MiB, "
+            f"{max(step[4] for step in steps):,.0f} MiB without mapped files; "
+            f"helping processes {children:,.0f} MiB each at most"
+        )
+
+
 def measure(spans: int) -> None:
     """Make a run, analyze it, and print seconds and MiB."""
     with tempfile.TemporaryDirectory(prefix="insight-") as folder:
@@ -230,8 +291,12 @@ def _run(command: list[str], folder: str) -> tuple[float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spans", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
-    for spans in parser.parse_args().spans:
+    parser.add_argument("--index", type=int, metavar="SPANS")
+    asked = parser.parse_args()
+    for spans in asked.spans:
         measure(spans)
+    if asked.index:
+        measure_index(asked.index)
 
 
 if __name__ == "__main__":

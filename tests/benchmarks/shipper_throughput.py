@@ -1,30 +1,35 @@
-"""How many spans a second of one core's time the shipper reads from a spool and sends by OTLP, or writes to files.
+"""What the shipper costs: spans a second of one core's time, memory with a million open spans, wake-ups when idle.
 
     python tests/benchmarks/shipper_throughput.py
 
-The last line is what sending by gRPC is with ``RAY_TRACING_METRICS=1``, where the spans are read once more and counted.
+Each row of the first table is a shipper of its own, a whole process as a traced program starts it. It finds a full
+spool, and what counts is the processor time that it takes until everything is delivered, all its threads included. The
+collector is another process and answers at once. The official exporters are given the same spans as objects, in batches
+of 512 as their batch processor does it, and count in the same way. All take turns, so that a slow moment of the machine
+hits them alike; the figures are medians of the rounds, and so are the ratios, which are those of one round each.
 
-The collector is another process and answers at once. What counts is the processor time of the sending process, all its
-threads included. Ours reads a full spool; the official exporters are given the same spans as objects, in batches of 512
-as their batch processor does it. Contenders take turns, so that a slow moment of the machine hits all of them alike;
-the figures are medians of the rounds, and so are the ratios, which are those of one round each.
+Takes about eight minutes.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import grpc
+import psutil
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http import Compression
@@ -41,18 +46,18 @@ from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.sampling import from_environment
 from ray_tracing_hooks._record.span import Parent
-from ray_tracing_hooks._ship.folder import Folder
-from ray_tracing_hooks._ship.follow import Follower
-from ray_tracing_hooks._ship.metrics.calls import Calls
-from ray_tracing_hooks._ship.metrics.totals import Totals
+from ray_tracing_hooks._ship.control import WAKE
+from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.sink import Batch, Sink, Surroundings
-from ray_tracing_hooks._ship.sinks.local import LocalSink
-from ray_tracing_hooks._ship.sinks.otlp import OtlpSink, make
+from ray_tracing_hooks._ship.start import ensure_running
+from ray_tracing_hooks._spool.layout import UNDECIDED, segment_name
+from ray_tracing_hooks._spool.reader import segments
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
-SPANS, OFFICIAL_SPANS, ROUNDS = 200_000, 8_192, 7
+SPANS, OFFICIAL_SPANS, ROUNDS = 300_000, 8_192, 7
+OPEN_SPANS = 1_000_000
+IDLE_SECONDS = 60.0
+MIB = 1 << 20
 CONSTANT = {
     names.RAY_REMOTE: "function",
     names.RAY_FUNCTION: "module.function",
@@ -66,11 +71,8 @@ SUBMISSION, EXECUTION = names.submission_name("module.function"), names.executio
 TRACES = "opentelemetry.proto.collector.trace.v1.TraceService"
 METRICS = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 
-Contender = Callable[[], int]
-"""Sends spans, and says how many."""
-
-Take = Callable[[Sequence[Batch]], None]
-"""Takes in a portion of spans."""
+METRICS_ON: dict[str, Any] = {"metrics": True}
+TAIL_SAMPLING: dict[str, Any] = {"keep_errors": True, "keep_wait": 3600.0}
 
 
 def collect(protocol: str) -> None:
@@ -95,7 +97,7 @@ def collect(protocol: str) -> None:
 
         def log_message(self, *_: object) -> None: ...
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         print(http.server_port, flush=True)
         http.serve_forever()
 
@@ -112,89 +114,143 @@ def collector(protocol: str) -> Iterator[int]:
             process.terminate()
 
 
-def fill(spool: str) -> None:
-    """Calls as Ray makes them: a span of the caller, and one of the worker with a start record. Eight attributes."""
-    sampler = from_environment({})
-    assert sampler is not None
-    writer = SpoolWriter(spool)
-    recorder = Recorder(
-        writer,
-        resource=encode.resource({"service.name": "bench"}),
-        scope=encode.scope(names.SCOPE),
-        sampler=sampler,
-        limits=SpanLimits(),
-    )
-    submission, execution = Template(SUBMISSION, 4, CONSTANT), Template(EXECUTION, 5, CONSTANT)
-    prefix = encode.text_attribute_prefix("ray.task_id", 48)
-    parent_prefix = encode.text_attribute_prefix("ray.parent_task_id", 48)
-    additions = prefix + TASK_ID.encode() + parent_prefix + TASK_ID.encode()
-    for number in range(1, SPANS // 2 + 1):
-        trace_id, span_id = number.to_bytes(16, "big"), number.to_bytes(8, "big")
-        now = time.time_ns()
-        recorder.record(submission, identity_of(trace_id, span_id, None), now, now + 1, additions)
-        recorder.start(execution, trace_id, 3, Parent(trace_id, span_id, 3, None, remote=True), additions).end()
-    writer.close()
+class Program:
+    """A process with Ray's calls."""
+
+    def __init__(self, spool: str) -> None:
+        sampler = from_environment({})
+        assert sampler is not None
+        self._writer = SpoolWriter(spool)
+        self._recorder = Recorder(
+            self._writer,
+            resource=encode.resource({"service.name": "bench"}),
+            scope=encode.scope(names.SCOPE),
+            sampler=sampler,
+            limits=SpanLimits(),
+        )
+        self._submission, self._execution = Template(SUBMISSION, 4, CONSTANT), Template(EXECUTION, 5, CONSTANT)
+        prefix = encode.text_attribute_prefix("ray.task_id", 48)
+        parent_prefix = encode.text_attribute_prefix("ray.parent_task_id", 48)
+        self._additions = prefix + TASK_ID.encode() + parent_prefix + TASK_ID.encode()
+
+    def calls(self, count: int) -> None:
+        """A span of the caller each, and one of the worker with a start record. Eight attributes."""
+        for number in range(1, count + 1):
+            trace_id, span_id = number.to_bytes(16, "big"), number.to_bytes(8, "big")
+            now = time.time_ns()
+            self._recorder.record(self._submission, identity_of(trace_id, span_id, None), now, now + 1, self._additions)
+            self._start(trace_id, span_id).end()
+
+    def open(self, count: int) -> None:
+        """Executions of a trace each that do not end."""
+        for number in range(1, count + 1):
+            self._start(number.to_bytes(16, "big"), number.to_bytes(8, "big"))
+
+    def _start(self, trace_id: bytes, span_id: bytes) -> Any:
+        parent = Parent(trace_id, span_id, 3, None, remote=True)
+        return self._recorder.start(self._execution, trace_id, 3, parent, self._additions)
+
+    def close(self) -> None:
+        self._writer.close()
 
 
-def sink(protocol: str, port: int, compression: str) -> OtlpSink:
-    environ = {
+class Node:
+    """A spool with its shipper, which ends when the raylet that it watches does: here, with this process."""
+
+    def __init__(self, folder: str, exporter: str, environ: Mapping[str, str], **changes: Any) -> None:
+        self._folder = folder
+        self.spool = os.path.join(folder, "spool")
+        os.mkdir(self.spool, mode=0o700)
+        self._raylet = socket.socket(socket.AF_UNIX)
+        self._raylet.bind(os.path.join(folder, "raylet"))
+        self._raylet.listen()
+        plan = ShipPlan(
+            exporters=(exporter,),
+            local_dir=os.path.join(folder, "spans"),
+            local_file_max_bytes=64 * MIB,
+            local_max_bytes=256 * MIB,
+            spool_max_bytes=1024 * MIB,
+            raylet_socket=os.path.join(folder, "raylet"),
+            log_file=os.path.join(folder, "ship.log"),
+        )
+        ensure_running(self.spool, plan._replace(**changes), environ)
+        self.process = self._shipper()
+        self._links = 0
+        self.deliver()
+
+    def _shipper(self) -> psutil.Process:
+        """The shipper, once it listens."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            for process in psutil.process_iter():
+                with suppress(psutil.Error):
+                    found = process.cmdline()
+                    is_ours = found[1:3] == ["-m", "ray_tracing_hooks._ship"] and found[-1] == self.spool
+                    if is_ours and os.path.exists(os.path.join(self.spool, WAKE)):
+                        return process
+            time.sleep(0.05)
+        raise AssertionError("no shipper runs")
+
+    def rate(self, segments: Sequence[str]) -> float:
+        """Spans a second of processor time for these segments."""
+        before = self.process.cpu_times()
+        # The process that wrote them is none that runs, and another one each time.
+        self._links += 1
+        for number, path in enumerate(segments):
+            os.link(path, os.path.join(self.spool, segment_name(f"99999999-{time.time_ns():x}-{self._links}", number)))
+        self.deliver()
+        after = self.process.cpu_times()
+        return SPANS / (after.user + after.system - before.user - before.system)
+
+    def deliver(self) -> None:
+        """Have everything delivered."""
+        until = time.monotonic() + 600
+        while not (result := flush(self.spool, 60)).done:
+            # It says so when old local files are removed, which is as it should be.
+            problems = [text for text in result.problems if "RAY_TRACING_LOCAL_MAX_BYTES" not in text]
+            if time.monotonic() > until or any("does not answer" not in text for text in problems):
+                raise AssertionError(result)
+
+    def memory(self) -> float:
+        """The most memory that the shipper has had at any time, in MiB."""
+        return int(self._status("VmHWM")) / 1024
+
+    def wake_ups(self) -> int:
+        """How often its threads have waited for something so far."""
+        return sum(
+            int(self._status("voluntary_ctxt_switches", f"task/{thread.id}")) for thread in self.process.threads()
+        )
+
+    def _status(self, key: str, of: str = ".") -> str:
+        with open(f"/proc/{self.process.pid}/{of}/status", encoding="ascii") as file:
+            return next(line.split()[1] for line in file if line.startswith(key + ":"))
+
+    def close(self) -> None:
+        self._raylet.close()
+        self.process.terminate()
+        self.process.wait(60)
+
+
+def otlp(protocol: str, port: int, compression: str = "none") -> dict[str, str]:
+    """The variables of an OTLP exporter."""
+    return {
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
         "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
         "OTEL_EXPORTER_OTLP_COMPRESSION": compression,
+        "NO_PROXY": "*",
     }
-    plan = ShipPlan(("otlp",), "", 1, 1, 1)
-    return make(Surroundings(plan, {}, lambda _: None, complain, environ, print))
 
 
-def files(folder: str) -> LocalSink:
-    plan = ShipPlan(("local",), folder, 64 << 20, 256 << 20, 1)
-    # Its oldest files are removed on the way, and it says so.
-    return LocalSink(Surroundings(plan, {}, lambda _: None, lambda _text, _number: None, {}, print))
+def official(exporter: SpanExporter, spans: Sequence[ReadableSpan]) -> Callable[[], float]:
+    """Sends the spans, and gives the spans a second of processor time."""
 
-
-def complain(text: str, number: int) -> None:
-    if number:
-        raise AssertionError(text.replace("{count}", str(number)))
-
-
-def counting() -> Take:
-    """What counts spans for metrics. These are not sent: that is once in a minute, however many spans there are."""
-    calls = Calls(Totals(), exemplars=True)
-    return lambda batches: complain("{count} spans could not be decoded", calls.read(batches))
-
-
-def with_metrics(sending: Contender, spool: str) -> Contender:
-    """Sends, and counts what it sends."""
-    count = ours(spool, counting())
-
-    def send() -> int:
-        count()
-        return sending()
-
-    return send
-
-
-def ours(spool: str, take: Take | None) -> Contender:
-    def send() -> int:
-        follower = Follower({}, Problems(), reports=True)
-        count = 0
-        for batches in follower.follow(Folder(spool).look(set())):
-            count += sum(len(batch.spans) for batch in batches)
-            if take is not None:
-                take(batches)
-        assert count == SPANS
-        return count
-
-    return send
-
-
-def official(exporter: SpanExporter, spans: Sequence[ReadableSpan]) -> Contender:
-    def send() -> int:
+    def rate() -> float:
+        before = time.process_time()
         for begin in range(0, len(spans), 512):
             assert exporter.export(spans[begin : begin + 512]) is SpanExportResult.SUCCESS
-        return len(spans)
+        return len(spans) / (time.process_time() - before)
 
-    return send
+    return rate
 
 
 def readable_spans() -> Sequence[ReadableSpan]:
@@ -208,52 +264,137 @@ def readable_spans() -> Sequence[ReadableSpan]:
     return memory.get_finished_spans()
 
 
-def contenders(stack: ExitStack) -> tuple[dict[str, Contender], dict[str, Contender]]:
-    """Ours and the official ones, by what they do. Reading alone and files have no counterpart."""
-    spool = stack.enter_context(tempfile.TemporaryDirectory())
-    fill(spool)
-    spans = readable_spans()
-    ports = {name: stack.enter_context(collector(name)) for name in ("grpc", "http/protobuf", "http/json")}
-    # An HTTP collector serves one connection.
-    official_http = [stack.enter_context(collector("http/protobuf")) for _ in range(2)]
-    gzip_http = stack.enter_context(collector("http/protobuf"))
-    sinks: dict[str, Sink] = {
-        "local files": files(stack.enter_context(tempfile.TemporaryDirectory())),
-        "grpc": sink("grpc", ports["grpc"], "none"),
-        "grpc, gzip": sink("grpc", ports["grpc"], "gzip"),
-        "http/protobuf": sink("http/protobuf", ports["http/protobuf"], "none"),
-        "http/protobuf, gzip": sink("http/protobuf", gzip_http, "gzip"),
-        "http/json": sink("http/json", ports["http/json"], "none"),
-    }
-    grpc_url = f"http://127.0.0.1:{ports['grpc']}"
-    http_urls = [f"http://127.0.0.1:{port}/v1/traces" for port in official_http]
-    exporters: dict[str, SpanExporter] = {
-        "grpc": GrpcExporter(endpoint=grpc_url, insecure=True),
-        "grpc, gzip": GrpcExporter(endpoint=grpc_url, insecure=True, compression=grpc.Compression.Gzip),
-        "http/protobuf": HttpExporter(endpoint=http_urls[0], compression=Compression.NoCompression),
-        "http/protobuf, gzip": HttpExporter(endpoint=http_urls[1], compression=Compression.Gzip),
-    }
-    for each in sinks.values():
-        stack.callback(each.close)
-    for exporter in exporters.values():
-        stack.callback(exporter.shutdown)
-    sending = {name: ours(spool, each.deliver) for name, each in sinks.items()}
-    return (
-        {
-            "(reading the spool alone)": ours(spool, None),
-            "(reading and counting for metrics)": ours(spool, counting()),
-            **sending,
-            "grpc, with metrics": with_metrics(sending["grpc"], spool),
-        },
-        {name: official(exporter, spans) for name, exporter in exporters.items()},
-    )
+class Bench:
+    """Collectors and shippers. They end with ``stack``."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def node(self, exporter: str, environ: Mapping[str, str] | None = None, **changes: Any) -> Node:
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory())
+        return self._stack.enter_context(closing(Node(folder, exporter, environ or {}, **changes)))
+
+    def otlp(self, protocol: str, compression: str = "none", **changes: Any) -> Node:
+        """With a collector of its own."""
+        port = self._stack.enter_context(collector(protocol))
+        return self.node("otlp", otlp(protocol, port, compression), **changes)
+
+    def program(self, spool: str) -> Program:
+        return self._stack.enter_context(closing(Program(spool)))
+
+    def nodes(self) -> dict[str, Node]:
+        return {
+            "local files": self.node("local"),
+            "grpc": self.otlp("grpc"),
+            "grpc, gzip": self.otlp("grpc", "gzip"),
+            "http/protobuf": self.otlp("http/protobuf"),
+            "http/protobuf, gzip": self.otlp("http/protobuf", "gzip"),
+            "http/json": self.otlp("http/json"),
+            "local files, with metrics": self.node("local", **METRICS_ON),
+            "grpc, with metrics": self.otlp("grpc", **METRICS_ON),
+            "http/protobuf, with metrics": self.otlp("http/protobuf", **METRICS_ON),
+        }
+
+    def exporters(self) -> dict[str, SpanExporter]:
+        def port(protocol: str) -> int:
+            return self._stack.enter_context(collector(protocol))
+
+        def url() -> str:
+            return f"http://127.0.0.1:{port('http/protobuf')}/v1/traces"
+
+        grpc_url = f"http://127.0.0.1:{port('grpc')}"
+        exporters: dict[str, SpanExporter] = {
+            "grpc": GrpcExporter(endpoint=grpc_url, insecure=True),
+            "grpc, gzip": GrpcExporter(endpoint=grpc_url, insecure=True, compression=grpc.Compression.Gzip),
+            "http/protobuf": HttpExporter(endpoint=url(), compression=Compression.NoCompression),
+            "http/protobuf, gzip": HttpExporter(endpoint=url(), compression=Compression.Gzip),
+        }
+        for exporter in exporters.values():
+            self._stack.callback(exporter.shutdown)
+        return exporters
 
 
-def rate(send: Contender) -> float:
-    """Spans a second of processor time."""
-    begin = time.process_time()
-    count = send()
-    return count / (time.process_time() - begin)
+def show_throughput(bench: Bench) -> None:
+    with tempfile.TemporaryDirectory() as spool:
+        with closing(Program(spool)) as program:
+            program.calls(SPANS // 2)
+        ((_, found),) = segments(spool).items()
+        paths = [path for _, path in found]
+        spans = readable_spans()
+        ours: dict[str, Callable[[], float]] = {name: partial(node.rate, paths) for name, node in bench.nodes().items()}
+        theirs = {name: official(exporter, spans) for name, exporter in bench.exporters().items()}
+        # The spans that wait for the official exporters are not to be walked through.
+        gc.collect()
+        gc.freeze()
+        at: list[tuple[dict[str, float], dict[str, float]]] = []
+        for round_ in range(ROUNDS):
+            at.append(({}, {}))
+            for name in ours:
+                for group, measured in zip((ours, theirs), at[-1], strict=True):
+                    if name in group:
+                        measured[name] = group[name]()
+            progress(f"round {round_ + 1} of {ROUNDS}")
+    print("Thousands of spans a second of one core: the median, and the lowest and highest of the rounds.\n")
+    print("| where to | ours | official exporter | ours against it |\n| --- | --- | --- | --- |")
+    for name in ours:
+        mine = [measured[name] for measured, _ in at]
+        other = [measured[name] for _, measured in at if name in measured]
+        ratios = [one / another for one, another in zip(mine, other, strict=bool(other))]
+        print(
+            f"| {name} | {shown(mine, 1000)} | {shown(other, 1000, 1) if other else ''} "
+            f"| {shown(ratios, 1, 1) if ratios else ''} |"
+        )
+
+
+def show_memory(bench: Bench) -> None:
+    nodes = {
+        "local files": bench.node("local"),
+        "grpc, with metrics": bench.otlp("grpc", **METRICS_ON),
+        "http/protobuf, with metrics": bench.otlp("http/protobuf", **METRICS_ON),
+        "grpc, tail sampling": bench.otlp("grpc", **TAIL_SAMPLING),
+    }
+    print(f"\nMemory in MiB: the most at any time, before and after {OPEN_SPANS:,} spans have begun and not ended.\n")
+    print("| where to | before | after |\n| --- | --- | --- |")
+    for name, node in nodes.items():
+        before = node.memory()
+        program = bench.program(os.path.join(node.spool, UNDECIDED) if "sampling" in name else node.spool)
+        for _ in range(10):
+            program.open(OPEN_SPANS // 10)
+            node.deliver()
+        print(f"| {name} | {before:.0f} | {node.memory():.0f} |")
+        progress(name)
+
+
+def show_wake_ups(bench: Bench) -> None:
+    nodes = {
+        "local files": bench.node("local"),
+        "grpc": bench.otlp("grpc"),
+        "http/protobuf": bench.otlp("http/protobuf"),
+        "local files, tail sampling, with metrics": bench.node("local", **METRICS_ON, **TAIL_SAMPLING),
+        "grpc, tail sampling, with metrics": bench.otlp("grpc", **METRICS_ON, **TAIL_SAMPLING),
+        "http/protobuf, tail sampling, with metrics": bench.otlp("http/protobuf", **METRICS_ON, **TAIL_SAMPLING),
+    }
+    for name, node in nodes.items():
+        program = bench.program(node.spool)
+        program.calls(100)
+        program.open(1)
+        if "sampling" in name:
+            bench.program(os.path.join(node.spool, UNDECIDED)).open(1)
+        node.deliver()
+    time.sleep(IDLE_SECONDS / 4)
+    before = {name: node.wake_ups() for name, node in nodes.items()}
+    began = time.monotonic()
+    time.sleep(IDLE_SECONDS)
+    passed = time.monotonic() - began
+    print("\nWake-ups a second of all threads, when a program runs and makes no spans.\n")
+    print("| where to | wake-ups |\n| --- | --- |")
+    for name, node in nodes.items():
+        print(f"| {name} | {(node.wake_ups() - before[name]) / passed:.2f} |")
+
+
+def progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
 
 
 def shown(values: Sequence[float], unit: float = 1, digits: int = 0) -> str:
@@ -263,33 +404,9 @@ def shown(values: Sequence[float], unit: float = 1, digits: int = 0) -> str:
 
 def main() -> None:
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"
-    with ExitStack() as stack:
-        our, their = contenders(stack)
-        # The spans that wait for the official exporters are no garbage of a shipper's, and not to be walked through.
-        gc.collect()
-        gc.freeze()
-        ours_at: dict[str, list[float]] = {name: [] for name in our}
-        theirs_at: dict[str, list[float]] = {name: [] for name in their}
-        for round_ in range(ROUNDS + 1):
-            for name in our:
-                for group, measured in ((our, ours_at), (their, theirs_at)):
-                    if name in group:
-                        speed = rate(group[name])
-                        if round_:  # the first one warms up
-                            measured[name].append(speed)
-            if sys.stderr.isatty():
-                print(f"\rround {round_} of {ROUNDS}", end="", file=sys.stderr, flush=True)
-        if sys.stderr.isatty():
-            print(file=sys.stderr)
-    print("Thousands of spans a second of one core: the median, and the lowest and highest of the rounds.\n")
-    print("| where to | ours | official exporter | ours against it |\n| --- | --- | --- | --- |")
-    for name, rates in ours_at.items():
-        others = theirs_at.get(name)
-        ratios = [mine / other for mine, other in zip(rates, others, strict=True)] if others else None
-        print(
-            f"| {name} | {shown(rates, 1000)} | {shown(others, 1000, 1) if others else ''} "
-            f"| {shown(ratios, 1, 1) if ratios else ''} |"
-        )
+    for show in (show_throughput, show_memory, show_wake_ups):
+        with ExitStack() as stack:
+            show(Bench(stack))
 
 
 if __name__ == "__main__":

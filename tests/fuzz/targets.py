@@ -168,6 +168,22 @@ def carried(data: bytes) -> None:
     assert carrier.unpack_headers(carrier.pack_headers(found.headers)) == found.headers
 
 
+def skywalking_headers(data: bytes) -> None:
+    """The headers of a client are ignored or continued, and what is sent on is right."""
+    from opentelemetry.context import Context
+
+    from ray_tracing_hooks._formats.skywalking import headers
+    from ray_tracing_hooks._propagators.skywalking import Sw6Propagator, Sw8Propagator
+
+    texts = (*data.decode("latin-1").split("\n"), "", "")
+    given = {"sw8": texts[0], "sw6": texts[0], "sw8-correlation": texts[1], "sw8-x": texts[2]}
+    for propagator, read in ((Sw8Propagator(), headers.read_sw8), (Sw6Propagator(), headers.read_sw6)):
+        sent: dict[str, str] = {}
+        propagator.inject(sent, propagator.extract(given, Context()))
+        found = sent.get("sw8") or sent.get("sw6")
+        assert found is None or read(found) is not None
+
+
 def settings(data: bytes) -> None:
     """A settings file is read or reported, and what is used is right."""
     problems: list[str] = []
@@ -305,6 +321,9 @@ _ANSWERS = [
     b"7.5",
 ]
 
+_SW8 = b"1-dHJhY2U=-c2VnbWVudA==-3-Z2F0ZXdheQ==-Z3ctMQ==-L2FwaQ==-MTAuMC4wLjU6ODAwMA==\ndGVuYW50:YWNtZQ==\n1-17"
+_SW6 = b"1-NC4xNy4xNw==-NC4xNi4xNw==-1-4-4-IzEyNy4wLjAuMToyMQ==-Iy9jaGVja291dA==-LTE="
+
 TARGETS: dict[str, Target] = {
     "segment": segment,
     "follower": follower,
@@ -313,6 +332,7 @@ TARGETS: dict[str, Target] = {
     "json_line": json_line,
     "packed_file": packed_file,
     "carried": carried,
+    "skywalking_headers": skywalking_headers,
     "settings": settings,
     "answer": answer,
 }
@@ -324,6 +344,7 @@ SEEDS: dict[str, list[bytes]] = {
     "json_line": [_LINE, b'{"resource_spans": []}', b'{"resourceLogs": []}'],
     "packed_file": [],
     "carried": [_CARRIED, _CARRIED[:58]],
+    "skywalking_headers": [_SW8, _SW6, b"1-------"],
     "settings": [_YAML],
     "answer": _ANSWERS,
 }

@@ -50,6 +50,8 @@ class Id:
 class CoreWorker:
     def __init__(self, task_id: bytes) -> None:
         self._task_id = Id(task_id)
+        # 0 for a driver, 1 for the tasks that it calls, 2 for those that these call.
+        self.depth = 1
 
     def get_current_task_id(self) -> Id:
         return self._task_id
@@ -59,6 +61,9 @@ class CoreWorker:
 
     def get_current_task_attempt_number(self) -> int:
         return 0
+
+    def get_task_depth(self) -> int:
+        return self.depth
 
 
 class Method:
@@ -112,6 +117,7 @@ def tracing_of(
     *,
     selection: Selection | None = None,
     rate_limits: RateLimits | None = None,
+    carries_submit_time: bool = False,
     cluster: Cluster | None = None,
 ) -> Tracing:
     """Tracing of a worker, or of a driver, that records into ``folder``: by default tasks and actors."""
@@ -132,7 +138,14 @@ def tracing_of(
         worker=SimpleNamespace(core_worker=core_worker),
     )
     selection = selection or Selection(PARTS)
-    return Tracing(recorder(folder), process, cluster or Cluster(), selection, rate_limits=rate_limits)
+    return Tracing(
+        recorder(folder),
+        process,
+        cluster or Cluster(),
+        selection,
+        rate_limits=rate_limits,
+        carries_submit_time=carries_submit_time,
+    )
 
 
 def stand_in(**attributes: Any) -> None:

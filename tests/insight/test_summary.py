@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
 from array import array
 from collections.abc import Collection
 from pathlib import Path
@@ -19,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from hand_made import MS, HandMade
+from terminal import STYLE, in_terminal
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
@@ -220,8 +215,8 @@ def test_the_screen_is_one_screen() -> None:
 @pytest.mark.parametrize("colour", ["", "1"])
 def test_a_terminal_shows_it_in_its_width_and_in_colour(width: int, colour: str) -> None:
     """The words are those of a pipe, tables have less room for names, and NO_COLOR leaves the colours out."""
-    shown = in_terminal(width, recorded("bottleneck"), NO_COLOR=colour)
-    plain = [re.sub("\x1b\\[[0-9;]*m", "", line) for line in shown]
+    shown = in_terminal(width, "summary", recorded("bottleneck"), NO_COLOR=colour)
+    plain = [STYLE.sub("", line) for line in shown]
     assert max(map(len, plain)) <= min(width, 110)
     assert ("\x1b[1m" in "".join(shown)) == (not colour)
     if colour:
@@ -233,26 +228,6 @@ def test_a_terminal_shows_it_in_its_width_and_in_colour(width: int, colour: str)
     (titles,) = (line for line in plain if "FUNCTION" in line)
     assert len(titles.split()) == 9, "all of the columns, one of two words"
     assert not any(line.endswith((" ", "\t")) for line in plain)
-
-
-def in_terminal(width: int, *arguments: str, **variables: str) -> list[str]:
-    """What the command prints on a terminal of this width."""
-    controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 40, width, 0, 0))
-    environment = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8", **variables}
-    environment.pop("COLUMNS", None)
-    command = [sys.executable, "-m", "ray_tracing_hooks", "summary", *arguments]
-    with subprocess.Popen(command, stdout=terminal, stderr=terminal, env=environment) as process:
-        os.close(terminal)
-        output = b""
-        while True:
-            try:
-                output += os.read(controller, 65536)
-            except OSError:  # Linux's way of saying that the other end is closed
-                break
-        os.close(controller)
-    assert process.returncode == 0, output
-    return output.decode().splitlines()
 
 
 def test_a_table_has_less_room_for_names_before_it_has_less_columns() -> None:

@@ -124,6 +124,23 @@ def test_files_may_be_read_in_parts_and_by_several_processes(
     assert [(os.path.basename(problem.file), problem.line) for problem in found.quality.problems] == [("a.jsonl", 42)]
 
 
+def test_a_lack_of_memory_ends_the_reading_by_several_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is raised, and nobody waits for the answer that never comes."""
+
+    def fails(*_: object) -> None:
+        raise MemoryError
+
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(line(described(1, 0, 1, 2)))
+    monkeypatch.setattr(parts, "_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(parts, "_asked", fails)
+    with pytest.raises(MemoryError):
+        table(tmp_path)
+
+
 def test_what_was_read_is_told(tmp_path: Path) -> None:
     """Progress goes up to the size of all files."""
     text = line(described(1))

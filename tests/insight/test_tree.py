@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from terminal import STYLE, in_terminal
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.text import duration, parse_duration
@@ -420,8 +417,7 @@ def test_lines_fit_a_terminal(folder: Folder, width: int) -> None:
     for _ in range(3):
         folder.call("another_module_with_a_long_name.and_its_function_with_a_long_name", root, took=MS)
     folder.call("f", root, start=9, error="ValueError: " + "long " * 50)
-    printed = in_terminal(width, folder.path)
-    rows = [line for line in printed if not line.startswith("trace ")]
+    rows = [line for line in printed(width, folder) if not line.startswith("trace ")]
     assert max(map(len, rows)) <= width
     assert any(line.startswith("├─ another") and "… x3" not in line and " x3 " in line for line in rows)
     assert any("…" in line for line in rows)
@@ -432,7 +428,7 @@ def test_a_narrow_terminal_keeps_what_calls_waited(folder: Folder) -> None:
     root = folder.span("driver.py ray.driver", where=DRIVER)
     for took in (MS, 2 * MS):
         folder.call("a_module.and_a_function_of_it", root, took=took)
-    titles = {width: in_terminal(width, folder.path)[0].split("  ") for width in (120, 80, 66, 44)}
+    titles = {width: printed(width, folder)[0].split("  ") for width in (120, 80, 66, 44)}
     shown = {width: [each.strip() for each in titles[width] if each] for width in titles}
     assert shown == {
         120: ["TIME", "MIN .. MAX", "QUEUED", "SUBMIT", "WHERE"],
@@ -442,26 +438,11 @@ def test_a_narrow_terminal_keeps_what_calls_waited(folder: Folder) -> None:
     }
 
 
-def in_terminal(width: int, *arguments: object) -> list[str]:
-    """What the command prints on a terminal of this width, in the colours of NO_COLOR."""
-    controller, terminal = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, "-m", "ray_tracing_hooks", "tree", *map(str, arguments)]
-    with subprocess.Popen(command, stdout=terminal, stderr=terminal, env=environment) as process:
-        os.close(terminal)
-        output = b""
-        while True:
-            try:
-                output += os.read(controller, 65536)
-            except OSError:  # Linux's way of saying that the other end is closed
-                break
-        os.close(controller)
-    assert process.returncode == 0, output
-    text = output.decode()
-    for style in ("\x1b[0m", "\x1b[1m", "\x1b[2m"):
-        text = text.replace(style, "")
-    assert "\x1b" not in text
-    return text.splitlines()
+def printed(width: int, folder: Folder) -> list[str]:
+    """The lines on a terminal of this width where NO_COLOR is set: in bold and dim, and in no colour."""
+    lines = in_terminal(width, "tree", folder.path, NO_COLOR="1")
+    assert set(STYLE.findall("".join(lines))) <= {"0", "1", "2"}
+    return [STYLE.sub("", line) for line in lines]
 
 
 @pytest.mark.parametrize(

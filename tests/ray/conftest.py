@@ -148,7 +148,7 @@ def only_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def cluster(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     """A head node started with the local hook."""
     folder = short_tmp()
-    variables = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans"), "RTH_LOG_MONITOR": "1"}
+    variables = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
     head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables)
     yield Cluster(address, folder / "spans")
     stop_head(head)
@@ -157,7 +157,7 @@ def cluster(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def untraced(short_tmp: Callable[[], Path]) -> Iterator[str]:
     """The address of a cluster without hook."""
-    head, address = start_head(short_tmp(), RTH_LOG_MONITOR="1")
+    head, address = start_head(short_tmp())
     yield address
     stop_head(head)
 

@@ -149,13 +149,21 @@ def test_both_spans_of_a_call_have_the_attributes_of_rays_own_tracing(cluster: C
     inner = [span for span in by_name(spans, "__main__.add ray.remote") if span.trace_id and span.parent_id]
     callers = {span.attributes[names.RAY_PARENT_TASK_ID] for span in inner}
     assert execution.attributes[names.RAY_TASK_ID] in callers
-    # What a call of a driver need not carry its worker does not know.
+    # What a call need not carry its worker does not know, except that the driver made it.
     by_id = {span.span_id: span for span in spans}
+    carried = 0
     for span in by_name(spans, "__main__.add ray.remote_worker"):
         made = by_id[span.parent_id]
-        is_drivers = made.attributes[names.RAY_PARENT_TASK_ID] == driver.attributes[names.RAY_TASK_ID]
-        carried = not is_drivers or names.RAY_NAME in made.attributes
-        assert span.attributes.get(names.RAY_SUBMIT_TIME) == (made.start_ns if carried else None)
+        made_by = made.attributes[names.RAY_PARENT_TASK_ID]
+        if names.RAY_NAME in made.attributes:
+            carried += 1
+            assert span.attributes[names.RAY_SUBMIT_TIME] == made.start_ns
+            assert span.attributes[names.RAY_PARENT_TASK_ID] == made_by
+        else:
+            is_drivers = made_by == driver.attributes[names.RAY_TASK_ID]
+            assert names.RAY_SUBMIT_TIME not in span.attributes
+            assert span.attributes.get(names.RAY_PARENT_TASK_ID) == (made_by if is_drivers else None)
+    assert carried
 
 
 def test_actors_of_every_kind_make_a_submission_and_an_execution_span(cluster: Cluster) -> None:

@@ -238,19 +238,19 @@ def test_spans_of_clients_are_around_their_calls(heads: tuple[Head, Head]) -> No
     assert trees == [TREE] * 3
     died = [root for root in roots(spans) if root.status_code == 2]
     assert [root.attributes["error.type"] for root in died] == ["driver_died"]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while [*head.folder.glob("ray_tracing_hooks-*/client-*/")] and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not [*head.folder.glob("ray_tracing_hooks-*/client-*/")], "the spools go with their shippers"
 
 
-def test_a_client_is_traced_without_an_edit(heads: tuple[Head, Head], plain: Run) -> None:
+def test_a_client_is_traced_without_an_edit(heads: tuple[Head, Head]) -> None:
     """By `ray-tracing-hooks run`, since Ray calls no hook in it; the summary is of the trace of this client."""
-    traced = heads[1].run("../inside/by_command", "client_calls.py")
-    check_same(plain, traced)
+    traced = heads[1].run("../inside/by_command", "small.py")
+    assert traced.result == [2, 3], traced.stderr
     (trace,) = re.findall(r"ray-tracing-hooks view \S+ --trace (\w{32}) --open", traced.stderr)
     of_it = [span for span in spans_in(heads[1].spans) if span.trace_id == trace]
-    assert len(by_name(of_it, "client_calls.py ray.driver")) == 1
+    assert len(by_name(of_it, "small.py ray.driver")) == 1
     assert by_name(of_it, "ray.get"), "waiting is recorded"
 
 

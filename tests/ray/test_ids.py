@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from conftest import Cluster
-from support import HOOK, Run, by_name, check_links, run_program, spans_in
+from support import HOOK, Run, await_spans, by_name, check_links, run_program, spans_in
 
 from ray_tracing_hooks._insight.model.span import Span
 
@@ -60,6 +60,29 @@ def test_calls_that_belong_to_no_trace_are_in_none(cluster: Cluster) -> None:
     assert _names(others) == {"in detached", "__main__.seen ray.remote", "__main__.seen ray.remote_worker"}
     assert [span.name for span in others if not span.parent_id] == ["in detached"]
     check_links(others)
+
+
+def test_a_detached_actor_whose_driver_has_ended_calls_within_its_trace(cluster: Cluster) -> None:
+    """Its calls carry nothing, and run in workers that start when the driver is gone."""
+    cluster.run("left_behind", "leave")
+    trace_id, _ = cluster.run("left_behind", "come").result
+    spans = await_spans(
+        cluster.spans, lambda found: {"in leaf", "Stays.work ray.remote_worker"} <= _names(_of(found, trace_id))
+    )
+    of_trace = _of(spans, trace_id)
+    assert "left_behind.py ray.driver" in _names(of_trace)
+    (submission,) = by_name(of_trace, "__main__.leaf ray.remote")
+    (execution,) = by_name(of_trace, "__main__.leaf ray.remote_worker")
+    (work,) = by_name(of_trace, "Stays.work ray.remote_worker")
+    (inner,) = by_name(of_trace, "in leaf")
+    assert (submission.parent_id, execution.parent_id) == (work.span_id, submission.span_id)
+    assert inner.parent_id == execution.span_id
+    assert "ray.submit_time_unix_nano" not in execution.attributes, "it carried nothing"
+    check_links(of_trace)
+
+
+def _of(spans: list[Span], trace_id: str) -> list[Span]:
+    return [span for span in spans if span.trace_id == trace_id]
 
 
 def _names(spans: list[Span]) -> set[str]:

@@ -49,7 +49,6 @@ def start_untraced(folder: Path, *options: str) -> Iterator[Untraced]:
     try:
         made.run("mixed_old")
         yield made
-        made.run("mixed_old", "end")
     finally:
         stop_head(head)
 

@@ -7,7 +7,16 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from support import HOOK, PROGRAMS, await_spans, by_name, run_program, spans_in
+from support import (
+    HOOK,
+    PROGRAMS,
+    await_spans,
+    by_name,
+    environment,
+    run_program,
+    spans_in,
+    with_lean_clusters,
+)
 
 
 def test_every_process_thread_and_handler_of_a_program_records(tmp_path: Path) -> None:
@@ -86,7 +95,7 @@ def test_workers_that_spill_and_restore_objects_are_left_alone(tmp_path: Path) -
         "../inside/spilling",
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         SPILLING_FOLDER=str(said),
-        PYTHONPATH=os.pathsep.join(filter(None, [str(PROGRAMS.parent / "inside"), os.environ.get("PYTHONPATH")])),
+        PYTHONPATH=with_lean_clusters(os.pathsep.join([str(PROGRAMS.parent / "inside"), environment()["PYTHONPATH"]])),
     )
     is_right, modes = run.result
     assert is_right

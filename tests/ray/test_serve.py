@@ -107,9 +107,7 @@ def test_a_request_is_one_trace_from_the_proxy_to_the_last_task(served: Served) 
 
 
 def test_replicas_of_a_proxy_that_was_killed_serve_the_next_one(served: Served) -> None:
-    """They keep the handle of a proxy, from which they fetch requests, as long as it is alive."""
-    is_known = "def receive_asgi_messages" in text_of_serve("_private/common")
-    assert served.result["same handle"] is (True if is_known else None)
+    """It has the name of the one before."""
     assert served.tree(served.result["another proxy"]).splitlines()[:4] == [
         f"GET {serve_route('/api', '/predict/{x}')}",
         "  Api.__call__ serve.remote",
@@ -471,11 +469,6 @@ def test_what_is_replaced_of_serve_is_what_we_say_once_and_goes(tmp_path: Path) 
         assert found["replaced"] == found["again"] == dict.fromkeys(found["patched"], 1)
         # This version of Ray has at least these; anything else that is missing is reported.
         assert {of for of in KNOWN if not any(name.startswith(of) for name in found["patched"])} == set()
-        is_known = "uuid.UUID(int=random.getrandbits(128), version=4)" in text_of_serve("_private/utils")
-        assert ("ray.serve._private.utils uuid" in found["patched"]) == is_known
-        is_known = "def receive_asgi_messages" in text_of_serve("_private/common")
-        keeps = "ray.serve._private.common.StreamingHTTPRequest receive_asgi_messages"
-        assert (keeps in found["patched"]) == is_known
         in_replica = found["in replica"]
         assert in_replica.keys() <= found["again in replica"].keys() <= found["replaced"].keys()
         assert {*in_replica.values(), *found["again in replica"].values()} == {1}

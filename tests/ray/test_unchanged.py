@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Cluster
-from support import PROGRAMS, by_name, run_program, spans_in
+from support import PROGRAMS, by_name, environment, run_program, spans_in, with_lean_clusters
 
 from ray_tracing_hooks._ray import arguments
 
@@ -51,7 +51,7 @@ def test_tracing_can_be_stopped_and_begun_again(tmp_path: Path) -> None:
         "../inside/stopped",
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         RAY_TRACING_RAY="task,actor,job,serve,get,wait,put",
-        PYTHONPATH=os.pathsep.join(filter(None, [str(PROGRAMS.parent / "inside"), os.environ.get("PYTHONPATH")])),
+        PYTHONPATH=with_lean_clusters(os.pathsep.join([str(PROGRAMS.parent / "inside"), environment()["PYTHONPATH"]])),
     )
     found = run.result
     assert found["results"] == [[2, 1, 3]] * 5

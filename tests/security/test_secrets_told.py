@@ -37,7 +37,7 @@ ENVIRON = {
 def test_no_object_shows_a_secret() -> None:
     """Tracebacks of many tools show what the local variables look like."""
     settings = load(ENVIRON, pytest.fail)
-    plan = ShipPlan(("otlp",), "/out", 1, 1, 1, jaeger_endpoint=settings.jaeger_endpoint)
+    plan = ShipPlan(("otlp",), "/out", 1, 1, 1)
     surroundings = Surroundings(plan, {}, lambda _: None, lambda *_: None, ENVIRON, lambda _: None)
     objects = [
         settings,

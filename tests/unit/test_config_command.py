@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
-import struct
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from terminal import STYLE, in_terminal
 
 from ray_tracing_hooks._cli.config import config
 from ray_tracing_hooks._settings import SETTINGS
@@ -80,6 +75,33 @@ def test_an_exporter_that_there_is_not_is_told() -> None:
     assert CliRunner().invoke(config).exit_code == 0
 
 
+WRONG_TOGETHER = {
+    "otlp": ({"OTEL_EXPORTER_OTLP_CLIENT_KEY": __file__}, "OTEL_EXPORTER_OTLP_CLIENT_KEY is ignored: expected "),
+    "jaeger": ({"OTEL_EXPORTER_JAEGER_AGENT_HOST": "a b"}, "OTEL_EXPORTER_JAEGER_AGENT_HOST='a b' is ignored: "),
+    "console": ({"RAY_TRACING_METRICS": "1"}, "RAY_TRACING_METRICS=1 is ignored: expected otlp or local "),
+}
+
+
+@pytest.mark.parametrize("exporter", WRONG_TOGETHER)
+def test_what_an_exporter_cannot_use_is_told(exporter: str) -> None:
+    """Where each setting is right alone too, and only for the exporters that are used."""
+    variables, problem = WRONG_TOGETHER[exporter]
+    os.environ.update(variables)
+    os.environ["RAY_TRACING_EXPORTERS"] = exporter
+    result = CliRunner().invoke(config)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {problem}")
+    os.environ["RAY_TRACING_EXPORTERS"] = "local"
+    assert CliRunner().invoke(config).exit_code == 0
+
+
+def test_no_folder_is_made(tmp_path: Path) -> None:
+    os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path / "spans")
+    assert CliRunner().invoke(config).exit_code == 0
+    assert not (tmp_path / "spans").exists()
+
+
 def test_it_speaks_json() -> None:
     """Values as JSON has them, and the problems in the same object."""
     os.environ["RAY_TRACING_RAY"] = "actor"
@@ -138,6 +160,7 @@ def test_no_secret_is_shown(arguments: list[str]) -> None:
 )
 def test_no_secret_is_shown_of_what_is_wrong(variable: str, value: str, arguments: list[str]) -> None:
     os.environ[variable] = value
+    os.environ["RAY_TRACING_EXPORTERS"] = "otlp,jaeger"
     result = CliRunner().invoke(config, arguments)
     assert result.exit_code == 2
     assert variable in result.output
@@ -148,21 +171,6 @@ def test_no_secret_is_shown_of_what_is_wrong(variable: str, value: str, argument
 @pytest.mark.parametrize("width", [80, 120])
 def test_lines_fit_into_a_terminal(width: int) -> None:
     """A real one; but values are never cut or broken."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "ray_tracing_hooks", "config"], stdin=theirs, stdout=theirs, stderr=theirs, env=environ
-    ) as process:
-        os.close(theirs)
-        printed = b""
-        try:
-            while piece := os.read(ours, 65536):
-                printed += piece
-        except OSError:  # how Linux reports that the terminal was closed
-            pass
-        os.close(ours)
-    assert process.returncode == 0
-    lines = printed.decode().replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    lines = [STYLE.sub("", line) for line in in_terminal(width, "config")]
     assert len(lines) > 60
     assert max(len(text) for text in lines if " = " not in text) <= width

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from ray_tracing_hooks._ship.environment import digest, of_delivery
 
 ENVIRON = {
@@ -22,6 +26,27 @@ def test_what_exporters_read_is_inherited_and_what_is_empty_is_not() -> None:
         "OTEL_BSP_SCHEDULE_DELAY": "100",
         "https_proxy": "http://proxy",
     }
+
+
+@pytest.mark.parametrize("name", ["OTLP_CERTIFICATE", "OTLP_LOGS_CLIENT_CERTIFICATE", "OTLP_CLIENT_KEY"])
+def test_a_relative_path_becomes_absolute(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shipper runs in another folder."""
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "file.pem").touch()
+    monkeypatch.chdir(tmp_path)
+    variable = f"OTEL_EXPORTER_{name}"
+    assert of_delivery({variable: " keys/file.pem "}) == {variable: str(tmp_path / "keys" / "file.pem")}
+    assert of_delivery({variable: "file.pem"}, lambda: f"{tmp_path}/keys")[variable] == f"{tmp_path}/keys/file.pem"
+    for other in ("file.pem", "~/file.pem", "/no/such.pem", "-----BEGIN PRIVATE KEY-----\nab//cd", "a\0b"):
+        assert of_delivery({variable: other}) == {variable: other}, "it is reported, and masked, as it was written"
+
+
+def test_in_a_folder_that_has_been_removed_paths_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    environ = {"OTEL_EXPORTER_OTLP_CERTIFICATE": "file.pem", "REQUESTS_CA_BUNDLE": "/no/such.pem"}
+    assert of_delivery(environ) == environ
 
 
 def test_processes_share_a_shipper_unless_it_would_deliver_differently() -> None:

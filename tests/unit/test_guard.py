@@ -150,10 +150,12 @@ def test_an_error_that_another_thread_sets_passes(reports: list[str]) -> None:
 
     class Value:
         shape = ()
-        item = functools.partial(
-            ctypes.pythonapi.PyThreadState_SetAsyncExc,
-            ctypes.c_ulong(threading.get_ident()),
-            ctypes.py_object(SlowError),
+        item = staticmethod(  # later versions of Python make a partial a method
+            functools.partial(
+                ctypes.pythonapi.PyThreadState_SetAsyncExc,
+                ctypes.c_ulong(threading.get_ident()),
+                ctypes.py_object(SlowError),
+            )
         )
 
     with pytest.raises(SlowError):

@@ -109,13 +109,14 @@ def test_what_is_not_sampled_carries_and_records_nothing(tmp_path: Path, monkeyp
 
 
 @pytest.mark.usefixtures("in_traced_cluster")
-@pytest.mark.parametrize(("flags", "carries"), [(0x02, None), (0x03, True)], ids=["not sampled", "sampled"])
-def test_calls_of_a_task_carry_who_made_them_where_that_is_recorded(
-    flags: int, carries: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("flags", "metrics"), [(0x02, False), (0x03, False), (0x02, True), (0x03, True)])
+def test_calls_of_a_task_carry_nothing_unless_metrics_need_their_submission_time(
+    flags: int, metrics: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a trace that is not sampled a call within a task carries and records nothing either."""
+    """Their workers know the trace of the job as well. Calls that are not recorded have no metrics."""
     monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: JOB._replace(flags=flags))
-    worker = worker_of_job(tmp_path)
+    worker = tracing_of(tmp_path, carries_submit_time=metrics)
+    worker.job.learn(JOB_ID, task_is_there=True)
     monkeypatch.setattr(tracing, "active", worker)
     begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None
@@ -124,7 +125,39 @@ def test_calls_of_a_task_carry_who_made_them_where_that_is_recorded(
         call = submission.begin(worker.calls, actors._describe, stand_ins.Method(), (), {})
     finally:
         detach(token)
-    assert (call and call.carried is not None) is carries
+    is_recorded = flags == 0x03
+    assert (call is not None) is is_recorded
+    assert (call is not None and call.carried is not None) is (is_recorded and metrics)
+
+
+@pytest.mark.usefixtures("in_traced_cluster")
+def test_a_call_of_a_task_meets_its_execution_without_anything_carried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The execution knows that not the driver made the call: only the submission has the caller."""
+    monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: JOB)
+    caller = worker_of_job(tmp_path / "caller")
+    monkeypatch.setattr(tracing, "active", caller)
+    begun = execution.Beginning("Actor", "method").begin(None)
+    assert begun is not None
+    token = attach(begun[0])
+    try:
+        call = submission.begin(caller.calls, actors._describe, stand_ins.Method(), (), {})
+        assert call is not None
+        call.submitted(stand_ins.Id(TASK_ID), submission.task_of, (), {})
+    finally:
+        detach(token)
+    callee = worker_of_job(tmp_path / "callee")
+    callee.process.worker.core_worker.depth = 2
+    monkeypatch.setattr(tracing, "active", callee)
+    called = execution.Beginning("Actor", "method").begin(None)
+    assert called is not None
+    span = called[1]
+    assert isinstance(span, RecordedSpan)
+    assert span.parent is not None
+    assert span.trace_id == JOB.trace_id
+    assert span.parent.span_id.to_bytes(8, "big") == call._span_id
+    assert names.RAY_PARENT_TASK_ID not in span.attributes
 
 
 @pytest.mark.usefixtures("in_traced_cluster")

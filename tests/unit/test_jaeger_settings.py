@@ -19,8 +19,10 @@ THRIFT = "?format=jaeger.thrift"
 
 def settings(protocol: str, endpoint: str | None = None, /, **variables: str) -> tuple[JaegerSettings, list[str]]:
     problems: list[str] = []
-    plan = ShipPlan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol, jaeger_endpoint=endpoint)
+    plan = ShipPlan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
     environ = {f"{J}{name}" if name.isupper() and "OTEL" not in name else name: variables[name] for name in variables}
+    if endpoint is not None:
+        environ["RAY_TRACING_JAEGER_ENDPOINT"] = endpoint
     return read(plan, environ, problems.append), problems
 
 

@@ -46,7 +46,8 @@ class Made:
         return server
 
     def sink(self, protocol: str, endpoint: str, /, **environ: str) -> Sink:
-        plan = ShipPlan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol, jaeger_endpoint=endpoint)
+        plan = ShipPlan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
+        environ["RAY_TRACING_JAEGER_ENDPOINT"] = endpoint
         sink = make_sink("jaeger", Surroundings(plan, {}, self.remember, self.count, environ, self.problems.append))
         self._stack.callback(sink.close)
         return sink

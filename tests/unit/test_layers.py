@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import imports
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GRAPH = imports.read(ROOT / imports.PACKAGE)
 
 BASICS = """
 names _version _errors _escape _exceptions _private _patching _secret_forms
@@ -26,6 +26,7 @@ _spool              _formats
 _record             _spool _formats
 
 _logs               _record _spool _formats
+_propagators        _record _spool _formats
 _sdk                _record _spool _formats
 _ray                _record _formats
 _ray.serve          _ray _record _formats
@@ -41,7 +42,7 @@ _insight.ingest     _insight.model _spool _formats
 _insight.analysis   _insight.model _formats
 _insight.views      _insight.analysis _insight.ingest _insight.model _formats
 
-_connection         _ray _ray.serve _sdk _logs _ship _record _spool _formats
+_connection         _ray _ray.serve _sdk _logs _propagators _ship _record _spool _formats
 _startup            _connection _ray
 _run                _startup _ray ray_tracing_hooks
 _cli                _run _ray _ship _ship.sinks _spool _formats ray_tracing_hooks
@@ -51,6 +52,7 @@ ray_tracing_hooks   _startup
 local               _startup
 otlp                _startup
 jaeger              _startup
+skywalking          _startup
 serve               _startup
 jobs                _ray
 testing             _startup _insight.ingest _insight.model
@@ -61,7 +63,7 @@ __main__            _cli
 What stands lower uses what stands higher. Within a part a module may import any other, as long as there is no cycle.
 """
 
-HOOKS = ["ray_tracing_hooks", "local", "otlp", "jaeger", "serve", "jobs"]
+HOOKS = ["ray_tracing_hooks", "local", "otlp", "jaeger", "skywalking", "serve", "jobs"]
 """What Ray imports in every process, and what users import in theirs."""
 
 SHIPPER = ["_ship.__main__"]
@@ -91,6 +93,12 @@ def table() -> dict[str, set[str]]:
 ALLOWED = table()
 
 
+@cache
+def graph() -> imports.Graph:
+    """Read by the tests, not when they are collected, which every process of a run does."""
+    return imports.read(ROOT / imports.PACKAGE)
+
+
 def part_of(module: str) -> str:
     """The part with the longest name that the module is, or is in."""
     return max((part for part in ALLOWED if f"{module}.".startswith(f"{part}.")), key=len, default="")
@@ -100,7 +108,7 @@ def forbidden() -> set[tuple[str, str]]:
     """Imports that the table does not allow. A folder without code of its own may be imported with what is in it."""
     return {
         (module, imported)
-        for module, modules in GRAPH.inside.items()
+        for module, modules in graph().inside.items()
         for imported in modules
         if part_of(imported) not in {part_of(module), *ALLOWED.get(part_of(module), ())}
         and not any(one.startswith(f"{imported}.") for one in modules)
@@ -108,7 +116,7 @@ def forbidden() -> set[tuple[str, str]]:
 
 
 def test_every_module_is_in_a_part() -> None:
-    assert [module for module in GRAPH.inside if not part_of(module)] == ["_insight"]  # a folder of parts
+    assert [module for module in graph().inside if not part_of(module)] == ["_insight"]  # a folder of parts
     assert {part for allowed in ALLOWED.values() for part in allowed} - ALLOWED.keys() == set()
 
 
@@ -118,30 +126,31 @@ def test_no_part_imports_what_it_may_not() -> None:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    found = GRAPH.in_cycles()
+    found = graph().in_cycles()
     assert not found, f"cycles of imports: {sorted(found)}"
 
 
 @pytest.mark.parametrize("module", HOOKS + SHIPPER)
 def test_traced_processes_and_shippers_never_import_the_analysis(module: str) -> None:
     """Not even in a function that few call: they would import it where it costs most."""
-    reached = GRAPH.reachable(module)
+    reached = graph().reachable(module)
     assert not {one for one in reached if one.startswith(("_insight", "_cli"))}
     assert not {
-        (one, name) for one in reached for name in GRAPH.outside[one] if name.partition(".")[0] in ANALYSIS_ONLY
+        (one, name) for one in reached for name in graph().outside[one] if name.partition(".")[0] in ANALYSIS_ONLY
     }
 
 
 def test_few_parts_import_ray() -> None:
     """The others work where no Ray is installed, and do not break when Ray changes."""
-    found = {module for module, names in GRAPH.outside.items() if any(f"{name}.".startswith("ray.") for name in names)}
+    outside = graph().outside.items()
+    found = {module for module, names in outside if any(f"{name}.".startswith("ray.") for name in names)}
     assert {part_of(module) for module in found} <= MAY_IMPORT_RAY
 
 
 def test_packages_that_many_import_have_nothing_in_their_own_file() -> None:
     """Whoever imports one module of a package imports its ``__init__`` too: with it, all that this imports."""
-    busy = {module for module in GRAPH.inside if (ROOT / imports.PACKAGE / module.replace(".", "/")).is_dir()}
-    found = {module for module in busy if GRAPH.inside[module] or GRAPH.outside[module] - {"__future__"}}
+    busy = {module for module in graph().inside if (ROOT / imports.PACKAGE / module.replace(".", "/")).is_dir()}
+    found = {module for module in busy if graph().inside[module] or graph().outside[module] - {"__future__"}}
     assert found - {"_cli"} <= WITH_CODE
 
 

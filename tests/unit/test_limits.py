@@ -155,7 +155,7 @@ def spoiled(draw: st.DrawFn, seeds: list[bytes]) -> bytes:
 def test_no_input_is_a_crash(target: str) -> None:
     """See ``tests/fuzz/targets.py`` for what must hold of each."""
 
-    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
+    @settings(suppress_health_check=list(HealthCheck))
     @given(spoiled(SEEDS[target]))
     def check(data: bytes) -> None:
         TARGETS[target](data)

@@ -8,7 +8,7 @@ from pathlib import Path
 from ray_tracing_hooks import names
 
 ROOT = Path(__file__).parents[2]
-KEYS = {value for name, value in vars(names).items() if name.startswith(("RAY_", "RESOURCE_", "LOG_"))}
+KEYS = {value for name, value in vars(names).items() if name.startswith(("RAY_", "RESOURCE_", "LOG_", "SKYWALKING_"))}
 
 
 def test_the_readme_holds_the_table_of_attributes() -> None:

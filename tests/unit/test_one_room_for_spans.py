@@ -19,9 +19,10 @@ ROOM = PACKAGE / "_formats" / "encoded_span"
 OTHERS = {
     "_formats/jaeger_proto.py": "messages of Jaeger",
     "_formats/otlp.py": "export requests around encoded spans, and their answers",
+    "skywalking/v2.py": "messages of SkyWalking",
+    "skywalking/v3.py": "messages of SkyWalking",
     "exports/perfetto.py": "messages of Perfetto",
     "_record/carrier.py": "flags of a carried context",
-    "serve/shortcuts.py": "groups of a UUID",
     "transport/grpc.py": "answers of servers",
     "transport/http.py": "answers of servers",
 }
@@ -41,7 +42,9 @@ OFFSETS = {encode.TRACE_ID.stop, encode.SPAN_ID.start, encode.SPAN_ID.stop, 30, 
 def numbers_of_layout(source: str) -> list[str]:
     """What in a module looks as if it knew the layout: tags in hexadecimal, alone or in bytes, and slices of spans."""
     found = []
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    # Most modules have no such number anywhere, which is quicker to see than what the numbers of the others are in.
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline) if re.search(r"0x|\\x", source) else ()
+    for token in tokens:
         if token.type == tokenize.NUMBER and re.fullmatch("0x[0-9A-Fa-f]{2}", token.string):
             written = [token.string[2:]]
         elif token.type == tokenize.STRING and re.match("[rR]?[bB]", token.string):
@@ -49,7 +52,8 @@ def numbers_of_layout(source: str) -> list[str]:
         else:
             continue
         found += [f"line {token.start[0]}: {token.string}" for number in written if int(number, 16) in TAGS]
-    for node in ast.walk(ast.parse(source)):
+    nodes = ast.walk(ast.parse(source)) if re.search(rf"\b({'|'.join(map(str, OFFSETS))})\b", source) else ()
+    for node in nodes:
         bounds: list[ast.expr | None] = []
         if isinstance(node, ast.Slice):
             bounds = [node.lower, node.upper]

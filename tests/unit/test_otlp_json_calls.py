@@ -140,7 +140,7 @@ def test_an_unset_count_after_a_call_is_left_out() -> None:
             )
         ),
         HEAD + START + END + TEMPLATE.body + encode.status(2, "x") + TASK_ID + TASK,
-        HEAD + START + END + TEMPLATE.body + TASK_ID + TASK.upper(),
+        HEAD + START + END + TEMPLATE.body + TASK_ID + TASK[:-1] + b'"',
         HEAD + START + END + TEMPLATE.body + TASK_ID + TASK[:32] + END + b"\x60\x01\x60\x01\x52\x01x",
         HEAD + START + END + TEMPLATE.body + TASK_ID + TASK + END[:-1],
         HEAD + START + END + TEMPLATE.body[:-1] + TASK_ID + TASK,

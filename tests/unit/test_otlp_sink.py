@@ -371,6 +371,16 @@ def test_requests_keep_to_their_limits(groups: list[Group], max_bytes: int, max_
         assert len(otlp.encode(portion)) <= max_bytes or size == 1
 
 
+def test_spans_are_cut_into_equal_requests_and_no_small_rest() -> None:
+    """A request costs the same time however few spans it has."""
+    group = Group(RESOURCE, SCOPE, [span(number) for number in range(3000)])
+    size = len(otlp.encode([group]))
+    sizes = [otlp.count(portion) for portion in otlp.cut([group], size * 2 // 3)]
+    assert len(sizes) == 2
+    assert min(sizes) > 1400
+    assert list(otlp.cut([group], 2 * size)) == [[group]]
+
+
 @given(GROUPS.filter(lambda groups: otlp.count(groups) > 1))
 def test_halves_are_two_that_make_the_whole(groups: list[Group]) -> None:
     first, second = otlp.halves(groups)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ray_tracing_hooks._ship.delivery import Delivery
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.sink_stage import SinkStage
 from ray_tracing_hooks._spool.progress import (
     Progress,
     StoredSpan,
@@ -67,7 +67,7 @@ def test_progress_that_makes_no_sense_counts_as_none(tmp_path: Path, entry: Any,
     plan = ShipPlan(("local",), str(tmp_path / "spans"), 1 << 20, 1 << 30, 1 << 20)
     stored = encode(Progress({"1-2-3": entry}, {}))
     (tmp_path / file_name("local")).write_text(stored)
-    stage = Delivery("local", str(tmp_path), plan, {}, Problems(), reports=True, turn_ended=lambda: None)
+    stage = SinkStage("local", str(tmp_path), plan, {}, Problems(), reports=True, turn_ended=lambda: None)
     assert stage.read_of("1-2-3", 3) == read
 
 

@@ -364,12 +364,14 @@ def test_a_last_line_without_an_end_is_sent_if_it_is_complete(collector: Collect
 @pytest.mark.parametrize("name", [*known_sinks(), "console"])
 def test_each_sink_tells_its_destinations_apart(name: str) -> None:
     """Otherwise a replay to a second one would send nothing there."""
-    plan = ShipPlan((name,), "/one", 1, 1, 1, jaeger_endpoint="http://one:4317")
-    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://one:4317"}
+    plan = ShipPlan((name,), "/one", 1, 1, 1)
+    variables = ("OTEL_EXPORTER_OTLP_ENDPOINT", "RAY_TRACING_JAEGER_ENDPOINT")
+    skywalking = "RAY_TRACING_SKYWALKING_ENDPOINT"
+    environ = dict.fromkeys(variables, "http://one:4317") | {skywalking: "one:11800"}
     one = destination_of(name, plan, environ, print).identity
     assert one == destination_of(name, plan, environ, print).identity
-    plan = plan._replace(local_dir="/two", jaeger_endpoint="http://two:4317")
-    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://two:4317"}
+    plan = plan._replace(local_dir="/two")
+    environ = dict.fromkeys(variables, "http://two:4317") | {skywalking: "two:11800"}
     assert one != destination_of(name, plan, environ, print).identity
 
 
@@ -447,11 +449,12 @@ def test_a_server_that_stays_away_ends_it_and_it_can_go_on(collector: Collector,
 def test_a_server_that_asks_for_more_time_than_there_is_ends_it_at_once(tmp_path: Path) -> None:
     """No waiting process is left waiting."""
     (tmp_path / "a.jsonl").write_bytes(line([1]))
+    from ray_tracing_hooks._ship.plan import ShipPlan
     from ray_tracing_hooks._ship.problems import Problems
-    from ray_tracing_hooks._ship.replay import Replay, make_plan
+    from ray_tracing_hooks._ship.replay import Replay
     from ray_tracing_hooks._ship.sink import DeliveryError
 
-    plan = make_plan("local", {}, local_dir=str(tmp_path / "out"), local_file_max_bytes=1000, local_max_bytes=1000)
+    plan = ShipPlan(("local",), str(tmp_path / "out"), 1000, 1000, 1000)
     replayed = Replay(str(tmp_path), [str(tmp_path / "a.jsonl")], plan, {}, Problems(), timeout=5)
     attempts = []
 
@@ -653,6 +656,44 @@ def test_it_reads_without_sending(collector: Collector, tmp_path: Path) -> None:
     )
     assert collector.asked == 0
     assert sorted(tmp_path.iterdir()) == [tmp_path / "a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "exporter", "problem", "counts"),
+    [
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "otlp", "warning: OTEL_EXPORTER_OTLP_TIMEOUT='soon' is ignored", True),
+        ({"RAY_TRACING_JAEGER_PROTOCOL": "thrift-http"}, "jaeger", "error: Jaeger http://localhost:14268", False),
+        ({"RAY_TRACING_LOCAL_DIR": "/dev/null"}, "local", "error: cannot write spans to '/dev/null'", False),
+        ({"OTEL_EXPORTER_ZIPKIN_ENDPOINT": "no"}, "broken", "error: broken: the exporter 'broken' (", False),
+    ],
+)
+def test_a_dry_run_tells_what_is_wrong_with_the_settings(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    exporter: str,
+    problem: str,
+    counts: bool,
+) -> None:
+    """With exit code 2. What cannot work at all is not counted."""
+    from importlib.metadata import EntryPoint
+
+    from ray_tracing_hooks._ship.sinks import entry_point
+
+    entry = EntryPoint("broken", "no_such_module:Exporter", "opentelemetry_traces_exporter")
+    find = entry_point._find
+    monkeypatch.setattr(entry_point, "_find", lambda name: entry if name == "broken" else find(name))
+    # What Python keeps of a module that cannot be imported; another test may have imported it.
+    monkeypatch.setitem(sys.modules, "ray_tracing_hooks._formats.jaeger_thrift", None)
+    monkeypatch.delattr("ray_tracing_hooks._formats.jaeger_thrift", raising=False)
+    (tmp_path / "a.jsonl").write_bytes(line([1, 2]))
+    os.environ.update(variables)
+    result = replay("--dry-run", "--exporter", exporter, tmp_path)
+    assert result.exit_code == 2
+    (said,) = result.stderr.splitlines()
+    assert said.startswith(problem)
+    assert result.stdout.startswith("2 spans in 1 file would be sent to ") == counts
+    assert bool(result.stdout) == counts
 
 
 def test_the_exporters_are_those_of_the_variable(collector: Collector, tmp_path: Path) -> None:

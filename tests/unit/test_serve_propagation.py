@@ -33,7 +33,7 @@ def propagators(*names: str) -> CompositePropagator:
     )
 
 
-@pytest.fixture(params=["tracecontext,baggage", "b3,baggage", "b3multi,baggage", "jaeger"])
+@pytest.fixture(params=["tracecontext,baggage", "tracecontext,baggage,sw8", "b3,baggage", "b3multi,baggage", "jaeger"])
 def active(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracing]:
     before = propagate.get_global_textmap()
     propagate.set_global_textmap(propagators(*request.param.split(",")))

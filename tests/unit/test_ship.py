@@ -633,6 +633,18 @@ def test_what_cannot_be_delivered_waits_and_is_told(node: Node) -> None:
     assert node.numbers() == list(range(1, 101))
 
 
+def test_a_shipper_finds_a_file_that_is_named_from_the_folder_of_its_starter(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs in another one."""
+    (node.folder / "ca.pem").touch()
+    monkeypatch.chdir(node.folder)
+    os.environ["OTEL_EXPORTER_OTLP_CERTIFICATE"] = "ca.pem"
+    shipper = node.start()
+    assert shipper.cwd() != str(node.folder)
+    assert shipper.environ()["OTEL_EXPORTER_OTLP_CERTIFICATE"] == str(node.folder / "ca.pem")
+
+
 def test_a_failing_sink_holds_no_other_one_back(node: Node) -> None:
     """Each sink has its own progress; the spans stay in the spool for the one that has not got them."""
     with socket.create_server(("127.0.0.1", 0)) as probe:

@@ -209,6 +209,37 @@ def test_a_record_that_is_still_being_written_is_waited_for(cut: int) -> None:
     assert [payload for _, payload, _ in records + rest] == [b"a" * 80, b"b" * 80]
 
 
+def test_a_record_that_is_longer_than_a_read_is_read_alone(tmp_path: Path) -> None:
+    """Not with all that follows it: memory stays bounded by the longest record."""
+    writer = SpoolWriter(str(tmp_path))
+    prefix = U16.pack(writer.scope(b"", b"scope"))
+    for size in (10, 5000, 10, 10):
+        writer.span(prefix, b"x" * size)
+    writer.close()
+    reader = SegmentReader(str(next(tmp_path.glob("*.spool"))))
+    reads = []
+    while found := [len(payload) - U16.size for kind, payload, _ in reader.read(limit=100) if kind == layout.SPAN]:
+        reads.append(found)
+    assert reads == [[10], [5000], [10, 10]]
+    assert not reader.damaged
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 27, 28, 29, 60])
+@pytest.mark.parametrize("after", [b"", b"x" * 100])
+def test_records_of_any_length_come_in_parts_that_make_the_whole(tmp_path: Path, size: int, after: bytes) -> None:
+    """Also those that are shorter than the parts, whatever follows."""
+    from ray_tracing_hooks._spool.writer import frame
+
+    path = tmp_path / "1.000000.spool"
+    payloads = [bytes(range(size)), *([after] if after else [])]
+    path.write_bytes(layout.MAGIC + b"".join(frame(layout.BLANK, payload) for payload in payloads))
+    parts = SegmentReader(str(path)).read_parts()
+    assert [head + rest for head, _, rest, _ in parts] == [bytes([layout.BLANK]) + payload for payload in payloads]
+    offsets = len(layout.MAGIC), len(layout.MAGIC) + layout.FRAME.size + size
+    whole = [(layout.BLANK, payload, offset) for payload, offset in zip(payloads, offsets, strict=False)]
+    assert SegmentReader(str(path)).read() == whole
+
+
 def test_a_crowd_of_threads_writes_whole_records(tmp_path: Path) -> None:
     """Threads share one descriptor, also while segments roll over."""
     from threading import Thread

@@ -286,6 +286,33 @@ def test_grpc_calls_the_method_with_the_body(stack: ExitStack) -> None:
     assert metadata["user-agent"].startswith(f"ray-tracing-hooks/{__version__} ")
 
 
+def test_an_idle_grpc_connection_takes_no_threads_and_the_next_call_opens_another(stack: ExitStack) -> None:
+    """Threads of gRPC wake up several times a second as long as there is a channel."""
+
+    def threads() -> set[str]:
+        found = set()
+        for task in os.listdir("/proc/self/task"):
+            with suppress(OSError):  # it has just ended
+                found.add(Path(f"/proc/self/task/{task}/comm").read_text())
+        return found
+
+    # A server in this process would have such threads too.
+    port = free_port()
+    transport = GrpcTransport(
+        f"127.0.0.1:{port}", METHOD, address="server", headers={}, timeout=10.0, gzip=False, tls=None
+    )
+    stack.callback(transport.close)
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match="connection refused"):
+            transport.send(BODY)
+        assert "event_engine\n" in threads()
+        transport.close()
+        deadline = time.monotonic() + 60
+        while "event_engine\n" in threads():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 @pytest.mark.parametrize("gzip", [False, True])
 def test_grpc_compresses_where_asked_to(stack: ExitStack, gzip: bool) -> None:
     """Counted on the wire, since a server's library does not tell."""

@@ -126,7 +126,7 @@ some_calls = st.one_of(
 limit = st.one_of(st.none(), st.integers(0, 3))
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     calls=st.lists(some_calls, max_size=8),
     limits=st.builds(SpanLimits, limit, limit, limit, limit, limit, limit, limit),
@@ -453,7 +453,6 @@ def test_a_span_that_no_record_can_hold_loses_what_is_largest(kind: str, tmp_pat
     assert "left out and counted as dropped" in spans.said[0]
 
 
-@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4000)), max_size=12),
     st.integers(0, 4000),

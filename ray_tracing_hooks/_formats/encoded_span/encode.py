@@ -84,6 +84,7 @@ START_TAG, END_TAG = bytes((SpanTag.START_TIME,)), bytes((SpanTag.END_TIME,))
 start_time: Callable[[int], bytes] = partial(struct.Struct("<cQ").pack, START_TAG)
 end_time: Callable[[int], bytes] = partial(struct.Struct("<cQ").pack, END_TAG)
 start_and_end: Callable[[int, bytes, int], bytes] = partial(struct.Struct("<cQcQ").pack, START_TAG)
+END_SIZE = len(end_time(0))
 """Encode times, in nanoseconds since the epoch. The last takes start, :data:`END_TAG` and end in one call."""
 
 

@@ -223,8 +223,8 @@ KEYS_OF_IDS = {
 }
 """The keys of the first attributes of one call, by the bytes before their values."""
 
-# The byte before a text is its length.
-_ID = rb"(%b)((?<=%b)[0-9a-f]{%d}|(?<=%b)[0-9a-f]{%d})" % (
+# The byte before a text is its length. Whether it is hexadecimal is quicker to check later.
+_ID = rb"(%b)((?<=%b).{%d}|(?<=%b).{%d})" % (
     b"|".join(map(re.escape, KEYS_OF_IDS)),
     *(re.escape(_TASK_ID[-1:]), encode.TASK_ID_SIZE),
     *(re.escape(_ACTOR_ID[-1:]), encode.ACTOR_ID_SIZE),
@@ -260,7 +260,14 @@ def parts(span: bytes) -> Parts | None:
     The match may begin in the middle of another field: callers must check that the template consists of whole fields.
     """
     head = _HEAD.match(span)
-    varying = head and _VARYING.search(span, head.end())
-    if not head or not varying:
+    if head is None:
         return None
-    return head.groups(), span[head.end() : varying.start()], varying.groups(), span[varying.end() :]
+    template = head.end()
+    varying = _VARYING.search(span, template)
+    if varying is None:
+        return None
+    own = varying.groups()
+    if not own[1].isalnum() or not (own[3] or b"0").isalnum() or not (own[5] or b"0").isalnum():
+        return None
+    begin, end = varying.span()
+    return head.groups(), span[template:begin], own, span[end:]

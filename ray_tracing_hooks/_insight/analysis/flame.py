@@ -61,7 +61,7 @@ class Flame(NamedTuple):
 def flame(table: Table, ends: array[int]) -> Flame:
     """The stacks of all spans. An execution is directly below the span that made the call, not below its submission."""
     above = callers(table)
-    tree = Flame([], [], [], [], [], [], [], [], [], [], array("q"))
+    tree = Flame([], [], [], [], [], [], [], [], [], [], array("i"))
     depth: list[int] = []
     known: dict[tuple[int, str], int] = {}
     beyond = -1
@@ -90,7 +90,7 @@ def flame(table: Table, ends: array[int]) -> Flame:
     stack_of = [-1] * (len(chains) + 1)
     for number, parent, row in chains:
         stack_of[number] = stack(stack_of[parent], labels[label_of[row]], table.start[row])
-    tree.of.frombytes(np.array(stack_of, np.int64)[chain_of].tobytes())
+    tree.of.frombytes(np.array(stack_of, np.int32)[chain_of].tobytes())
     _measure(table, ends, above, tree)
     return tree
 
@@ -146,7 +146,7 @@ def _chains(above: Any, label_of: Any, labels: int) -> tuple[Any, list[tuple[int
 
 def _reached(above: Any) -> Any:
     """For each row the smallest row at it or below it in the tree: its own, unless a row below it comes earlier."""
-    found = np.arange(len(above))
+    found = np.arange(len(above), dtype=np.int32)
     for row in np.nonzero(above > found)[0].tolist():
         here = above[row]
         while here >= 0 and found[here] > row:
@@ -217,21 +217,29 @@ def pieces(begin: Any, end: Any, above: Any) -> tuple[Any, Any, Any]:
 
     Intervals before a span below come first, in the order of those spans, then the intervals after the last of them.
     """
-    rows = np.nonzero(above >= 0)[0]
+    before, done = _pieces_before(begin, end, above)
+    rows = np.nonzero(end > done)[0].astype(np.int32)
+    after = rows, done[rows], end[rows]
+    del done
+    row, since, until = map(np.concatenate, zip(before, after, strict=True))
+    return row, since, until
+
+
+def _pieces_before(begin: Any, end: Any, above: Any) -> tuple[tuple[Any, Any, Any], Any]:
+    """The intervals before a span below, and for each span the time from which none below it ran any more."""
+    rows = np.nonzero(above >= 0)[0].astype(np.int32)
     rows = rows[np.minimum(end[rows], end[above[rows]]) > begin[rows]]
     rows = rows[np.argsort(above[rows], kind="stable")]
     caller = above[rows]
     inside = np.minimum(end[rows], end[caller])
+    done = begin.copy()
+    np.maximum.at(done, caller, inside)
     covered = greatest_before(caller, inside, begin)
     since = np.maximum(begin[rows], covered)
     is_piece = (inside > since) & (since > covered)
+    del inside
     order = np.argsort(rows[is_piece])
-    before = (column[is_piece][order] for column in (caller, covered, since))
-    done = begin.copy()
-    np.maximum.at(done, caller, inside)
-    after = np.nonzero(end > done)[0]
-    row, since, until = (np.concatenate(pair) for pair in zip(before, (after, done[after], end[after]), strict=True))
-    return row, since, until
+    return (caller[is_piece][order], covered[is_piece][order], since[is_piece][order]), done
 
 
 def _clock(rate: list[float], width: int) -> tuple[list[float], list[float]]:

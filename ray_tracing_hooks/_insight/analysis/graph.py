@@ -87,7 +87,7 @@ def graph(joined: Calls, ends: array[int]) -> Graph:
     table = joined.table
     found = _Functions(joined)
     belonging = _belonging(table, found)
-    of = as_numpy(belonging)
+    of = as_numpy(belonging).astype(np.int64)
     kind, role, parent, call_of = map(as_numpy, (table.kind, joined.role, table.parent, joined.call_of))
     is_run = role == EXECUTION
     begins = (kind != PRODUCER) & (of >= 0) & ((kind == CONSUMER) | (kind == SERVER) | (parent < 0))
@@ -253,7 +253,7 @@ def _belonging(table: Table, found: _Functions) -> array[int]:
     top = tops(np.where(np.isin(as_numpy(table.kind), (PRODUCER, CONSUMER, SERVER)), -1, parent))
     # Functions are numbered by the first row that belongs to them, which may come before the row of the call.
     heads, first, number = np.unique(top, return_index=True, return_inverse=True)
-    return as_array(found.of(heads[np.argsort(first)])[np.argsort(np.argsort(first))][number], "q")
+    return as_array(found.of(heads[np.argsort(first)])[np.argsort(np.argsort(first))][number], "i")
 
 
 def median_and_most(values: Iterable[int]) -> tuple[int | None, int | None]:

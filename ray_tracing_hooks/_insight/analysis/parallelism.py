@@ -20,6 +20,8 @@ from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
 from ray_tracing_hooks._insight.model.grouped import most_at_once, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
 
+_CHUNK = 1 << 20
+
 BUCKETS = 60
 
 
@@ -69,18 +71,24 @@ def _within(path: Path, begins: Any, ends: Any) -> tuple[Any, Any, int]:
 def means(begins: Any, ends: Any, start: int, length: int, parts: int) -> list[float]:
     """How many intervals overlap, on average, in each of equal slices of the time from ``start``."""
     width = max(1, -(-length // parts))
-    first, last = (begins - start) // width, (ends - 1 - start) // width
-    is_in_one = first == last
-    at_first = np.where(is_in_one, ends - begins, start + (first + 1) * width - begins)
-    at_last = np.where(is_in_one, 0, ends - start - last * width)
-    # Sums of floats depend on the order, so add in the order of the intervals.
-    places, times = np.stack([first, last], axis=1).ravel(), np.stack([at_first, at_last], axis=1).ravel()
-    found = np.bincount(places, times, parts).tolist()
-    # By slice, how many intervals start, and stop, to fill whole slices with it.
-    begun, ended = (np.bincount(each[~is_in_one], minlength=parts + 1).tolist() for each in (first + 1, last))
+    partly = np.zeros(parts)
+    change = np.zeros(parts + 1, np.int64)
+    """By slice, how many intervals start minus how many stop to fill whole slices with it."""
+    for begun in range(0, len(begins), _CHUNK):
+        begin, end = begins[begun : begun + _CHUNK], ends[begun : begun + _CHUNK]
+        first, last = (begin - start) // width, (end - 1 - start) // width
+        is_in_one = first == last
+        at_first = np.where(is_in_one, end - begin, start + (first + 1) * width - begin)
+        at_last = np.where(is_in_one, 0, end - start - last * width)
+        # Sums of floats depend on the order, so add in the order of the intervals.
+        places, times = np.stack([first, last], axis=1), np.stack([at_first, at_last], axis=1)
+        np.add.at(partly, places.ravel(), times.ravel())
+        for each, sign in ((first + 1, 1), (last, -1)):
+            change += sign * np.bincount(each[~is_in_one], minlength=parts + 1)
+    found = partly.tolist()
     filling = 0
-    for part in range(parts):
-        filling += begun[part] - ended[part]
+    for part, changed in enumerate(change[:parts].tolist()):
+        filling += changed
         # The last slice may be shorter than the others.
         found[part] = (found[part] + filling * width) / max(1, min(width, length - part * width))
     return cast("list[float]", found)

@@ -39,9 +39,10 @@ from ray_tracing_hooks._insight.model.columns import (
     time_of,
 )
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
+"""Bytes. Larger blocks do not stay in the processor's caches and take three times as long."""
 
-_PAIR, _TASK = b'{"key":"', b'task_id","value":{"stringValue":"'
+_PAIR, _TASK = b'{"key":"', b'task_id","value"'
 """This package writes the attributes that many calls share first. The task id is the first one that differs."""
 
 _NO_ID = "0" * 16
@@ -289,7 +290,11 @@ class _Plain:
     def readline(self, most: int) -> bytes:
         """The next line, at most ``most`` bytes of it; at the end of the file, the rest."""
         end = self._held.find(b"\n", self._at) + 1
-        while not end and len(self._held) - self._at < most and (more := self._raw.read(_BLOCK)):
+        while not end and len(self._held) - self._at < most:
+            # At least as much as is held, so that a long line is not copied for each block of it.
+            more = self._raw.read(max(_BLOCK, len(self._held) - self._at))
+            if not more:
+                break
             looked_at = len(self._held) - self._at
             self._held, self._at = self._held[self._at :] + more, 0
             end = self._held.find(b"\n", looked_at) + 1

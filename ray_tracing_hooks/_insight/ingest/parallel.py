@@ -125,18 +125,26 @@ def _by_processes(parts: Sequence[Part], processes: int) -> Iterator[Answer]:
     waiting: queue.SimpleQueue[tuple[int, Part]] = queue.SimpleQueue()
     for job in enumerate(parts):
         waiting.put(job)
-    answered: list[queue.SimpleQueue[Answer]] = [queue.SimpleQueue() for _ in parts]
+    answered: list[queue.SimpleQueue[Answer | Exception]] = [queue.SimpleQueue() for _ in parts]
     threads = [threading.Thread(target=_serve, args=(waiting, answered), daemon=True) for _ in range(processes)]
     for thread in threads:
         thread.start()
     for place in answered:
-        yield place.get()
+        answer = place.get()
+        if isinstance(answer, Exception):
+            raise answer
+        yield answer
     for thread in threads:
         thread.join()
 
 
-def _serve(waiting: queue.SimpleQueue[tuple[int, Part]], answered: Sequence[queue.SimpleQueue[Answer]]) -> None:
-    """Have a child process read parts until all are read. If it cannot start, or dies, they are read here."""
+def _serve(
+    waiting: queue.SimpleQueue[tuple[int, Part]], answered: Sequence[queue.SimpleQueue[Answer | Exception]]
+) -> None:
+    """Have a child process read parts until all are read. If it cannot start, or dies, they are read here.
+
+    An error of this process, such as a lack of memory, is the answer for its part.
+    """
     child = None
     try:
         child = subprocess.Popen(  # noqa: S603
@@ -155,7 +163,11 @@ def _serve(waiting: queue.SimpleQueue[tuple[int, Part]], answered: Sequence[queu
                 place, part = waiting.get_nowait()
             except queue.Empty:
                 return
-            answered[place].put(_read(part) if child is None else _asked(child, part))
+            try:
+                answered[place].put(_read(part) if child is None else _asked(child, part))
+            except Exception as error:  # noqa: BLE001  the main thread, which waits for an answer, raises it
+                answered[place].put(error)
+                return
     finally:
         if child is not None and child.stdin is not None and child.stdout is not None:
             child.stdin.close()

@@ -91,7 +91,7 @@ class Calls:
         self._attempts: dict[int, list[int]] = {}
         self.call_of = self._join()
         self._group_by_name()
-        self._producers: dict[int, Any] = {}
+        self._producers: dict[bool, Any] = {}
         self._puts: dict[str, int] | None = None
         self._extent: dict[int, tuple[int, int]] = {}
         self._resource_of_extent: dict[int, int] = {}
@@ -182,9 +182,10 @@ class Calls:
 
     def producers(self, lists: IdLists) -> Any:
         """For each id in ``lists``, which are of this table, the call that creates the object; -1 if unknown."""
-        if id(lists) not in self._producers:
-            self._producers[id(lists)] = self._find_producers(lists.texts)
-        return self._producers[id(lists)]
+        is_ready = lists is self.table.ready
+        if is_ready not in self._producers:
+            self._producers[is_ready] = self._find_producers(lists.texts)
+        return self._producers[is_ready]
 
     def made_by(self, row: int, lists: IdLists | None = None) -> list[tuple[str, int]]:
         """The object ids in the list of a row, each with the call that creates it. Default: ``table.objects``."""

@@ -46,17 +46,17 @@ class Strings(Sequence[str]):
         if place < 0:
             place += len(self)
         end = self._ends[place]
-        return self._bytes[self._ends[place - 1] if place else 0 : end].decode("utf-8", "surrogatepass")
+        return _decoded(self._bytes[self._ends[place - 1] if place else 0 : end])
 
     def between(self, first: int, last: int) -> tuple[str, ...]:
         """Those from ``first`` up to, but not including, ``last``."""
         held, ends = self._bytes, self._ends
         begin = ends[first - 1] if first else 0
         if last == first + 1:
-            return (held[begin : ends[first]].decode("utf-8", "surrogatepass"),)
+            return (_decoded(held[begin : ends[first]]),)
         found = []
         for end in ends[first:last]:
-            found.append(held[begin:end].decode("utf-8", "surrogatepass"))
+            found.append(_decoded(held[begin:end]))
             begin = end
         return tuple(found)
 
@@ -100,7 +100,7 @@ class Strings(Sequence[str]):
         """Add texts of equal length, given as a matrix with a row of bytes for each."""
         many, length = rows.shape
         self._ends.frombytes((np.arange(1, many + 1, dtype=np.uint64) * length + len(self._bytes)).tobytes())
-        self._bytes += rows.tobytes()
+        self._bytes += np.ascontiguousarray(rows).reshape(-1).data
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -108,23 +108,33 @@ class Strings(Sequence[str]):
 
 def _distinct(rows: Any) -> tuple[Any, Any]:
     """The index of the first of each distinct row of bytes, and for each row the index of its equal in these."""
-    many, length = rows.shape
-    words = np.zeros((many, -(-length // 8) or 1), np.uint64)
-    words.view(np.uint8)[:, :length] = rows
-    hashes = np.zeros(many, np.uint64)
-    for word in words.T:
+    hashes = np.zeros(len(rows), np.uint64)
+    for word in _words(rows):
         hashes = (hashes ^ word) * np.uint64(0x9E3779B97F4A7C15)
         hashes ^= hashes >> np.uint64(29)
     _, first, same = np.unique(hashes, return_index=True, return_inverse=True)
-    if (words == words[first[same]]).all():
+    equal = first[same]
+    if all((word == word[equal]).all() for word in _words(rows)):
         return first, same
     # Different texts have equal hashes: almost certainly made on purpose.
-    _, first, same = np.unique(words, axis=0, return_index=True, return_inverse=True)
+    _, first, same = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return first, same.reshape(-1)
+
+
+def _words(rows: Any) -> Iterator[Any]:
+    """The bytes of each row as columns of 64-bit numbers; one at a time, as all together are as large as the rows."""
+    for begin in range(0, rows.shape[1], 8):
+        eight = np.zeros((len(rows), 8), np.uint8)
+        eight[:, : rows.shape[1] - begin] = rows[:, begin : begin + 8]
+        yield eight.view(np.uint64)[:, 0]
 
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
+
+
+def _decoded(encoded: bytes | bytearray | memoryview) -> str:
+    return str(encoded, "utf-8", "surrogatepass")
 
 
 class IdLists(Mapping[int, tuple[str, ...]]):
@@ -172,7 +182,7 @@ class IdLists(Mapping[int, tuple[str, ...]]):
 
     def flat(self) -> tuple[Any, Any]:
         """Two columns with an item for each id of each list, by row: the row, and the index of the id in ``texts``."""
-        rows, lists, ends = (np.frombuffer(column, column.typecode) for column in (self._rows, self._lists, self._ends))
+        rows, lists, ends = map(np.asarray, (self._rows, self._lists, self._ends))
         last = ends[lists].astype(np.int64)
         first = np.where(lists > 0, ends[lists.astype(np.int64) - 1], 0).astype(np.int64)
         many = last - first

@@ -46,7 +46,8 @@ class Merged:
         self.duplicates = 0
         self._openings: set[int] = set()
         self._size = 0
-        self._chunks: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        # All parts go into one array each: many small arrays would leave gaps in memory that the system cannot reuse.
+        self._columns = {name: array("I" if name in _IDS else column.dtype.char) for name, column in _empty().items()}
         self._resource_of: dict[str, int] = {}
         self._site_of: dict[str, int] = {}
         self.ids = Strings()
@@ -65,7 +66,7 @@ class Merged:
 
     def column(self, name: str) -> Any:
         """A column. It is released, so each column can be taken only once."""
-        column = self._joined(name)[self.rows]
+        column = as_numpy(self._columns.pop(name))[self.rows]
         if name in _IDS:
             has_id = column != NONE
             column[has_id] = self._number[column[has_id]]
@@ -85,7 +86,7 @@ class Merged:
                 column = np.array(known[name], np.uint32)[column]
             elif name in _IDS:
                 column = np.where(column == NO_ID, np.uint32(NONE), column.astype(np.uint32) + np.uint32(len(self.ids)))
-            self._chunks[name].append(column)
+            self._columns[name].frombytes(column.view("B").data)
         self.ids.extend(Strings(columns.ids))
         first = self._size
         self._size += len(columns)
@@ -96,28 +97,17 @@ class Merged:
         self._openings.update([row + first for row in columns.openings])
         self.details.add(path, columns.origins, first)
 
-    def _joined(self, name: str) -> Any:
-        chunks = self._chunks.pop(name)
-        return np.concatenate(chunks) if chunks else np.array([], as_numpy(getattr(Columns(), name)).dtype)
-
-    def _peek(self, name: str) -> Any:
-        """The column as it was read, without releasing it."""
-        column = self._joined(name)
-        self._chunks[name] = [column]
-        return column
-
     def _by_start(self, rows: Any) -> Any:
-        start = self._peek("start")[rows]
+        start = as_numpy(self._columns["start"])[rows]
         return rows if (start[1:] >= start[:-1]).all() else rows[np.argsort(start, kind="stable")]
 
     def _unique(self) -> Any:
         """The rows without duplicates; the best record of a span takes the place of the first one."""
         rows = np.arange(self._size)
-        trace, span_id = self._peek("trace"), self._peek("span_id")
+        trace, span_id, end, state = (as_numpy(self._columns[name]) for name in ("trace", "span_id", "end", "state"))
         several = repeated(span_id)
         if not several.any():
             return rows
-        end, state = self._peek("end"), self._peek("state")
 
         def rank(row: int) -> tuple[bool, bool, int]:
             return bool(end[row]), bool(state[row] == ENDED), int(end[row])
@@ -134,6 +124,11 @@ class Merged:
                 rows[first] = row
             keep[row] = False
         return rows[keep]
+
+
+def _empty() -> dict[str, Any]:
+    columns = Columns()
+    return {name: as_numpy(getattr(columns, name)) for name in COLUMNS}
 
 
 def repeated(numbers: Any) -> Any:

@@ -40,7 +40,7 @@ class Table:
 
     ``start``, ``end``   ``array('q')``: nanoseconds since the epoch; an end of 0 is unknown, and no
                          other end is before its start.
-    ``parent``           ``array('q')``: the row of the parent, -1 if there is none or it is not in the table.
+    ``parent``           ``array('i')``: the row of the parent, -1 if there is none or it is not in the table.
     ``span_id``          ``array('Q')``: the id as a number; :meth:`span_id_of` gives it in hex.
     ``name``             ``array('I')``: index into ``names``; likewise ``trace`` and ``traces`` (ids in hex),
                          ``resource`` and ``resources`` (attributes of the Resource), ``scope`` and ``scopes`` (names).
@@ -110,7 +110,7 @@ class Table:
         self.shifts: Sequence[int] = ()
         """What was added to all times of a span, by the index of its resource; empty if nothing was added."""
         self._first_child: array[int] | None = None
-        self._children: array[int] = array("q")
+        self._children: array[int] = array("i")
         self._ends: array[int] | None = None
 
     def part(self, rows: Iterable[int], shifts: Sequence[int] | None = None) -> Table:
@@ -135,7 +135,7 @@ class Table:
         # The last item stays -1: a parent of -1 selects it.
         row_of = np.full(len(self) + 1, -1)
         row_of[chosen] = np.arange(len(chosen))
-        self.parent = as_array(row_of[as_numpy(self.parent)[chosen]], "q")
+        self.parent = as_array(row_of[as_numpy(self.parent)[chosen]], "i")
         for name in _TAKEN:
             setattr(self, name, _column(as_numpy(getattr(self, name))[chosen], _TYPES[name]))
         self._origin = as_array(as_numpy(self._origin)[chosen], "I")
@@ -268,18 +268,22 @@ class Table:
             self.quality.negative += 1
 
     def _parents(self, parent_id: Any) -> array[int]:
-        parent = np.full(len(self), -1)
+        parent = np.full(len(self), -1, np.int32)
         if len(self):
             # Span ids may repeat across traces, so the key holds both ids; as one number it is fast to search.
             ids = np.unique(as_numpy(self.span_id))
-            trace = as_numpy(self.trace).astype(np.uint64) * np.uint64(len(ids))
-            keys = trace + places_of(as_numpy(self.span_id), ids).astype(np.uint64)
-            order = np.argsort(keys).astype(np.int32)
+            wanted = as_numpy(self.trace).astype(np.uint64) * np.uint64(len(ids))
+            keys = wanted + places_of(as_numpy(self.span_id), ids).astype(np.uint32)
             wanted_id = places_of(parent_id, ids)
-            wanted = trace + wanted_id.astype(np.uint64)
-            above = order[places_of(wanted, keys[order])]
-            parent = np.where((ids[wanted_id] == parent_id) & (keys[above] == wanted), above, -1)
-        made = as_array(parent, "q")
+            is_known = ids[wanted_id] == parent_id
+            del ids
+            wanted += wanted_id.astype(np.uint32)
+            order = np.argsort(keys).astype(np.int32)
+            keys = keys[order]
+            place = places_of(wanted, keys)
+            parent = np.where(is_known & (keys[place] == wanted), order[place], np.int32(-1))
+            del keys, wanted
+        made = as_array(parent, "i")
         self._cut_circles(made)
         return made
 
@@ -323,8 +327,8 @@ class Table:
         rows = np.nonzero(parent >= 0)[0]
         many = np.bincount(parent[rows], minlength=len(self) + 1)
         # One item more than rows: the last one is where the children of the last row end.
-        self._first_child = as_array(np.cumsum(many) - many, "q")
-        self._children = as_array(rows[np.argsort(parent[rows], kind="stable")], "q")
+        self._first_child = as_array(np.cumsum(many) - many, "i")
+        self._children = as_array(rows[np.argsort(parent[rows], kind="stable")], "i")
 
     def _read_again(self, row: int) -> Span | None:
         resource, scope = self.resources[self.resource[row]], self.scopes[self.scope[row]]

@@ -26,7 +26,6 @@ WRAPPED = (
     ("multiplexing", "the loading of multiplexed models is not traced"),
     ("task_processor", "tasks of async inference are not traced"),
     ("own_tracing", "Serve's own tracing makes additional spans"),
-    ("shortcuts", "requests to Serve take more time"),
 )
 """The modules of this package that wrap something, and what is lost if this Ray has changed it. Each names in
 ``MODULE`` the module of Serve that must have been imported."""

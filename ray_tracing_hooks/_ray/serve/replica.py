@@ -21,7 +21,7 @@ from ray_tracing_hooks._formats.encoded_span.encode import submit_time
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.propagation import TASK_KEY, caller_attribute, incoming, unrecorded_span
+from ray_tracing_hooks._ray.propagation import TASK_KEY, caller_attribute, incoming, reference, unrecorded_span
 from ray_tracing_hooks._ray.serve.in_replica import InReplica, with_context
 from ray_tracing_hooks._ray.serve.router import CARRIED
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
@@ -97,6 +97,8 @@ def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, Recor
             decoded = decode(carried)
             context, parent = incoming(decoded)
             first = caller_attribute(decoded.parent_task_id) + submit_time(decoded.submit_time_ns)
+            if decoded.headers:
+                first += reference(context, parent)
         trace_id, flags = recorder.decide(parent)
         deployment = replica._deployment_id  # noqa: SLF001  as Serve's own tracing
         replica_id = getattr(replica._replica_id, "unique_id", "")  # noqa: SLF001  as above

@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray.propagation import unrecorded_span
+from ray_tracing_hooks._ray.propagation import is_standard, reference, unrecorded_span
 from ray_tracing_hooks._ray.serve.spans import TextAttribute, of_status
 from ray_tracing_hooks._ray.templates import SERVER
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -69,7 +69,7 @@ def arrive(
     active: Tracing, headers: Mapping[str, str], describe: Callable[[Tracing, Any], Described], request: Any
 ) -> tuple[Context, RecordedSpan | None]:
     """The context for working on a request, and its span if it is recorded."""
-    recorder, context, parent = active.recorder, _NOTHING, None
+    recorder, context, parent, named = active.recorder, _NOTHING, None, b""
     around = get_current().get(SPAN_KEY)
     if type(around) is RecordedSpan and around.is_recording():
         # The only span that can be current here is that of a middleware, which has read the headers.
@@ -80,6 +80,7 @@ def arrive(
         # Without it, do not use this process's fallback parent, which is the driver that started Serve.
         if trace.get_current_span(context).get_span_context().is_valid:
             parent = recorder.parent(context)
+            named = reference(context, parent)
     trace_id, flags = recorder.decide(parent)
     recording = recorder.of(flags)
     described = describe(active, request) if recording is not None else None
@@ -87,7 +88,7 @@ def arrive(
         known = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
         return Context({**context, SPAN_KEY: unrecorded_span(known)}), None
     template, first = described
-    span = recording.start(template, trace_id, flags, parent, first)
+    span = recording.start(template, trace_id, flags, parent, first + named)
     return Context({**context, SPAN_KEY: span}), span
 
 
@@ -101,13 +102,13 @@ class _Propagators:
         self._known: tuple[Any, frozenset[bytes]] = (None, frozenset())
 
     def fields(self) -> frozenset[bytes]:
-        """The names of the headers that they read; empty unless they are all those of the W3C."""
+        """The names of the headers that they read; empty unless they are all those of the W3C or of SkyWalking."""
         textmap = propagate.get_global_textmap()
         known, fields = self._known
         if known is not textmap:
             # These are the headers that they write. Other propagators may read more, such as both forms of B3.
-            fields = frozenset(field.lower().encode() for field in textmap.fields)
-            fields = fields if fields <= _STANDARD else frozenset()
+            written = [field.lower() for field in textmap.fields]
+            fields = frozenset(field.encode() for field in written) if all(map(is_standard, written)) else frozenset()
             self._known = (textmap, fields)
         return fields
 
@@ -117,7 +118,8 @@ _propagators = _Propagators()
 
 def only_standard_headers() -> bool:
     """Whether the propagators, which the application may have set, are only those of the W3C."""
-    return bool(_propagators.fields())
+    fields = _propagators.fields()
+    return bool(fields) and fields <= _STANDARD
 
 
 def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

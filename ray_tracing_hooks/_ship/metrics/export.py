@@ -83,6 +83,11 @@ class MetricsExport:
         """Whether an export is in flight whose result is not known yet."""
         return self._outbox is not None and self._outbox.is_waiting
 
+    @property
+    def is_due(self) -> bool:
+        """Whether :meth:`turn` has something to do even if nothing was counted."""
+        return time.monotonic() >= self._next or self._has_settled()
+
     def state(self) -> Mapping[str, Any]:
         """The totals and the progress of their export, as JSON."""
         state: dict[str, Any] = {"totals": self._totals.state(), "files": self._files_state}
@@ -170,10 +175,14 @@ class MetricsExport:
             self._in_flight = (now, totals.marks()) if self._settings.delta else None
             outbox.give(requests)
 
+    def _has_settled(self) -> bool:
+        return self._in_flight is not None and self._outbox is not None and self._outbox.is_empty
+
     def _settle(self) -> bool:
         """Record the arrival of a delta in flight; returns whether there was one."""
-        if self._in_flight is None or self._outbox is None or not self._outbox.is_empty:
+        if not self._has_settled():
             return False
+        assert self._in_flight is not None
         self._sent, self._in_flight = self._in_flight, None
         return True
 

@@ -83,6 +83,7 @@ class Outbox:
                 if transport is None:
                     transport = self._connect()
                 self._send(transport, requests)
+                transport.close()  # the next ones are a minute away
             except Exception as error:  # noqa: BLE001  whatever fails, the next attempt may succeed
                 rest, asked = backoff.next(), retry_after(error)
                 self._trouble(reason(error))

@@ -58,6 +58,9 @@ class MetricsStage(Stage):
     def delay(self) -> float:
         return min(_DELAY, self._export.interval / 2) if self._export is not None else _DELAY
 
+    def _is_due(self) -> bool:
+        return super()._is_due() or (self._export is not None and self._export.is_due)
+
     def _turn(self, look: Look, *, hurry: bool) -> None:
         if not self._has_begun:
             self._has_begun = True

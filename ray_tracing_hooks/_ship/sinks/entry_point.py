@@ -202,6 +202,9 @@ class EntryPointSink:
     def checkpoint(self) -> Mapping[str, Any]:
         return {}
 
+    def rest(self) -> None:
+        """Exporters have no interface for that."""
+
     def close(self) -> None:
         thread = threading.Thread(target=self._shut_down, name=f"shutdown-{self._name}", daemon=True)
         thread.start()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import SplitResult
 
+from ray_tracing_hooks._ship.environment import JAEGER_ENDPOINT
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Destination
 from ray_tracing_hooks._ship.sinks import otlp_settings
@@ -67,10 +68,11 @@ def destination(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[s
 def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> JaegerSettings:
     """The settings from the plan and ``environ``. Invalid values are reported, and a default is used instead.
 
-    The endpoint is that of the plan, else ``OTEL_EXPORTER_JAEGER_ENDPOINT``, else ``_AGENT_HOST``, else localhost.
-    ``_AGENT_PORT`` applies to ``thrift-udp`` alone; there ``_ENDPOINT``, which names no agent, applies only if nothing
-    else is set. A port or a path that is Jaeger's default for another protocol is replaced by that of the protocol in
-    use. The ``OTEL_EXPORTER_OTLP_*`` variables do not apply: their headers may contain the key of another backend.
+    The endpoint is ``RAY_TRACING_JAEGER_ENDPOINT``, which is valid here, else ``OTEL_EXPORTER_JAEGER_ENDPOINT``, else
+    ``_AGENT_HOST``, else localhost. ``_AGENT_PORT`` applies to ``thrift-udp`` alone; there ``_ENDPOINT``, which names
+    no agent, applies only if nothing else is set. A port or a path that is Jaeger's default for another protocol is
+    replaced by that of the protocol in use. The ``OTEL_EXPORTER_OTLP_*`` variables do not apply: their headers may
+    contain the key of another backend.
     """
     protocol = plan.jaeger_protocol
     endpoint, source = _endpoint(plan, environ, problem)
@@ -99,8 +101,8 @@ def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], No
 
 def _endpoint(plan: ShipPlan, environ: Mapping[str, str], problem: _Problem) -> tuple[str, str]:
     """The endpoint, and the variable that it comes from."""
-    source = "RAY_TRACING_JAEGER_ENDPOINT"
-    endpoint = plan.jaeger_endpoint or environ.get(source)
+    source = JAEGER_ENDPOINT
+    endpoint = environ.get(source)
     given, variable = read_with_source(JAEGER + "ENDPOINT", environ, problem)
     if endpoint is None and given is not None and plan.jaeger_protocol != "thrift-udp":
         endpoint, source = given, str(variable)

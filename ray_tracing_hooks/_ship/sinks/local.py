@@ -16,8 +16,10 @@ import hashlib
 import os
 import re
 import stat
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
@@ -172,6 +174,9 @@ class LocalSink:
             "items": self._items,
         }
 
+    def rest(self) -> None:
+        """Nothing here takes time."""
+
     def close(self) -> None:
         if self._file >= 0:
             os.close(self._file)
@@ -191,14 +196,18 @@ class LocalSink:
             self._count("{count} resources or scopes could not be decoded, and their spans have none", 1)
             return "{}"
 
-    def _texts(self, spans: list[bytes]) -> Iterator[str]:
-        bad = 0
+    def _texts(self, spans: list[bytes]) -> list[str]:
+        item_json = self._signal.item_json
+        try:
+            return [item_json(span) for span in spans]
+        except FormatError:
+            good = []
         for span in spans:
-            try:
-                yield self._signal.item_json(span)
-            except FormatError:
-                bad += 1
+            with contextlib.suppress(FormatError):
+                good.append(item_json(span))
+        bad = len(spans) - len(good)
         self._count(f"{{count}} {self._signal.items} could not be decoded and were skipped", bad)
+        return good
 
     def _write(self, line: bytes) -> None:
         if self._file < 0 or (self._size and self._size + len(line) > self._file_max_bytes):
@@ -357,18 +366,16 @@ class LocalSink:
         return True
 
 
-def _lines(spans: Iterator[str], frame: int) -> Iterator[list[str]]:
-    """The spans in groups that each fit into a line with ``frame`` further bytes."""
-    line: list[str] = []
-    size = frame
-    for span in spans:
-        if line and (len(line) >= LINE_SPANS or size + len(span) + 1 > LINE_BYTES):
-            yield line
-            line, size = [], frame
-        line.append(span)
-        size += len(span) + 1
-    if line:
-        yield line
+def _lines(spans: list[str], frame: int) -> Iterator[list[str]]:
+    """The spans in groups that each fit into a line with ``frame`` further bytes, and commas."""
+    room = LINE_BYTES - LINE_SPANS - frame
+    places = list(accumulate(map(len, spans), initial=0))
+    begin = 0
+    while begin < len(spans):
+        fit = bisect_right(places, places[begin] + room, lo=begin + 1) - 1
+        end = min(max(fit, begin + 1), begin + LINE_SPANS)
+        yield spans[begin:end]
+        begin = end
 
 
 def _lock(file: int) -> bool:

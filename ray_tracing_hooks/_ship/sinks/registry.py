@@ -30,6 +30,7 @@ _SINKS = {
     "local": _Registered("local:LocalSink", "local:destination", frozenset({TRACES, LOGS})),
     "otlp": _Registered("otlp:make", "otlp_settings:destination", frozenset({TRACES, LOGS})),
     "jaeger": _Registered("jaeger:make", "jaeger_settings:destination", frozenset({TRACES})),
+    "skywalking": _Registered("skywalking:make", "skywalking_settings:destination", frozenset({TRACES})),
 }
 
 _INSTALLED_SIGNALS = frozenset({TRACES})

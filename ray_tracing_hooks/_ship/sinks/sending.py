@@ -67,6 +67,9 @@ class SendingSink(ABC):
     def checkpoint(self) -> Mapping[str, Any]:
         return {}
 
+    def rest(self) -> None:
+        self._transport.close()
+
     def close(self) -> None:
         self._transport.close()
 

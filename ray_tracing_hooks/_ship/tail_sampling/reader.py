@@ -6,16 +6,13 @@ import os
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from ray_tracing_hooks._formats.encoded_span.encode import IDS, SPAN_ID, TRACE_ID
+from ray_tracing_hooks._formats.encoded_span.encode import TRACE_ID
 from ray_tracing_hooks._ship.folder import Segment
 from ray_tracing_hooks._ship.follow import Follower, Position
-from ray_tracing_hooks._ship.open_spans import OpenSpan, Scope, begun, was_interrupted
+from ray_tracing_hooks._ship.open_spans import OpenSpan, Scope, begun
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._spool.layout import SPAN, START, in_payload, segment_name
-from ray_tracing_hooks._spool.reader import Record
-
-_IDS, _SPAN_ID, _TRACE_ID = in_payload(IDS), in_payload(SPAN_ID), in_payload(TRACE_ID)
-"""Positions in the payload of a START or SPAN record."""
+from ray_tracing_hooks._spool.layout import SPAN, START, segment_name
+from ray_tracing_hooks._spool.reader import IDS_SIZE, Parts
 
 
 class Listener(Protocol):
@@ -57,25 +54,26 @@ class UndecidedReader(Follower):
         self._segment_name = os.path.basename(segment.path)
         yield from super()._segment(position, segment, runs_on=runs_on)
 
-    def _records(self, position: Position, records: list[Record]) -> None:
+    def _records(self, position: Position, records: list[Parts]) -> None:
         listener, segment, scopes, open_spans = self._listener, self._segment_name, position.scopes, position.open_spans
         undefined = 0
-        for kind, payload, offset in records:
+        for head, ids, rest, offset in records:
+            kind = head[0]
             if kind in {SPAN, START}:
-                scope = scopes.get(payload[0] | payload[1] << 8) if len(payload) >= _IDS.stop else None
+                scope = scopes.get(head[1:]) if len(rest) >= IDS_SIZE else None
                 if scope is None:
                     undefined += 1
                 elif kind == SPAN:
-                    open_span = open_spans.pop(payload[_IDS], None)
-                    if open_span is not None and open_span.scope.is_ours and was_interrupted(payload):
-                        position.interrupted.add(payload[_SPAN_ID])
-                    listener.ended(scope, payload[2:], segment, offset, was_open=open_span is not None)
+                    open_span = open_spans.pop(ids, None)
+                    if open_span is not None:
+                        self._ended(position, open_span, rest)
+                    listener.ended(scope, rest, segment, offset, was_open=open_span is not None)
                 else:
-                    open_spans[payload[_IDS]] = begun(open_spans, scope, payload[2:], position.sequence)
+                    open_spans[ids] = begun(open_spans, scope, rest, position.sequence)
                     position.has_begun = True
-                    listener.begun(payload[_TRACE_ID], segment)
+                    listener.begun(ids[TRACE_ID], segment)
             else:
-                undefined += not self._other(position, kind, payload, known=False)
+                undefined += not self._other(position, kind, head[1:] + rest, known=False)
         self._problems.count("{count} records of the spool cannot be decoded and were skipped", undefined)
         if position.reader is not None:
             listener.seen(segment, position.reader.offset)

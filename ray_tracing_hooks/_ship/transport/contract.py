@@ -47,7 +47,8 @@ class Transport(Protocol):
         stays the same as long as the cause does.
         """
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection, and end its threads. A later :meth:`send` opens another one."""
 
 
 LONGEST_ANSWER = (1 << 20) + 1

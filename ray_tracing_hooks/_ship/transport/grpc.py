@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -53,7 +53,9 @@ _CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "GOAWAY", "End of
 
 
 class GrpcTransport:
-    """Calls one unary method of one server. ``timeout`` is in seconds, for a whole call. Without ``tls``, in plaintext.
+    """Calls one method of one server. ``timeout`` is in seconds, for a whole call. Without ``tls``, in plaintext.
+
+    With ``parts`` the method takes a stream of messages, those that ``parts`` returns for a body.
 
     After a call without a response, the next one uses a new connection. A connection can die silently, when a load
     balancer, a NAT or a node drops it, and gRPC would use it for as long as the kernel retransmits.
@@ -69,7 +71,9 @@ class GrpcTransport:
         timeout: float,
         gzip: bool,
         tls: Tls | None,
+        parts: Callable[[bytes], Iterable[bytes]] | None = None,
     ) -> None:
+        self._parts = parts
         self.address = address
         self._timeout = timeout
         self._tls = tls is not None
@@ -84,24 +88,30 @@ class GrpcTransport:
         self._open()
 
     def _open(self) -> None:
-        self._channel = self._make_channel()
-        self._call: Any = self._channel.unary_unary(self._method, request_serializer=None, response_deserializer=None)
+        self._channel: grpc.Channel | None = self._make_channel()
+        call = self._channel.unary_unary if self._parts is None else self._channel.stream_unary
+        self._call: Any = call(self._method, request_serializer=None, response_deserializer=None)
 
     def send(self, body: bytes) -> bytes:
+        if self._channel is None:
+            self._open()
         try:
-            answer: bytes = self._call(body, timeout=self._timeout, metadata=self._metadata)
+            request = body if self._parts is None else iter(self._parts(body))
+            answer: bytes = self._call(request, timeout=self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             if _OUR_LIMIT in (error.details() or ""):
                 return b""  # sending it again would duplicate its spans
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 # Keep-alive pings would detect it too, but servers that forbid them, as Go's by default, disconnect.
-                self._channel.close()
-                self._open()
+                self.close()
             raise self._sorted(error) from None
         return answer
 
     def close(self) -> None:
-        self._channel.close()
+        # As long as there is a channel, threads of gRPC wake up several times a second.
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = self._call = None
 
     def _sorted(self, error: Any) -> Exception:
         code: grpc.StatusCode = error.code()

@@ -1,16 +1,17 @@
 """The rate of calls, and the processor time of a call, with tracing relative to the same without: Ray's own loops.
 
-    python tests/benchmarks/calls [--loops NAME,...] [--lanes NAME,...] [--options] [--rounds 3] [--sessions 2]
+    python tests/benchmarks/calls [--all | --loops NAME,...] [--lanes NAME,...] [--options] [--rounds 3] [--sessions 2]
                                   [--seconds 0.3] [--plot FILE.svg] [--json FILE]
 
 Every contender has a driver and a cluster of its own. All of them are up at once, and stand still (``SIGSTOP``) but in
 their turn. Turns are short, round after round, the order reversed each time, so that a slow moment of the machine hits
 all of them alike. A turn is over when its spans are delivered and its processes are idle. What delivers later by a
-timer, as batch processors do, does it in a later turn of its own. Two tables come of it:
+timer, as batch processors do, does it in a later turn of its own. Three tables come of it:
 
 - calls a second, relative to the untraced ones of the same round;
 - processor time a call, relative likewise: of the driver, the workers and all of Ray, and of what delivers the spans.
-  It is the steadier one, since others on the machine hardly change it, and nothing that is done later is missing.
+  It is the steadier one, since others on the machine hardly change it, and nothing that is done later is missing;
+- the same in microseconds more than untraced, by the process that spends them: driver, workers, shipper, rest of Ray.
 
 Figures are medians over the rounds of all sessions, with their quartiles; a session starts every cluster anew. The lane
 ``again`` is one without tracing like the first: how far it is from 1 says how far the others may be off. The collector
@@ -28,11 +29,13 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from contenders import LANES, OPTIONS, UNTRACED, Contenders, Turn, missing
-from loops import LOOPS, SERVE
+from family import ROLES
+from loops import CORE, LOOPS, SERVE
 
 WARM_SHARE = 0.25
 """How long a turn runs before it counts, as a share of the time that counts."""
@@ -107,17 +110,42 @@ def processor_times(turns: Turns) -> Figures:
     }
 
 
+def table_of_roles(turns: Turns, lanes: list[str]) -> str:
+    """Microseconds a call more than untraced, by process: medians of the rounds."""
+    shown = [lane for lane in lanes if lane != UNTRACED]
+    lines = [f"{'':40}{UNTRACED:>10}" + "".join(f"{lane:>14}" for lane in shown)]
+    for loop, found in turns.items():
+        for role in ROLES:
+            times = {lane: [turn and turn.by_role[role] * 1e6 for turn in row] for lane, row in found.items()}
+            base = [time for time in times[UNTRACED] if time is not None]
+            if not base:
+                continue
+            line = f"{loop + ', ' + role:40}{statistics.median(base):>10,.0f}"
+            for lane in shown:
+                pairs = zip(times[lane], times[UNTRACED], strict=True)
+                more = [time - by for time, by in pairs if time is not None and by is not None]
+                line += f"{statistics.median(more):>+14,.0f}" if more else f"{'fails':>14}"
+            lines.append(line)
+    return "\n".join(lines)
+
+
 def print_tables(turns: Turns, lanes: list[str]) -> None:
     print("Calls a second, relative to untraced: more is better")
     print(table(rates(turns), lanes, "1/s", 1))
     print("Processor time a call, relative to untraced: less is better")
     print(table(processor_times(turns), lanes, "us", 1e6), flush=True)
+    print("Processor time a call more than untraced, in microseconds, by process")
+    print(table_of_roles(turns, lanes), flush=True)
     requests = {loop: found for loop, found in turns.items() if loop in SERVE}
     if requests:
-        for what, figure in (("Median", Turn._fields.index("median")), ("99th percentile", Turn._fields.index("p99"))):
+        figures: tuple[tuple[str, Callable[[Turn], float]], ...] = (
+            ("Median", lambda turn: turn.median),
+            ("99th percentile", lambda turn: turn.p99),
+        )
+        for what, figure in figures:
             print(f"{what} of the time that a request took, relative to untraced: less is better")
             times: Figures = {
-                loop: {lane: [turn and turn[figure] for turn in row] for lane, row in found.items()}
+                loop: {lane: [turn and figure(turn) for turn in row] for lane, row in found.items()}
                 for loop, found in requests.items()
             }
             print(table(times, lanes, "us", 1e6), flush=True)
@@ -147,7 +175,8 @@ def usable_loops(chosen: list[str]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loops", default=",".join(LOOPS), help="comma list; default: all")
+    parser.add_argument("--loops", default=",".join(CORE), help=f"comma list; default: {', '.join(CORE)}")
+    parser.add_argument("--all", action="store_true", help="all loops, and not only the usual ones; takes an hour")
     parser.add_argument(
         "--lanes",
         default=",".join(LANES),
@@ -161,7 +190,7 @@ def main() -> None:
     parser.add_argument("--json", help="write every figure to this file")
     chosen = parser.parse_args()
     lanes = usable_lanes(["again", "local", "unsampled", *OPTIONS] if chosen.options else chosen.lanes.split(","))
-    loops = usable_loops(chosen.loops.split(","))
+    loops = usable_loops(list(LOOPS) if chosen.all else chosen.loops.split(","))
     turns: Turns = {}
     for number in range(chosen.sessions):
         progress(f"session {number + 1} of {chosen.sessions}")

@@ -57,6 +57,7 @@ LANES = {
     ),
     "local": Lane(f"{OURS}local:setup"),
     "otlp": Lane(f"{OURS}otlp:setup"),
+    "no shortcuts": Lane(f"{OURS}local:setup", {"RAY_TRACING_SHORTCUTS": "0"}),
     "unsampled": Lane(f"{OURS}local:setup", {"OTEL_TRACES_SAMPLER": "always_off"}),
 }
 """``again`` is a second one like the first: how far it is from 1 is how far the others may be off."""
@@ -102,6 +103,8 @@ class Turn(NamedTuple):
     median: float
     """Seconds that half of the calls took at most, where each was made by itself."""
     p99: float
+    by_role: dict[str, float]
+    """The processor time by the processes that spent it."""
 
 
 class FailedError(Exception):
@@ -139,10 +142,11 @@ class Driver:
         return answer
 
     def turn(self, warm: float, seconds: float) -> Turn:
-        before = self._family.processor_time()
+        before = self._family.processor_times()
         calls, rate, median, p99 = self.tell(f"run {warm} {seconds}").split()
-        processor_time = (self._family.processor_time() - before) / int(calls)
-        return Turn(float(rate), processor_time, float(median), float(p99))
+        after = self._family.processor_times()
+        by_role = {role: (after[role] - before[role]) / int(calls) for role in after}
+        return Turn(float(rate), sum(by_role.values()), float(median), float(p99), by_role)
 
     def ask_to_end(self) -> None:
         self._family.go_on()

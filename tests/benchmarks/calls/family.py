@@ -13,6 +13,10 @@ import psutil
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
+DRIVER, WORKERS, SHIPPER, RAY = "driver", "workers", "shipper", "Ray"
+ROLES = (DRIVER, WORKERS, SHIPPER, RAY)
+"""The last one is all that is left: the raylet, the head, the agents."""
+
 QUIET_WINDOW, QUIET_SHARE = 0.02, 0.25
 """Who takes no more than this share of a processor for so many seconds has nothing left to do."""
 
@@ -23,6 +27,7 @@ class Family:
     def __init__(self, ancestor: int) -> None:
         self._ancestor = ancestor
         self._times: dict[int, int] = {}
+        self._roles: dict[int, str] = {}
 
     def members(self) -> list[int]:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -31,10 +36,20 @@ class Family:
 
     def processor_time(self) -> float:
         """Seconds of all that there are and were. What one took between the last look and its end is not in it."""
+        return sum(self.processor_times().values())
+
+    def processor_times(self) -> dict[str, float]:
+        """The same by what they are, one of :data:`ROLES`."""
         for pid in self.members():
             with contextlib.suppress(OSError):
                 self._times[pid] = processor_time_of(pid)
-        return sum(self._times.values()) / 1e9
+            if pid not in self._roles:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    self._roles[pid] = role_of(psutil.Process(pid).cmdline())
+        found = dict.fromkeys(ROLES, 0.0)
+        for pid, spent in self._times.items():
+            found[self._roles.get(pid, RAY)] += spent / 1e9
+        return found
 
     def pause(self) -> None:
         stopped: set[int] = set()
@@ -61,6 +76,18 @@ class Family:
         while found := self.members():
             _signal(found, signal.SIGKILL)
             psutil.wait_procs([psutil.Process(pid) for pid in found if psutil.pid_exists(pid)], timeout=5)
+
+
+def role_of(command: list[str]) -> str:
+    """What the process of this command line is."""
+    if "--driver" in command:
+        return DRIVER
+    if any(each.startswith("ray_tracing_hooks._ship") for each in command):
+        return SHIPPER
+    is_worker = any(
+        each.startswith("ray::") or each.endswith(("default_worker.py", "setup_worker.py")) for each in command
+    )
+    return WORKERS if is_worker else RAY
 
 
 def processor_time_of(pid: int) -> int:

@@ -400,6 +400,19 @@ LOOPS: dict[str, Callable[[], Loop]] = {
     )
 }
 
+CORE = [
+    "tasks sync",
+    "tasks async",
+    "tasks from actors",
+    "actor calls sync",
+    "actor calls async",
+    "actor calls with argument",
+    "async actor calls async",
+    "n to n actor calls sync",
+    "n to n actor calls async",
+]
+"""What most programs do most of the time."""
+
 SERVE = [name for name in LOOPS if name.startswith("serve ")]
 """Those that need more of Ray than its core."""
 

@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 import harness
+import lean
 import numpy as np
 import ray
 
@@ -68,9 +69,10 @@ def main():
 def with_two_nodes():
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster()
-    cluster.add_node(num_cpus=2, include_dashboard=False, tracing_startup_hook=os.environ["RTH_HOOK"])
-    node = cluster.add_node(num_cpus=1, resources={"second": 1})
+    with lean.processes():
+        cluster = Cluster()
+        cluster.add_node(num_cpus=2, include_dashboard=False, tracing_startup_hook=os.environ["RTH_HOOK"])
+        node = cluster.add_node(num_cpus=1, resources={"second": 1})
     os.environ["RTH_ADDRESS"] = cluster.address
 
     def main_and_lost():
@@ -78,7 +80,8 @@ def with_two_nodes():
         made = large.remote()
         ray.wait([made], fetch_local=False)
         cluster.remove_node(node)
-        cluster.add_node(num_cpus=1, resources={"second": 1})
+        with lean.processes():
+            cluster.add_node(num_cpus=1, resources={"second": 1})
         return [*results, ray.get(made).shape[0]]
 
     harness.run(main_and_lost)

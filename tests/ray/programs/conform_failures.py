@@ -13,6 +13,7 @@ import traceback
 import warnings
 
 import harness
+import lean
 import numpy as np
 import odd_errors
 import ray
@@ -390,11 +391,11 @@ class Node:
 
     def __enter__(self):
         before = {node["NodeID"] for node in ray.nodes()}
-        ray_command = os.path.join(os.path.dirname(sys.executable), "ray")
         address = ray.get_runtime_context().gcs_address
         self._process = subprocess.Popen(
             [
-                *(ray_command, "start", f"--address={address}", "--num-cpus=1", "--object-store-memory=80000000"),
+                *(sys.executable, lean.__file__, "start", f"--address={address}", "--num-cpus=1"),
+                "--object-store-memory=80000000",
                 *("--block", "--min-worker-port=0", "--max-worker-port=0"),
             ],
             stdout=subprocess.DEVNULL,

@@ -1,5 +1,5 @@
 """Clusters of Ray that start with fewer processes: no autoscaler, log monitor or server for clients, and no dashboard
-nor its agent on each node.
+nor its agent on each node. The agent for runtime environments starts with the first one that is wanted.
 
 Each of these takes half a second of processor time or more, and Ray waits for the dashboard even where it is off. No
 test looks at them, but for those that ask for one. Run as a program, this is the command ``ray``, with a log monitor
@@ -27,6 +27,9 @@ _spec = importlib.util.spec_from_file_location("ports", os.path.join(_HELPERS, "
 ports = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(ports)
 
+BEGINS_LATE = tuple(map(int, ray.__version__.split(".")[:2])) >= (2, 60)
+"""Whether the agent for runtime environments may begin with its first request."""
+
 PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 
 
@@ -45,8 +48,7 @@ def processes(logs=False, dashboard=False, clients=False):
     ):
         if not is_wanted:
             replaced[Node, name] = _nothing
-    if not dashboard:
-        replaced[services, "start_ray_process"] = _with_idle_agent(services.start_ray_process)
+    replaced[services, "start_ray_process"] = _with_other_agents(services.start_ray_process, dashboard)
     before = {(owner, name): getattr(owner, name) for owner, name in replaced}
     try:
         for (owner, name), replacement in replaced.items():
@@ -57,15 +59,26 @@ def processes(logs=False, dashboard=False, clients=False):
             setattr(owner, name, original)
 
 
-def _with_idle_agent(start):
-    option = "--dashboard_agent_command="
-    idle = subprocess.list2cmdline([sys.executable, "-IS", os.path.join(os.path.dirname(__file__), "idle_agent.py")])
+def _with_other_agents(start, dashboard):
+    """A raylet ends where one of its agents does, so programs that do nothing take the place of these."""
+    of_dashboard, of_environments = "--dashboard_agent_command=", "--runtime_env_agent_command="
+    here = os.path.dirname(__file__)
+    idle = subprocess.list2cmdline([sys.executable, "-IS", os.path.join(here, "idle_agent.py")])
+    agent = os.path.join(os.path.dirname(services.__file__), "runtime_env", "agent", "main.py")
+    late = os.path.join(here, "late_agent.py")
 
-    def start_with_idle_agent(command, *arguments, **options):
-        command = [option + idle if part.startswith(option) else part for part in command]
-        return start(command, *arguments, **options)
+    def replaced(part):
+        if part.startswith(of_dashboard) and not dashboard:
+            return of_dashboard + idle
+        # With Ray 2.40, an agent that begins late never answers.
+        if part.startswith(of_environments) and BEGINS_LATE:
+            return part.replace(subprocess.list2cmdline([agent]), subprocess.list2cmdline([late, agent]))
+        return part
 
-    return start_with_idle_agent
+    def start_with_other_agents(command, *arguments, **options):
+        return start([replaced(part) for part in command], *arguments, **options)
+
+    return start_with_other_agents
 
 
 def _with_ports(begin):
@@ -83,12 +96,12 @@ def _with_ports(begin):
 
 
 def _with_told_port(start_raylet):
-    """One of these ports the raylet takes from a file alone, which the agent writes again."""
+    """Two of these ports are taken from a file, which the agents write again."""
 
     def start_raylet_with_told_port(node, *arguments, **options):
         if persist_port is not None:
-            name = "dashboard_agent_listen_port"
-            persist_port(node._session_dir, node._node_id, name, getattr(node._ray_params, name))
+            for name in ("dashboard_agent_listen_port", "runtime_env_agent_port"):
+                persist_port(node._session_dir, node._node_id, name, getattr(node._ray_params, name))
         return start_raylet(node, *arguments, **options)
 
     return start_raylet_with_told_port

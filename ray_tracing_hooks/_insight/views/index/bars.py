@@ -140,18 +140,16 @@ def tile(bars: Bars, level: int, index: int, subs: range) -> Tile:
     return found
 
 
-def laid_out(
-    start: array[int], took: array[int], flags: Sequence[int], lanes: Lanes, deepest: Sequence[int]
-) -> dict[str, array[int]]:
+def laid_out(columns: Mapping[str, Sequence[int]], deepest: Sequence[int]) -> dict[str, array[int]]:
     """The bars of all spans as columns; ``deepest`` comes from :func:`rows_of_lanes`."""
     first = np.concatenate([[0], np.cumsum(np.array(deepest, np.int64))])
-    lane, depth = as_numpy(lanes.of), as_numpy(lanes.depth)
+    start, took, flags, lane, depth = (as_numpy(columns[name]) for name in ("start", "took", "flags", "lane", "depth"))
     row = np.nonzero(depth < MOST_DEPTH)[0]
     sub = first[lane[row]] + depth[row]
     row = row[np.argsort(sub, kind="stable")]
-    starts, lengths = as_numpy(start)[row], as_numpy(took)[row]
+    starts, lengths = start[row], took[row]
     begins = np.cumsum(np.bincount(sub + 1, minlength=int(first[-1]) + 1))
-    failed = np.cumsum(as_numpy(flags)[row] & _FAILED != 0)
+    failed = np.cumsum(flags[row] & _FAILED != 0)
     return {
         "bar_begins": as_array(begins, "q"),
         "bar_row": as_array(row, "I"),

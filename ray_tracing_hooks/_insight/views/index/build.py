@@ -18,7 +18,7 @@ from ray_tracing_hooks._insight.views import page
 from ray_tracing_hooks._insight.views.index.answers import Answers
 from ray_tracing_hooks._insight.views.index.bars import laid_out, rows_of_lanes
 from ray_tracing_hooks._insight.views.index.figures import figures, queues, strip
-from ray_tracing_hooks._insight.views.index.mapped import save, save_table
+from ray_tracing_hooks._insight.views.index.mapped import opened, save, save_table
 from ray_tracing_hooks._insight.views.page.breakdown import rows_of
 from ray_tracing_hooks._insight.views.page.content import ON_PATH, Whole, described, flags_of, on_path, whole
 from ray_tracing_hooks._insight.views.page.pack import plain
@@ -42,6 +42,10 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
     redaction = Redaction()
     source = page.shortened(analysis.name, 100) or source
     table, calls = analysis.table, analysis.calls
+    # Columns are written as soon as they are known and then used from their files, so that memory holds few of them.
+    on_step("files")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    save_table(folder, table)
     on_step("critical path")
     steps = longest_steps(analysis.path, _MOST_STEPS)
     on_step("findings, lanes and stacks")
@@ -58,24 +62,21 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
         return position.get(row, -1)
 
     meta, name_of, resource_of = described(analysis, drawn, source, number, redaction, _MOST_STEPS)
+    meta["deepest"] = rows_of_lanes(drawn.lanes)
     on_step("columns")
-    columns = _columns(analysis, drawn, name_of, resource_of)
-    for step in analysis.path.steps:
-        if 0 <= step.row < len(table):
-            columns["flags"][step.row] |= ON_PATH
+    save(folder, _columns(analysis, drawn, name_of, resource_of))
+    del drawn
     on_step("bars")
-    meta["deepest"] = deepest = rows_of_lanes(drawn.lanes)
-    columns.update(laid_out(columns["start"], columns["took"], columns["flags"], drawn.lanes, deepest))
-    columns.update(_edges(analysis))
+    save(folder, laid_out(opened(folder), meta["deepest"]))
+    save(folder, _edges(analysis))
     on_step("figures")
+    columns = opened(folder)
     extent, lanes, count = meta["extent"], meta["lanes"], len(meta["places"])
     sizes = len(meta["flame"]["parent"]), count, len(meta["graph"]["functions"])
     found = figures(columns, range(len(table)), 0, extent, lanes, sizes)
     failed = strip(columns, table.parent, range(len(table)), extent, has_calls=EXECUTION in calls.role)[1]
     waiting = queues(columns, lanes, count, extent)
-    on_step("files")
-    save(folder, columns)
-    save_table(folder, table)
+    on_step("page")
     with open(os.path.join(folder, "meta.json"), "w", encoding="utf-8") as text:
         json.dump(plain(meta, is_exact=False), text)
     answers = Answers(folder)
@@ -100,6 +101,10 @@ def _columns(analysis: Analysis, drawn: Whole, name_of: dict[int, int], resource
     table, calls = analysis.table, analysis.calls
     begin = table.start[0] if len(table) else 0
     start, ends = as_numpy(table.start), as_numpy(drawn.ends)
+    flags = flags_of(table.kind, table.status, table.state, calls.role)
+    for step in analysis.path.steps:
+        if 0 <= step.row < len(table):
+            flags[step.row] |= ON_PATH
     submission, queued = np.zeros(len(table), np.uint32), np.zeros(len(table), np.int64)
     # A retry did not wait since the submission.
     made_by, first = as_numpy(calls.submission), as_numpy(calls.first)
@@ -110,7 +115,7 @@ def _columns(analysis: Analysis, drawn: Whole, name_of: dict[int, int], resource
     return {
         "start": as_array(start - begin, "q"),
         "took": as_array(ends - start, "q"),
-        "flags": flags_of(table.kind, table.status, table.state, calls.role),
+        "flags": flags,
         "name": as_array(_looked_up(name_of, table.name), "I"),
         "resource": as_array(_looked_up(resource_of, table.resource), "I"),
         "function": as_array(as_numpy(drawn.called.of) + 1, "I"),

@@ -50,7 +50,8 @@ def figures(
 
     ``sizes``: the numbers of stacks, places and functions.
     """
-    chosen = _numbers(rows)
+    # A slice of a column is not copied.
+    chosen = slice(rows.start, rows.stop, rows.step) if isinstance(rows, range) else _numbers(rows)
     start, took, flags, lane, depth, stack, function = (
         as_numpy(columns[name])[chosen] for name in ("start", "took", "flags", "lane", "depth", "flame", "function")
     )

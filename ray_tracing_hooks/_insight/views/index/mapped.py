@@ -49,13 +49,14 @@ def _mapped(path: str, kind: str) -> Sequence[int]:
 
 
 def save_table(folder: str, table: Table) -> None:
-    """Write a table: its large columns as files, everything else as a pickle."""
+    """Write a table: its large columns as files, everything else as a pickle. The table itself then uses the files."""
     if len(table):
         table.children(0)  # builds the index of all children
     where = os.path.join(folder, _TABLE)
     os.makedirs(where, mode=0o700)
     with open(os.path.join(where, _REST), "wb") as file:
         _Saver(where, file).dump(table)
+    vars(table).update(vars(open_table(folder)))
 
 
 def open_table(folder: str) -> Table:
@@ -80,7 +81,7 @@ class _Saver(pickle.Pickler):
             return None
         name = str(next(self._names))
         save(self._folder, {name: item})
-        return name, item.typecode if isinstance(item, array) else ""
+        return name, item.typecode if isinstance(item, array) else "B"
 
 
 class _Opener(pickle.Unpickler):
@@ -90,8 +91,4 @@ class _Opener(pickle.Unpickler):
 
     def persistent_load(self, pid: tuple[str, str]) -> Any:
         name, kind = pid
-        if kind:
-            return _mapped(os.path.join(self._folder, f"{name}.{kind}"), kind)
-        # Slices of a column that replaces a bytearray must be bytes.
-        with open(os.path.join(self._folder, f"{name}.B"), "rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return _mapped(os.path.join(self._folder, f"{name}.{kind}"), kind)

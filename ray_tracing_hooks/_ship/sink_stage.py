@@ -1,4 +1,4 @@
-"""Delivery of one signal to one sink."""
+"""The stage that delivers one signal to one sink."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ray_tracing_hooks._ship.sinks.registry import make_sink
 from ray_tracing_hooks._ship.stage import Stage
 
 
-class Delivery(Stage):
+class SinkStage(Stage):
     """Delivers one portion after another to a sink, and stores the progress after each.
 
     Attributes:
@@ -65,6 +65,10 @@ class Delivery(Stage):
         if self._follower.sequences() != before or before.keys() != self.delivered.keys():
             self._checkpoint(sink)
         self.open_processes = self._follower.open_processes()
+
+    def _rest(self) -> None:
+        if self._sink is not None:
+            self._sink.rest()
 
     def _close(self) -> None:
         if self._sink is not None:

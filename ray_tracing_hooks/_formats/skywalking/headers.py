@@ -1,0 +1,209 @@
+"""SkyWalking's headers: ``sw8`` of 8.0 and newer, ``sw6`` of 6.x and 7.x, and what travels beside them.
+
+A reader gets None for anything that is not exactly right, and a writer never makes a header with an empty part: such a
+header silences the trace of its receiver, and may break its request.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ray_tracing_hooks._formats.skywalking.ids import three_numbers
+
+SW8, SW8_CORRELATION, SW8_EXTENSION, SW6 = "sw8", "sw8-correlation", "sw8-x", "sw6"
+"""The names of the headers, in lower case as SkyWalking writes them."""
+
+UNSAMPLED = "1-------"
+"""What SkyWalking's Python agent sends in a trace that is not sampled. Its receivers then record nothing."""
+
+LONGEST_NAME = 50
+"""Most characters of a service or an instance."""
+LONGEST_ENDPOINT = 149
+LONGEST_ADDRESS = 70
+"""SkyWalking cuts the address that it stores at this length, but not the one that it compares it with."""
+LONGEST_ID = 150
+
+MOST_CORRELATIONS, LONGEST_CORRELATION = 3, 128
+"""SkyWalking's own limits on the pairs of a correlation context, and on the length of a value."""
+
+NO_ENDPOINT = "-1"
+USER = 1
+"""The id of the service ``User`` and of its only instance, which each back end of 6.x and 7.x has."""
+
+_MOST_HEADER = 4096
+_INT32 = (1 << 31) - 1
+_NUMBER = re.compile(r"\d{1,10}", re.ASCII)
+_SIGNED = re.compile(r"-?\d{1,10}", re.ASCII)
+
+
+class Reference(NamedTuple):
+    """A span of another segment, as a header refers to it.
+
+    ``service``, ``instance`` and ``endpoint`` are empty in a header of 6.x, which has ids instead: 0 where there are
+    none. The endpoints of 6.x are literals with ``#`` before them, ids, or :data:`NO_ENDPOINT`.
+    """
+
+    trace_id: str
+    segment_id: str
+    span: int
+    sampled: bool
+    service: str
+    instance: str
+    endpoint: str
+    address: str
+    instance_id: int = 0
+    entry_instance_id: int = 0
+    entry_endpoint: str = ""
+    parent_endpoint: str = ""
+
+    @property
+    def is_of_6(self) -> bool:
+        return self.instance_id != 0
+
+
+def read_sw8(header: str) -> Reference | None:
+    """The reference in an ``sw8`` header; None if it is not one."""
+    if len(header) > _MOST_HEADER:
+        return None
+    parts = header.strip().split("-")
+    if len(parts) != 8 or parts[0] not in ("0", "1"):
+        return None
+    span = _number(parts[3])
+    texts = [_read(part) for part in (parts[1], parts[2], *parts[4:])]
+    if span is None or not all(texts):
+        return None
+    trace_id, segment_id, service, instance, endpoint, address = (text or "" for text in texts)
+    return Reference(trace_id, segment_id, span, parts[0] == "1", service, instance, endpoint, address)
+
+
+def write_sw8(reference: Reference) -> str:
+    """The header for a reference, none of whose texts may be empty."""
+    return "-".join(
+        (
+            "1" if reference.sampled else "0",
+            _write(reference.trace_id),
+            _write(reference.segment_id),
+            str(reference.span),
+            _write(reference.service),
+            _write(reference.instance),
+            _write(reference.endpoint),
+            _write(reference.address),
+        )
+    )
+
+
+def read_sw6(header: str) -> Reference | None:
+    """The reference in an ``sw6`` header; None if it is not one."""
+    if len(header) > _MOST_HEADER:
+        return None
+    parts = _split_sw6(header.strip())
+    if parts is None or parts[0] not in ("0", "1"):
+        return None
+    trace_id, segment_id, address, entry, parent = (_read(parts[index]) for index in (1, 2, 6, 7, 8))
+    span, instance, first = _number(parts[3]), _number(parts[4]), _number(parts[5])
+    if span is None or not instance or not first or not address:
+        return None
+    if trace_id is None or three_numbers(trace_id) is None or segment_id is None or three_numbers(segment_id) is None:
+        return None
+    if not (_is_named(address) and _is_named(entry) and _is_named(parent)):
+        return None
+    return Reference(
+        trace_id,
+        segment_id,
+        span,
+        parts[0] == "1",
+        "",
+        "",
+        "",
+        address,
+        instance,
+        first,
+        entry or NO_ENDPOINT,
+        parent or NO_ENDPOINT,
+    )
+
+
+def write_sw6(reference: Reference) -> str:
+    """The header for a reference with the ids of 6.x."""
+    return "-".join(
+        (
+            "1" if reference.sampled else "0",
+            _write(reference.trace_id),
+            _write(reference.segment_id),
+            str(reference.span),
+            str(reference.instance_id),
+            str(reference.entry_instance_id),
+            _write(reference.address),
+            _write(reference.entry_endpoint or NO_ENDPOINT),
+            _write(reference.parent_endpoint or NO_ENDPOINT),
+        )
+    )
+
+
+def read_correlation(header: str) -> dict[str, str]:
+    """The pairs of a correlation context. What is malformed, and what is beyond SkyWalking's limits, is left out."""
+    found: dict[str, str] = {}
+    for pair in header[:_MOST_HEADER].split(","):
+        key, colon, value = pair.strip().partition(":")
+        name, text = _read(key), _read(value) if value else ""
+        if colon and name and text is not None and len(text) <= LONGEST_CORRELATION and len(found) < MOST_CORRELATIONS:
+            found[name] = text
+    return found
+
+
+def write_correlation(pairs: Mapping[str, str]) -> str:
+    """The header for these pairs, without those beyond SkyWalking's limits."""
+    fitting = [(key, value) for key, value in pairs.items() if key and value and len(value) <= LONGEST_CORRELATION]
+    return ",".join(f"{_write(key)}:{_write(value)}" for key, value in fitting[:MOST_CORRELATIONS])
+
+
+def skips_analysis(extension: str) -> bool | None:
+    """The first part of an ``sw8-x`` header: whether the spans of the trace are left out of the metrics; None without
+    one.
+    """
+    first = extension.strip().partition("-")[0]
+    return {"0": False, "1": True}.get(first)
+
+
+def write_extension(*, skip: bool) -> str:
+    """An ``sw8-x`` header without a time, which only the process that sends the request knows."""
+    return f"{int(skip)}- "
+
+
+def cut(text: str, most: int) -> str:
+    """The text within its limit, as the header and the segment both have it, or a dash for an empty one."""
+    return text.strip()[:most] or "-"
+
+
+def _split_sw6(header: str) -> list[str] | None:
+    """The nine parts. None of them has a dash: base64 has none, and the numbers are not negative."""
+    parts = header.split("-")
+    return parts if len(parts) == 9 else None
+
+
+def _is_named(text: str | None) -> bool:
+    """Whether 6.x can read it: a literal with ``#`` before it, an id, or ``-1``."""
+    return bool(text) and (text[0] == "#" or _SIGNED.fullmatch(text) is not None) if text else False
+
+
+def _number(text: str) -> int | None:
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if number <= _INT32 else None
+
+
+def _read(encoded: str) -> str | None:
+    """A text in base64, with or without its padding; None if it is not one."""
+    try:
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True).decode()
+    except (binascii.Error, ValueError):  # UnicodeDecodeError is one
+        return None
+
+
+def _write(text: str) -> str:
+    return base64.b64encode(text.encode("utf-8", "replace")).decode()

@@ -1,0 +1,414 @@
+"""The sink for SkyWalking: what arrives, read by SkyWalking's own definitions, and what becomes of failures."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+import skywalking_peers as peers
+import trustme
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from ports import free_port
+from shipping import Node, ended, until
+from skywalking_peers import Backend, HttpBackend
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.skywalking import headers, ids
+from ray_tracing_hooks._formats.skywalking.headers import Reference
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
+from ray_tracing_hooks._ship.sinks import skywalking
+from ray_tracing_hooks._ship.sinks.registry import destination_of, make_sink
+from ray_tracing_hooks._ship.start import ensure_running
+
+START = 1_700_000_000_123_456_789
+PLAN = ShipPlan(("skywalking",), "/nowhere", 1, 1, 1)
+GATEWAY = Reference("a trace", "a segment", 3, True, "gateway", "gw-1", "/api", "10.0.0.5:8000")
+
+
+class Made:
+    """Makes sinks and servers, and keeps what was said and counted."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.counted: dict[str, int] = {}
+        self._stack = contextlib.ExitStack()
+
+    def backend(self, *arguments: Any, **more: Any) -> Backend:
+        backend = Backend(*arguments, **more)
+        self._stack.callback(backend.close)
+        return backend
+
+    def http(self) -> HttpBackend:
+        backend = HttpBackend()
+        self._stack.callback(backend.close)
+        return backend
+
+    def sink(self, endpoint: str, state: Mapping[str, Any] | None = None, /, **settings: str) -> Sink:
+        environ = {f"RAY_TRACING_SKYWALKING_{name.upper()}": value for name, value in settings.items()}
+        environ["SW_AGENT_COLLECTOR_BACKEND_SERVICES"] = endpoint
+        arguments = PLAN, state or {}, self.remember, self.count, environ, self.problems.append
+        sink = make_sink("skywalking", Surroundings(*arguments))
+        self._stack.callback(sink.close)
+        return sink
+
+    def remember(self, state: Mapping[str, Any]) -> None:
+        raise AssertionError("there is nothing to remember")
+
+    def count(self, text: str, number: int) -> None:
+        if number:
+            said = text.replace("{count}", "N")
+            self.counted[said] = self.counted.get(said, 0) + number
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture
+def make() -> Iterator[Made]:
+    made = Made()
+    yield made
+    made.close()
+
+
+RESOURCE = {"service.name": "shop", names.RESOURCE_SESSION_NAME: "session_2026", names.RESOURCE_RAY_VERSION: "2.60.0"}
+
+
+def span(number: int, **more: Any) -> bytes:
+    parts = {
+        "trace_id": b"\1" * 16,
+        "span_id": number.to_bytes(8, "big"),
+        "name": f"f{number} ray.remote",
+        "kind": Span.SPAN_KIND_PRODUCER,
+        "start_time_unix_nano": START,
+        "end_time_unix_nano": START + 250_000_000,
+        "flags": 0x100,
+        **more,
+    }
+    return Span(**parts).SerializeToString()
+
+
+def batch(spans: Sequence[bytes]) -> Batch:
+    return Batch(encode.resource(RESOURCE), encode.scope(names.SCOPE), [*spans])
+
+
+def a_call() -> list[bytes]:
+    """A request that an agent has sent, a call in it, and the task that was called."""
+    told = {names.SKYWALKING_PARENT: headers.write_sw8(GATEWAY)}
+    trace_id = ids.trace_id_of(GATEWAY.trace_id)
+    attributes = encode.attributes({**told, "http.request.method": "GET"})
+    request = span(
+        1,
+        trace_id=trace_id,
+        parent_span_id=ids.span_id_of(GATEWAY.segment_id, GATEWAY.span),
+        flags=0x300,
+        kind=Span.SPAN_KIND_SERVER,
+        name="GET /",
+        trace_state="sw8=a%20trace",
+    )
+    call = span(2, trace_id=trace_id, parent_span_id=(1).to_bytes(8, "big"), trace_state="sw8=a%20trace")
+    task = span(
+        3,
+        trace_id=trace_id,
+        parent_span_id=(2).to_bytes(8, "big"),
+        flags=0x300,
+        kind=Span.SPAN_KIND_CONSUMER,
+        name="f2 ray.remote_worker",
+        trace_state="sw8=a%20trace",
+        status=Status(code=Status.STATUS_CODE_ERROR, message="ValueError: no"),
+    )
+    return [request + attributes, call, task]
+
+
+def deliver(sink: Sink, batches: Sequence[Batch]) -> None:
+    """As the shipper does, with less patience."""
+    for _ in range(1000):
+        with contextlib.suppress(DeliveryError):
+            sink.deliver(batches)
+            return
+    raise AssertionError("it is never delivered")
+
+
+def test_protocol_3_by_grpc(make: Made) -> None:
+    """The whole trace is one tree below the span of the agent."""
+    backend = make.backend()
+    make.sink(backend.endpoint).deliver([batch(a_call())])
+    request, call, task = (peers.read(peers.of_3("SegmentObject"), each) for each in backend.wait_for(3))
+    for each in (request, call, task):
+        assert (each.traceId, each.service, each.serviceInstance) == ("a trace", "shop", "2026")
+        assert len(each.spans) == 1
+        assert (each.spans[0].spanId, each.spans[0].parentSpanId) == (0, -1)
+    (of_request,) = request.spans[0].refs
+    assert (of_request.parentTraceSegmentId, of_request.parentSpanId) == ("a segment", 3)
+    assert (of_request.parentService, of_request.parentServiceInstance) == ("gateway", "gw-1")
+    assert (of_request.parentEndpoint, of_request.networkAddressUsedAtPeer) == ("/api", "10.0.0.5:8000")
+    (of_call,) = call.spans[0].refs
+    assert (of_call.parentTraceSegmentId, of_call.refType) == (request.traceSegmentId, 1)
+    (of_task,) = task.spans[0].refs
+    assert (of_task.parentTraceSegmentId, of_task.refType) == (call.traceSegmentId, 0)
+    assert of_task.networkAddressUsedAtPeer == call.spans[0].peer == "ray:shop/f2"
+    assert [each.spans[0].spanType for each in (request, call, task)] == [0, 1, 0]
+    assert [each.spans[0].isError for each in (request, call, task)] == [False, False, True]
+    assert request.spans[0].spanLayer == 3
+    assert make.counted == {}
+    assert make.problems == []
+
+
+def test_the_instance_says_that_it_is_there(make: Made) -> None:
+    backend = make.backend()
+    make.sink(backend.endpoint).deliver([batch([span(1)])])
+    method, body = backend.told.get(timeout=60)
+    assert method == peers.PROPERTIES_3
+    told = peers.read(peers.of_3("InstanceProperties"), body)
+    assert (told.service, told.serviceInstance) == ("shop", "2026")
+    assert {each.key: each.value for each in told.properties}[names.RESOURCE_RAY_VERSION] == "2.60.0"
+    assert backend.told.get(timeout=60)[0] == peers.PING_3
+
+
+def test_it_says_so_again(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skywalking, "HEARTBEAT_SECONDS", 0.01)
+    backend = make.backend()
+    make.sink(backend.endpoint).deliver([batch([span(1)])])
+    assert [backend.told.get(timeout=60)[0] for _ in range(4)] == [peers.PROPERTIES_3, *[peers.PING_3] * 3]
+
+
+def test_protocol_3_by_http(make: Made) -> None:
+    backend = make.http()
+    sink = make.sink(backend.endpoint, transport="http", token="open sesame")
+    sink.deliver([batch(a_call())])
+    found: dict[str, Any] = {}
+    while len(found) < 3:
+        path, given, body = backend.requests.get(timeout=60)
+        assert given["authentication"] == "open sesame"
+        found[path] = body
+    assert set(found) == {"/v3/segments", "/v3/management/reportProperties", "/v3/management/keepAlive"}
+    from google.protobuf import json_format
+
+    segments = [json_format.ParseDict(each, peers.of_3("SegmentObject")()) for each in found["/v3/segments"]]
+    assert [each.spans[0].operationName for each in segments] == ["GET /", "f2 ray.remote", "f2 ray.remote_worker"]
+    assert segments[0].spans[0].refs[0].parentService == "gateway"
+    assert found["/v3/management/keepAlive"] == {"service": "shop", "serviceInstance": "2026"}
+
+
+def test_protocol_2_registers_first(make: Made) -> None:
+    """The back end gives out ids when it likes; until then everything waits."""
+    backend = make.backend(registers_after=2)
+    sink = make.sink(backend.endpoint, protocol="sw6")
+    batches = [batch([span(1), span(2, parent_span_id=(1).to_bytes(8, "big"))])]
+    with pytest.raises(DeliveryError, match="not registered"):
+        sink.deliver(batches)
+    deliver(sink, batches)
+    found = [peers.read_upstream(each) for each in backend.wait_for(2)]
+    parent, child = (segment for _, segment in found)
+    assert {trace_id for trace_id, _ in found} == {ids.trace_numbers(b"\1" * 16)}
+    assert {(each.serviceId, each.serviceInstanceId) for each in (parent, child)} == {(3, 9)}
+    (reference,) = child.spans[0].refs
+    assert reference.parentTraceSegmentId == parent.traceSegmentId
+    assert (reference.parentServiceInstanceId, reference.entryServiceInstanceId) == (9, 9)
+    assert (reference.entryEndpointId, reference.parentEndpointId) == (-1, -1)
+    methods = [backend.told.get(timeout=60)[0] for _ in range(4)]
+    assert methods == [peers.SERVICE_2, peers.SERVICE_2, peers.SERVICE_2, peers.INSTANCE_2]
+
+
+def test_protocol_2_pings_and_registers_again_where_it_is_asked_to(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skywalking, "HEARTBEAT_SECONDS", 0.01)
+    backend = make.backend()
+    sink = make.sink(backend.endpoint, protocol="sw6")
+    sink.deliver([batch([span(1)])])
+    assert sink.checkpoint() == {"registered": [["shop", "2026", 3, 9]]}
+
+    def until(wanted: str) -> bytes:
+        while True:
+            method, body = backend.told.get(timeout=60)
+            if method == wanted:
+                return body
+
+    ping = peers.read(peers.of_2("ServiceInstancePingPkg"), until(peers.PING_2))
+    assert ping.serviceInstanceId == 9
+    with contextlib.suppress(queue.Empty):
+        while True:
+            backend.told.get_nowait()
+    backend.reset = True
+    until(peers.INSTANCE_2)
+    until(peers.PING_2)
+    sink.deliver([batch([span(2)])])
+    _, segment = peers.read_upstream(backend.wait_for(2)[-1])
+    assert segment.serviceInstanceId == 10
+    assert sink.checkpoint() == {"registered": [["shop", "2026", 3, 10]]}
+
+
+def test_the_next_shipper_goes_on_with_the_ids_of_protocol_2(make: Made) -> None:
+    backend = make.backend()
+    state = {"registered": [["shop", "2026", 5, 7]]}
+    make.sink(backend.endpoint, state, protocol="sw6").deliver([batch([span(1)])])
+    ((_, segment),) = (peers.read_upstream(each) for each in backend.wait_for(1))
+    assert (segment.serviceId, segment.serviceInstanceId) == (5, 7)
+    # A malformed state counts as none.
+    make.sink(backend.endpoint, {"registered": [1]}, protocol="sw6").deliver([batch([span(2)])])
+    assert peers.read_upstream(backend.wait_for(2)[-1])[1].serviceInstanceId == 9
+
+
+def test_with_ids_that_are_given_nothing_is_registered(make: Made) -> None:
+    backend = make.backend()
+    make.sink(backend.endpoint, protocol="sw6", service_id="5", instance_id="7").deliver([batch([span(1)])])
+    ((_, segment),) = (peers.read_upstream(each) for each in backend.wait_for(1))
+    assert (segment.serviceId, segment.serviceInstanceId) == (5, 7)
+    assert backend.told.get(timeout=60)[0] == peers.PING_2
+
+
+def test_a_token(make: Made) -> None:
+    backend = make.backend(token="open sesame")
+    make.sink(backend.endpoint, token="open sesame").deliver([batch([span(1)])])
+    backend.wait_for(1)
+    with pytest.raises(DeliveryError, match="refuses the token: PERMISSION_DENIED: wrong token"):
+        make.sink(backend.endpoint).deliver([batch([span(2)])])
+    with pytest.raises(DeliveryError, match="wrong token"):
+        make.sink(backend.endpoint, protocol="sw6").deliver([batch([span(2)])])
+    assert make.counted == {}, "spans wait, and can be replayed with the right one"
+
+
+def test_tls(make: Made, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    backend = make.backend(authority=authority)
+    make.sink(backend.endpoint, tls="1", certificate=str(tmp_path / "ca.pem")).deliver([batch([span(1)])])
+    backend.wait_for(1)
+    with pytest.raises(DeliveryError, match="not trusted"):
+        make.sink(f"https://{backend.endpoint}").deliver([batch([span(2)])])
+    with pytest.raises(DeliveryError, match="TLS"):
+        make.sink(backend.endpoint).deliver([batch([span(2)])])
+
+
+def test_a_back_end_that_is_away_gets_everything_when_it_is_back(make: Made) -> None:
+    port = free_port()
+    sink, batches = make.sink(f"localhost:{port}"), [batch([span(1)])]
+    with pytest.raises(DeliveryError, match="connection refused"):
+        sink.deliver(batches)
+    backend = make.backend(port)
+    deliver(sink, batches)
+    assert len(backend.wait_for(1)) == 1
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "UNKNOWN", "RESOURCE_EXHAUSTED"])
+def test_a_back_end_that_is_busy_gets_it_again(make: Made, code: str) -> None:
+    backend = make.backend()
+    backend.codes = [grpc.StatusCode[code]]
+    sink, batches = make.sink(backend.endpoint), [batch([span(1)])]
+    with pytest.raises(DeliveryError):
+        sink.deliver(batches)
+    sink.deliver(batches)
+    assert len(backend.wait_for(1)) == 1
+
+
+def test_of_several_back_ends_one_that_answers_is_used(make: Made) -> None:
+    backend = make.backend()
+    sink, batches = make.sink(f"localhost:{free_port()},{backend.endpoint}"), [batch([span(1)])]
+    with pytest.raises(DeliveryError):
+        sink.deliver(batches)
+    sink.deliver(batches)
+    assert len(backend.wait_for(1)) == 1
+
+
+def test_many_spans_are_several_requests_and_a_bad_one_is_counted(make: Made) -> None:
+    backend = make.backend()
+    spans = [span(number, trace_state="x" * 1000) for number in range(1, 3001)]
+    attributes = encode.attributes({"text": "x" * 1000})
+    sink = make.sink(backend.endpoint)
+    sink.deliver([batch([b"\xff", *(each + attributes for each in spans)])])
+    found = {peers.of_3("SegmentObject").FromString(each).traceSegmentId for each in backend.wait_for(3000)}
+    assert len(found) == 3000
+    assert make.counted == {"N spans could not be decoded and were skipped": 1}
+
+
+def test_names_are_those_of_the_settings(make: Made) -> None:
+    backend = make.backend()
+    sink = make.sink(backend.endpoint, service="x" * 60, instance="i", namespace="ns")
+    sink.deliver([batch([span(1)])])
+    found = peers.of_3("SegmentObject").FromString(backend.wait_for(1)[0])
+    assert (found.service, found.serviceInstance) == ("x" * 50, "i")
+
+
+@pytest.mark.parametrize(
+    ("environ", "text"),
+    [
+        ({}, "SkyWalking http://localhost:11800"),
+        ({"RAY_TRACING_SKYWALKING_TRANSPORT": "http"}, "SkyWalking http://localhost:12800"),
+        ({"SW_AGENT_COLLECTOR_BACKEND_SERVICES": "a:1, b"}, "SkyWalking http://a:1, http://b:11800"),
+        ({"SW_AGENT_FORCE_TLS": "true"}, "SkyWalking https://localhost:11800"),
+        ({"RAY_TRACING_SKYWALKING_ENDPOINT": "https://me:secret@oap"}, "SkyWalking https://oap:11800"),
+    ],
+)
+def test_where_spans_go(environ: dict[str, str], text: str) -> None:
+    problems: list[str] = []
+    assert destination_of("skywalking", PLAN, environ, problems.append).text == text
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"SW_AGENT_PROTOCOL": "kafka"}, "SW_AGENT_PROTOCOL='kafka' is ignored: expected one of grpc, http, none"),
+        ({"RAY_TRACING_SKYWALKING_TOKEN": "sécret"}, "RAY_TRACING_SKYWALKING_TOKEN (not shown) is ignored"),
+        ({"SW_AGENT_COLLECTOR_BACKEND_SERVICES": "http://me:secret@a b"}, "(not shown) is ignored"),
+        (
+            {"RAY_TRACING_SKYWALKING_PROTOCOL": "sw6", "RAY_TRACING_SKYWALKING_TRANSPORT": "http"},
+            "accept segments only by gRPC",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_without_secrets(environ: dict[str, str], expected: str) -> None:
+    problems: list[str] = []
+    destination_of("skywalking", PLAN, environ, problems.append)
+    (problem,) = problems
+    assert expected in problem
+    assert "cret" not in problem
+
+
+def test_the_token_is_masked() -> None:
+    from ray_tracing_hooks._ship.secrets import Secrets
+
+    secrets = Secrets({"SW_AGENT_AUTHENTICATION": "open-sesame", "RAY_TRACING_SKYWALKING_TOKEN": "abracadabra"})
+    assert "sesame" not in secrets.mask("failed with open-sesame and abracadabra")
+    assert "abra" not in secrets.mask("failed with open-sesame and abracadabra")
+
+
+def test_an_outage_and_killed_shippers_lose_nothing(make: Made, node: Node) -> None:
+    """Of the shipper itself, with a back end that comes and goes."""
+    count, port = 20_000, free_port()
+    node.plan = node.make_plan(exporters=("skywalking",))
+    environ = {"SW_AGENT_COLLECTOR_BACKEND_SERVICES": f"localhost:{port}", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "100"}
+
+    def shipper() -> psutil.Process:
+        def started() -> psutil.Process | None:
+            ensure_running(str(node.spool), node.plan, environ)
+            return node.shipper()
+
+        found: psutil.Process = until(started, "a shipper runs")
+        return found
+
+    shipper()
+    writer = node.writer(segment_bytes=200_000)
+    writer.ask(f"span 1 {count}")
+    log = node.folder / "ship.log"
+    until(lambda: log.exists() and "connection refused" in log.read_text(), "it has found that nobody listens")
+    backend = make.backend(port)
+    for enough in (count // 10, count // 2):
+        killed = shipper()
+        backend.wait_for(enough)
+        killed.kill()
+        ended(killed)
+    shipper()
+    writer.heard()
+    writer.end()
+
+    def arrived() -> set[str]:
+        return {peers.of_3("SegmentObject").FromString(each).traceSegmentId for each in [*backend.segments]}
+
+    until(lambda: len(backend.segments) >= count and len(arrived()) == count, "everything has arrived", 120)

@@ -250,10 +250,10 @@ def what_workers_print():
         ray.get([prints.remote(), actor.prints.remote(), leaves_thread.remote(), drops.remote()])
         list(prints_in_generator.remote())
         attempt(lambda: ray.get(fails.remote()))
-        # What was written before these is shown before them, for each worker and stream.
+        # The last line of each worker and stream.
         last = (
             ["an actor prints", "a thread prints", "past the interpreter", "and again"],
-            ["an actor complains", "in a thread", "in __del__", "deprecated"],
+            ["an actor complains", "ValueError: in a thread", "KeyError: 'in __del__'", 'warnings.warn("deprecated"'],
         )
         for stream, texts in zip((shown, complained), last, strict=True):
             eventually(lambda stream=stream, texts=texts: all(text in stream.text for text in texts))

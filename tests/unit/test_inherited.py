@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,6 +38,18 @@ JOB = JobTrace(os.urandom(16), os.urandom(8), 0x03, DRIVER_TASK_ID)
 @pytest.fixture
 def in_traced_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cluster, "all_traced", True)
+
+
+@contextmanager
+def within_a_task() -> Iterator[None]:
+    """As in a method that runs, and that has begun without a carried context."""
+    begun = execution.Beginning("Actor", "method").begin(None)
+    assert begun is not None
+    token = attach(begun[0])
+    try:
+        yield
+    finally:
+        detach(token)
 
 
 def test_ids_of_tasks_spans() -> None:
@@ -118,13 +132,8 @@ def test_calls_of_a_task_carry_nothing_unless_metrics_need_their_submission_time
     worker = tracing_of(tmp_path, carries_submit_time=metrics)
     worker.job.learn(JOB_ID, task_is_there=True)
     monkeypatch.setattr(tracing, "active", worker)
-    begun = execution.Beginning("Actor", "method").begin(None)
-    assert begun is not None
-    token = attach(begun[0])
-    try:
+    with within_a_task():
         call = submission.begin(worker.calls, actors._describe, stand_ins.Method(), (), {})
-    finally:
-        detach(token)
     is_recorded = flags == 0x03
     assert (call is not None) is is_recorded
     assert (call is not None and call.carried is not None) is (is_recorded and metrics)
@@ -138,15 +147,10 @@ def test_a_call_of_a_task_meets_its_execution_without_anything_carried(
     monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: JOB)
     caller = worker_of_job(tmp_path / "caller")
     monkeypatch.setattr(tracing, "active", caller)
-    begun = execution.Beginning("Actor", "method").begin(None)
-    assert begun is not None
-    token = attach(begun[0])
-    try:
+    with within_a_task():
         call = submission.begin(caller.calls, actors._describe, stand_ins.Method(), (), {})
         assert call is not None
         call.submitted(stand_ins.Id(TASK_ID), submission.task_of, (), {})
-    finally:
-        detach(token)
     callee = worker_of_job(tmp_path / "callee")
     callee.process.worker.core_worker.depth = 2
     monkeypatch.setattr(tracing, "active", callee)

@@ -41,11 +41,12 @@ def shipping(cluster: Cluster, tmp_path: Path, **variables: str) -> Iterator[sub
             program.kill()
 
 
-def shipper(cluster: Cluster) -> psutil.Process | None:
-    """The shipper of this cluster, if one runs: it works in a spool under the folder that the spans' is in."""
+def shipper(cluster: Cluster, tmp_path: Path) -> psutil.Process | None:
+    """The shipper of the spool that the program writes to, if one runs. Drivers with other settings have others."""
+    (segment, *_) = cluster.spans.parent.rglob(f"{(tmp_path / '0.pid').read_text()}-*.spool")
     for process in psutil.process_iter(["cmdline", "status"]):
         command = process.info["cmdline"] or []
-        ours = any(part.startswith(str(cluster.spans.parent)) for part in command)
+        ours = str(segment.parent) in command
         if "ray_tracing_hooks._ship" in command and ours and process.info["status"] != psutil.STATUS_ZOMBIE:
             return process
     return None
@@ -93,7 +94,7 @@ def test_a_shipper_that_is_killed_loses_nothing(
         for done in range(ROUNDS):
             heard(tmp_path, f"{done}.pid")
             if done == last:
-                running = shipper(cluster)
+                running = shipper(cluster, tmp_path)
                 assert running is not None
                 running.send_signal(number)
             say(tmp_path, done)
@@ -106,12 +107,12 @@ def test_another_shipper_is_started_by_whoever_connects(cluster: Cluster, tmp_pa
     """Whoever connects to Ray on the node starts one. (Those that write spans look for one too, but seldom.)"""
     with shipping(cluster, tmp_path) as program:
         heard(tmp_path, "0.pid")
-        first = shipper(cluster)
+        first = shipper(cluster, tmp_path)
         assert first is not None
         first.kill()
         say(tmp_path, 0)
         cluster.run("small")
-        second = shipper(cluster)
+        second = shipper(cluster, tmp_path)
         assert second is not None
         assert second.pid != first.pid
         for done in range(1, ROUNDS):
@@ -126,7 +127,7 @@ def test_a_shipper_that_hangs_holds_nobody_up(cluster: Cluster, tmp_path: Path) 
     """The driver waits as long as the setting says, reports it, and ends; everything is delivered later."""
     with shipping(cluster, tmp_path, RAY_TRACING_FLUSH_TIMEOUT="1") as program:
         heard(tmp_path, "0.pid")
-        hanging = shipper(cluster)
+        hanging = shipper(cluster, tmp_path)
         assert hanging is not None
         hanging.suspend()
         try:

@@ -263,9 +263,12 @@ def what_workers_print():
 
 
 def lines_of(text):
-    """The lines of these workers, without those that come late from others."""
+    """The lines of these workers, without those that come late from others. Their order does not depend on where the
+    files that they name are.
+    """
     lines = {scenarios.same_in_each_run(line.rstrip("\r")) for line in text.splitlines()}
-    return sorted(line for line in lines if re.search(r"\((\w*prints\w*|leaves_thread|drops)\b", line, re.IGNORECASE))
+    of_these = (line for line in lines if re.search(r"\((\w*prints\w*|leaves_thread|drops)\b", line, re.IGNORECASE))
+    return sorted(of_these, key=lambda line: re.sub(r"/\S*/", "", line))
 
 
 if __name__ == "__main__":

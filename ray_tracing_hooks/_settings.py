@@ -38,6 +38,9 @@ PREFIX = "RAY_TRACING_"
 _CONFIG = "config"
 _NAME = r"[\w.-]{1,50}"
 
+_PARTS = ("task", "actor", "job", "serve", "data", "train", "tune", "rllib")
+"""The parts of Ray that make spans by default."""
+
 T = TypeVar("T")
 D = TypeVar("D")
 
@@ -204,9 +207,10 @@ class Settings:
         "libraries to instrument in drivers and workers: comma list, such as `requests,httpx`; or `all`, or `none`",
     )
     ray: frozenset[str] = _setting(
-        any_of("task", "actor", "job", "serve", "get", "wait", "put"),
-        frozenset({"task", "actor", "job", "serve"}),
-        "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `serve`, `get`, `wait`, `put`; or `none`",
+        any_of(*_PARTS, "get", "wait", "put", default=frozenset(_PARTS)),
+        frozenset(_PARTS),
+        "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `serve`, `data`, `train`, `tune`, "
+        "`rllib`, `get`, `wait`, `put`; `+get,wait` adds these to the default; or `none`",
     )
     include: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns for `module.function` and `Class.method`: only these make spans"
@@ -231,7 +235,7 @@ class Settings:
         PATTERNS, (), "patterns for names of arguments and keys, and for texts: these are redacted too"
     )
     logs: frozenset[str] = _setting(
-        any_of("ids", "tid", "plain", "events", "otlp"),
+        any_of("ids", "tid", "plain", "events", "otlp", default=frozenset({"ids"})),
         frozenset({"ids"}),
         "what to do with log records made within a span: comma list of `ids` (they get its ids), `tid` (they "
         "get SkyWalking's id of the trace, for `%(tid)s`), `plain` (lines of "

@@ -200,17 +200,19 @@ def _read_addresses(value: object) -> tuple[str, ...]:
     return tuple(_read_url(address) for address in _read_list(value))
 
 
-def any_of(*allowed: str) -> Kind[frozenset[str]]:
+def any_of(*allowed: str, default: frozenset[str]) -> Kind[frozenset[str]]:
     def read(value: object) -> frozenset[str]:
-        chosen = frozenset(_read_names(value))
-        if not chosen <= set(allowed):
+        added = isinstance(value, str) and value.strip().startswith("+")
+        chosen = frozenset(_read_names(value.strip()[1:] if isinstance(value, str) and added else value))
+        if not chosen <= set(allowed) or (added and not chosen):
             raise ValueError
-        return chosen
+        return chosen | default if added else chosen
 
     def write(chosen: frozenset[str]) -> str:
         return ",".join(name for name in allowed if name in chosen) or "none"
 
-    return Kind(f"a comma list of {', '.join(allowed)}, or none alone", read, write)
+    names = ", ".join(allowed)
+    return Kind(f"a comma list of {names}, a plus sign before it adds to the default; or none alone", read, write)
 
 
 def one_of(*allowed: str) -> Kind[str]:

@@ -53,7 +53,7 @@ def summary(
     folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. If it has several runs, the newest is shown.
 
     The critical path is what the end of the run waited for, back to its beginning. What waited for what is known if
-    RAY_TRACING_RAY=task,actor,job,serve,get,wait recorded it. Otherwise the analysis assumes that a caller waits for
+    RAY_TRACING_RAY=+get,wait recorded it. Otherwise the analysis assumes that a caller waits for
     what ended last; the summary says so.
     """
     analysis, number = inputs.chosen(inputs.table(paths), trace_id, paths)

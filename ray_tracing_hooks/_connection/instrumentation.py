@@ -41,6 +41,7 @@ def instrument(
         driver,
         errors,
         execution,
+        libraries,
         resources,
         tasks,
         templates,
@@ -76,6 +77,7 @@ def instrument(
             if patch in submitting:
                 active.job.is_shared = False
     _trace_waiting(process, parts, patches)
+    libraries.join(parts, patches, process.ray_version)
     if not process.is_driver and (job_id := process.job_from_the_beginning()):
         active.job.learn(job_id, task_is_there=False)
     # Optional: without it spans lack the resources of tasks, but no span is lost.

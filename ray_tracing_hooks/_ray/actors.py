@@ -10,7 +10,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.arguments import place_in
-from ray_tracing_hooks._ray.calls import Called, Calls
+from ray_tracing_hooks._ray.calls import Called, Calls, Dispatched
 from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.propagation import ACTOR_ID
 from ray_tracing_hooks._ray.submission import traced
@@ -33,7 +33,9 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
     return patches.wrap_within(ActorClass, "_remote", creating) and patches.wrap_within(ActorMethod, "_remote", calling)
 
 
-def _describe_creation(calls: Calls, actor_class: Any, _rest: Any, options: dict[str, Any]) -> Called | None:
+def _describe_creation(
+    calls: Calls, actor_class: Any, _args: Any, _kwargs: Any, _rest: Any, options: dict[str, Any]
+) -> Called | None:
     metadata = actor_class.__ray_metadata__
     # With get_if_exists, Ray calls the method again if and only if the actor has to be created.
     if metadata.is_cross_language or options.get("get_if_exists"):
@@ -52,7 +54,7 @@ def _task_of_creation(handle: Any) -> bytes:
     return bytes.fromhex(_CREATION_TASK + actor_id) if actor_id else b""
 
 
-def _describe(calls: Calls, method: Any, rest: Any, options: dict[str, Any]) -> Called | None:
+def _describe(calls: Calls, method: Any, args: Any, kwargs: Any, rest: Any, options: dict[str, Any]) -> Called | None:
     handle = _handle(method)
     if handle is None:
         return None
@@ -60,10 +62,29 @@ def _describe(calls: Calls, method: Any, rest: Any, options: dict[str, Any]) -> 
     try:
         called = calls.called[key]
     except KeyError:
-        if len(calls.called) >= _MOST_METHODS:
-            calls.called.clear()
-        called = calls.called[key] = _called(calls, method, handle)
+        called = _first_or_dispatched(calls, key, method, handle, args, kwargs)
     return _with_options(called, rest, options) if rest or options else called
+
+
+def _first_or_dispatched(
+    calls: Calls, key: tuple[Any, str], method: Any, handle: Any, args: Any, kwargs: Any
+) -> Called | None:
+    dispatched = calls.dispatched.get(key)
+    if dispatched is None:
+        for known in (calls.called, calls.dispatched):
+            if len(known) >= _MOST_METHODS:
+                known.clear()
+        called = calls.called[key] = _called(calls, method, handle)
+        if called is None:
+            return None
+        descriptor = handle._ray_actor_creation_function_descriptor  # noqa: SLF001
+        naming = calls.namings.of(descriptor.module_name, descriptor.class_name, key[1])
+        if naming is None:
+            return called
+        del calls.called[key]
+        named = descriptor.class_name, key[1], descriptor.module_name
+        dispatched = calls.dispatched[key] = Dispatched(naming, called, named)
+    return calls.describe_dispatched(dispatched, args, kwargs)
 
 
 def _with_options(called: Called | None, rest: Any, options: dict[str, Any]) -> Called | None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.context import Context
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.encode import after_id, before_id
 from ray_tracing_hooks._ray.cluster import SharedTrace
+from ray_tracing_hooks._ray.dispatch import Naming, Namings
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._ray.propagation import (
     SPAN_AND_TASK,
@@ -18,7 +20,7 @@ from ray_tracing_hooks._ray.propagation import (
     only_standard_headers,
     reference,
 )
-from ray_tracing_hooks._ray.templates import Templates, Whereabouts
+from ray_tracing_hooks._ray.templates import PRODUCER, Templates, Whereabouts
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Recorder, Template
@@ -47,8 +49,22 @@ class Called(NamedTuple):
     """The name from ``.options(name=...)``; ``inherits`` is False then, for the same reason."""
 
     def named(self, name: Any) -> Called:
-        """The same call with a name."""
-        return self._replace(inherits=False, name=name) if name and isinstance(name, str) else self
+        """The same call with a name, unless its span has that name already."""
+        if not name or not isinstance(name, str):
+            return self
+        if self.template is not None and self.template.attributes[names.RAY_FUNCTION] == name:
+            return self
+        return self._replace(inherits=False, name=name)
+
+
+class Dispatched(NamedTuple):
+    """The target of submissions that run something else than its name says."""
+
+    naming: Naming
+    called: Called
+    """The target, for calls that do not say what they run."""
+    named: tuple[str, str, str]
+    """The names of its class and function and the module of its class, for its templates."""
 
 
 class Calls:
@@ -63,10 +79,12 @@ class Calls:
         job: The trace of its job.
         rate_limits: The rate limits on calls that make spans, or None.
         join_serve: Called for an actor of Serve; returns whether Serve is traced, so that this call makes no span.
+        namings: The namings of calls that run something else than their function's name says.
 
     Attributes:
         called: Caches descriptions of targets: of tasks by the function's name and whether they inherit, of methods by
             the actor's id and their name.
+        dispatched: The same for those with a naming, which are described anew for each call.
         only_standard_headers: Whether the propagators are only those of the W3C, which inject nothing but the context.
         around: The surroundings of the last call, cached for the next one.
     """
@@ -81,6 +99,7 @@ class Calls:
         job: SharedTrace,
         rate_limits: RateLimits | None,
         join_serve: Callable[[], bool],
+        namings: Namings,
     ) -> None:
         self.recorder = recorder
         self.templates = templates
@@ -88,7 +107,9 @@ class Calls:
         self.own_job = whereabouts.job_id
         self.join_serve = join_serve
         self.object_ref = process.object_ref()
+        self.namings = namings
         self.called: dict[tuple[Any, Any], Called | None] = {}
+        self.dispatched: dict[tuple[Any, Any], Dispatched] = {}
         self.around: Around | None = None
         # With the standard propagators, a context without baggage has nothing to inject but the span itself.
         self.only_standard_headers = only_standard_headers()
@@ -98,6 +119,18 @@ class Calls:
     def limit(self, template: Template | None) -> RateLimit | None:
         """The rate limit of this call site."""
         return None if self._rate_limits is None or template is None else self._rate_limits.of(template)
+
+    def describe_dispatched(self, dispatched: Dispatched, args: Any, kwargs: Any) -> Called:
+        """A call with a naming, described by what it runs."""
+        called, naming = dispatched.called, dispatched.naming
+        shown = naming.shown(args, kwargs)
+        if shown is None:
+            return called
+        template = self.templates.of(PRODUCER, *dispatched.named, "", shown.name, naming.part)
+        limit = self.limit(template)
+        inherits = called.inherits and limit is None
+        attributes = called.attributes + shown.attributes
+        return called._replace(template=template, inherits=inherits, limit=limit, attributes=attributes)
 
     def caller(self, context: Context) -> bytes:
         """The 24 bytes of the id of the task that ``context`` belongs to, or empty if unknown."""

@@ -22,7 +22,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import submit_time
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import generators, tracing
+from ray_tracing_hooks._ray import dispatch, generators, tracing
 from ray_tracing_hooks._ray.arguments import KEY, arrivals
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.inherited import Inherited
@@ -39,7 +39,7 @@ from ray_tracing_hooks._ray.propagation import (
 from ray_tracing_hooks._ray.templates import CONSUMER, HAS_SERVE, OF_SERVE
 from ray_tracing_hooks._record.carrier import NO_TRACE, Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
-from ray_tracing_hooks._record.recorder import SAMPLED
+from ray_tracing_hooks._record.recorder import SAMPLED, Template
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.shown import Shown
@@ -114,18 +114,36 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
     shown = _shown(method or function, descriptor.function_name, class_name)
     group = getattr(method, "__ray_concurrency_group__", None)
     named = class_name, name, descriptor.module_name, group if isinstance(group, str) else ""
-    begin: Begin = Beginning(*named, is_creation=is_creation).begin
-    active = tracing.active
-    if active is not None and active.rate_limits is not None:
-        from ray_tracing_hooks._ray import rates  # noqa: PLC0415  opt-in
 
-        begin = rates.reporting(begin, active.rate_limits)
-    executor = wrap(function, begin, shown)
+    def as_what_runs(runs: str = "", part: str = "") -> Begin:
+        return _reporting(Beginning(*named, runs, part, is_creation=is_creation).begin)
+
+    active = tracing.active
+    naming = None
+    if active is not None and not is_creation:
+        naming = active.namings.of(descriptor.module_name, class_name, descriptor.function_name)
+    if naming is None:
+        executor = wrap(function, as_what_runs(), shown)
+    else:
+        begins = dispatch.Begins(as_what_runs, naming.part)
+        executor = dispatch.executor(
+            function, naming, lambda runs: wrap(function, begins.of(runs), shown), is_method=bool(class_name)
+        )
     if (class_name, name) == ("JobSupervisor", "run") and descriptor.module_name.startswith("ray.dashboard."):
         from ray_tracing_hooks._ray import jobs  # noqa: PLC0415  few workers need it
 
         executor = jobs.executor(executor)
     return _dressed(executor, function)
+
+
+def _reporting(begin: Begin) -> Begin:
+    """``begin``, where calls have rate limits with the reports of those left out."""
+    active = tracing.active
+    if active is None or active.rate_limits is None:
+        return begin
+    from ray_tracing_hooks._ray import rates  # noqa: PLC0415  opt-in
+
+    return rates.reporting(begin, active.rate_limits)
 
 
 def _dressed(executor: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -215,15 +233,27 @@ def _coroutine_executor(function: Callable[..., Any], begin: Begin, shown: Shown
 class Beginning:
     """Begins the tasks of one function or method in this worker.
 
-    ``module`` is that of a method's class, and ``group`` the concurrency group of the method.
+    ``module`` is that of a method's class, and ``group`` the concurrency group of the method. ``runs`` is what they run
+    if that is something else, for the ``part`` of a library.
     """
 
     def __init__(
-        self, class_name: str, name: str, module: str = "", group: str = "", *, is_creation: bool = False
+        self,
+        class_name: str,
+        name: str,
+        module: str = "",
+        group: str = "",
+        runs: str = "",
+        part: str = "",
+        *,
+        is_creation: bool = False,
     ) -> None:
-        self._named = (class_name, name, module, group)
+        self._named = (class_name, name, module, group, runs, part)
         self._is_creation = is_creation
         self._inherited: Inherited | None = None
+        self._active: tracing.Tracing | None = None
+        """The connection that :attr:`_template` belongs to."""
+        self._template: Template | None = None
 
     def begin(self, carried: bytes | None, more: Callable[[], bytes] | None = None) -> Begun | None:
         """The context that the task runs in and its span, if any; None for a task that is not traced.
@@ -245,7 +275,9 @@ class Beginning:
                 return inherited.begin(more)
             if carried is None or carried == NO_TRACE:
                 return None
-            return _carried(active, decode(carried), *self._named, more=more)
+            if active is not self._active:
+                self._active, self._template = active, active.templates.of(CONSUMER, *self._named)
+            return _carried(active, decode(carried), self._template, self._named[0], self._is_creation, more)
         except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
             failed("tracing a task", error)
             return None
@@ -264,17 +296,14 @@ class Beginning:
 def _carried(
     active: tracing.Tracing,
     carried: Carried,
+    template: Template | None,
     class_name: str,
-    name: str,
-    module: str,
-    group: str,
-    *,
+    is_creation: bool,
     more: Callable[[], bytes] | None,
 ) -> Begun:
     recorder, core_worker = active.recorder, active.process.worker.core_worker
     context, parent = incoming(carried)
     trace_id, flags = recorder.decide(parent)
-    template = active.templates.of(CONSUMER, class_name, name, module, group)
     task_id = core_worker.get_current_task_id().binary()
     recording = recorder if flags & SAMPLED else recorder.undecided
     if recording is None or template is None or carried.without_span:
@@ -296,6 +325,6 @@ def _carried(
     if more is not None:
         first += more()
     span = recording.start(template, trace_id, flags, parent, first)
-    if attempt and name == "__init__" and class_name:
+    if attempt and is_creation:
         span.add_event(names.ACTOR_RESTARTED, {names.RAY_ATTEMPT: attempt})
     return Context({**context, SPAN_KEY: span, TASK_KEY: task_id}), span

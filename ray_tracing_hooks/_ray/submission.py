@@ -215,14 +215,14 @@ def traced(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A wrapper for a ``_remote(self, args, kwargs, ..., **options)`` of Ray, which submits a call.
 
-    ``describe(calls, self, rest, options)`` describes the call, ``identify`` finds the task id in its result, and
-    ``with_place`` converts the arguments so that they have a place for the carried context.
+    ``describe(calls, self, args, kwargs, rest, options)`` describes the call, ``identify`` finds the task id in its
+    result, and ``with_place`` converts the arguments so that they have a place for the carried context.
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def _remote(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
             active = tracing.active
-            call = begin(active.calls, describe, self, rest, options) if active is not None else None
+            call = begin(active.calls, describe, self, args, kwargs, rest, options) if active is not None else None
             carried = call.carried if call is not None else None
             # Not None inside of another submission, while pickling its arguments makes this call.
             before = outgoing.carried

@@ -8,7 +8,7 @@ from typing import Any
 
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.arguments import place_in
-from ray_tracing_hooks._ray.calls import Called, Calls
+from ray_tracing_hooks._ray.calls import Called, Calls, Dispatched
 from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.submission import traced
 from ray_tracing_hooks._ray.templates import PRODUCER
@@ -21,7 +21,7 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
     return patches.wrap_within(RemoteFunction, "_remote", traced(_describe, with_place=place_in(cluster)))
 
 
-def _describe(calls: Calls, task: Any, _rest: Any, options: dict[str, Any]) -> Called | None:
+def _describe(calls: Calls, task: Any, args: Any, kwargs: Any, _rest: Any, options: dict[str, Any]) -> Called | None:
     if task._is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
     # A decorator may return anything.
@@ -30,7 +30,21 @@ def _describe(calls: Calls, task: Any, _rest: Any, options: dict[str, Any]) -> C
     try:
         called = calls.called[key]
     except KeyError:
-        template = calls.templates.of(PRODUCER, "", key[0])
-        limit = calls.limit(template)
-        called = calls.called[key] = Called(template, inherits and limit is None, limit=limit)
+        called = _called(calls, *key, args, kwargs)
     return called.named(options["name"]) if "name" in options and called is not None else called
+
+
+def _called(calls: Calls, function: str, inherits: bool, args: Any, kwargs: Any) -> Called:
+    key = function, inherits
+    dispatched = calls.dispatched.get(key)
+    if dispatched is None:
+        template = calls.templates.of(PRODUCER, "", function)
+        limit = calls.limit(template)
+        called = Called(template, inherits and limit is None, limit=limit)
+        module, _, name = function.rpartition(".")
+        naming = calls.namings.of(module, "", name)
+        if naming is None:
+            calls.called[key] = called
+            return called
+        dispatched = calls.dispatched[key] = Dispatched(naming, called, ("", function, ""))
+    return calls.describe_dispatched(dispatched, args, kwargs)

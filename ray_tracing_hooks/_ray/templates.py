@@ -33,6 +33,9 @@ _INTERNAL_MODULES = tuple(
 _RUNS_CODE_OF_THE_USER = "__ray_call__"
 """The one method that Ray adds to each actor which runs user code."""
 
+_MOST_TEMPLATES = 10_000
+"""Bounds the cache, since names of library calls and of datasets may come without limit."""
+
 
 class Selection:
     """Selects calls by the settings.
@@ -107,35 +110,57 @@ class Templates:
         self._process = process
         self._whereabouts = whereabouts
         self._selection = selection
-        self._made: dict[tuple[int, str, str, str, str], Template | None] = {}
+        self._made: dict[tuple[int, str, str, str, str, str, str], Template | None] = {}
 
-    def of(self, kind: int, class_name: str, function: str, module: str = "", group: str = "") -> Template | None:
+    def of(
+        self,
+        kind: int,
+        class_name: str,
+        function: str,
+        module: str = "",
+        group: str = "",
+        shown: str = "",
+        part: str = "",
+    ) -> Template | None:
         """The template of one call site, or None if its calls make no spans.
 
         ``class_name`` is empty for a task; ``function`` is then ``module.function``, else the method's name. ``module``
-        is that of the class, and ``group`` the concurrency group of the method.
+        is that of the class, and ``group`` the concurrency group of the method. ``shown`` names a call that runs
+        something else than its function's name says, for the ``part`` of a library
+        (:mod:`ray_tracing_hooks._ray.dispatch`).
         """
-        key = (kind, class_name, function, module, group)
+        key = (kind, class_name, function, module, group, shown, part)
         try:
             return self._made[key]
         except KeyError:
-            made = self._made[key] = self._make(*key)
-            return made
+            return self._keep(key, self._make(*key))
 
     def of_waiting(self, name: str) -> Template:
         """The template of a span around one of Ray's own functions, such as ``ray.get``."""
-        key = (INTERNAL, "", name, "", "")
+        key = (INTERNAL, "", name, "", "", "", "")
         found = self._made.get(key)
         if found is None:
-            found = self._made[key] = Template(name, INTERNAL, self._whereabouts.attributes())
+            found = Template(name, INTERNAL, self._whereabouts.attributes())
+            self._keep(key, found)
         return found
 
-    def _make(self, kind: int, class_name: str, function: str, module: str, group: str) -> Template | None:
-        full_name = f"{class_name}.{function}" if class_name else function
-        is_internal = (f"{module}." if class_name else function).startswith(_INTERNAL_MODULES) or (
-            function.startswith("__ray_") and function != _RUNS_CODE_OF_THE_USER
+    def _keep(self, key: tuple[int, str, str, str, str, str, str], made: Template | None) -> Template | None:
+        if len(self._made) >= _MOST_TEMPLATES:
+            self._made.clear()
+        self._made[key] = made
+        return made
+
+    def _make(
+        self, kind: int, class_name: str, function: str, module: str, group: str, shown: str, part: str
+    ) -> Template | None:
+        full_name = shown or (f"{class_name}.{function}" if class_name else function)
+        # What a library's call is shown as is worth a span, although the function is internal.
+        is_internal = not shown and (
+            (f"{module}." if class_name else function).startswith(_INTERNAL_MODULES)
+            or (function.startswith("__ray_") and function != _RUNS_CODE_OF_THE_USER)
         )
-        if not self._selection.selects(full_name, "actor" if class_name else "task", is_internal=is_internal):
+        part = part or ("actor" if class_name else "task")
+        if not self._selection.selects(full_name, part, is_internal=is_internal):
             return None
         if class_name:
             what = {names.RAY_REMOTE: "actor", names.RAY_ACTOR_CLASS: class_name, names.RAY_ACTOR_METHOD: function}

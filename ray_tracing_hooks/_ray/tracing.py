@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._ray.calls import Calls
 from ray_tracing_hooks._ray.cluster import Cluster, SharedTrace
+from ray_tracing_hooks._ray.dispatch import Namings
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._ray.resources import HeldResources
 from ray_tracing_hooks._ray.templates import Selection, Templates, Whereabouts
@@ -38,6 +39,7 @@ class Tracing:
     Attributes:
         whereabouts: The attributes that say where spans are made.
         templates: The templates of call sites.
+        namings: The namings of calls that run something else than their function's name says.
         job: The trace of this process's job.
         calls: The calls that it makes.
         held: The resources that its current task holds.
@@ -66,6 +68,7 @@ class Tracing:
         self.driver_task_id = process.current_task_id() if process.is_driver else b""
         self.whereabouts = Whereabouts(process)
         self.templates = Templates(process, self.whereabouts, selection)
+        self.namings = Namings(selection.parts)
         self.job = SharedTrace(cluster, process, recorder, self.driver_task_id, carries_submit_time=carries_submit_time)
         self.calls = Calls(
             recorder,
@@ -76,6 +79,7 @@ class Tracing:
             self.job,
             rate_limits,
             join_serve,
+            self.namings,
         )
         self.held = HeldResources()
         self.waits = True

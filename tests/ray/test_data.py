@@ -30,7 +30,7 @@ def test_what_ray_data_did_is_not_taken_for_code_of_the_driver(tmp_path: Path) -
     spans = spans_in(tmp_path)
     (driver,) = by_name(spans, "planted.py ray.driver")
     assert driver.attributes[names.RAY_LIBRARIES] == ["data"]
-    assert {span.resource[names.RESOURCE_PARTS] for span in spans} == {"actor,job,serve,task"}
+    assert {span.resource[names.RESOURCE_PARTS] for span in spans} == {"actor,data,job,rllib,serve,task,train,tune"}
     analysis = Analysis.corrected(load([str(path) for path in tmp_path.glob("*.jsonl")]))
     (finding,) = [each for each in find(analysis) if each.kind == unrecorded.KIND]
     assert finding.figures["libraries"] == "Ray Data"

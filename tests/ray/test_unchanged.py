@@ -50,7 +50,7 @@ def test_tracing_can_be_stopped_and_begun_again(tmp_path: Path) -> None:
     run = run_program(
         "../inside/stopped",
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
-        RAY_TRACING_RAY="task,actor,job,serve,get,wait,put",
+        RAY_TRACING_RAY="+get,wait,put",
         PYTHONPATH=with_lean_clusters(os.pathsep.join([str(PROGRAMS.parent / "inside"), environment()["PYTHONPATH"]])),
     )
     found = run.result

@@ -112,7 +112,7 @@ def test_no_count_is_lost_among_threads() -> None:
 
 
 def call(active: Any) -> submission.Submission:
-    made = submission.begin(active.calls, actors._describe, stand_ins.Method(), (), {})
+    made = submission.begin(active.calls, actors._describe, stand_ins.Method(), (), {}, (), {})
     assert made is not None
     return made
 

@@ -51,7 +51,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert settings.local_file_max_bytes == 64 * 1024**2
     assert settings.local_max_bytes == 10 * 1024**3
     assert settings.flush_timeout == 5
-    assert settings.ray == {"task", "actor", "job", "serve"}
+    assert settings.ray == {"task", "actor", "job", "serve", "data", "train", "tune", "rllib"}
     assert (settings.root_span, settings.strict) == (True, False)
 
 
@@ -109,18 +109,18 @@ def test_a_variable_is_understood(name: str, text: str, value: object) -> None:
         ("ROOT_SPAN", "maybe", "expected 1 or 0 (or true, false, yes, no, on, off); using 1."),
         (
             "RAY",
-            "task,data",
+            "task,date",
             (
-                "expected a comma list of task, actor, job, serve, get, wait, put, or "
-                "none alone; using task,actor,job,serve."
+                "expected a comma list of task, actor, job, serve, data, train, tune, rllib, get, wait, put, a plus "
+                "sign before it adds to the default; or none alone; using task,actor,job,serve,data,train,tune,rllib."
             ),
         ),
         (
             "RAY",
             "task,none",
             (
-                "expected a comma list of task, actor, job, serve, get, wait, put, or "
-                "none alone; using task,actor,job,serve."
+                "expected a comma list of task, actor, job, serve, data, train, tune, rllib, get, wait, put, a plus "
+                "sign before it adds to the default; or none alone; using task,actor,job,serve,data,train,tune,rllib."
             ),
         ),
         ("EXPORTERS", ",", "expected a comma list of names, such as local, or none alone; using local."),
@@ -232,8 +232,8 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
             "ray: {task: 1}",
             (
                 "{file}: ray={{'task': 1}} is ignored: "
-                "expected a comma list of task, actor, job, serve, get, wait, put, or "
-                "none alone; using task,actor,job,serve."
+                "expected a comma list of task, actor, job, serve, data, train, tune, rllib, get, wait, put, a plus "
+                "sign before it adds to the default; or none alone; using task,actor,job,serve,data,train,tune,rllib."
             ),
         ),
         (

@@ -14,7 +14,7 @@ from ray_tracing_hooks._insight.analysis.wording import percent
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, PARTLY, WAITS, Calls, is_put
 from ray_tracing_hooks._insight.model.event_loops import is_loop
 
-RECORD_WAITS = "RAY_TRACING_RAY=task,actor,job,serve,get,wait"
+RECORD_WAITS = "RAY_TRACING_RAY=+get,wait"
 RECORD_INTERNAL = "RAY_TRACING_INTERNAL=1"
 """The settings that record it next time."""
 

@@ -1,0 +1,131 @@
+"""Calls that run something else than their function's name says, such as a block of a Ray Data operator, or a function
+that is an argument of ``actor.apply``: their spans are named by what they run.
+
+Both sides of a call name it by its arguments. A row of :data:`NAMINGS` names a module of this package with a function
+``of(module, class_name, function)`` that returns the :class:`Naming` of a function or method, or None.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._guard import failed
+
+
+class Shown(NamedTuple):
+    """What a call runs."""
+
+    name: str
+    """Names its spans, and is their ``ray.function``."""
+    attributes: bytes = b""
+    """Further encoded attributes of both spans."""
+
+
+class Naming(NamedTuple):
+    """Names the calls of one function or method."""
+
+    part: str
+    """The part in ``RAY_TRACING_RAY`` that these calls belong to."""
+    by: Callable[[Any, Any], Shown | None]
+    """Names a call by its arguments and keyword arguments, those of a method without ``self``. None if they do not say
+    what it runs; such a call is named by its function."""
+
+    def shown(self, args: Any, kwargs: Any) -> Shown | None:
+        """What a call with these arguments runs, None if that is unknown. Never raises."""
+        try:
+            return self.by(args or (), kwargs or {})
+        except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
+            failed("naming a call", error)
+            return None
+
+
+class Source(NamedTuple):
+    """Where the namings of a library are."""
+
+    part: str
+    """The part in ``RAY_TRACING_RAY`` that it belongs to."""
+    modules: str
+    """How the names of the modules begin whose functions and classes it names."""
+    module: str
+    """The module of this package."""
+
+
+NAMINGS: tuple[Source, ...] = ()
+
+_MOST_NAMES = 1000
+"""Bounds the cache of a function, since what it runs may have any name."""
+
+
+class Namings:
+    """The namings of this connection. ``parts`` are those of ``RAY_TRACING_RAY``."""
+
+    def __init__(self, parts: Iterable[str]) -> None:
+        self._sources = tuple(source for source in NAMINGS if source.part in parts)
+
+    def of(self, module: str, class_name: str, function: str) -> Naming | None:
+        """The naming of the calls of a function, or of a method if there is a ``class_name``; for most there is none.
+
+        ``module`` is that of the function or of the class. Never raises.
+        """
+        for source in self._sources:
+            if module.startswith(source.modules):
+                try:
+                    naming: Naming | None = import_module(f"{__package__}.{source.module}").of(
+                        module, class_name, function
+                    )
+                except Exception as error:  # noqa: BLE001  as above
+                    failed("naming calls of a library", error)
+                    continue
+                if naming is not None:
+                    return naming
+        return None
+
+
+class Begins:
+    """What begins the tasks of one function or method, for each that they run.
+
+    ``make`` returns it for the name of what runs and the part that it belongs to; both are empty if the call does not
+    say what it runs.
+    """
+
+    def __init__(self, make: Callable[[str, str], Callable[..., Any]], part: str) -> None:
+        self._make, self._part = make, part
+        self._made: dict[str, Callable[..., Any]] = {}
+
+    def of(self, runs: Shown | None) -> Callable[..., Any]:
+        """What begins a task that runs this."""
+        name = runs.name if runs is not None else ""
+        begin = self._made.get(name)
+        if begin is None:
+            if len(self._made) >= _MOST_NAMES:
+                self._made.clear()
+            begin = self._made[name] = self._make(name, self._part if name else "")
+        if runs is None or not runs.attributes:
+            return begin
+        attributes, known = runs.attributes, begin
+
+        def begin_with_attributes(carried: bytes | None, more: Callable[[], bytes] | None = None) -> Any:
+            return known(carried, lambda: attributes + more() if more is not None else attributes)
+
+        return begin_with_attributes
+
+
+def executor(
+    function: Callable[..., Any], naming: Naming, make: Callable[[Shown | None], Callable[..., Any]], *, is_method: bool
+) -> Callable[..., Any]:
+    """An executor of ``function`` that runs each call with the one that ``make`` returns for what the call runs."""
+
+    @functools.wraps(function)
+    def execute(*args: Any, **kwargs: Any) -> Any:
+        shown = naming.shown(args[1:] if is_method else args, kwargs)
+        try:
+            return make(shown)(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    return execute

@@ -1,0 +1,44 @@
+"""Ray's libraries: each is instrumented in a process that imports it, and nothing of it is imported elsewhere.
+
+A row of :data:`LIBRARIES` names a module of this package with a function ``patch(patches)``, the module of Ray that has
+to be imported first, and what is lost if this version of Ray has changed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from importlib import import_module
+from typing import NamedTuple
+
+from ray_tracing_hooks._guard import report
+from ray_tracing_hooks._patching import Patches, in_place
+from ray_tracing_hooks._ray.imported import when_imported
+
+
+class Instrumented(NamedTuple):
+    """One part of a library that is instrumented."""
+
+    part: str
+    """The part in ``RAY_TRACING_RAY`` that it belongs to."""
+    module: str
+    """The module that instruments it, in this package."""
+    of: str
+    """The module of Ray that it wraps."""
+    lost: str
+    """What is missing without it, for a message."""
+
+
+LIBRARIES: tuple[Instrumented, ...] = ()
+
+
+def join(parts: Iterable[str], patches: Patches, ray_version: str) -> None:
+    """Instrument the libraries in ``parts`` that this process has imported, and the others when it imports them."""
+    for row in LIBRARIES:
+        if row.part in parts:
+            when_imported(patches, row.of, partial(_instrument, row, patches, ray_version))
+
+
+def _instrument(row: Instrumented, patches: Patches, ray_version: str) -> None:
+    if not in_place(import_module(f"{__package__}.{row.module}").patch, patches):
+        report(f"{row.lost}: Ray {ray_version} has changed the code that is instrumented for it")

@@ -1,0 +1,192 @@
+"""Calls that run something else than their function's name says are named by what they run, on both sides."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import stand_ins
+from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of
+
+from ray_tracing_hooks import _guard, names
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
+from ray_tracing_hooks._ray import actors, dispatch, execution, submission, tasks, tracing
+from ray_tracing_hooks._ray.arguments import KEY
+from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
+from ray_tracing_hooks._ray.process import DRIVER
+from ray_tracing_hooks._ray.rates import RateLimits
+from ray_tracing_hooks._ray.templates import Selection
+from ray_tracing_hooks._record import carrier
+from ray_tracing_hooks._record.span import Parent
+
+PARTS = ("task", "actor", "data")
+
+
+def by_first(args: Any, _kwargs: Any) -> dispatch.Shown | None:
+    return dispatch.Shown(args[0].format(), encode.attribute("runs", args[0])) if args else None
+
+
+def of(module: str, _class_name: str, function: str) -> dispatch.Naming | None:
+    return dispatch.Naming("data", by_first) if function in {"generic", "method"} and "library" in module else None
+
+
+@pytest.fixture(autouse=True)
+def naming(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    made = ModuleType("made")
+    made.of = of  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray_tracing_hooks._ray.made", made)
+    monkeypatch.setattr(dispatch, "NAMINGS", (dispatch.Source("data", "library.", "made"),))
+    yield
+    tracing.active = None
+
+
+class Task:
+    """``library.generic.remote``."""
+
+    _is_cross_language = False
+    _decorator = None
+    _function_name = "library.tasks.generic"
+
+
+def method() -> Any:
+    made = stand_ins.Method()
+    made._actor._ray_actor_creation_function_descriptor = SimpleNamespace(
+        class_name="Pool", module_name="library.actor"
+    )
+    return made
+
+
+def recorded(active: tracing.Tracing) -> list[Span]:
+    found: list[Span] = []
+    active.recorder.observer = lambda encoded: found.append(decode_span(encoded))
+    return found
+
+
+def submit(active: tracing.Tracing, describe: Any, target: Any, args: Any, **options: Any) -> submission.Submission:
+    call = submission.begin(active.calls, describe, target, args, {}, (), options)
+    assert call is not None
+    call.submitted(stand_ins.Id(TASK_ID), submission.task_of, args, {})
+    return call
+
+
+@pytest.mark.parametrize(
+    ("describe", "target", "otherwise"),
+    [(tasks._describe, Task(), "library.tasks.generic"), (actors._describe, method(), "Pool.method")],
+    ids=["task", "method"],
+)
+def test_submissions_are_named_by_their_arguments(describe: Any, target: Any, otherwise: str, tmp_path: Path) -> None:
+    active = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS))
+    spans = recorded(active)
+    for args in (("Read",), ("Write",), ("Read",), ()):
+        submit(active, describe, target, args)
+    assert [span.name for span in spans] == [f"{name} ray.remote" for name in ("Read", "Write", "Read", otherwise)]
+    assert [span.attributes.get("runs") for span in spans] == ["Read", "Write", "Read", None]
+    assert spans[0].attributes[names.RAY_FUNCTION] == "Read"
+
+
+def test_a_part_that_is_not_selected_is_named_by_its_function(tmp_path: Path) -> None:
+    active = tracing_of(tmp_path, DRIVER, selection=Selection({"task"}))
+    spans = recorded(active)
+    submit(active, tasks._describe, Task(), ("Read",))
+    assert [span.name for span in spans] == ["library.tasks.generic ray.remote"]
+
+
+def test_a_name_that_the_span_has_already_is_not_recorded_again(tmp_path: Path) -> None:
+    active = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS))
+    spans = recorded(active)
+    submit(active, tasks._describe, Task(), ("Read",), name="Read")
+    submit(active, tasks._describe, Task(), ("Read",), name="another")
+    assert [span.attributes.get(names.RAY_NAME) for span in spans] == [None, "another"]
+
+
+def test_each_name_has_a_rate_limit_of_its_own(tmp_path: Path) -> None:
+    limits = RateLimits((("*", 0.001),))
+    active = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS), rate_limits=limits)
+    active.recorder.fallback = Parent(os.urandom(16), os.urandom(8), 3, None, remote=False)
+    spans = recorded(active)
+    for args in (("Read",), ("Read",), ("Write",)):
+        submit(active, tasks._describe, Task(), args)
+    assert [span.name for span in spans] == ["Read ray.remote", "Write ray.remote"]
+    assert limits.unreported() == {"Read": 1}
+
+
+def test_a_fault_in_naming_does_not_reach_the_call(tmp_path: Path) -> None:
+    reports: list[str] = []
+    _guard.set_reporter(reports.append)
+    active = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS))
+    spans = recorded(active)
+    submit(active, tasks._describe, Task(), ({},))
+    assert [span.name for span in spans] == ["library.tasks.generic ray.remote"]
+    assert len(reports) == 1
+
+
+def executor_of(function: Any, **descriptor: str) -> Any:
+    return execution._executor(function, SimpleNamespace(**descriptor))
+
+
+def carried() -> dict[str, Any]:
+    return {KEY: carrier.encode(os.urandom(16), os.urandom(8), 3, 0, b"", None)}
+
+
+def test_executions_are_named_by_their_arguments(tmp_path: Path) -> None:
+    def generic(*args: Any) -> Any:
+        return args
+
+    tracing.active = active = tracing_of(tmp_path, selection=Selection(PARTS))
+    spans = recorded(active)
+    generic.__module__ = "library.tasks"
+    execute = executor_of(generic, class_name="", function_name="generic", module_name="library.tasks")
+    for args in (("Read", 1), ("Write", 2), ("Read", 3), ()):
+        assert execute(*args, **carried()) == args
+    assert [span.name for span in spans] == [
+        f"{name} ray.remote_worker" for name in ("Read", "Write", "Read", "library.tasks.generic")
+    ]
+    assert [span.attributes.get("runs") for span in spans] == ["Read", "Write", "Read", None]
+
+
+def test_the_instance_is_no_argument_of_a_method(tmp_path: Path) -> None:
+    def method(_self: Any, what: str) -> str:
+        return what
+
+    method.method = method  # type: ignore[attr-defined]
+    tracing.active = active = tracing_of(tmp_path, selection=Selection(PARTS))
+    spans = recorded(active)
+    execute = executor_of(method, class_name="Pool", function_name="method", module_name="library.actor")
+    assert execute(object(), "Read", **carried()) == "Read"
+    (span,) = spans
+    assert span.name == "Read ray.remote_worker"
+    assert span.attributes[names.RAY_ACTOR_METHOD] == "method"
+
+
+def test_errors_have_no_frame_of_this_package(tmp_path: Path) -> None:
+    def generic(_what: str) -> None:
+        raise KeyError
+
+    tracing.active = tracing_of(tmp_path, selection=Selection(PARTS))
+    execute = executor_of(generic, class_name="", function_name="generic", module_name="library.tasks")
+    with pytest.raises(KeyError) as raised:
+        execute("Read", **carried())
+    assert [frame.name for frame in raised.traceback][1:] == ["generic"]
+
+
+def test_a_worker_of_the_job_names_what_carries_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = JobTrace(os.urandom(16), os.urandom(8), 3, DRIVER_TASK_ID)
+    monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: job)
+
+    def generic(what: str) -> str:
+        return what
+
+    tracing.active = active = tracing_of(tmp_path, selection=Selection(PARTS))
+    active.job.learn("01000000", task_is_there=True)
+    spans = recorded(active)
+    execute = executor_of(generic, class_name="", function_name="generic", module_name="library.tasks")
+    for what in ("Read", "Write"):
+        execute(what)
+    assert [span.name for span in spans] == ["Read ray.remote_worker", "Write ray.remote_worker"]
+    assert [span.attributes["runs"] for span in spans] == ["Read", "Write"]

@@ -164,7 +164,7 @@ def test_the_instance_is_no_argument_of_a_method(tmp_path: Path) -> None:
     assert span.attributes[names.RAY_ACTOR_METHOD] == "method"
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="no wrapper of a call can hide in a traceback before Python 3.11")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="a frame cannot be taken out of a traceback there")
 def test_errors_have_no_frame_of_this_package(tmp_path: Path) -> None:
     def generic(_what: str) -> None:
         raise KeyError

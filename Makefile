@@ -160,6 +160,7 @@ measure: $(PACKAGE)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/logs.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/instructions.py || true
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/shipper_throughput.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/fleet.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_start.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_memory.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/scale.py $(call plot,scale)

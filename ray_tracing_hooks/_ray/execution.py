@@ -110,7 +110,11 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
         module = getattr(function, "__module__", None) or descriptor.module_name
         name = f"{module}.{getattr(function, '__name__', descriptor.function_name)}"
     is_creation = bool(class_name) and name == "__init__"
-    wrap = _coroutine_executor if inspect.iscoroutinefunction(method) else _function_executor
+    wrap = _function_executor
+    if inspect.iscoroutinefunction(method):
+        wrap = _coroutine_executor
+    elif inspect.isasyncgenfunction(method):
+        wrap = _async_generator_executor
     shown = _shown(method or function, descriptor.function_name, class_name)
     group = getattr(method, "__ray_concurrency_group__", None)
     named = class_name, name, descriptor.module_name, group if isinstance(group, str) else ""
@@ -226,6 +230,23 @@ def _coroutine_executor(function: Callable[..., Any], begin: Begin, shown: Shown
                 shown.result(span, result)
             span.end()
         return result
+
+    return execute
+
+
+def _async_generator_executor(
+    function: Callable[..., Any], begin: Begin, shown: Shown | None = None
+) -> Callable[..., Any]:
+    """Its task begins with the first step, which the event loop makes. Where Ray calls the method itself, other calls
+    have begun since this one did, and Ray names one of them as the current task (Ray 2.60 ``_raylet.pyx``,
+    ``execute_task``: the arguments of an async actor's method are awaited, and calls take turns in one thread).
+    """
+
+    @functools.wraps(function)
+    def execute(*args: Any, **kwargs: Any) -> Any:
+        carried = kwargs.pop(KEY, None)
+        first = (carried,) if shown is None else (carried, shown.of(args, kwargs))
+        return generators.traced_from_first_step(function(*args, **kwargs), lambda: begin(*first))
 
     return execute
 

@@ -13,7 +13,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from opentelemetry import baggage, propagate, trace
 from opentelemetry.context import Context, get_current
@@ -110,11 +110,11 @@ class _Process:
         if self._local is None:
             import socket  # noqa: PLC0415  few processes need it
 
-            from ray_tracing_hooks import _settings  # noqa: PLC0415  as above
+            from ray_tracing_hooks import _settings, _standard  # noqa: PLC0415  as above
 
             settings = _settings.load(os.environ, _ignore)
-            service = os.environ.get("OTEL_SERVICE_NAME", "").strip() or os.environ.get("RAY_CLUSTER_NAME", "").strip()
-            self._local = Local.of(settings, {"service.name": service, "host.name": socket.gethostname()})
+            resource = {"service.name": "unknown_service", "host.name": socket.gethostname()}
+            self._local = Local.of(settings, resource | _standard.resource_attributes(os.environ))
         return self._local
 
 
@@ -431,7 +431,8 @@ def _trace_text(context: SpanContext, bound: Bound | None) -> str:
     """SkyWalking's own id of the trace; empty if it began here."""
     if bound is not None:
         return bound.reference.trace_id
-    return unquote((context.trace_state or TraceState()).get(TRACE_STATE_KEY) or "")
+    in_state = (context.trace_state or TraceState()).get(TRACE_STATE_KEY)
+    return ids.in_trace_state(in_state, context.trace_id.to_bytes(16, "big")) if in_state else ""
 
 
 def trace_text(context: Context, fallback: bytes = b"") -> str:

@@ -111,6 +111,8 @@ def test_sw6_of_an_agent_is_read_and_written_the_same(header: str) -> None:
         *(changed(part, "") for part in (1, 2, 4, 5, 6, 7)),
         *(changed(part, "@@@") for part in (1, 2, 4, 5, 6, 7)),
         changed(4, "/w=="),  # not UTF-8
+        *(changed(part, "eHh4" * 51) for part in (1, 2)),  # 153 characters, more than SkyWalking stores
+        *(changed(part, "YQpi") for part in (1, 2)),  # two lines: an id gets into logs
         "1-" + "x" * 100_000,
     ],
 )
@@ -164,9 +166,9 @@ def test_no_header_raises(text: str) -> None:
 names = st.text(min_size=1, max_size=50).filter(lambda text: text.encode("utf-8", "replace").decode() == text)
 
 
-@given(names, names, st.integers(0, 2**31 - 1), st.booleans())
-def test_what_is_written_is_read_again(name: str, other: str, number: int, sampled: bool) -> None:
-    reference = Reference(name, other, number, sampled, other, name, other, name)
+@given(names.filter(str.isprintable), names, names, st.integers(0, 2**31 - 1), st.booleans())
+def test_what_is_written_is_read_again(id_: str, name: str, other: str, number: int, sampled: bool) -> None:
+    reference = Reference(id_, id_[::-1], number, sampled, other, name, other, name)
     assert headers.read_sw8(headers.write_sw8(reference)) == reference
 
 
@@ -175,11 +177,18 @@ def test_correlation_has_limits() -> None:
     assert headers.read_correlation("dGVuYW50:YWNtZQ==, x , Og==:@@") == {"tenant": "acme"}
     many = {str(number): "x" for number in range(9)}
     assert len(headers.read_correlation(headers.write_correlation({"long": "x" * 129, **many}))) == 3
+    # Of a header that is too long, the last pair would be cut and have another value.
+    assert headers.read_correlation(f"{'A' * 4000}:{'QUFB' * 30}") == {}
 
 
 @pytest.mark.parametrize(("header", "skips"), [("1-1700000000000", True), ("0- ", False), ("0-", False), ("", None)])
 def test_extension(header: str, skips: bool | None) -> None:
     assert headers.skips_analysis(header) is skips
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_extension_is_read_again(skip: bool) -> None:
+    assert headers.skips_analysis(headers.write_extension(skip=skip)) is skip
 
 
 @pytest.mark.parametrize(

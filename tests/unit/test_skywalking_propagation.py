@@ -264,7 +264,7 @@ def test_correlation_and_extension_go_on() -> None:
     context = extracted(sw8=headers.write_sw8(JAVA), sw8_correlation="dGVuYW50:YWNtZQ==", sw8_x="1-1700000000000")
     sent = injected(context)
     assert sent["sw8-correlation"] == "dGVuYW50:YWNtZQ=="
-    assert sent["sw8-x"] == "1- "
+    assert sent["sw8-x"] == "1-", "without the space at its end, with which some clients refuse to send it"
     assert baggage.get_all(context) == {}
 
 
@@ -281,6 +281,26 @@ def test_headers_have_a_prefix_where_that_is_asked_for() -> None:
     assert "shop-sw8" in sent
     assert "sw8" not in sent
     assert span_of(propagate.extract({"Shop-SW8": sent["shop-sw8"]}, Context())).span_id == SPAN.span_id
+
+
+@pytest.mark.parametrize(
+    ("environ", "service"),
+    [
+        ({}, "unknown_service"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=web%20shop"}, "web shop"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=web", "OTEL_SERVICE_NAME": "shop"}, "shop"),
+        ({"OTEL_SERVICE_NAME": "shop", "SW_AGENT_NAME": "agent"}, "agent"),
+    ],
+)
+def test_in_a_process_without_a_hook_the_environment_names_the_service(
+    environ: dict[str, str], service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME", "SW_AGENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    skywalking.become(None)
+    assert sw8(around()).service == service
 
 
 def test_sw6_of_a_trace_that_began_here() -> None:
@@ -314,6 +334,14 @@ def test_the_id_of_sw8_never_gets_into_sw6() -> None:
     assert sent.trace_id == ids.trace_numbers((1).to_bytes(16, "big"))
 
 
+@pytest.mark.parametrize("value", ["another", "two%0Alines"])
+def test_a_trace_state_that_is_not_of_this_trace_is_no_id(value: str) -> None:
+    """The segments of this trace have the other id, and whoever sends the state could write lines into a log."""
+    trace_id = int.from_bytes(ids.trace_id_of("two\nlines"), "big")
+    context = around(SpanContext(trace_id, 2, False, TraceFlags(1), trace.TraceState([("sw8", value)])))
+    assert sw8(context).trace_id == skywalking.trace_text(context) == f"{trace_id:032x}"
+
+
 def test_an_id_that_the_trace_state_cannot_hold_goes_on_in_its_process() -> None:
     long = JAVA._replace(trace_id="网" * 150)
     context = extracted(sw8=headers.write_sw8(long))
@@ -329,7 +357,7 @@ def test_correlation_crosses_a_call(tmp_path: Path) -> None:
     )
     _, there = made_by(active, context)
     sent = injected(there)
-    assert (sent["sw8-correlation"], sent["sw8-x"]) == ("dGVuYW50:YWNtZQ==", "1- ")
+    assert (sent["sw8-correlation"], sent["sw8-x"]) == ("dGVuYW50:YWNtZQ==", "1-")
 
 
 def test_the_environment_of_a_driver_carries_a_trace_of_an_agent() -> None:

@@ -15,7 +15,8 @@ from typing import Any, NoReturn, TypeVar
 from ray_tracing_hooks._values import (
     ADDRESSES,
     BOOLEAN,
-    COUNT,
+    HEADER_PREFIX,
+    ID,
     LEVEL,
     NAMES,
     PATH,
@@ -154,7 +155,25 @@ class Settings:
         standard="SW_AGENT_FORCE_TLS",
     )
     skywalking_certificate: str | None = _setting(
-        PATH, None, "file with the CA certificates used to verify the back end", "system's"
+        PATH,
+        None,
+        "file with the CA certificates used to verify the back end; `SW_AGENT_SSL_TRUSTED_CA_PATH` where this is unset",
+        "system's",
+        standard="SW_AGENT_SSL_TRUSTED_CA_PATH",
+    )
+    skywalking_client_certificate: str | None = _setting(
+        PATH,
+        None,
+        "file with the certificate of this client, where the back end asks for one; `SW_AGENT_SSL_CERT_CHAIN_PATH` "
+        "where this is unset",
+        standard="SW_AGENT_SSL_CERT_CHAIN_PATH",
+    )
+    skywalking_client_key: str | None = _setting(
+        PATH,
+        None,
+        "file with its private key; `SW_AGENT_SSL_KEY_PATH` where this is unset",
+        "in the file of the certificate",
+        standard="SW_AGENT_SSL_KEY_PATH",
     )
     skywalking_service: str | None = _setting(
         TEXT,
@@ -177,7 +196,7 @@ class Settings:
         standard="SW_AGENT_NAMESPACE",
     )
     skywalking_header_prefix: str | None = _setting(
-        TEXT,
+        HEADER_PREFIX,
         None,
         "what precedes the names of the headers: `shop` makes `shop-sw8`, as a Java agent's namespace does until 8.9",
     )
@@ -191,10 +210,10 @@ class Settings:
         "tracing (`suppress`), or one with the flag 0, which receivers ignore (`flag`)",
     )
     skywalking_service_id: int | None = _setting(
-        COUNT, None, "with `sw6`: the id that the service is registered with", "by registering it"
+        ID, None, "with `sw6`: the id that the service is registered with", "by registering it"
     )
     skywalking_instance_id: int | None = _setting(
-        COUNT, None, "with `sw6`: the id that the instance is registered with", "by registering it"
+        ID, None, "with `sw6`: the id that the instance is registered with", "by registering it"
     )
     metrics: bool = _setting(
         BOOLEAN,

@@ -196,6 +196,20 @@ def _read_count(value: object) -> int:
     return int(text)
 
 
+def _read_id(value: object) -> int:
+    number = _read_count(value)
+    if not 0 < number < 1 << 31:
+        raise ValueError
+    return number
+
+
+def _read_header_prefix(value: object) -> str:
+    text = _scalar(value)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,50}", text):
+        raise ValueError
+    return text
+
+
 def _read_addresses(value: object) -> tuple[str, ...]:
     return tuple(_read_url(address) for address in _read_list(value))
 
@@ -266,7 +280,8 @@ LEVEL = Kind(f"one of {', '.join(_LEVELS)}", _read_level)
 URL = Kind("a URL, such as http://collector:4317", _read_url)
 ADDRESSES = Kind("a comma list of addresses, such as oap:11800 or https://oap:11800", _read_addresses, ",".join)
 TEXT: Kind[str] = Kind("a text on one line", _read_text)
-COUNT = Kind("a whole number of 0 or more", _read_count)
+HEADER_PREFIX = Kind("letters, digits, dots, dashes and underscores, as in the name of a header", _read_header_prefix)
+ID = Kind("a whole number from 1 to 2147483647", _read_id)
 SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read_size, _write_size)
 
 

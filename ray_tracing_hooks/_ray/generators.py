@@ -70,7 +70,9 @@ def traced_async(
     return _steps_async(body, _Unbegun(context, span).begin)
 
 
-def traced_from_first_step(body: AsyncGenerator[Any, Any], begin: Callable[[], Begun | None]) -> AsyncGenerator[Any, Any]:
+def traced_from_first_step(
+    body: AsyncGenerator[Any, Any], begin: Callable[[], Begun | None]
+) -> AsyncGenerator[Any, Any]:
     """Like :func:`traced`, with a context and span that ``begin`` returns at the first step, in the task of the event
     loop that makes it; they may be None. A generator that is dropped before that has no span.
     """

@@ -41,6 +41,7 @@ _BUSY = ("HTTP 500", "RESOURCE_EXHAUSTED", "UNKNOWN")
 """The responses of a back end with a problem of its own: it accepts segments that it cannot read, and drops them."""
 
 _WRONG_TOKEN = ("PERMISSION_DENIED", "UNAUTHENTICATED", "HTTP 401", "HTTP 403")
+_UNKNOWN_METHOD = ("UNIMPLEMENTED", "HTTP 404", "HTTP 405")
 
 _INSTANCES = uuid.UUID("9f0c4b4e-54f5-4f8b-9a7e-0b6d1f7c2f4b")
 """The namespace of the ids of instances: each node of a cluster registers the same one."""
@@ -65,9 +66,11 @@ class Version(Protocol):
 
     Attributes:
         collect: The method or path that takes segments.
+        hint: What may be wrong with a back end that does not know it.
     """
 
     collect: str
+    hint: str
 
     def know(self, call: Call, identity: Identity) -> Generation:
         """Ensure that the back end knows this instance; returns how its spans become segments.
@@ -91,6 +94,7 @@ class Version3:
     """Protocol 3 over gRPC."""
 
     collect = _COLLECT_3
+    hint = "is it SkyWalking 6.x or 7.x, which is RAY_TRACING_SKYWALKING_PROTOCOL=sw6?"
 
     def __init__(self, settings: SkyWalkingSettings, properties: Properties, state: Mapping[str, Any]) -> None:
         self._properties = properties
@@ -117,6 +121,7 @@ class Version3Http(Version3):
     """The same over HTTP, in JSON."""
 
     collect = SEGMENTS_PATH
+    hint = "is this the port and path of its HTTP API, and is it SkyWalking 8.0 or newer?"
 
     def encode(self, segment: Segment, generation: Generation) -> bytes:
         return v3.segment_json(segment)
@@ -134,6 +139,7 @@ class Version2:
     """Protocol 2 over gRPC. The back end gives out ids some time after it was asked to."""
 
     collect = _COLLECT_2
+    hint = "is it SkyWalking 8.0 or newer, which is RAY_TRACING_SKYWALKING_PROTOCOL=sw8?"
 
     def __init__(self, settings: SkyWalkingSettings, properties: Properties, state: Mapping[str, Any]) -> None:
         self._properties = properties
@@ -168,7 +174,8 @@ class Version2:
             self._known.pop(identity, None)
 
     def state(self) -> Mapping[str, Any]:
-        return {REGISTERED: [[*identity, *ids] for identity, ids in self._known.items()]}
+        known = list(self._known.items())  # at once, since the heartbeat may remove one
+        return {REGISTERED: [[*identity, *ids] for identity, ids in known]}
 
 
 def _registered(call: Call, method: str, body: bytes, key: str) -> int:
@@ -190,14 +197,14 @@ class SkyWalkingSink(SendingSink):
         surroundings: Surroundings,
         version: Callable[[SkyWalkingSettings, Properties, Mapping[str, Any]], Version],
     ) -> None:
-        self._servers = _Servers(settings)
         self._version = version(settings, self._told, surroundings.state)
+        self._servers = _Servers(settings, self._version.hint)
         super().__init__(surroundings, _Collecting(self._servers, self._version.collect), settings.delay)
         self._settings = settings
         self._max_spans = settings.max_spans
         self._resources: dict[Identity, dict[str, Any]] = {}
         self._generations: dict[Identity, Generation] = {}
-        self._heartbeat = _Heartbeat(_Servers(settings), self._version)
+        self._heartbeat = _Heartbeat(_Servers(settings, self._version.hint), self._version)
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         for resource in {batch.resource for batch in batches}:
@@ -205,7 +212,7 @@ class SkyWalkingSink(SendingSink):
             try:
                 self._generations[identity] = self._version.know(self._servers.call, identity)
             except Refused as refusal:
-                raise DeliveryError(f"{self._transport.address} refuses to register: {refusal.reason}") from None
+                raise DeliveryError(f"{self._servers.address} refuses to register: {refusal.reason}") from None
             self._heartbeat.add(identity)
         super().deliver(batches)
 
@@ -289,8 +296,9 @@ class _Heartbeat:
 class _Servers:
     """The transports to the methods of the server in use. After a failure the next server is in use."""
 
-    def __init__(self, settings: SkyWalkingSettings) -> None:
+    def __init__(self, settings: SkyWalkingSettings, hint: str) -> None:
         self._settings = settings
+        self._hint = hint
         self._index = 0
         self._transports: dict[str, Transport] = {}
 
@@ -303,12 +311,22 @@ class _Servers:
         return self._settings.servers[self._index]
 
     def call(self, method: str, body: bytes) -> bytes:
-        """Send a request. Raises Refused, DeliveryError."""
+        """Send a request. Raises Refused if this request is at fault, DeliveryError if none would be accepted."""
         transport = self._transports.get(method)
         if transport is None:
             transport = self._transports[method] = self._connect(method)
         try:
-            return transport.send(body)
+            try:
+                return transport.send(body)
+            except Refused as refusal:
+                reason = refusal.reason
+                if reason.startswith(_WRONG_TOKEN):
+                    raise DeliveryError(f"{self.address} refuses the token: {reason}") from None
+                if reason.startswith(_UNKNOWN_METHOD):
+                    raise DeliveryError(f"{self.address} does not accept segments: {reason}; {self._hint}") from None
+                if reason.startswith(_BUSY) and not refusal.too_large:
+                    raise DeliveryError(f"{self.address} does not accept spans at present: {reason}") from None
+                raise
         except DeliveryError:
             if len(self._settings.servers) > 1:
                 self.close()
@@ -329,6 +347,7 @@ class _Servers:
             return HttpTransport(
                 server.target + method,
                 address=server.address,
+                over_grpc="TRANSPORT=grpc",
                 content_type="application/json",
                 headers=settings.headers,
                 timeout=settings.timeout,
@@ -341,6 +360,7 @@ class _Servers:
             server.target,
             method,
             address=server.address,
+            over_http="TRANSPORT=http",
             headers=settings.headers,
             timeout=settings.timeout,
             gzip=False,
@@ -360,13 +380,6 @@ class _Collecting:
     def send(self, body: bytes) -> bytes:
         try:
             return self._servers.call(self._method, body)
-        except Refused as refusal:
-            if refusal.reason.startswith(_WRONG_TOKEN):
-                # It refuses everything, and nothing is at fault that would be lost.
-                raise DeliveryError(f"{self.address} refuses the token: {refusal.reason}") from None
-            if refusal.too_large or not refusal.reason.startswith(_BUSY):
-                raise
-            raise DeliveryError(f"{self.address} does not accept spans at present: {refusal.reason}") from None
         finally:
             self.address = self._servers.address  # it may be another one now
 

@@ -207,7 +207,7 @@ class Settings:
         one_of("omit", "suppress", "flag"),
         "omit",
         "what calls from a trace that is not sampled send: nothing (`omit`), a header that keeps the receiver from "
-        "tracing (`suppress`), or one with the flag 0, which receivers ignore (`flag`)",
+        "tracing (`suppress`, only with `sw8`), or one with the flag 0, which receivers ignore (`flag`)",
     )
     skywalking_service_id: int | None = _setting(
         ID, None, "with `sw6`: the id that the service is registered with", "by registering it"

@@ -184,6 +184,8 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
 
     _header: str
     _others: tuple[str, ...] = ()
+    _suppressing: str | None = None
+    """The header that keeps a receiver from tracing; None where this generation has none."""
 
     @property
     def fields(self) -> set[str]:
@@ -248,7 +250,7 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
         if not header:
             return context
         before = trace.get_current_span(context).get_span_context()
-        if header == headers.UNSAMPLED:
+        if header == self._suppressing:
             return context if before.is_valid and before.is_remote else _unsampled(context)
         reference = self._read(header)
         if reference is None:
@@ -283,7 +285,8 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
             return {}
         sampled = bool(found.trace_flags & _SAMPLED)
         if not sampled and local.unsampled != "flag":
-            return {self._header: headers.UNSAMPLED} if local.unsampled == "suppress" else {}
+            suppresses = local.unsampled == "suppress" and self._suppressing is not None
+            return {self._header: self._suppressing} if suppresses else {}
         bound = context.get(REFERENCE_KEY)
         trace_id, span_id = found.trace_id.to_bytes(16, "big"), found.span_id.to_bytes(8, "big")
         if not isinstance(bound, Bound) or bound.trace_id != trace_id:
@@ -300,6 +303,7 @@ class Sw8Propagator(_SkyWalkingPropagator):
 
     _header = headers.SW8
     _others = (headers.SW8_CORRELATION, headers.SW8_EXTENSION)
+    _suppressing = headers.UNSAMPLED
 
     def _read(self, header: str) -> Reference | None:
         return headers.read_sw8(header)

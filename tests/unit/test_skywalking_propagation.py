@@ -159,6 +159,14 @@ def test_what_an_unsampled_trace_sends(policy: str, sent: str | None) -> None:
     assert header == sent if sent != "0" else header is not None and header.startswith("0-")
 
 
+def test_6_has_no_header_that_suppresses_a_trace() -> None:
+    """That of 8 would be a malformed one, which breaks the request in ``python2sky``."""
+    use("sw6")
+    skywalking.become(HERE._replace(unsampled="suppress"))
+    assert injected(around(SpanContext(1, 2, is_remote=False))) == {}
+    assert not span_of(extracted(sw6=headers.UNSAMPLED)).is_valid
+
+
 def test_the_same_trace_of_both_formats_has_the_exact_parent() -> None:
     trace_id, span_id = SPAN.trace_id.to_bytes(16, "big"), SPAN.span_id.to_bytes(8, "big")
     both = injected(around())

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ray_tracing_hooks._connection.delivery import Delivery
+from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery
 from ray_tracing_hooks._connection.recording import Recording, exit_in_order
 from ray_tracing_hooks._guard import guarded, report
 from ray_tracing_hooks._patching import Patches
@@ -100,7 +100,13 @@ class Connection:
         from ray_tracing_hooks._propagators import skywalking  # noqa: PLC0415  few programs need it
 
         with guarded("joining the traces of SkyWalking"):
-            skywalking.become(skywalking.Local.of(self.settings, self._recording.resource, self.delivery.spool))
+            local = skywalking.Local.of(
+                self.settings,
+                self._recording.resource,
+                self.delivery.spool,
+                is_reported=SKYWALKING in self.delivery.plan.exporters,
+            )
+            skywalking.become(local)
             if self.delivery.joins_skywalking:
                 patches.on_undo(skywalking.install(self.settings.skywalking_protocol))
 

@@ -49,6 +49,8 @@ _ENTRIES = (SpanKind.SERVER, SpanKind.CONSUMER)
 
 _LOOK_SECONDS = 1.0
 """How often a process looks whether its instance has been registered."""
+_LOOK_AGAIN_SECONDS = 30.0
+"""How often it looks after that: a back end that has lost its storage gives out another id."""
 
 _random = random.SystemRandom()
 
@@ -64,9 +66,13 @@ class Local(NamedTuple):
     is_of_6: bool = False
     spool: str | None = None
     """The spool folder, where the exporter stores the id that the back end has given to this instance."""
+    is_reported: bool = False
+    """Whether the spans of this process are sent to SkyWalking, so that it knows their names."""
 
     @classmethod
-    def of(cls, settings: Settings, resource: Mapping[str, Any], spool: str | None = None) -> Local:
+    def of(
+        cls, settings: Settings, resource: Mapping[str, Any], spool: str | None = None, *, is_reported: bool = False
+    ) -> Local:
         """By the settings, in a process with this resource."""
         return cls(
             peers.identity(
@@ -78,6 +84,7 @@ class Local(NamedTuple):
             settings.skywalking_instance_id or headers.USER,
             settings.skywalking_protocol == headers.SW6,
             spool if settings.skywalking_instance_id is None else None,
+            is_reported,
         )
 
 
@@ -103,7 +110,8 @@ class _Process:
             return local  # nothing has been delivered yet
         found = peers.registered_in(state).get(local.identity)
         if found is not None:
-            local = self._local = local._replace(instance_id=found[1], spool=None)
+            self._look_at = time.monotonic() + _LOOK_AGAIN_SECONDS
+            local = self._local = local._replace(instance_id=found[1])
         return local
 
     def local(self) -> Local:
@@ -376,8 +384,9 @@ class Sw6Propagator(_SkyWalkingPropagator):
     def _of_span(self, span: trace.Span, context: SpanContext, bound: Bound | None, local: Local) -> Reference:
         trace_id, span_id = context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big")
         text, name = _trace_text(context, bound), _name_of(span, local)
-        is_entry = getattr(span, "kind", None) in _ENTRIES and local.instance_id != headers.USER
-        here = f"#{headers.cut(name, headers.LONGEST_ENDPOINT)}" if is_entry else headers.NO_ENDPOINT
+        # A back end of 6.x never lets go of a segment with the name of an endpoint that it does not come to know.
+        is_known = local.is_reported and local.instance_id != headers.USER and getattr(span, "kind", None) in _ENTRIES
+        here = f"#{headers.cut(name, headers.LONGEST_ENDPOINT)}" if is_known else headers.NO_ENDPOINT
         first = bound.reference if bound is not None and bound.reference.is_of_6 else None
         return Reference(
             text if text and ids.three_numbers(text) else ids.trace_numbers(trace_id),

@@ -414,6 +414,7 @@ def test_a_process_learns_the_id_that_its_instance_was_registered_with(
     """From the progress of the exporter in the spool; until then it is the user of SkyWalking."""
     use("sw6")
     monkeypatch.setattr(skywalking, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(skywalking, "_LOOK_AGAIN_SECONDS", 0.0)
     skywalking.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
     assert sw6(around()).instance_id == 1
     state = {"registered": [["ray", "another", 3, 8], ["ray", "session", 3, 9]]}
@@ -421,6 +422,28 @@ def test_a_process_learns_the_id_that_its_instance_was_registered_with(
     progress_file.store(Progress({}, state))
     sent = sw6(around())
     assert (sent.instance_id, sent.entry_instance_id) == (9, 9)
+    # The back end has lost its storage, and the exporter has registered again.
+    progress_file.store(Progress({}, {"registered": [["ray", "session", 4, 12]]}))
+    assert sw6(around()).instance_id == 12
+
+
+@pytest.mark.parametrize(
+    ("is_reported", "kind", "endpoint"),
+    [
+        (True, trace.SpanKind.SERVER, "#GET /cart"),
+        (True, trace.SpanKind.INTERNAL, "-1"),
+        (False, trace.SpanKind.SERVER, "-1"),
+    ],
+)
+def test_sw6_names_only_endpoints_that_the_back_end_comes_to_know(
+    is_reported: bool, kind: trace.SpanKind, endpoint: str
+) -> None:
+    """It keeps other segments that refer to an unknown one, and retries for ever."""
+    use("sw6")
+    skywalking.become(HERE._replace(instance_id=9, is_reported=is_reported))
+    with TracerProvider().get_tracer("server").start_as_current_span("GET /cart", kind=kind) as request:
+        sent = sw6(trace.set_span_in_context(request, Context()))
+    assert (sent.entry_endpoint, sent.parent_endpoint) == (endpoint, endpoint)
 
 
 def test_a_malformed_progress_is_no_registration(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """A caller that SkyWalking's agent traces calls a Serve application, which calls a task, which calls a service that the
 agent traces too.
 
-It makes ``RTH_CALLS`` more calls, and tells which headers two tasks would send, the second one called by the first. ``RTH_SERVICE`` is the address of that service, ``RTH_CALLER`` the program that
-calls, and ``RTH_AGENT`` the folder with the packages of the agent.
+It makes ``RTH_CALLS`` more calls, and tells which headers two tasks would send, the second one called by the first.
+``RTH_SERVICE`` is the address of that service, ``RTH_CALLER`` the program that calls, and ``RTH_AGENT`` the folder with
+the packages of the agent.
 """
 
 import contextlib

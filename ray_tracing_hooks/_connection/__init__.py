@@ -97,16 +97,16 @@ class Connection:
         """Before Ray is instrumented, which depends on the propagators."""
         if not self.delivery.joins_skywalking and PROPAGATOR not in sys.modules:
             return
-        from ray_tracing_hooks._propagators import skywalking  # noqa: PLC0415  few programs need it
+        from ray_tracing_hooks._propagators import skywalking, this_process  # noqa: PLC0415  few programs need them
 
         with guarded("joining the traces of SkyWalking"):
-            local = skywalking.Local.of(
+            local = this_process.Local.of(
                 self.settings,
                 self._recording.resource,
                 self.delivery.spool,
                 is_reported=SKYWALKING in self.delivery.plan.exporters,
             )
-            skywalking.become(local)
+            this_process.become(local)
             if self.delivery.joins_skywalking:
                 patches.on_undo(skywalking.install(self.settings.skywalking_protocol))
 

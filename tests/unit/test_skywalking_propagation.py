@@ -21,8 +21,8 @@ from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.skywalking import headers, ids, peers
 from ray_tracing_hooks._formats.skywalking.headers import Reference
 from ray_tracing_hooks._formats.skywalking.peers import Identity
-from ray_tracing_hooks._propagators import skywalking
-from ray_tracing_hooks._propagators.skywalking import Local
+from ray_tracing_hooks._propagators import skywalking, this_process
+from ray_tracing_hooks._propagators.this_process import Local
 from ray_tracing_hooks._ray import calls, propagation
 from ray_tracing_hooks._ray.environment import from_environment, to_environment
 from ray_tracing_hooks._ray.serve import in_replica
@@ -73,10 +73,10 @@ def use(*names: str) -> None:
 @pytest.fixture(autouse=True)
 def propagators() -> Iterator[None]:
     before = propagate.get_global_textmap()
-    skywalking.become(HERE)
+    this_process.become(HERE)
     use("tracecontext", "baggage", "sw8")
     yield
-    skywalking.become(None)
+    this_process.become(None)
     propagate.set_global_textmap(before)
 
 
@@ -154,7 +154,7 @@ def test_a_trace_that_a_caller_does_not_sample_is_not_sampled() -> None:
 
 @pytest.mark.parametrize(("policy", "sent"), [("omit", None), ("suppress", headers.UNSAMPLED), ("flag", "0")])
 def test_what_an_unsampled_trace_sends(policy: str, sent: str | None) -> None:
-    skywalking.become(HERE._replace(unsampled=policy))
+    this_process.become(HERE._replace(unsampled=policy))
     header = injected(around(SpanContext(1, 2, is_remote=False))).get("sw8")
     assert header == sent if sent != "0" else header is not None and header.startswith("0-")
 
@@ -162,7 +162,7 @@ def test_what_an_unsampled_trace_sends(policy: str, sent: str | None) -> None:
 def test_6_has_no_header_that_suppresses_a_trace() -> None:
     """That of 8 would be a malformed one, which breaks the request in ``python2sky``."""
     use("sw6")
-    skywalking.become(HERE._replace(unsampled="suppress"))
+    this_process.become(HERE._replace(unsampled="suppress"))
     assert injected(around(SpanContext(1, 2, is_remote=False))) == {}
     assert not span_of(extracted(sw6=headers.UNSAMPLED)).is_valid
 
@@ -277,14 +277,14 @@ def test_correlation_and_extension_go_on() -> None:
 
 
 def test_baggage_becomes_correlation_where_that_is_asked_for() -> None:
-    skywalking.become(HERE._replace(correlation=True))
+    this_process.become(HERE._replace(correlation=True))
     sent = injected(baggage.set_baggage("tenant", "acme", around()))
     assert sent["sw8-correlation"] == "dGVuYW50:YWNtZQ=="
     assert baggage.get_all(extracted(sw8=sent["sw8"], sw8_correlation=sent["sw8-correlation"])) == {"tenant": "acme"}
 
 
 def test_headers_have_a_prefix_where_that_is_asked_for() -> None:
-    skywalking.become(HERE._replace(prefix="shop-"))
+    this_process.become(HERE._replace(prefix="shop-"))
     sent = injected(around())
     assert "shop-sw8" in sent
     assert "sw8" not in sent
@@ -307,7 +307,7 @@ def test_in_a_process_without_a_hook_the_environment_names_the_service(
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    skywalking.become(None)
+    this_process.become(None)
     assert sw8(around()).service == service
 
 
@@ -325,7 +325,7 @@ def test_sw6_of_a_trace_that_began_here() -> None:
 def test_sw6_of_a_trace_of_an_agent() -> None:
     """The entry of the trace stays the one that the agent has named."""
     use("sw6")
-    skywalking.become(HERE._replace(instance_id=9))
+    this_process.become(HERE._replace(instance_id=9))
     context = extracted(sw6=headers.write_sw6(OLD))
     found = span_of(context)
     assert sw6(context) == OLD._replace(address=sw6(context).address)
@@ -413,9 +413,9 @@ def test_a_process_learns_the_id_that_its_instance_was_registered_with(
 ) -> None:
     """From the progress of the exporter in the spool; until then it is the user of SkyWalking."""
     use("sw6")
-    monkeypatch.setattr(skywalking, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(skywalking, "_LOOK_AGAIN_SECONDS", 0.0)
-    skywalking.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
+    monkeypatch.setattr(this_process, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(this_process, "_LOOK_AGAIN_SECONDS", 0.0)
+    this_process.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
     assert sw6(around()).instance_id == 1
     state = {"registered": [["ray", "another", 3, 8], ["ray", "session", 3, 9]]}
     progress_file = ProgressFile(str(tmp_path), "skywalking")
@@ -440,7 +440,7 @@ def test_sw6_names_only_endpoints_that_the_back_end_comes_to_know(
 ) -> None:
     """It keeps other segments that refer to an unknown one, and retries for ever."""
     use("sw6")
-    skywalking.become(HERE._replace(instance_id=9, is_reported=is_reported))
+    this_process.become(HERE._replace(instance_id=9, is_reported=is_reported))
     with TracerProvider().get_tracer("server").start_as_current_span("GET /cart", kind=kind) as request:
         sent = sw6(trace.set_span_in_context(request, Context()))
     assert (sent.entry_endpoint, sent.parent_endpoint) == (endpoint, endpoint)
@@ -449,7 +449,7 @@ def test_sw6_names_only_endpoints_that_the_back_end_comes_to_know(
 def test_a_malformed_progress_is_no_registration(tmp_path: Path) -> None:
     use("sw6")
     (tmp_path / "progress-skywalking.json").write_text("{")
-    skywalking.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
+    this_process.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
     assert sw6(around()).instance_id == 1
 
 
@@ -469,7 +469,7 @@ def test_whatever_things_are_called_the_header_is_right(service: str, instance: 
     tracer = TracerProvider().get_tracer("library")
     with tracer.start_as_current_span(name or "x", kind=trace.SpanKind.CLIENT) as span:
         context = trace.set_span_in_context(span, Context())
-        skywalking.become(Local(peers.identity({"service.name": service}, None, instance)))
+        this_process.become(Local(peers.identity({"service.name": service}, None, instance)))
         for each in ("sw8", "sw6"):
             use(each)
             assert (sw8 if each == "sw8" else sw6)(context).trace_id

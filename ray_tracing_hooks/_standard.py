@@ -330,18 +330,3 @@ def check(environ: Mapping[str, str], problem: Problem, *, leaving_out: Iterable
         if any(form in environ for form in row.forms()):
             read(row.name, environ, problem)
         _chosen(row, set(row.forms("metrics")) - set(row.forms()), environ, problem)
-
-
-def resource_attributes(environ: Mapping[str, str]) -> dict[str, str]:
-    """The attributes in ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME``; pairs without ``=`` are skipped, as in
-    the SDK.
-    """
-    given: dict[str, str] = {}
-    for pair in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
-        key, equals, value = pair.partition("=")
-        if equals and key.strip():
-            given[key.strip()] = unquote(value.strip())
-    service = environ.get("OTEL_SERVICE_NAME", "").strip()
-    if service:
-        given["service.name"] = service
-    return given

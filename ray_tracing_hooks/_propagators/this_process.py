@@ -84,11 +84,12 @@ class _Process:
         if self._local is None:
             import socket  # noqa: PLC0415  few processes need it
 
-            from ray_tracing_hooks import _settings, _standard  # noqa: PLC0415  as above
+            from ray_tracing_hooks import _settings  # noqa: PLC0415  as above
+            from ray_tracing_hooks._sdk import resource  # noqa: PLC0415  as above
 
             settings = _settings.load(os.environ, _ignore)
-            resource = {"service.name": "unknown_service", "host.name": socket.gethostname()}
-            self._local = Local.of(settings, resource | _standard.resource_attributes(os.environ))
+            detected = {"service.name": "unknown_service", "host.name": socket.gethostname()}
+            self._local = Local.of(settings, detected | resource.from_environment(os.environ))
         return self._local
 
 

@@ -13,12 +13,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
+from urllib.parse import unquote
 
 from opentelemetry.version import __version__ as opentelemetry_version
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._standard import resource_attributes
 from ray_tracing_hooks._version import __version__
 
 DEFAULT_SERVICE_NAME = "ray"
@@ -62,7 +62,7 @@ def attributes(of_ray: Mapping[str, Any], environ: Mapping[str, str]) -> dict[st
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  heavy, and rarely needed
 
         detected = dict(Resource.create({}).attributes)
-        given = resource_attributes(environ)
+        given = from_environment(environ)
         return {
             **found,
             **{
@@ -71,7 +71,7 @@ def attributes(of_ray: Mapping[str, Any], environ: Mapping[str, str]) -> dict[st
                 if key in given or not (key in _ARGUMENTS or _is_default(key, value))
             },
         }
-    return {**found, **resource_attributes(environ)}
+    return {**found, **from_environment(environ)}
 
 
 def of_child(parents: Mapping[str, Any]) -> Callable[[bytes], bytes]:
@@ -125,6 +125,21 @@ def _host() -> dict[str, str]:
     except (OSError, ValueError):
         host_id = ""
     return {**found, "host.id": host_id} if host_id else found
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The attributes in ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME``; pairs without ``=`` are skipped, as in
+    the SDK.
+    """
+    given: dict[str, str] = {}
+    for pair in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
+        key, equals, value = pair.partition("=")
+        if equals and key.strip():
+            given[key.strip()] = unquote(value.strip())
+    service = environ.get("OTEL_SERVICE_NAME", "").strip()
+    if service:
+        given["service.name"] = service
+    return given
 
 
 def _is_default(key: str, value: object) -> bool:

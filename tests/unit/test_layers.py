@@ -26,8 +26,8 @@ _spool              _formats
 _record             _spool _formats
 
 _logs               _record _spool _formats
-_propagators        _record _spool _formats
 _sdk                _record _spool _formats
+_propagators        _sdk _record _spool _formats
 _ray                _record _formats
 _ray.serve          _ray _record _formats
 

@@ -16,6 +16,7 @@ from ray_tracing_hooks._values import (
     ADDRESSES,
     BOOLEAN,
     COUNT,
+    GROUP,
     LEVEL,
     NAMES,
     PATH,
@@ -96,6 +97,12 @@ class Settings:
     local_file_max_bytes: int = _setting(SIZE, 64 << 20, "size at which the local exporter begins a new file")
     local_max_bytes: int = _setting(
         SIZE, 10 << 30, "most that all files of the local exporter may take; beyond that, the oldest are removed"
+    )
+    group: int | None = _setting(
+        GROUP,
+        None,
+        "a group, by number or name, that may read the local exporter's files and the delivery log, which are private "
+        "otherwise; the user who runs Ray must be in it",
     )
     spool_dir: str | None = _setting(
         PATH, None, "folder where spans wait on a node until they are delivered", "Ray's session folder"

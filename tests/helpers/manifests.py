@@ -49,7 +49,7 @@ def combine(folder: Path, resource: Path, *components: str, **fields: Any) -> li
     """What a kustomization in this folder, as a user would write one, makes of a resource and components."""
     target = folder / "kustomization"
     target.mkdir(parents=True)
-    own = resource if resource.is_dir() else target / shutil.copy(resource, target / "cluster.yaml").name
+    own = resource if resource.is_dir() else Path(shutil.copy(resource, target / "cluster.yaml"))
     kustomization = {
         "resources": [os.path.relpath(own.resolve(), target.resolve())],
         "components": [

@@ -113,7 +113,7 @@ def test_the_shipper_of_a_container_that_has_ended_is_replaced_from_another(star
     assert writer("end 1 10") == "end"
     until(lambda: len(spans_in(tmp_path / "spans")) == 10, "the first shipper delivers")
     first.kill()
-    assert second("start") == "True"
+    until(lambda: second("start") == "True", "the first container has ended, and another shipper is started")
     assert writer("end 11 20") == "end"
     until(lambda: len(spans_in(tmp_path / "spans")) == 20, "the second shipper delivers")
     assert {int(str(span["spanId"]), 16) for span in spans_in(tmp_path / "spans")} == set(range(1, 21))
@@ -136,7 +136,7 @@ def test_nodes_that_write_to_one_folder_do_not_collide(start: Start, tmp_path: P
         if first == spans // 2:
             keepers[0].kill()
             keepers[0] = start(KEEPER, "/shared/spool-0", "/shared/spans", "same")
-            assert keepers[0]("start") == "True"
+            until(lambda: keepers[0]("start") == "True", "the shipper has been killed, and another one is started")
     until(lambda: len(spans_in(tmp_path / "spans")) >= len(nodes) * spans, "everything is delivered")
     found = Counter(int(str(span["spanId"]), 16) for span in spans_in(tmp_path / "spans"))
     files = len(list((tmp_path / "spans").iterdir()))

@@ -41,7 +41,6 @@ class Container:
         volumes: Folders of this machine, by their paths in the container. They can be written to.
         has_tmp: Whether there is a ``/tmp``, which is theirs alone.
         shm: The size of ``/dev/shm``, as ``mount`` takes it.
-        has_root: Whether they may be root, in a container that keeps all capabilities.
         own_processes: Whether they see only each other, so that process ids begin at 1.
         network: The name of a network namespace, or empty for that of this machine.
     """

@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from ray_tracing_hooks._formats.signals import LOGS, TRACES
+from ray_tracing_hooks._formats.task_states import Attempt
 from ray_tracing_hooks._private import open_folder
+from ray_tracing_hooks._ray.states import Answer, keep
 from ray_tracing_hooks._settings import Settings, load
 from ray_tracing_hooks._ship.destinations import destinations
 from ray_tracing_hooks._ship.log import log_to
@@ -103,6 +105,11 @@ def spool(path: str) -> None:
     os.close(open_folder(path))
 
 
+def states(folder: str) -> None:
+    """Task states, beside the spans."""
+    keep(folder, Answer("session_1", 0, iter([Attempt("aa", 0, "f", "NORMAL_TASK", "01", {})])))
+
+
 def test_the_group_reads_what_the_local_exporter_writes_and_changes_nothing(volume: Path) -> None:
     """Folders that had to be created and those of log records included."""
     folder = volume / "ray" / "spans"
@@ -173,6 +180,15 @@ def test_a_spool_is_never_for_a_group(volume: Path) -> None:
     """It is read and sent by the shipper, so nobody else has to read it."""
     assert as_user(RAY, [GROUP], spool, volume / "spool") == []
     assert mode(volume / "spool")[0] & 0o077 == 0
+
+
+def test_what_is_written_beside_the_spans_leaves_their_folder_readable(volume: Path) -> None:
+    """Task states, which are private themselves."""
+    folder = volume / "spans"
+    assert as_user(RAY, [GROUP], write, folder, GROUP) == []
+    assert as_user(RAY, [GROUP], states, folder) == []
+    assert mode(folder) == (0o2750, GROUP)
+    assert mode(folder / "task-states-session_1.ndjson")[0] == 0o600
 
 
 @pytest.mark.parametrize("value", ["wheel-of-nobody", "-1", str(2**32 - 1), "1.5"])

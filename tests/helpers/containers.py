@@ -43,6 +43,8 @@ class Container:
         shm: The size of ``/dev/shm``, as ``mount`` takes it.
         own_processes: Whether they see only each other, so that process ids begin at 1.
         network: The name of a network namespace, or empty for that of this machine.
+        host_name: A host name of its own, or empty for that of this machine.
+        up_for: How many seconds longer than the machine it seems to be running for: its clocks since the boot.
     """
 
     user: int = 0
@@ -52,18 +54,26 @@ class Container:
     shm: str = "64m"
     own_processes: bool = True
     network: str = ""
+    host_name: str = ""
+    up_for: int = 0
 
     def command(self, *arguments: str) -> list[str]:
         """The command that runs these arguments in a container of their own. If it is killed, so is all in it."""
         namespaces = ["--mount", "--propagation=private"]
         if self.own_processes:
             namespaces += ["--pid", "--fork", "--kill-child"]
+        if self.host_name:
+            namespaces.append("--uts")
+        if self.up_for:
+            namespaces += ["--time", f"--monotonic={self.up_for}", f"--boottime={self.up_for}"]
         inside = ["ip", "netns", "exec", self.network] if self.network else []
         return [*inside, "unshare", *namespaces, "bash", "-euc", self._script(), "container", *arguments]
 
     def _script(self) -> str:
         root = "/mnt"  # a mount of this namespace alone: no other process sees it
         lines = [f"mount -t tmpfs -o mode=755 image {root}"]
+        if self.host_name:
+            lines.append(f"hostname {self.host_name}")
         for path in (*_IMAGE, sys.base_prefix, sys.prefix, _TESTS):
             if os.path.islink(path):
                 lines.append(f"cp -P {path} {root}{path}")

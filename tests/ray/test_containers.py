@@ -42,21 +42,20 @@ def volume() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def run_in(container: Container, **variables: str) -> Run:
+def run_in(container: Container, folder: str = "/data/spans", group: str = "", flush_timeout: str = "30") -> Run:
     """Run a small program, with a cluster of its own, as a user whose variables name no home and no user."""
     return run_program(
         "small",
         command=container.command(),
-        **{
-            "RTH_HOOK": "ray_tracing_hooks.local:setup",
-            "RAY_TMPDIR": "/data",
-            "RAY_TRACING_LOCAL_DIR": "/data/spans",
-            "HOME": "/nonexistent",
-            "USER": "",
-            "LOGNAME": "",
-            "RTH_NEXT_PORT": "",  # a file that it cannot see
-            **variables,
-        },
+        RTH_HOOK="ray_tracing_hooks.local:setup",
+        RTH_NEXT_PORT="",  # a file that it cannot see
+        RAY_TMPDIR="/data",
+        RAY_TRACING_LOCAL_DIR=folder,
+        RAY_TRACING_GROUP=group,
+        RAY_TRACING_FLUSH_TIMEOUT=flush_timeout,
+        HOME="/nonexistent",
+        USER="",
+        LOGNAME="",
     )
 
 
@@ -73,7 +72,7 @@ def check(run: Run, volume: Path, *, said: int = 0) -> None:
 def test_any_user_with_a_read_only_root_without_tmp_and_with_little_shared_memory(volume: Path) -> None:
     """All of it at once, and a sidecar with another user reads the spans, but not the spool, and writes to neither."""
     container = Container(RAY, (RAY, GROUP), {"/data": volume}, has_tmp=False, shm="1m")
-    check(run_in(container, RAY_TRACING_GROUP=str(GROUP)), volume)
+    check(run_in(container, group=str(GROUP)), volume)
 
     sidecar = Container(SIDECAR, (SIDECAR, GROUP), {"/data": volume})
     code = "cat /data/spans/*.jsonl | wc -l; cat /data/ray/session_2*/logs/ray_tracing_hooks-*.log | grep -c shipping"
@@ -93,7 +92,7 @@ def test_root_of_a_container(volume: Path) -> None:
 def test_a_folder_that_is_of_the_volumes_owner_is_refused_and_named(volume: Path) -> None:
     """The mount itself belongs to root: spans need a folder in it."""
     container = Container(RAY, (RAY, GROUP), {"/data": volume})
-    run = run_in(container, RAY_TRACING_LOCAL_DIR="/data", RAY_TRACING_FLUSH_TIMEOUT="1")
+    run = run_in(container, "/data", flush_timeout="1")
     assert run.result == [2, 3]
     assert (
         "cannot write spans to '/data': it belongs to another user (uid 0); set RAY_TRACING_LOCAL_DIR to" in run.stderr

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import sqlite3
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,7 +30,7 @@ CREATE INDEX IF NOT EXISTS logs_of ON logs (trace_id);
 
 
 class Store:
-    """Listens at ``port`` of this machine between :meth:`open` and :meth:`close`, as often as wanted.
+    """Listens at ``port`` of this machine, or at a given socket, between :meth:`open` and :meth:`close`.
 
     Attributes:
         traces: The requests with spans as they came.
@@ -44,7 +45,7 @@ class Store:
         with sqlite3.connect(self._file) as database:
             database.executescript(_TABLES)
 
-    def open(self) -> None:
+    def open(self, listener: socket.socket | None = None) -> None:
         store = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -64,9 +65,13 @@ class Store:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in the base class
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler, bind_and_activate=listener is None)
+        if listener is not None:
+            server.socket.close()
+            server.socket = listener
+        server.daemon_threads = True
+        self._server = server
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
         if self._server is not None:

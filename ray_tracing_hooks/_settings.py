@@ -401,7 +401,7 @@ def _report_unknown(
     variables = {setting.variable.removeprefix(PREFIX): setting.variable for setting in SETTINGS}
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
-        if name != variable and name not in variables and not empty(value):
+        if name != variable and name not in variables and not empty(value) and not _is_of_service(variable, environ):
             # Without its value, which may be a password and must not be logged.
             problem(f"unknown variable {variable} is ignored; {_closest(name.upper(), variables)}")
     keys = {setting.name: repr(setting.name) for setting in SETTINGS if setting.name != _CONFIG}
@@ -411,6 +411,12 @@ def _report_unknown(
             name = str(key) if isinstance(key, int) or (isinstance(key, str) and re.fullmatch(_NAME, key)) else ""
             what = f"unknown setting {shown(key)}" if name else "a setting whose key is not a name"
             problem(f"{file}: {what} is ignored; {_closest(name.lower(), keys)}")
+
+
+def _is_of_service(variable: str, environ: Mapping[str, str]) -> bool:
+    """Whether Kubernetes made this variable, for a Service whose name begins with ``ray-tracing``."""
+    service = re.match(r"(\w+?)_(?:SERVICE_HOST$|SERVICE_PORT|PORT$|PORT_\d)", variable)
+    return service is not None and f"{service[1]}_SERVICE_HOST" in environ
 
 
 def _closest(wrong: str, right: Mapping[str, str]) -> str:

@@ -49,7 +49,7 @@ def pytest_unconfigure() -> None:
         os.unlink(path)
 
 
-FOLDERS = ("ray", "backends", "browser", "security", "insight", "unit")
+FOLDERS = ("ray", "backends", "browser", "deploy", "security", "insight", "unit")
 """By how long a file of theirs takes."""
 
 LONGEST = (

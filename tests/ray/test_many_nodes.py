@@ -57,6 +57,8 @@ QUICKLY = {
 }
 """A node that does not answer for seconds is dead, and so are connections to it. By default, that takes minutes."""
 
+NONE: Mapping[str, str] = MappingProxyType({})
+
 BEHIND = """
 import time
 now, now_ns = time.time, time.time_ns
@@ -138,7 +140,7 @@ class Cluster:
         }
         return {name: value for name, value in found.items() if name != "RAY_TMPDIR"}
 
-    def start_node(self, host: int, *, up_for: int = 0, **variables: str) -> None:
+    def start_node(self, host: int, variables: Mapping[str, str] = NONE, *, up_for: int = 0) -> None:
         address, head = self.network.address(host), self.network.address(HEAD)
         how = ["--head", f"--port={PORT}", f"--tracing-startup-hook={HOOK}", "--include-dashboard=false"]
         options = how if host == HEAD else [f"--address={head}:{PORT}"]
@@ -160,9 +162,9 @@ class Cluster:
 
         until(has_started, f"node {host} has started")
 
-    def start_all(self, head: Mapping[str, str] = MappingProxyType({})) -> None:
+    def start_all(self, head: Mapping[str, str] = NONE) -> None:
         """All three nodes; ``head`` are further variables of the head."""
-        self.start_node(HEAD, **head)
+        self.start_node(HEAD, head)
         self.await_node(HEAD)
         for host in WORKERS:
             self.start_node(host)
@@ -343,7 +345,7 @@ def test_clocks_that_are_apart(cluster: Cluster) -> None:
     (cluster.shared / "sitecustomize.py").write_text(BEHIND)
     cluster.start_node(HEAD)
     cluster.await_node(HEAD)
-    cluster.start_node(WORKERS[0], PYTHONPATH=os.pathsep.join(["/shared", environment()["PYTHONPATH"]]))
+    cluster.start_node(WORKERS[0], {"PYTHONPATH": os.pathsep.join(["/shared", environment()["PYTHONPATH"]])})
     cluster.start_node(WORKERS[1], up_for=86_400)
     for host in WORKERS:
         cluster.await_node(host)
@@ -375,7 +377,7 @@ def test_a_head_that_starts_again(cluster: Cluster) -> None:
     cluster.start_driver(WORKERS[0])
     cluster.await_tasks(10)
     cluster.kill(HEAD)
-    cluster.start_node(HEAD, **head)
+    cluster.start_node(HEAD, head)
     cluster.await_node(HEAD, times=2)
     cluster.await_tasks(10)
     cluster.finish()

@@ -83,7 +83,7 @@ def program(tmp_path: Path) -> Iterator[TwoHalves]:
 def test_a_spool_that_is_removed_under_a_program_is_made_anew(program: TwoHalves) -> None:
     """Its folder is removed with all that is in it: every span is there all the same."""
     program.half()
-    shutil.rmtree(program.spool)
+    shutil.rmtree(program.spool, ignore_errors=True)  # the shipper renames files there meanwhile
     run = program.end()
     spans = spans_in(program.spans)
     print(f"spans expected {program.expected(run).total()}, found {len(spans)}")

@@ -3,9 +3,9 @@
 A request is one line of JSON on the FIFO ``wake`` in the spool folder: an object with ``answer``, the name of the
 answer, ``timeout`` in seconds, ``until_writers_end``, and the ``pid`` of the requesting process with the ``namespace``
 in which it counts. The shipper answers with one line of JSON on a FIFO of that name, which the requesting process has
-created: ``done``, the lists of sentences ``problems`` and ``waiting``, and ``written``, a number or null. Both are small
-enough for an atomic write to a pipe. An empty line requests nothing: writing one tells a process whether a shipper is
-listening.
+created: ``done``, the lists of sentences ``problems`` and ``waiting``, and ``written``, a number or null. Both are
+small enough for an atomic write to a pipe. An empty line requests nothing: writing one tells a process whether a
+shipper is listening.
 
 On a volume without FIFOs, request and answer are files with the same contents: the names of requests begin with
 :data:`REQUEST`, those of answers with :data:`ANSWER`. Sockets are no alternative: their paths have at most 107 bytes.

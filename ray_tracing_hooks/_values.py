@@ -248,6 +248,19 @@ def _read_url(value: object) -> str:
     return text
 
 
+def _read_exposed(value: object) -> str:
+    """``host:port``, or the path of a folder."""
+    from urllib.parse import urlsplit  # noqa: PLC0415  few processes need it
+
+    text = _scalar(value)
+    if text.startswith(("/", "~")):
+        return _read_path(text)
+    parts = urlsplit(f"//127.0.0.1:{text}" if text.isascii() and text.isdigit() else f"//{text}")
+    if parts.path or parts.username is not None or not parts.hostname or not parts.port:
+        raise ValueError
+    return f"[{parts.hostname}]:{parts.port}" if ":" in parts.hostname else f"{parts.hostname}:{parts.port}"
+
+
 PATH = Kind("a path, such as /var/tmp/traces", _read_path)
 NAMES = Kind(
     "a comma list of names, such as local, or none alone", _read_names, lambda names: ",".join(names) or "none"
@@ -263,6 +276,7 @@ BOOLEAN = Kind("1 or 0 (or true, false, yes, no, on, off)", _read_boolean, lambd
 LEVEL = Kind(f"one of {', '.join(_LEVELS)}", _read_level)
 URL = Kind("a URL, such as http://collector:4317", _read_url)
 ADDRESSES = Kind("a comma list of addresses, such as oap:11800 or https://oap:11800", _read_addresses, ",".join)
+EXPOSED: Kind[str] = Kind("a port, such as 9464, an address, such as 0.0.0.0:9464, or a folder", _read_exposed)
 TEXT: Kind[str] = Kind("a text on one line", _read_text)
 COUNT = Kind("a whole number of 0 or more", _read_count)
 SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read_size, _write_size)

@@ -198,6 +198,7 @@ def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], e
         keep_errors=settings.keep_errors,
         keep_slower=settings.keep_slower,
         keep_wait=settings.keep_wait,
+        prometheus=settings.prometheus if exporters else None,
     )
 
 

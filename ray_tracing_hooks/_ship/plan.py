@@ -37,6 +37,7 @@ class ShipPlan(NamedTuple):
         environment: The digest of the variables of :mod:`~ray_tracing_hooks._ship.environment`: plans differ if these
             do. The values are in the shipper's environment, since some are secrets.
         log_records: Whether processes record log records too, for the exporters that accept them.
+        prometheus: Where the figures of delivery are shown to Prometheus, as in RAY_TRACING_PROMETHEUS.
     """
 
     exporters: tuple[str, ...]
@@ -55,6 +56,7 @@ class ShipPlan(NamedTuple):
     keep_errors: bool = False
     keep_slower: float | None = None
     keep_wait: float = 30.0
+    prometheus: str | None = None
 
     def __repr__(self) -> str:
         # Without fields that may contain a secret.

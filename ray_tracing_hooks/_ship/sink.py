@@ -77,10 +77,12 @@ class Surroundings:
         plan: The settings, as the process that started the shipper stored them.
         state: The last :meth:`Sink.checkpoint` that was stored, or an empty mapping.
         remember: Stores a state between two checkpoints. Raises OSError.
-        count: Reports a loss to the user: a text with the placeholder ``{count}``, and how many more items were lost.
+        count: Reports a loss to the user: a text with the placeholder ``{count}``, and how many more were lost. For
+            items that will never be delivered, sinks call :meth:`lose`.
         environ: The environment variables that configure delivery.
         problem: Reports an invalid setting to the user.
         signal: The signal to deliver. A sink whose protocol has only spans need not check it.
+        lost: Called in place of ``count`` with losses that are numbers of items, if not None.
     """
 
     plan: ShipPlan
@@ -90,6 +92,11 @@ class Surroundings:
     environ: Mapping[str, str] = field(repr=False)
     problem: Callable[[str], None]
     signal: Signal = TRACES
+    lost: Callable[[str, int], None] | None = None
+
+    def lose(self, text: str, number: int) -> None:
+        """Report items that will never be delivered to this destination, as ``count`` does."""
+        (self.lost or self.count)(text, number)
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,7 @@ class LocalSink:
         self._file_max_bytes = min(plan.local_file_max_bytes, self._max_bytes // 2)
         self._remember = surroundings.remember
         self._count: Callable[[str, int], None] = surroundings.count
+        self._lose = surroundings.lose
         if signal is not TRACES:
             os.close(_open_folder(plan.local_dir, signal.items))  # checks its permissions too
         self._folder = _open_folder(self._path, signal.items)
@@ -206,7 +207,7 @@ class LocalSink:
             with contextlib.suppress(FormatError):
                 good.append(item_json(span))
         bad = len(spans) - len(good)
-        self._count(f"{{count}} {self._signal.items} could not be decoded and were skipped", bad)
+        self._lose(f"{{count}} {self._signal.items} could not be decoded and were skipped", bad)
         return good
 
     def _write(self, line: bytes) -> None:

@@ -30,6 +30,9 @@ _INTERNAL_MODULES = tuple(
 )
 """Modules with internal tasks and actors of Ray, which run user code only through further calls, or for Ray Data."""
 
+_OWN_MODULES = "ray_tracing_hooks._ops."
+"""The modules of this package's own actors, which make no spans whatever the settings say."""
+
 _RUNS_CODE_OF_THE_USER = "__ray_call__"
 """The one method that Ray adds to each actor which runs user code."""
 
@@ -131,6 +134,8 @@ class Templates:
         return found
 
     def _make(self, kind: int, class_name: str, function: str, module: str, group: str) -> Template | None:
+        if module.startswith(_OWN_MODULES):
+            return None
         full_name = f"{class_name}.{function}" if class_name else function
         is_internal = (f"{module}." if class_name else function).startswith(_INTERNAL_MODULES) or (
             function.startswith("__ray_") and function != _RUNS_CODE_OF_THE_USER

@@ -31,7 +31,7 @@ _sdk                _record _spool _formats
 _ray                _record _formats
 _ray.serve          _ray _record _formats
 
-_ship               _ship.sinks _ship.metrics _ship.status _ship.tail_sampling _spool _formats
+_ship               _ship.sinks _ship.metrics _ship.status _ship.tail_sampling _ship.transport _spool _formats
 _ship.metrics       _ship _ship.sinks _ship.status _ship.transport _ship.tail_sampling _formats
 _ship.status        _ship _ship.sinks _spool _formats
 _ship.tail_sampling _ship _spool _formats
@@ -46,7 +46,8 @@ _insight.views      _insight.analysis _insight.ingest _insight.model _formats
 _connection         _ray _ray.serve _sdk _logs _propagators _ship _record _spool _formats
 _startup            _connection _ray
 _run                _startup _ray ray_tracing_hooks
-_cli                _run _ray _ship _ship.sinks _spool _formats ray_tracing_hooks
+_ops                _connection _ray _ship _ship.sinks _ship.status _ship.transport _insight.analysis _spool _formats
+_cli                _ops _run _ray _ship _ship.sinks _spool _formats ray_tracing_hooks
 _cli                _insight.views _insight.analysis _insight.ingest _insight.model
 
 ray_tracing_hooks   _startup

@@ -30,7 +30,7 @@ def check(facts: Facts) -> Iterator[Finding]:
                 PROBLEM if sure > _WRONG else WARNING,
                 f"the clock is {duration(abs(apart) * 1e9)} {'ahead' if apart > 0 else 'behind'}",
                 (name,),
-                "synchronise it, such as with chrony: spans of the node have wrong times, and back ends may refuse them",
+                "synchronise it, such as with chrony: its spans have wrong times, and back ends may refuse them",
             )
     if furthest <= _NOTICEABLE and len(clocks) > 1:
         yield Finding("clocks", GOOD, f"clocks agree within {duration(furthest * 1e9)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ray_tracing_hooks._ops.facts import Facts, Place
@@ -32,6 +33,7 @@ def check(facts: Facts) -> Iterator[Finding]:
                 "repair what it reports; RAY_TRACING_STRICT=1 makes it raise the error",
                 node.reported,
             )
+        yield from _reported(node)
     works = [node for node in facts.answered if node.traced and not node.hook_failed]
     if works and len(works) == len(facts.nodes):
         many = f"workers of {'all nodes' if len(works) > 1 else 'the node'}"
@@ -73,6 +75,20 @@ def _of_cluster(facts: Facts) -> Iterator[Finding]:
             "the hook was set while the cluster was running: workers that had started before are not traced",
             advice="restart the cluster with the hook, or wait until these workers have ended",
         )
+
+
+def _reported(node: Place) -> Iterator[Finding]:
+    """What the hook has reported in the worker, if it is not about settings, which are checked in any case."""
+    known = {text.rstrip(".") for text in (node.examined.problems if node.examined is not None else ())}
+    for text in node.reported if node.traced else ():
+        if text.rstrip(".") not in known and not re.search(r"\bis ignored\b|^unknown ", text):
+            yield Finding(
+                "worker-reports",
+                PROBLEM,
+                f"tracing reports in a worker: {text}",
+                (node.name,),
+                "repair what it says; other findings may say more about the cause",
+            )
 
 
 def _failed(facts: Facts, place: Place) -> Finding:

@@ -24,8 +24,8 @@ def check(facts: Facts) -> Iterator[Finding]:
             "cluster-unreachable",
             PROBLEM,
             facts.unreachable,
-            advice="give the address of a running head, --address HOST:PORT (by default 6379), on a node of the cluster; "
-            "from elsewhere, connect with --address ray://HOST:10001",
+            advice="give the address of a running head, --address HOST:PORT (by default port 6379), on a node of the "
+            "cluster; from elsewhere, connect with --address ray://HOST:10001",
         )
     for node in facts.nodes:
         where = (node.name,)
@@ -35,7 +35,7 @@ def check(facts: Facts) -> Iterator[Finding]:
                 PROBLEM,
                 f"{node.text} came",
                 where,
-                "is the node overloaded, cut off or suspended? See `ray status`, and `top` there; --timeout waits longer",
+                "is the node overloaded, cut off or suspended? See `ray status`, and `top`; --timeout waits longer",
             )
         elif node.failure == "gone":
             yield Finding("node-gone", WARNING, "the node left the cluster meanwhile", where, "run this again")

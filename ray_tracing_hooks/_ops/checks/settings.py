@@ -41,7 +41,7 @@ def _of_place(place: Place) -> Iterator[Finding]:
     if examined is None:
         return
     where = (place.name,)
-    for text in dict.fromkeys((*examined.problems, *place.reported)):
+    for text in examined.problems:
         is_ignored = _IGNORED.search(text) is not None
         yield Finding(
             "setting-wrong" if is_ignored else "setting-odd",
@@ -54,12 +54,20 @@ def _of_place(place: Place) -> Iterator[Finding]:
         yield Finding(
             "variable-misspelled", WARNING, f"nothing reads {wrong}", where, f"did you mean {right}? Set that instead"
         )
-    yield from _switched_off(examined, where)
+    yield from _questionable(examined, where)
 
 
-def _switched_off(examined: Examined, where: tuple[str, ...]) -> Iterator[Finding]:
-    """Settings by which nothing, or next to nothing, is recorded."""
+def _questionable(examined: Examined, where: tuple[str, ...]) -> Iterator[Finding]:
+    """Valid settings by which nothing is recorded, or less than expected, or which endanger programs."""
     value = examined.value
+    if value("RAY_TRACING_STRICT") == "1":
+        yield Finding(
+            "strict",
+            WARNING,
+            "RAY_TRACING_STRICT=1: a fault of tracing ends workers and programs",
+            where,
+            "unset it outside of tests",
+        )
     if value("OTEL_SDK_DISABLED") == "true":
         yield Finding(
             "tracing-disabled",
@@ -114,14 +122,6 @@ def _switched_off(examined: Examined, where: tuple[str, ...]) -> Iterator[Findin
             "OTEL_PROPAGATORS=none: traces end at the border of the cluster",
             where,
             "unset it, or set tracecontext,baggage",
-        )
-    if value("RAY_TRACING_STRICT") == "1":
-        yield Finding(
-            "strict",
-            WARNING,
-            "RAY_TRACING_STRICT=1: a fault of tracing ends workers and programs",
-            where,
-            "unset it outside of tests",
         )
     endpoint = next((name for name in examined.settings if re.fullmatch(r"OTEL_EXPORTER_OTLP_\w*ENDPOINT", name)), None)
     if endpoint and examined.exporters == ("local",):

@@ -59,8 +59,8 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
             PROBLEM,
             f"the shipper of {spool.path} does nothing",
             where,
-            f"see its process, {figures.pid}, and ray_tracing_hooks-*.log in the folder logs of the Ray session; if it is "
-            "killed, another one takes over",
+            f"see its process, {figures.pid}, and ray_tracing_hooks-*.log in the folder logs of the Ray session; if it "
+            "is killed, another one takes over",
         )
     for each in figures.destinations:
         yield from _of_destination(place, spool, each)

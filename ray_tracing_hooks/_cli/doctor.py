@@ -14,7 +14,7 @@ from ray_tracing_hooks._ops.address import NoClusterError, NoRayError
 from ray_tracing_hooks._ops.checks.all import findings
 from ray_tracing_hooks._ops.doctor import Options, examine
 from ray_tracing_hooks._ops.facts import Facts
-from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, place
+from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, where
 from ray_tracing_hooks._ops.report import as_json
 
 _STYLES = {PROBLEM: {"fg": "red"}, WARNING: {"fg": "yellow"}, GOOD: {"fg": "green"}}
@@ -102,8 +102,8 @@ def _lines(facts: Facts, results: Sequence[Finding], note: str) -> Iterator[str 
             yield count(len(found), heading)
         for finding in found:
             number += 1
-            where = place(finding.where, nodes)
-            yield Line(f"{number:2}. {finding.what}{f' ({where})' if where else ''}", _STYLES[severity])
+            place = where(finding.where, nodes)
+            yield Line(f"{number:2}. {finding.what}{f' ({place})' if place else ''}", _STYLES[severity])
             for detail in finding.details:
                 yield f"    {detail}"
             if finding.advice:

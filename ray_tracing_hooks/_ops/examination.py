@@ -28,6 +28,7 @@ from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sinks.registry import usable
 from ray_tracing_hooks._ship.start import environment
 from ray_tracing_hooks._standard import VARIABLES, read_with_source
+from ray_tracing_hooks._values import URL, without_credentials
 
 _EXTRA = 5.0
 """Seconds that a process may take in addition to the time-out of its requests."""
@@ -93,14 +94,17 @@ def _spool(found: Effective, session: str | None) -> str | None:
 def _rows(found: Effective, environ: Mapping[str, str], salt: str) -> dict[str, list[str]]:
     """The settings and standard variables that are set: by variable their value and its source.
 
-    Of a secret, the value is a digest: it can be compared with that of another node, and nothing else.
+    The value of a secret has a digest in its place: it can be compared with that of another node, and nothing else.
     """
 
     def shown(row: Any, value: Any) -> str:
         text: str = row.text(value)
         if not row.secret:
             return text
-        return f"(not shown, {hmac.new(salt.encode(), text.encode(), hashlib.sha256).hexdigest()[:8]})"
+        public = without_credentials(text) if row.kind is URL else "(not shown)"
+        if public == text:
+            return text
+        return f"{public} ({hmac.new(salt.encode(), text.encode(), hashlib.sha256).hexdigest()[:8]})"
 
     rows = {
         row.variable: [shown(row, getattr(found.settings, row.name)), source]

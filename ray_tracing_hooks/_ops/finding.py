@@ -50,22 +50,22 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(found.values(), key=lambda finding: _ORDER.index(finding.severity))
 
 
-def place(where: tuple[str, ...], nodes: Mapping[str, Any], shown: int = 4) -> str:
+def where(places: tuple[str, ...], nodes: Mapping[str, Any], shown: int = 4) -> str:
     """Where something is, in words. ``nodes`` are the names of all nodes, and ``shown`` how many are named at most.
 
     What is on no node is on this machine.
     """
-    if not where:
+    if not places:
         return ""
-    on_nodes = [name for name in where if name in nodes]
-    elsewhere = [name for name in where if name not in nodes]
+    on_nodes = [name for name in places if name in nodes]
+    elsewhere = [name for name in places if name not in nodes]
     parts = []
     if len(on_nodes) == len(nodes) > 1:
         parts.append(f"on all {len(nodes)} nodes")
     elif on_nodes:
         rest = len(on_nodes) - shown
         named = ", ".join(on_nodes[:shown]) + (f" and {rest} more" if rest > 0 else "")
-        parts.append(f"on {'node' if len(on_nodes) == 1 else 'nodes'} {named}")
+        parts.append(f"on {named}")
     if elsewhere:
         parts.append("on this machine")
     return " and ".join(parts)

@@ -364,7 +364,7 @@ PROBLEMS = {
     ("package-missing", "missing"): "ray-tracing-hooks is not installed, so every worker ends when it starts",
     ("package-version", "other"): f"ray-tracing-hooks 0.0.7 is installed, and {__version__} here",
     ("node-silent", "suspended"): "no answer within 30 s",
-    ("shipper-gone", "head"): "nothing delivers the spans that wait in ",
+    ("shipper-gone", "head"): "spans wait that nothing delivers",
 }
 """What was planted, by the id of the finding and the node, with a part of the text."""
 
@@ -374,7 +374,7 @@ WARNINGS = {
     ("endpoint-unused", "stored"): "OTEL_EXPORTER_OTLP_ENDPOINT is set, but spans go to local files only",
     ("strict", "disabled"): "RAY_TRACING_STRICT=1",
     ("no-propagation", "off"): "OTEL_PROPAGATORS=none",
-    ("settings-differ", ""): "RAY_TRACING_EXPORTERS differs between nodes",
+    ("settings-differ", ""): "settings differ between nodes",
 }
 
 

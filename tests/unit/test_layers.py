@@ -46,7 +46,8 @@ _insight.views      _insight.analysis _insight.ingest _insight.model _formats
 _connection         _ray _ray.serve _sdk _logs _propagators _ship _record _spool _formats
 _startup            _connection _ray
 _run                _startup _ray ray_tracing_hooks
-_ops                _connection _ray _ship _ship.sinks _ship.status _ship.transport _insight.analysis _spool _formats
+_ops                _connection _ray _ship _ship.sinks _ship.status _ship.transport _spool _formats
+_ops                _insight.analysis ray_tracing_hooks
 _cli                _ops _run _ray _ship _ship.sinks _spool _formats ray_tracing_hooks
 _cli                _insight.views _insight.analysis _insight.ingest _insight.model
 
@@ -77,7 +78,8 @@ ANALYSIS_ONLY = {"numpy", "msgspec", "pyarrow", "click", "rich"}
 MAY_IMPORT_RAY = {
     *("_ray", "_ray.serve"),
     "_run",  # `ray-tracing-hooks run` prepares a program that connects to Ray itself
-    "_cli",  # `ray-tracing-hooks states` asks a cluster
+    "_ops",  # asks a running cluster
+    "_cli",  # `ray-tracing-hooks states` does so too
     "jobs",  # the wrapper around Ray's own client for jobs
 }
 

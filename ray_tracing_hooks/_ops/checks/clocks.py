@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
+from statistics import median_low
 
 from ray_tracing_hooks._insight.analysis.wording import duration
-from ray_tracing_hooks._ops.facts import Facts
+from ray_tracing_hooks._ops.facts import HERE, Clock, Facts
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
 
 _NOTICEABLE, _WRONG = 0.1, 10.0
@@ -14,11 +14,12 @@ _NOTICEABLE, _WRONG = 0.1, 10.0
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Each node against the median of all of them, with that of this machine."""
+    """Each node, and this machine, against the median of all of them."""
     clocks = {node.name: node.clock for node in facts.answered if node.clock is not None}
     if not clocks:
         return
-    middle = median([0.0, *(clock.offset for clock in clocks.values())])
+    clocks[HERE] = Clock(0.0, 0.0)
+    middle = median_low(clock.offset for clock in clocks.values())
     furthest = 0.0
     for name, clock in clocks.items():
         apart = clock.offset - middle
@@ -32,5 +33,5 @@ def check(facts: Facts) -> Iterator[Finding]:
                 (name,),
                 "synchronise it, such as with chrony: its spans have wrong times, and back ends may refuse them",
             )
-    if furthest <= _NOTICEABLE and len(clocks) > 1:
+    if furthest <= _NOTICEABLE:
         yield Finding("clocks", GOOD, f"clocks agree within {duration(furthest * 1e9)}")

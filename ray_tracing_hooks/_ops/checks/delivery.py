@@ -95,7 +95,7 @@ def _failed(facts: Facts, place: Place, trial: Trial) -> Finding:
         )
     else:
         kind, advice = "endpoint-silent", f"see the log of the collector; {_protocol(trial, endpoint)}"
-    if trial.step_error and trial.step_error not in error:
+    if trial.step_error and trial.step_error.rpartition(": ")[2].lower() not in error.lower():
         details = (trial.step_error,)
     return Finding(kind, PROBLEM, f"spans do not arrive: {error}", where, advice, details)
 

@@ -32,11 +32,17 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_folder(folder: Folder, where: tuple[str, ...]) -> Finding | None:
-    what = f"{_WHAT.get(folder.what, folder.what)} {folder.path}"
+    what = _WHAT.get(folder.what, folder.what)
     variable = _VARIABLES.get(folder.what, "the folder")
+    room = f"{folder.path}: {size(folder.free)} free" if folder.free is not None else folder.path
     if folder.is_full:
         return Finding(
-            "disk-full", PROBLEM, f"the disk of {what} is full", where, f"make room, or set {variable} to another disk"
+            "disk-full",
+            PROBLEM,
+            f"the disk of {what} is full",
+            where,
+            f"make room, or set {variable} to another disk",
+            (folder.path,),
         )
     if folder.error is not None:
         return Finding(
@@ -45,6 +51,7 @@ def _of_folder(folder: Folder, where: tuple[str, ...]) -> Finding | None:
             f"{what} cannot be used: {folder.error}",
             where,
             f"set {variable} to a folder of the user that runs Ray, in the environment of `ray start` and of drivers",
+            (folder.path,),
         )
     if folder.free is not None and folder.free < _LITTLE:
         return Finding(
@@ -53,21 +60,17 @@ def _of_folder(folder: Folder, where: tuple[str, ...]) -> Finding | None:
             f"the disk of {what} is nearly full",
             where,
             f"make room, or set {variable} to another disk",
-            (f"{size(folder.free)} free",),
+            (room,),
         )
     if folder.free is not None and folder.free < max(_FEW, folder.limit):
-        limit = (
-            "; RAY_TRACING_SPOOL_MAX_BYTES is more than that"
-            if folder.what == SPOOL and folder.limit > folder.free
-            else ""
-        )
+        is_less = "less room than RAY_TRACING_SPOOL_MAX_BYTES" if folder.limit > folder.free else "little room"
         return Finding(
             "disk-small",
             WARNING,
-            f"the disk of {what} has little room{limit}",
+            f"the disk of {what} has {is_less}",
             where,
             f"lower RAY_TRACING_{'SPOOL' if folder.what == SPOOL else 'LOCAL'}_MAX_BYTES, make room, or set {variable}",
-            (f"{size(folder.free)} free",),
+            (room,),
         )
     return None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ray_tracing_hooks._ops.facts import HERE, Examined, Facts, Place
-from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
+from ray_tracing_hooks._ops.facts import Examined, Facts, Place
+from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, where
 
 _IGNORED = re.compile(r"\b(is|are) (ignored|left out)\b|^unknown exporter")
 """How texts about settings say that something that was asked for is not done. Others are hints."""
@@ -40,24 +40,24 @@ def _of_place(place: Place) -> Iterator[Finding]:
     examined = place.examined
     if examined is None:
         return
-    where = (place.name,)
+    here = (place.name,)
     for text in examined.problems:
         is_ignored = _IGNORED.search(text) is not None
         yield Finding(
             "setting-wrong" if is_ignored else "setting-odd",
             PROBLEM if is_ignored else WARNING,
             text.removesuffix("."),
-            where,
+            here,
             f"set it right where Ray, or the driver, is started; {_CONFIG}",
         )
     for wrong, right in examined.misspelled:
         yield Finding(
-            "variable-misspelled", WARNING, f"nothing reads {wrong}", where, f"did you mean {right}? Set that instead"
+            "variable-misspelled", WARNING, f"nothing reads {wrong}", here, f"did you mean {right}? Set that instead"
         )
-    yield from _questionable(examined, where)
+    yield from _questionable(examined, here)
 
 
-def _questionable(examined: Examined, where: tuple[str, ...]) -> Iterator[Finding]:
+def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding]:
     """Valid settings by which nothing is recorded, or less than expected, or which endanger programs."""
     value = examined.value
     if value("RAY_TRACING_STRICT") == "1":
@@ -65,7 +65,7 @@ def _questionable(examined: Examined, where: tuple[str, ...]) -> Iterator[Findin
             "strict",
             WARNING,
             "RAY_TRACING_STRICT=1: a fault of tracing ends workers and programs",
-            where,
+            here,
             "unset it outside of tests",
         )
     if value("OTEL_SDK_DISABLED") == "true":
@@ -73,7 +73,7 @@ def _questionable(examined: Examined, where: tuple[str, ...]) -> Iterator[Findin
             "tracing-disabled",
             PROBLEM,
             "OTEL_SDK_DISABLED=true switches tracing off",
-            where,
+            here,
             "unset it, and restart Ray",
         )
         return
@@ -83,7 +83,7 @@ def _questionable(examined: Examined, where: tuple[str, ...]) -> Iterator[Findin
             "no-exporter",
             PROBLEM,
             f"{name}=none: nothing is recorded",
-            where,
+            here,
             "set RAY_TRACING_EXPORTERS=local or otlp, or use a hook with an exporter of its own, such as "
             "ray_tracing_hooks.otlp:setup",
         )
@@ -96,7 +96,7 @@ def _questionable(examined: Examined, where: tuple[str, ...]) -> Iterator[Findin
             WARNING if keeps else PROBLEM,
             f"no trace is sampled: OTEL_TRACES_SAMPLER={sampler}{f', OTEL_TRACES_SAMPLER_ARG={ratio}' if ratio else ''}"
             + ("; only what tail sampling keeps is delivered" if keeps else ""),
-            where,
+            here,
             "unset OTEL_TRACES_SAMPLER, or set a ratio above 0",
         )
     elif share < 0.01:
@@ -104,7 +104,7 @@ def _questionable(examined: Examined, where: tuple[str, ...]) -> Iterator[Findin
             "rarely-sampled",
             WARNING,
             f"only {share:.3%} of traces are sampled (OTEL_TRACES_SAMPLER_ARG={ratio}), so a short test shows nothing",
-            where,
+            here,
             "raise OTEL_TRACES_SAMPLER_ARG for a test, or keep errors with RAY_TRACING_KEEP_ERRORS=1",
         )
     if value("RAY_TRACING_RAY") == "none":
@@ -112,7 +112,7 @@ def _questionable(examined: Examined, where: tuple[str, ...]) -> Iterator[Findin
             "no-part-of-ray",
             PROBLEM,
             "RAY_TRACING_RAY=none: calls of Ray make no spans",
-            where,
+            here,
             "unset it, or name parts, such as task,actor,job,serve",
         )
     if value("OTEL_PROPAGATORS") == "none":
@@ -120,7 +120,7 @@ def _questionable(examined: Examined, where: tuple[str, ...]) -> Iterator[Findin
             "no-propagation",
             WARNING,
             "OTEL_PROPAGATORS=none: traces end at the border of the cluster",
-            where,
+            here,
             "unset it, or set tracecontext,baggage",
         )
     endpoint = next((name for name in examined.settings if re.fullmatch(r"OTEL_EXPORTER_OTLP_\w*ENDPOINT", name)), None)
@@ -129,7 +129,7 @@ def _questionable(examined: Examined, where: tuple[str, ...]) -> Iterator[Findin
             "endpoint-unused",
             WARNING,
             f"{endpoint} is set, but spans go to local files only",
-            where,
+            here,
             "to send them, use the hook ray_tracing_hooks.otlp:setup, or ray_tracing_hooks:setup with "
             "RAY_TRACING_EXPORTERS=otlp",
         )
@@ -147,21 +147,26 @@ def _share(sampler: str, ratio: str) -> float:
 
 def _between_nodes(facts: Facts) -> Iterator[Finding]:
     examined = {place.name: place.examined for place in facts.answered if place.examined is not None}
+    nodes = dict.fromkeys(node.name for node in facts.nodes)
+    details = []
     for variable in _variables(*examined.values()):
         by_value: dict[str, list[str]] = {}
         for name, found in examined.items():
             by_value.setdefault(found.value(variable), []).append(name)
         if len(by_value) > 1 and _matters(variable, facts):
-            yield Finding(
-                "settings-differ",
-                WARNING,
-                f"{variable} differs between nodes",
-                advice="set it to the same value wherever `ray start` runs",
-                details=tuple(
-                    f"{_shown(variable, value)} on {', '.join(sorted(names))}"
-                    for value, names in sorted(by_value.items(), key=lambda item: (-len(item[1]), item[0]))
-                ),
-            )
+            values = [
+                f"{value or 'not set'} {where(tuple(names), nodes)}"
+                for value, names in sorted(by_value.items(), key=lambda item: (len(item[1]), item[0]))
+            ]
+            details.append(f"{variable}: {'; '.join(values)}")
+    if details:
+        yield Finding(
+            "settings-differ",
+            WARNING,
+            "settings differ between nodes",
+            advice="set these variables to the same values wherever `ray start` runs",
+            details=tuple(details),
+        )
 
 
 def _between_here_and_nodes(facts: Facts) -> Iterator[Finding]:
@@ -184,8 +189,7 @@ def _between_here_and_nodes(facts: Facts) -> Iterator[Finding]:
             "a driver started from this shell has other settings than the cluster: its spans may go elsewhere",
             advice="set the variables here as where the cluster is started, if drivers are started here",
             details=tuple(
-                f"{_shown(variable, here.value(variable))} {HERE}, "
-                f"{_shown(variable, nodes[0].value(variable)) if nodes[0].value(variable) else 'not set'} on the nodes"
+                f"{variable}: {here.value(variable) or 'not set'} here, {nodes[0].value(variable) or 'not set'} there"
                 for variable in different
             ),
         )
@@ -199,7 +203,3 @@ def _matters(variable: str, facts: Facts) -> bool:
     if not _OF_PLACES.search(variable):
         return True
     return any(trial.error for place in facts.places if place.examined for trial in place.examined.trials)
-
-
-def _shown(variable: str, value: str) -> str:
-    return f"{variable}={value}" if value else f"{variable} not set"

@@ -41,26 +41,32 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
     waiting = sum(each.waiting for each in figures.destinations)
     if spool.error is not None:
         yield Finding(
-            "spool-unreadable", PROBLEM, f"the spool {spool.path} cannot be read: {spool.error}", where, "see it"
+            "spool-unreadable",
+            PROBLEM,
+            f"a spool cannot be read: {spool.error}",
+            where,
+            "does it belong to another user? Run this as the user that runs Ray",
+            (spool.path,),
         )
     elif not spool.runs and waiting:
         yield Finding(
             "shipper-gone",
             PROBLEM,
-            f"nothing delivers the spans that wait in {spool.path}",
+            "spans wait that nothing delivers",
             where,
-            f"`ray-tracing-hooks replay {spool.path}` on that node delivers them, if no traced process runs there: one "
-            "would start a shipper within half a minute",
-            tuple(_waits(each) for each in figures.destinations if each.waiting),
+            "`ray-tracing-hooks replay FOLDER` there delivers them, if no process with these settings runs; "
+            "one would start a shipper soon",
+            tuple(f"{spool.path}: {_waits(each)}" for each in figures.destinations if each.waiting),
         )
     elif spool.is_stuck:
         yield Finding(
             "shipper-stuck",
             PROBLEM,
-            f"the shipper of {spool.path} does nothing",
+            "a shipper does nothing",
             where,
-            f"see its process, {figures.pid}, and ray_tracing_hooks-*.log in the folder logs of the Ray session; if it "
-            "is killed, another one takes over",
+            "see its process, and ray_tracing_hooks-*.log in the folder logs of the Ray session; if it is killed, "
+            "another one takes over",
+            (f"process {figures.pid}, {spool.path}",),
         )
     for each in figures.destinations:
         yield from _of_destination(place, spool, each)
@@ -71,16 +77,16 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
             "spans could not be written to the spool, and are lost: its disk is full or fails",
             where,
             "make room, or set RAY_TRACING_SPOOL_DIR to another disk",
-            (f"{count(figures.unwritten, 'span')} in {spool.path}",),
+            (f"{spool.path}: {count(figures.unwritten, 'span')}",),
         )
     if figures.limit_bytes and figures.bytes > _FULL * figures.limit_bytes:
         yield Finding(
             "spool-full",
             WARNING,
-            f"the spool {spool.path} is nearly full; at its limit the oldest spans are dropped",
+            "a spool is nearly full: at its limit the oldest spans are dropped",
             where,
             "repair delivery, or raise RAY_TRACING_SPOOL_MAX_BYTES",
-            (f"{size(figures.bytes)} of {size(figures.limit_bytes)}",),
+            (f"{spool.path}: {size(figures.bytes)} of {size(figures.limit_bytes)}",),
         )
 
 

@@ -23,7 +23,20 @@ class _Commands(click.Group):
         return command
 
 
-_NAMES = ("run", "tree", "summary", "view", "serve", "export", "doctor", "states", "replay", "config", "completion")
+_NAMES = (
+    "run",
+    "tree",
+    "summary",
+    "view",
+    "serve",
+    "export",
+    "doctor",
+    "status",
+    "states",
+    "replay",
+    "config",
+    "completion",
+)
 """The commands, each with a module of its name."""
 
 

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -91,21 +91,33 @@ class Visit:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         import ray  # noqa: PLC0415  only where a cluster is asked
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
 
-        self.nodes = tuple(nodes)
         self._ray = ray
-        self._actors = {
-            node: ray.remote(probe.Visitor)
-            .options(
+        self._actors: dict[Node, Any] = {}
+        self.go_to(nodes)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are visited."""
+        return tuple(self._actors)
+
+    def go_to(self, nodes: Sequence[Node]) -> None:
+        """Visit these nodes, and no others; those that are visited already keep their actors."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415  as above
+
+        before, self._actors = self._actors, {}
+        for node in nodes:
+            if node in before:
+                self._actors[node] = before.pop(node)
+                continue
+            options = self._ray.remote(probe.Visitor).options(
                 num_cpus=0,
                 max_restarts=0,
                 max_task_retries=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
             )
-            .remote()
-            for node in nodes
-        }
+            self._actors[node] = options.remote()
+        self._kill(before.values())
 
     def call(
         self,
@@ -137,7 +149,10 @@ class Visit:
 
     def end(self) -> None:
         """End the actors."""
-        for actor in self._actors.values():
+        self._kill(self._actors.values())
+
+    def _kill(self, actors: Iterable[Any]) -> None:
+        for actor in actors:
             self._ray.kill(actor)
 
     def _answer(self, reference: Any) -> Answer:

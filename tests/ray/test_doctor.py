@@ -1,4 +1,7 @@
-"""``ray-tracing-hooks doctor`` on real clusters: it names what was planted, and invents nothing where all is well."""
+"""``ray-tracing-hooks doctor`` on real clusters: it names what was planted, and invents nothing where all is well.
+
+And ``status``, of a cluster where all is well.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import http.server
 import json
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -34,6 +38,7 @@ from ray_tracing_hooks._version import __version__
 BY_SETTINGS = "--tracing-startup-hook=ray_tracing_hooks:setup"
 TOKEN = "0123456789abcdef0123456789abcdef"  # of a cluster that lives for a minute
 TRACES = "/v1/traces"
+COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
 
 Finding = dict[str, Any]
 
@@ -79,8 +84,8 @@ def doctor(*arguments: str, **variables: str) -> tuple[int, dict[str, Any]]:
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "ray_tracing_hooks", "doctor", *arguments],
-        env={"PYTHONWARNINGS": "ignore", **environment(**variables)} | {"PYTHONWARNINGS": "ignore"},
+        [*COMMAND, "doctor", *arguments],
+        env=environment(**{**variables, "PYTHONWARNINGS": "ignore"}),
         capture_output=True,
         text=True,
         timeout=300,
@@ -510,5 +515,99 @@ def test_wrong_use_is_said(tmp_path: Path) -> None:
         (("--query", "jaeger:16686"), "'jaeger:16686' is not a URL: expected http:// or https://"),
     ):
         done = run(*arguments, RAY_TMPDIR=str(tmp_path))
+        assert done.returncode == 2
+        assert expected in " ".join(done.stderr.split())
+
+
+TASKS = """
+import ray, sys
+ray.init(sys.argv[1])
+task = ray.remote(num_cpus=0)(lambda: None)
+ray.get([task.remote() for _ in range(20)])
+"""
+
+
+def test_status_shows_what_each_node_records_and_delivers(
+    healthy: tuple[str, dict[str, str]], server: Received
+) -> None:
+    """Live: how much is recorded, what waits for a destination that fails and why, and that it arrives in the end."""
+    address, variables = healthy
+    server.answers[TRACES] = 503
+    spans_before = len(server.spans)
+    watching = subprocess.Popen(
+        [*COMMAND, "status", "--address", address, "--watch", "--interval", "1", "--json"],
+        env=environment(**{**variables, "PYTHONWARNINGS": "ignore"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert watching.stdout is not None
+        first = json.loads(watching.stdout.readline())
+        assert [node["name"] for node in first["nodes"]] == ["head", "second", "third"]
+        assert all(node["error"] is None for node in first["nodes"])
+        # A driver that does not wait for a destination that fails.
+        driver = environment(**{**variables, "RAY_TRACING_FLUSH_TIMEOUT": "0.5"})
+        subprocess.run([sys.executable, "-c", TASKS, address], env=driver, capture_output=True, timeout=300, check=True)
+        failing = seen(watching, lambda each: each["is_failing"] and each["waiting"] > 5)
+        assert "503" in failing["error"]
+        assert failing["oldest_ns"] > 0
+        local = seen(watching, lambda each: each["exporter"] == "local" and each["delivered"] > 5)
+        assert (local["waiting"], local["refused"]) == (0, 0)
+    finally:
+        server.answers.pop(TRACES, None)
+        watching.send_signal(signal.SIGINT)
+        _, errors = watching.communicate(timeout=60)
+    assert (watching.returncode, errors) == (0, "")
+
+    deadline = time.monotonic() + 60
+    while len(server.spans) < spans_before + failing["waiting"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    done = subprocess.run(
+        [*COMMAND, "status", "--address", address],
+        env=environment(**{**variables, "PYTHONWARNINGS": "ignore"}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("Cluster ")
+    assert ", 3 nodes: " in lines[0]
+    assert lines[0].endswith(" 0 waiting, 0 lost")
+    assert lines[2].split() == ["NODE", "WRITERS", "SPANS/S", "TO", "DELIVERED", "WAITING", "OLDEST", "LOST", "RETRIES"]
+    assert {line.split()[0] for line in lines[3:] if line.startswith(" ") and len(line.split()) > 5} >= {"head"}
+    assert "ago; no longer)" in " ".join(done.stdout.split()), "the last error of a destination that works again"
+
+
+def seen(watching: subprocess.Popen[str], condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The figures of a destination that are shown first that meet a condition."""
+    assert watching.stdout is not None
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for node in json.loads(watching.stdout.readline())["nodes"]:
+            for spool in node["spools"]:
+                for each in spool["figures"]["destinations"]:
+                    if condition(each):
+                        found: dict[str, Any] = each
+                        return found
+    raise AssertionError("waited in vain for these figures")
+
+
+def test_status_needs_a_cluster(tmp_path: Path) -> None:
+    for arguments, expected in (
+        ((), "no cluster that `ray start` has started runs here"),
+        (("--address", f"127.0.0.1:{free_port()}"), "`ray-tracing-hooks doctor` finds out more"),
+    ):
+        done = subprocess.run(
+            [*COMMAND, "status", *arguments],
+            env=environment(RAY_TMPDIR=str(tmp_path)),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 2
         assert expected in " ".join(done.stderr.split())

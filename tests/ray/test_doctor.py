@@ -310,6 +310,7 @@ def planted(
             OTEL_PROPAGATORS="none",
             **({"LD_PRELOAD": str(clock), "CLOCK_SHIFT": "300"} if compiler else {}),
         )
+        nodes.start("ending", OTEL_PROPAGATORS="tracecontxt", **own_spans)
         nodes.start("missing", without_package(tmp_path_factory.mktemp("missing")), **own_spans)
         nodes.start("other", with_version(tmp_path_factory.mktemp("other"), "0.0.7"), **own_spans)
         nodes.start("suspended", **own_spans)
@@ -366,6 +367,8 @@ PROBLEMS = {
     ("no-exporter", "off"): "RAY_TRACING_EXPORTERS=none",
     ("no-part-of-ray", "off"): "RAY_TRACING_RAY=none",
     ("clock", "off"): "the clock is 5m 00s ahead",
+    ("worker-ends", "ending"): "every worker ends when it starts",
+    ("setting-wrong", "ending"): "OTEL_PROPAGATORS='tracecontxt' is ignored",
     ("package-missing", "missing"): "ray-tracing-hooks is not installed, so every worker ends when it starts",
     ("package-version", "other"): f"ray-tracing-hooks 0.0.7 is installed, and {__version__} here",
     ("node-silent", "suspended"): "no answer within 30 s",

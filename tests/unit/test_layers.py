@@ -48,7 +48,7 @@ _startup            _connection _ray
 _run                _startup _ray ray_tracing_hooks
 _ops                _connection _ray _ship _ship.sinks _ship.status _ship.transport _spool _formats
 _ops                _insight.analysis ray_tracing_hooks
-_cli                _ops _run _ray _ship _ship.sinks _spool _formats ray_tracing_hooks
+_cli                _ops _run _ray _ship _ship.sinks _ship.status _spool _formats ray_tracing_hooks
 _cli                _insight.views _insight.analysis _insight.ingest _insight.model
 
 ray_tracing_hooks   _startup

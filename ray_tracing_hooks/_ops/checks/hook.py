@@ -24,7 +24,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     if facts.here.hook_error and facts.head is None:
         yield _failed(facts, facts.here)
     for node in facts.answered:
-        if node.called and not node.traced:
+        if node.called and not node.traced and not node.hook_failed:
             yield Finding(
                 "hook-without-effect",
                 PROBLEM,
@@ -92,16 +92,24 @@ def _reported(node: Place) -> Iterator[Finding]:
 
 
 def _failed(facts: Facts, place: Place) -> Finding:
-    hook = str(facts.hook)
-    error = place.hook_error
+    """Why the workers of a node end when they start, or why the hook cannot be imported here."""
+    hook, error = str(facts.hook), place.hook_error
+    ends = "every worker ends when it starts, and no task runs"
+    if not error:
+        return Finding(
+            "worker-ends",
+            PROBLEM,
+            ends,
+            (place.name,),
+            "correct what is reported, and restart Ray on the node; worker-*.err in the folder logs of its session has "
+            "the error",
+            place.reported,
+        )
     if is_ours(hook) and hook not in HOOKS:
         advice = f"did you mean {closest(hook)}? Restart the head: `{_START.format(hook=closest(hook))}`"
     elif "ModuleNotFoundError" in error or "ImportError" in error:
         advice = "install the module where workers run: the folder of the driver's script is not on their path"
     else:
         advice = "a hook must not raise: repair it, or restart the head with another one"
-    ends = ", so every worker ends when it starts, and no task runs" if facts.head is not None else ""
-    unknown = "it raises nothing if it is called later than by Ray: worker-*.err in Ray's logs has the error"
-    return Finding(
-        "hook-fails", PROBLEM, f"the hook {hook} does not work{ends}", (place.name,), advice, (error or unknown,)
-    )
+    then = f", so {ends}" if facts.head is not None else ""
+    return Finding("hook-fails", PROBLEM, f"the hook {hook} does not work{then}", (place.name,), advice, (error,))

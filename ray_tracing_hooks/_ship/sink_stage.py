@@ -36,7 +36,7 @@ class SinkStage(Stage):
         self._environ = environ
         self._sink: Sink | None = None
         self._pending: list[Batch] = []
-        self._refused = 0
+        self._refused = self._counted_bytes = 0
         label = exporter if signal is TRACES else f"{signal.name}-{exporter}"
         super().__init__(label, spool_dir, plan, problems, reports=reports, turn_ended=turn_ended, signal=signal)
 
@@ -101,7 +101,9 @@ class SinkStage(Stage):
     def _deliver(self, sink: Sink) -> None:
         if self._pending:
             sink.deliver(self._pending)
-            self.tally.accepted(self._pending, self._refused)
+            given = self._follower.given_bytes
+            self.tally.accepted(self._pending, given - self._counted_bytes, self._refused)
+            self._counted_bytes = given
             self._pending, self._refused = [], 0
             self.portions += 1
         self._checkpoint(sink)

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ship.deliveries import RECORDS, Deliveries
@@ -18,14 +19,16 @@ from ray_tracing_hooks._ship.sink_stage import SinkStage
 from ray_tracing_hooks._ship.sinks.registry import destination_of
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
 from ray_tracing_hooks._ship.status.figures import Destination, Figures
-from ray_tracing_hooks._ship.status.prometheus import Exposition, exposition
 from ray_tracing_hooks._ship.status.tally import Tally
 from ray_tracing_hooks._version import __version__
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._ship.status.prometheus import Exposition
 
 _INTERVAL = 1.0
 """Seconds between two figures."""
 
-_COUNTING = 0.02
+_COUNTING = 0.01
 """Seconds that counting what waits for one destination may take."""
 
 
@@ -53,6 +56,8 @@ class StatusFile:
         self._addresses = {stage.exporter: _address(stage.exporter, plan, environ) for stage in deliveries.exporting}
         self._exposition: Exposition | None = None
         if plan.prometheus is not None:
+            from ray_tracing_hooks._ship.status.prometheus import exposition  # noqa: PLC0415  few shippers need it
+
             self._exposition = exposition(plan.prometheus, spool_dir, self.latest, problems)
         self._next = 0.0
         self._written = Figures()

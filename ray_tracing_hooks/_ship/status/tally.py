@@ -35,10 +35,10 @@ class Tally:
         """Count a portion that has been read from the spool."""
         self.received += sum(len(batch.spans) for batch in batches)
 
-    def accepted(self, batches: Sequence[Batch], refused: int) -> None:
-        """Count a portion that has been handed over; the destination refused this many items of it."""
+    def accepted(self, batches: Sequence[Batch], size: int, refused: int) -> None:
+        """Count a portion of ``size`` bytes that has been handed over, and of which this many items were refused."""
         self.delivered += max(0, sum(len(batch.spans) for batch in batches) - refused)
-        self.delivered_bytes += sum(sum(map(len, batch.spans)) for batch in batches)
+        self.delivered_bytes += size
         self.delivered_ns = time.time_ns()
         self.is_failing = False
 

@@ -36,7 +36,7 @@ class SinkStage(Stage):
         self._environ = environ
         self._sink: Sink | None = None
         self._pending: list[Batch] = []
-        self._refused = self._counted_bytes = 0
+        self._counted_bytes = 0
         label = exporter if signal is TRACES else f"{signal.name}-{exporter}"
         super().__init__(label, spool_dir, plan, problems, reports=reports, turn_ended=turn_ended, signal=signal)
 
@@ -95,16 +95,15 @@ class SinkStage(Stage):
 
     def _lost(self, text: str, number: int) -> None:
         self._problems.count(text, number)
-        self._refused += number
-        self.tally.refused += number
+        self.tally.refused(number)
 
     def _deliver(self, sink: Sink) -> None:
         if self._pending:
             sink.deliver(self._pending)
             given = self._follower.given_bytes
-            self.tally.accepted(self._pending, given - self._counted_bytes, self._refused)
+            self.tally.accepted(given - self._counted_bytes)
             self._counted_bytes = given
-            self._pending, self._refused = [], 0
+            self._pending = []
             self.portions += 1
         self._checkpoint(sink)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._formats.encoded_span.read import end_time, log_time
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ship.folder import Look
@@ -58,7 +59,7 @@ class Stage(ABC):
         self.label = label
         self.signal = signal
         self.drained = self.hurried = self.portions = 0
-        self.tally = Tally()
+        self.tally = Tally(end_time if signal is TRACES else log_time)
         self._plan = plan
         self._problems = problems
         self._turn_ended = turn_ended

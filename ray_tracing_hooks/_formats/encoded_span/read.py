@@ -43,6 +43,11 @@ def start_time(span: bytes) -> int:
     return next((int.from_bytes(value, "little") for tag, value in _fields(span) if tag == _START), 0)
 
 
+def end_time(span: bytes) -> int:
+    """When a span ended, in nanoseconds since the epoch; 0 if that is unknown."""
+    return next((int.from_bytes(value, "little") for tag, value in _fields(span) if tag == _END), 0)
+
+
 def log_time(record: bytes) -> int:
     """When a log record was made, in nanoseconds since the epoch; 0 if that is unknown."""
     found = next((value for tag, value in _fields(record) if tag == LogRecordTag.TIME), b"")

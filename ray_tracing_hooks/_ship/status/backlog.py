@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ray_tracing_hooks._formats.encoded_span.read import log_time, outline
-from ray_tracing_hooks._formats.protobuf import FormatError
+from ray_tracing_hooks._formats.encoded_span.read import end_time, log_time
 from ray_tracing_hooks._spool.layout import FRAME, LOG, MAGIC, MAX_PAYLOAD, SPAN, U16
 
 _CHUNK = 1 << 18
@@ -110,9 +109,4 @@ def _walk(part: Unread, kind: int, until: float) -> _Walked:
 
 def _ended(payload: bytes, kind: int) -> int:
     """When the span of this record ended, or when this log record was made."""
-    try:
-        if kind == SPAN:
-            return outline(payload[U16.size :]).end_ns
-        return log_time(payload[U16.size :]) if kind == LOG else 0
-    except FormatError:
-        return 0
+    return end_time(payload[U16.size :]) if kind == SPAN else log_time(payload[U16.size :]) if kind == LOG else 0

@@ -110,26 +110,29 @@ class StatusFile:
             self._exposition.close()
 
     def _destination(self, stage: SinkStage, look: Look) -> Destination:
+        """Besides what waits in segments, some spans are in the hands of the stage, whose segments may be gone."""
+        segments = [(name, segment) for name, process in look.processes.items() for segment in process.segments]
         unread = [
-            [Unread(segment.path, stage.read_of(name, segment.sequence), segment.size) for segment in process.segments]
+            [Unread(segment.path, stage.taken_of(name, segment.sequence), segment.size) for segment in process.segments]
             for name, process in look.processes.items()
         ]
         waiting = measure(unread, RECORDS[stage.signal], _COUNTING)
+        tally = stage.tally
         found = Destination(
             exporter=stage.exporter,
             signal=stage.signal.name,
             address=self._addresses[stage.exporter],
-            waiting=waiting.items,
-            waiting_bytes=waiting.bytes,
+            waiting=waiting.items + tally.in_hand,
+            waiting_bytes=sum(max(0, each.size - stage.read_of(name, each.sequence)) for name, each in segments),
             is_estimate=waiting.is_estimate,
-            oldest_ns=waiting.oldest_ns,
+            oldest_ns=min(filter(None, (waiting.oldest_ns, tally.oldest_ns)), default=0),
         )
-        return _counted(found, stage.tally)
+        return _counted(found, tally)
 
 
 def _counted(destination: Destination, tally: Tally) -> Destination:
     """The same, with these counts."""
-    return replace(destination, **vars(tally))
+    return replace(destination, **tally.counts())
 
 
 def _address(exporter: str, plan: ShipPlan, environ: Mapping[str, str]) -> str:

@@ -68,6 +68,10 @@ SPEEDSCOPE := speedscope@1.25.0
 # Dependencies of Ray Data, separate for the same reason.
 DATA := $(VENV)/data
 DATA_READY := $(DATA)/.ready
+# An object store that speaks S3, in an environment of its own.
+OBJECTS := $(VENV)/objects
+OBJECTS_READY := $(OBJECTS)/.ready
+OBJECTS_PACKAGES := moto[s3]==5.2.5 flask flask-cors
 # Node runs the tests of the report's JavaScript; its linter and type checker are installed from the lock file.
 NODE_READY := $(VENV)/.node
 JAVASCRIPT := tests/javascript
@@ -82,7 +86,8 @@ NEEDS = \
   $(call where,tests/unit/test_alerts.py,$(PROMTOOL_READY)) \
   $(call where,tests/backends,$(PEERS_READY)) \
   $(call where,tests/ray,$(EXTRAS_READY)) \
-  $(call where,tests/ray/test_data.py,$(DATA_READY)) \
+  $(call where,tests/ray/test_data.py tests/ray/test_collect.py,$(DATA_READY)) \
+  $(call where,tests/ray/test_collect.py,$(OBJECTS_READY)) \
   $(call where,tests/browser,$(BROWSER_READY)) \
   $(call where,tests/browser/test_viewers.py,$(VIEWERS_READY)) \
   $(call where,tests/javascript,$(NODE_READY))
@@ -234,6 +239,12 @@ $(PEERS_READY): Makefile | $(BIN)/python
 	  library=libpython$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	  echo "==> Installing $$library, which the collector needs"; \
 	  { apt-get update -qq && apt-get install -qq -y $$library > /dev/null; } || { echo "$$rotel does not run: install $$library"; exit 1; }; }
+	@touch $@
+
+$(OBJECTS_READY): Makefile | $(BIN)/python
+	@echo "==> Installing the object store that the tests collect to"
+	@$(BIN)/python -m venv $(OBJECTS)
+	@$(OBJECTS)/bin/python -m pip install -qq --disable-pip-version-check --no-input $(OBJECTS_PACKAGES)
 	@touch $@
 
 $(DEFINITIONS_READY): Makefile | $(BIN)/python

@@ -21,6 +21,7 @@ from ray_tracing_hooks._values import (
     NAMES,
     PATH,
     PATTERNS,
+    PLACE,
     RATES,
     SECONDS,
     SIZE,
@@ -270,6 +271,14 @@ class Settings:
         "most seconds that the exit of a driver which started its cluster spends on fetching the states of tasks, for "
         "the exporter `local`; 0 skips that",
     )
+    collect_to: str | None = _setting(
+        PLACE,
+        None,
+        "folder, or URL such as `s3://bucket/spans`, where a driver at its end collects the span files of all nodes, "
+        "as `ray-tracing-hooks collect` does",
+        secret=True,
+    )
+    collect_timeout: float = _setting(SECONDS, 60.0, "most seconds that the end of a driver spends on `collect_to`")
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of continuing without it")
 
     def __init__(self, **values: Any) -> None:

@@ -32,6 +32,7 @@ _NAMES = (
     "export",
     "doctor",
     "status",
+    "collect",
     "states",
     "replay",
     "config",

@@ -11,20 +11,17 @@ from typing import Any
 
 import click
 
-from ray_tracing_hooks._cli.asking import NO_RAY, cluster_address, progress
+from ray_tracing_hooks._cli.asking import answering_cluster, progress
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, screen_width
 from ray_tracing_hooks._cli.text import SafeError, count, duration, examples
 from ray_tracing_hooks._insight.analysis.wording import shortened
 from ray_tracing_hooks._ops import cluster
-from ray_tracing_hooks._ops.address import CLIENT, NoClusterError, NoRayError
 from ray_tracing_hooks._ops.cluster import ConnectError, Visit
 from ray_tracing_hooks._ops.facts import Spool
-from ray_tracing_hooks._ops.head import NoAnswerError, ask
 from ray_tracing_hooks._ops.status import NodeStatus, as_json, take
 from ray_tracing_hooks._ship.status.figures import Destination
 from ray_tracing_hooks._ship.status.series import age
 
-_HEAD_TIMEOUT = 5.0
 _BETWEEN = 2.0
 """Seconds between the two looks of a single status, from which rates are computed: figures are taken once a second."""
 
@@ -76,7 +73,7 @@ def status(
 
     The exit code is 1 if a node does not answer, spans are lost, or delivery fails.
     """
-    found = _found(address)
+    found = answering_cluster(address)
     try:
         with progress(shown=not as_json_) as advance:
             advance("connecting", 0, 1)
@@ -99,21 +96,6 @@ def status(
         print_lines(_lines(found, last))
     if any(each.is_bad for each in last):
         context.exit(1)
-
-
-def _found(address: str | None) -> str:
-    """The address of a cluster that answers; ends the command without one."""
-    try:
-        found = cluster_address(address)
-        if not found.startswith(CLIENT):
-            ask(found, _HEAD_TIMEOUT)
-    except NoRayError as error:
-        raise click.UsageError(f"{NO_RAY}: {error}") from None
-    except NoClusterError as error:
-        raise click.UsageError(f"{error}: give the address of one with --address, or in RAY_ADDRESS") from None
-    except NoAnswerError as error:
-        raise click.UsageError(f"{error}; `ray-tracing-hooks doctor` finds out more") from None
-    return found
 
 
 def _watch(

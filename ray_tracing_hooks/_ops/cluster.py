@@ -132,10 +132,7 @@ class Visit:
         ``on_answer`` is called with each node as soon as it has answered.
         """
         deadline = time.monotonic() + timeout
-        asked = {
-            self._actors[node].run.remote(function, *arguments): node
-            for node in (self.nodes if nodes is None else nodes)
-        }
+        asked = {self.ask(node, function, *arguments): node for node in (self.nodes if nodes is None else nodes)}
         answers: dict[Node, Answer] = {}
         left = list(asked)
         while left and (seconds := deadline - time.monotonic()) > 0:
@@ -146,6 +143,15 @@ class Visit:
         for reference in left:
             answers[asked[reference]] = Answer(failure="silent", text=f"no answer within {timeout:g} s")
         return answers
+
+    def ask(self, node: Node, function: Callable[..., Any], *arguments: Any) -> Any:
+        """A reference to what the function returns on a node, for :meth:`answer`."""
+        return self._actors[node].run.remote(function, *arguments)
+
+    def answer(self, reference: Any, timeout: float) -> Answer:
+        """What the function has returned, within ``timeout`` seconds."""
+        done, _ = self._ray.wait([reference], timeout=timeout)
+        return self._answer(reference) if done else Answer(failure="silent", text=f"no answer within {timeout:g} s")
 
     def end(self) -> None:
         """End the actors."""

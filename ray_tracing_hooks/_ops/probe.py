@@ -61,6 +61,11 @@ def look(request: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def place() -> dict[str, Any]:
+    """Where this process runs, and the spool that it writes to, if it is traced."""
+    return {**_place(), "spool": _tracing().get("spool")}
+
+
 def spools(request: Mapping[str, Any]) -> dict[str, Any]:
     """The spools of this node and their figures, by the package of this node."""
     found: dict[str, Any] = {**_place(), "time_ns": time.time_ns()}

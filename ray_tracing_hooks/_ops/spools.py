@@ -49,6 +49,13 @@ def spools_of(session: str | None, node_id: str, spool: str | None, request: Map
     return [found[path] for path in sorted(found)]
 
 
+def waiting(path: str) -> dict[str, int]:
+    """How many spans of this spool wait, or a few more, for each of its exporters, as its files say now."""
+    segments = list(iterate(path))
+    figures = _counted(path, Figures(), segments, 0)
+    return {each.exporter: each.waiting for each in figures.destinations if each.signal == "traces"}
+
+
 def _spools(folders: list[str], node_id: str) -> Iterator[str]:
     for folder in dict.fromkeys(folders):
         try:
@@ -83,6 +90,7 @@ def _look(path: str) -> dict[str, Any]:
         "is_stuck": runs and is_stuck,
         "error": error,
         "exporters": list(_exporters(path)),
+        "local_dir": _local_dir(path),
         "figures": asdict(figures),
     }
 
@@ -103,20 +111,28 @@ def _counted(path: str, before: Figures, segments: list[tuple[str, list[str], bo
                 ]
                 for name, paths, _ in segments
             ]
-            waiting = measure(unread, kind, _COUNTING)
-            if signal.name != "traces" and not waiting.items:
+            found = measure(unread, kind, _COUNTING)
+            if signal.name != "traces" and not found.items:
                 continue
             destinations.append(
                 replace(
                     known.get((exporter, signal.name), Destination(exporter=exporter, signal=signal.name)),
-                    waiting=waiting.items,
-                    waiting_bytes=waiting.bytes,
-                    is_estimate=waiting.is_estimate,
-                    oldest_ns=waiting.oldest_ns,
+                    waiting=found.items,
+                    waiting_bytes=found.bytes,
+                    is_estimate=found.is_estimate,
+                    oldest_ns=found.oldest_ns,
                 )
             )
     writers = sum(alive for _, _, alive in segments)
     return replace(before, destinations=tuple(destinations), bytes=size, writers=writers)
+
+
+def _local_dir(path: str) -> str | None:
+    """The folder of the local files of a spool, if it has any."""
+    with suppress(OSError, ValueError):
+        plan = ShipPlan.load(path)
+        return plan.local_dir if "local" in plan.exporters else None
+    return None
 
 
 def _progress(path: str, label: str) -> Progress:

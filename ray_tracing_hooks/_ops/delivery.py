@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import socket
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -56,8 +56,20 @@ def trial(found: Effective, trace_id: str | None, timeout: float, secrets: Secre
     exporters, _ = usable(found.plan.exporters)
     environ = _hurried(found.environ, timeout)
     try_one = partial(_try, found.plan, environ, trace_id, secrets)
-    with ThreadPoolExecutor(max(1, len(exporters))) as threads:
-        return list(threads.map(try_one, exporters))
+    threads = concurrent.futures.ThreadPoolExecutor(max(1, len(exporters)))
+    tried = [(name, threads.submit(try_one, name)) for name in exporters]
+    until = time.monotonic() + timeout
+    results: list[dict[str, Any]] = []
+    for name, each in tried:
+        try:
+            results.append(each.result(max(0.1, until - time.monotonic())))
+        except concurrent.futures.TimeoutError:  # an installed exporter may take any time
+            text = secrets.mask(_destination(name, found.plan, environ).text)
+            results.append(
+                {"exporter": name, "text": text, "sent": True, "error": f"no result within {timeout:g} s", "steps": []}
+            )
+    threads.shutdown(wait=False)
+    return results
 
 
 def _hurried(environ: dict[str, str], timeout: float) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from ray_tracing_hooks._connection.folders import session_folders
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops import cluster, probe
 from ray_tracing_hooks._ops.address import CLIENT
@@ -18,7 +19,7 @@ from ray_tracing_hooks._ops.head import Head, NoAnswerError, ask
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS
 from ray_tracing_hooks._version import __version__
 
-_PINGS = 5
+_PINGS = 3
 _PING_TIMEOUT = 5.0
 _HEAD_TIMEOUT = 5.0
 _CLIENT_HEAD = b"tracing_startup_hook"
@@ -49,6 +50,7 @@ def examine(address: str | None, options: Options, progress: Progress) -> Facts:
     trace_id = secrets.token_hex(16) if options.sends else None
     request: dict[str, Any] = {
         "version": __version__,
+        "is_worker": True,
         "salt": secrets.token_hex(16),
         "trace_id": trace_id,
         "timeout": min(options.timeout, 15.0),
@@ -109,7 +111,7 @@ def _nodes(nodes: Sequence[Node], request: dict[str, Any], timeout: float, progr
     with cluster.visiting(nodes) as visit:
         answers = _look(visit, request, timeout, progress, "asking the nodes")
         answered = [node for node, answer in answers.items() if answer.failure is None]
-        clocks = _clocks(visit, answered)
+        clocks = _clocks(visit, answered, progress)
     return [_place(node, answers[node], clocks.get(node)) for node in nodes]
 
 
@@ -148,10 +150,11 @@ def _place(node: Node, answer: Answer, clock: Clock | None, *, hook_failed: bool
     return Place.of(node.name, answer.value, node, hook_failed=hook_failed)._replace(clock=clock)
 
 
-def _clocks(visit: Visit, nodes: Sequence[Node]) -> dict[Node, Clock]:
+def _clocks(visit: Visit, nodes: Sequence[Node], progress: Progress) -> dict[Node, Clock]:
     """The clock of each node: the quickest of several answers says how far it is ahead."""
     clocks: dict[Node, Clock] = {}
-    for node in nodes:
+    for number, node in enumerate(nodes):
+        progress("comparing clocks", number, len(nodes))
         for _ in range(_PINGS):
             before = time.time_ns()
             answer = visit.call(probe.clock, timeout=_PING_TIMEOUT, nodes=[node])[node]
@@ -165,9 +168,12 @@ def _clocks(visit: Visit, nodes: Sequence[Node]) -> dict[Node, Clock]:
 
 
 def _here(request: dict[str, Any], *, is_alone: bool = False) -> Place:
-    """What is found on this machine. Where no cluster runs, whether the hook can be imported is found too."""
+    """What is found on this machine. Where no cluster runs, that includes whether the hook can be imported, and what an
+    earlier cluster has left.
+    """
+    left = {"spool_dirs": _last_session()} if is_alone else {}
     try:
-        found = probe.look(request)
+        found = probe.look({**request, **left, "is_worker": False})
         if is_alone:
             found["hook_error"] = probe.import_error(request["hook"])
     except Exception as error:  # noqa: BLE001  the cluster is looked at in any case
@@ -203,7 +209,7 @@ def _asked(url: str, trace_id: str, facts: Facts, timeout: float, progress: Prog
     return ask_back(url, trace_id, spans, timeout)
 
 
-def session_of_this_machine() -> str | None:
-    """The folder of the last Ray session of this machine, if there is one."""
+def _last_session() -> list[str]:
+    """The folders of spools in the last Ray session of this machine, if there is one."""
     path = os.path.join(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "session_latest")  # noqa: S108  Ray's own
-    return os.path.realpath(path) if os.path.isdir(path) else None
+    return list(session_folders(os.path.realpath(path))) if os.path.isdir(path) else []

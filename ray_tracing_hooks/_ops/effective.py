@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ray_tracing_hooks import _standard
+from ray_tracing_hooks._connection.delivery import sending
 from ray_tracing_hooks._settings import Settings, load_with_sources
 from ray_tracing_hooks._ship.destinations import configured
 from ray_tracing_hooks._ship.environment import with_settings
@@ -52,7 +53,7 @@ def effective(
     settings, sources = load_with_sources(environ, problems.append, directory)
     _standard.check(environ, problems.append, leaving_out=())
     variables = with_settings(environ, settings, directory)
-    exporters = settings.exporters if exporters is None else exporters
+    exporters = sending(settings, exporters)
     plan = ShipPlan.of(settings, exporters, variables, metrics=settings.metrics and bool(exporters))
     # As delivery reads them: some settings are right alone, and wrong together.
     destinations, wrong = configured(plan, variables)

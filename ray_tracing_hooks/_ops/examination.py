@@ -127,6 +127,8 @@ def main() -> None:
     result = json.dumps(_result(request))
     with contextlib.suppress(BrokenPipeError), open(output, "w", encoding="utf-8") as file:
         file.write(result)
+    # Threads of exporters that have not come to an end are not waited for.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ def clock() -> int:
 def look(request: Mapping[str, Any]) -> dict[str, Any]:
     """What is found here.
 
-    Of the ``request``, ``hook`` is the cluster's hook, ``calls_hook`` says that it is to be called here, since Ray has
-    not called it, ``version`` is the version of the package that asks, and the rest is passed on to the examination by
-    the package of this node.
+    Of the ``request``, ``is_worker`` says that this process is a worker of the cluster, ``hook`` is its hook,
+    ``calls_hook`` says that it is to be called here, since Ray has not called it, and ``version`` is the version of the
+    package that asks. The rest is passed on to the examination by the package of this node.
     """
     found: dict[str, Any] = {
         "host": socket.gethostname(),
@@ -47,7 +47,7 @@ def look(request: Mapping[str, Any]) -> dict[str, Any]:
         "executable": sys.executable,
         "package": _package(),
         "distributions": _distributions(),
-        **_place(),
+        **(_place() if request["is_worker"] else {}),
     }
     found["hook_error"] = _hook_error(request.get("hook"), calls=bool(request.get("calls_hook")))
     found["tracing"] = _tracing()

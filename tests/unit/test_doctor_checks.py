@@ -302,6 +302,12 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         WARNING,
         "nearly full",
     ),
+    "a problem of a shipper": (
+        facts(place("b", examined=examined(spools=(spool(figures=figures(problems=("metrics are not served",))),)))),
+        "shipper-reports",
+        WARNING,
+        "a shipper reports: metrics are not served",
+    ),
     "delivery that fails": (
         facts(
             place(
@@ -369,6 +375,15 @@ def test_a_clock_is_wrong_only_if_that_is_certain() -> None:
     assert (finding.what, finding.where) == ("the clock is 5m 00s behind", (HERE,))
     (finding,) = bad(facts(place("b", clock=Clock(300.0, 0.01))))
     assert (finding.severity, finding.what) == (PROBLEM, "the clock is 5m 00s ahead")
+
+
+def test_what_was_sent_by_udp_is_not_said_to_have_arrived() -> None:
+    udp = examined(trials=(trial(text="Jaeger udp://agent:6831"),))
+    found = findings(facts(*(place(name, examined=udp) for name in ("a", "b", "c", HERE))))
+    (text,) = [finding.what for finding in found if finding.id == "delivery"]
+    assert text == (
+        "Jaeger udp://agent:6831: 4 test spans were sent; whether they arrived is not known, since UDP has no answer"
+    )
 
 
 def test_what_fails_now_is_said_once() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ray_tracing_hooks._insight.analysis.wording import duration
+from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._ops.facts import Facts, Place, Trial
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
 
 _DENIED = re.compile(r"\b(401|403|407)\b|UNAUTHENTICATED|PERMISSION_DENIED|[Uu]nauthori[sz]ed|[Ff]orbidden")
 _NOT_THERE = re.compile(r"\b(404|405)\b|UNIMPLEMENTED|NOT_FOUND")
 _LOCALHOST = re.compile(r"//(localhost|127\.|\[::1\])")
+
+_UDP = "udp://"
 
 _HEADERS = {
     "otlp": "OTEL_EXPORTER_OTLP_HEADERS, such as authorization=Bearer%20TOKEN or x-api-key=KEY",
@@ -33,13 +35,16 @@ _CERTIFICATES = {
 def check(facts: Facts) -> Iterator[Finding]:
     """Each destination of each place."""
     arrived: dict[str, list[Trial]] = {}
+    unacknowledged: dict[str, int] = {}
     files: dict[str, int] = {}
     for place in facts.places:
         for trial in place.examined.trials if place.examined is not None else ():
             if trial.error is not None:
                 yield _failed(facts, place, trial)
                 continue
-            if trial.sent:
+            if trial.sent and _UDP in trial.text:
+                unacknowledged[trial.text] = unacknowledged.get(trial.text, 0) + 1
+            elif trial.sent:
                 arrived.setdefault(trial.text, []).append(trial)
             elif trial.exporter == "local":
                 files[trial.text] = files.get(trial.text, 0) + (place.node is not None)
@@ -52,6 +57,9 @@ def check(facts: Facts) -> Iterator[Finding]:
         spread = duration(times[0]) if len(times) == 1 else f"{duration(times[0])} to {duration(times[-1])}"
         many = f"{len(trials)} test spans were accepted, in {spread}" if len(trials) > 1 else f"in {spread}"
         yield Finding("delivery", GOOD, f"{text}: {many if len(trials) > 1 else f'a test span was accepted {many}'}")
+    for text, number in unacknowledged.items():
+        sent = f"{count(number, 'test span')} {'was' if number == 1 else 'were'} sent"
+        yield Finding("delivery", GOOD, f"{text}: {sent}; whether they arrived is not known, since UDP has no answer")
     for text, nodes in files.items():
         each = " of each node; `ray-tracing-hooks collect` fetches them" if nodes > 1 else ""
         yield Finding("delivery", GOOD, f"spans are written to {text}{each}")

@@ -77,7 +77,15 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
             "unset it, and restart Ray",
         )
         return
-    if not examined.exporters:
+    if not examined.exporters and value("RAY_TRACING_SKYWALKING_TRANSPORT") == "none":
+        yield Finding(
+            "only-joins",
+            WARNING,
+            "RAY_TRACING_SKYWALKING_TRANSPORT=none: traces are joined by headers, and nothing is recorded",
+            here,
+            "name another exporter in RAY_TRACING_EXPORTERS, if spans are wanted",
+        )
+    elif not examined.exporters:
         name = "OTEL_TRACES_EXPORTER" if value("RAY_TRACING_EXPORTERS") == "" else "RAY_TRACING_EXPORTERS"
         yield Finding(
             "no-exporter",

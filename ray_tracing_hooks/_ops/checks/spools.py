@@ -70,6 +70,15 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
         )
     for each in figures.destinations:
         yield from _of_destination(place, spool, each)
+    for text in figures.problems if spool.runs else ():
+        if text not in {each.error for each in figures.destinations}:
+            yield Finding(
+                "shipper-reports",
+                WARNING,
+                f"a shipper reports: {text}",
+                where,
+                "repair what it says; ray_tracing_hooks-*.log in the folder logs of the Ray session has more",
+            )
     if figures.unwritten:
         yield Finding(
             "spans-unwritten",

@@ -91,12 +91,9 @@ def spread(short_tmp: Callable[[], Path]) -> Iterator[Spread]:
 
 
 def executed(spans: list[Any]) -> Counter[str]:
-    """How many executions there are of the calls on each node."""
-    return Counter(
-        span.attributes["ray.name"]
-        for span in spans
-        if span.name.endswith(" ray.remote_worker") and "ray.name" in span.attributes
-    )
+    """How many executions there are of the calls on each node, by what their submissions are called."""
+    called = {span.span_id: span.attributes["ray.name"] for span in spans if "ray.name" in span.attributes}
+    return Counter(called[span.parent_id] for span in spans if span.name.endswith(" ray.remote_worker"))
 
 
 def submitted(spans: list[Any]) -> Counter[str]:
@@ -194,6 +191,7 @@ def with_arrow() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "data")])}
 
 
+@pytest.mark.slow  # it asks for each node again and again, and the object store takes its time
 def test_spans_go_to_an_object_store(spread: Spread, bucket: str, tmp_path: Path) -> None:
     """By pyarrow; what has grown is written again, and no secret is shown."""
     spread.run("second")
@@ -228,6 +226,7 @@ def downloaded(url: str, folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow  # as the one above, for another package
 def test_spans_go_to_whatever_fsspec_knows(spread: Spread, tmp_path: Path) -> None:
     """Where pyarrow does not know the scheme."""
     if not (Path(sys.prefix) / "data" / "fsspec").exists():
@@ -255,10 +254,11 @@ def test_a_driver_collects_at_its_end(spread: Spread, tmp_path: Path) -> None:
     assert f"ray_tracing_hooks: next: ray-tracing-hooks summary {output}" in said
 
     (tmp_path / "in_the_way").touch()
-    said = run_at_end("", "", tmp_path / "in_the_way" / "sub", hook=HOOK, **own)
+    said = run_at_end(spread.address, "head", tmp_path / "in_the_way" / "sub", **spread.variables)
     assert "not all spans were collected: " in said
     assert "cannot create the folder" in said
-    said = run_at_end("", "", tmp_path / "late", hook=HOOK, RAY_TRACING_COLLECT_TIMEOUT="0.01", **own)
+    in_no_time = {**spread.variables, "RAY_TRACING_COLLECT_TIMEOUT": "0.01"}
+    said = run_at_end(spread.address, "head", tmp_path / "late", **in_no_time)
     assert "not all spans were collected within 0.01 s (RAY_TRACING_COLLECT_TIMEOUT)" in said
 
 

@@ -101,7 +101,7 @@ def _sources(folders: Sequence[str], address: str | None, timeout: float) -> Ite
 
 def _target(place: str) -> Target:
     try:
-        return target_of(place)
+        return target_of(place, lambda: warn(f"another run writes to {place}: waiting for its end", "note"))
     except TargetError as error:
         raise click.BadParameter(safe(str(error)), param_hint="--output") from None
 

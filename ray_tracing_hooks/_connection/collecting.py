@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._settings import Settings
 
+_OF_JOB = frozenset({"RAY_JOB_CONFIG_JSON_ENV_VAR"})
+"""What Ray tells the driver of a submitted job (Ray 2.60 ``_private/runtime_env/constants.py``)."""
+
 _LAST = 2000
 """Characters of the output of a command that fails."""
 
@@ -33,8 +36,8 @@ def collect(process: RayProcess, settings: Settings, delivery: Delivery) -> None
     try:
         done = subprocess.run(  # noqa: S603  the arguments are ours
             [sys.executable, "-m", "ray_tracing_hooks", "collect", "--address", process.gcs_address],
-            # The place may contain a password, which the list of processes must not show.
-            env={**os.environ, "RAY_TRACING_COLLECT_TO": str(settings.collect_to)},
+            env=_environment(settings),
+            cwd="/",
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -51,3 +54,13 @@ def collect(process: RayProcess, settings: Settings, delivery: Delivery) -> None
         logger.info("ray_tracing_hooks: %s", line)
     if done.returncode:
         report(f"not all spans were collected: {' '.join(done.stderr[-_LAST:].split())}")
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """The variables of the command, which finds the same packages as this process."""
+    from ray_tracing_hooks._ship.start import environment  # noqa: PLC0415  few programs do so
+
+    # The place is no argument, since it may contain a password, which the list of processes must not show.
+    found = {**environment(os.environ), "RAY_TRACING_COLLECT_TO": str(settings.collect_to)}
+    # Otherwise the command would be a driver of the same submitted job, with its runtime environment.
+    return {name: value for name, value in found.items() if name not in _OF_JOB}

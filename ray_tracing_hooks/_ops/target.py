@@ -6,12 +6,14 @@ is incomplete.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
@@ -89,7 +91,7 @@ class Target(ABC):
                 self._save()
 
     def close(self) -> None:
-        """Store what is remembered. Raises TargetError."""
+        """Store what is remembered, and release the target. Raises TargetError."""
         with self._lock:
             self._save()
 
@@ -115,23 +117,39 @@ class Target(ABC):
     def _write_list(self, text: str) -> None: ...
 
 
-def target_of(place: str) -> Target:
-    """The target at a path or a URL. Raises TargetError."""
+def target_of(place: str, on_wait: Callable[[], None] = lambda: None) -> Target:
+    """The target at a path or a URL. Raises TargetError.
+
+    A folder takes one run at a time: ``on_wait`` is called if this one has to wait for another.
+    """
     if "://" not in place:
-        return _Folder(place)
+        return _Folder(place, on_wait)
     return _remote(place)
 
 
 class _Folder(Target):
     """A folder on this machine. Files are private, and grow where they have grown on their node."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, on_wait: Callable[[], None]) -> None:
         self._path = os.path.abspath(path)
         try:
             os.makedirs(self._path, mode=0o700, exist_ok=True)
+            self._held = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise TargetError(f"cannot create the folder {self._path!r}: {error.strerror}") from error
+        with suppress(OSError):  # some network file systems have no locks
+            try:
+                fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                on_wait()
+                fcntl.flock(self._held, fcntl.LOCK_EX)
         super().__init__(self._path)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            os.close(self._held)
 
     def started(self, name: str) -> Complete | None:
         path = self._part(name)

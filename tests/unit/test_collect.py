@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -315,6 +316,26 @@ def test_spans_that_wait_for_a_destination_that_fails_are_collected_too(
     writer.end()
     shipper.kill()
     ended(shipper)
+
+
+def test_two_runs_to_one_folder_take_turns(machine: Machine, tmp_path: Path) -> None:
+    """As of two drivers that end at the same time."""
+    path = machine.write(b"a" * 3000)
+    first = target_of(str(tmp_path / "output"))
+    waits, results = threading.Event(), []
+
+    def second() -> None:
+        target = target_of(str(tmp_path / "output"), waits.set)
+        results.append(collect([machine], OPTIONS, target, lambda *_told: None))
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    assert waits.wait(60)
+    assert results == []
+    collect([machine], OPTIONS, first, lambda *_told: None)
+    thread.join(60)
+    assert [result.fetched_bytes for result in results] == [0]
+    assert (tmp_path / "output" / path.name).read_bytes() == b"a" * 3000
 
 
 def test_targets_that_cannot_be_used_are_named(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def measure(processes: Iterable[Sequence[Unread]], kind: int, seconds: float) ->
     items = walked = oldest = 0
     # In turns over the processes, so that the oldest of each is looked at before the time is over.
     for number, parts in enumerate(unread):
-        found = _walk(parts[0], kind, until)
+        found = _walk(parts[0], kind, until, at_least=_CHUNK if not walked else 0)
         items, walked = items + found.items, walked + found.size
         if number < _MOST_LOOKED_AT and found.first and (ended := _ended(found.first, kind)):
             oldest = min(oldest or ended, ended)
@@ -74,17 +74,21 @@ class _Walked(NamedTuple):
     first: bytes
 
 
-def _walk(part: Unread, kind: int, until: float) -> _Walked:
-    """Go from frame to frame, without verifying checksums. What cannot be read counts as walked: nobody can read it."""
+def _walk(part: Unread, kind: int, until: float, at_least: int = 0) -> _Walked:
+    """Go from frame to frame, without verifying checksums. What cannot be read counts as walked: nobody can read it.
+
+    ``at_least`` is a number of bytes that are walked over whatever the time is.
+    """
     items, first = 0, b""
     position = max(part.offset, len(MAGIC))
+    at_least += position
     try:
         file = os.open(part.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return _Walked(0, part.size - part.offset, b"")
     try:
         while position < part.size:
-            if time.monotonic() > until:
+            if position >= at_least and time.monotonic() > until:
                 return _Walked(items, position - part.offset, first)
             data = os.pread(file, _CHUNK, position)
             at, size = 0, len(data)

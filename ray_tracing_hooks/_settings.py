@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from ray_tracing_hooks._values import (
     ADDRESSES,
     BOOLEAN,
+    EXPOSED,
     GROUP,
     HEADER_PREFIX,
     ID,
@@ -22,6 +23,7 @@ from ray_tracing_hooks._values import (
     NAMES,
     PATH,
     PATTERNS,
+    PLACE,
     RATES,
     SECONDS,
     SIZE,
@@ -225,7 +227,14 @@ class Settings:
     metrics: bool = _setting(
         BOOLEAN,
         False,
-        "metrics of calls, computed from their spans: for the exporters `otlp` and `local`",
+        "metrics of calls, computed from their spans, and of the delivery of spans: for the exporters `otlp` and "
+        "`local`",
+    )
+    prometheus: str | None = _setting(
+        EXPOSED,
+        None,
+        "where Prometheus finds the metrics of delivery: a port of this machine, such as `9464`, an address, such as "
+        "`0.0.0.0:9464`, or a folder of the node exporter's textfile collector",
     )
     instrument: tuple[str, ...] = _setting(
         NAMES,
@@ -292,6 +301,14 @@ class Settings:
         "most seconds that the exit of a driver which started its cluster spends on fetching the states of tasks, for "
         "the exporter `local`; 0 skips that",
     )
+    collect_to: str | None = _setting(
+        PLACE,
+        None,
+        "folder, or URL such as `s3://bucket/spans`, where a driver at its end collects the span files of all nodes, "
+        "as `ray-tracing-hooks collect` does",
+        secret=True,
+    )
+    collect_timeout: float = _setting(SECONDS, 60.0, "most seconds that the end of a driver spends on `collect_to`")
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of continuing without it")
 
     def __init__(self, **values: Any) -> None:

@@ -17,6 +17,17 @@ __all__ = [
     "CODE_FUNCTION_NAME",
     "CODE_LINE_NUMBER",
     "CODE_STACKTRACE",
+    "DELIVERY_BYTES",
+    "DELIVERY_DELIVERED",
+    "DELIVERY_DROPPED",
+    "DELIVERY_METRICS",
+    "DELIVERY_RECEIVED",
+    "DELIVERY_REFUSED",
+    "DELIVERY_RETRIES",
+    "DELIVERY_UNWRITTEN",
+    "DELIVERY_WAITING",
+    "DELIVERY_WAITING_AGE",
+    "DELIVERY_WAITING_BYTES",
     "DISTRO_NAME",
     "DISTRO_VERSION",
     "DRIVER_DIED",
@@ -129,16 +140,23 @@ __all__ = [
     "SERVE_TASK",
     "SKYWALKING_PARENT",
     "SKYWALKING_PEER",
+    "SPOOL_BYTES",
+    "SPOOL_LIMIT",
+    "SPOOL_WRITERS",
     "SUBMISSION_DURATION",
     "TASK_CANCELLED",
     "THREAD_ID",
     "THREAD_NAME",
+    "TRACING_ADDRESS",
+    "TRACING_EXPORTER",
+    "TRACING_SIGNAL",
     "URL_PATH",
     "URL_QUERY",
     "URL_SCHEME",
     "WORKER_DIED",
     "Attribute",
     "Metric",
+    "delivery_metrics_table",
     "driver_name",
     "execution_name",
     "markdown_table",
@@ -301,6 +319,23 @@ EXECUTION_DURATION = "ray.execution.duration"
 EXECUTION_QUEUE_TIME = "ray.execution.queue_time"
 EXECUTION_RETRIES = "ray.execution.retries"
 SUBMISSION_DURATION = "ray.submission.duration"
+
+DELIVERY_BYTES = "ray.tracing.delivered.size"
+DELIVERY_DELIVERED = "ray.tracing.delivered"
+DELIVERY_DROPPED = "ray.tracing.dropped"
+DELIVERY_RECEIVED = "ray.tracing.received"
+DELIVERY_REFUSED = "ray.tracing.refused"
+DELIVERY_RETRIES = "ray.tracing.retries"
+DELIVERY_UNWRITTEN = "ray.tracing.unwritten"
+DELIVERY_WAITING = "ray.tracing.waiting"
+DELIVERY_WAITING_AGE = "ray.tracing.waiting.age"
+DELIVERY_WAITING_BYTES = "ray.tracing.waiting.size"
+SPOOL_BYTES = "ray.tracing.spool.size"
+SPOOL_LIMIT = "ray.tracing.spool.limit"
+SPOOL_WRITERS = "ray.tracing.writers"
+TRACING_ADDRESS = "ray.tracing.address"
+TRACING_EXPORTER = "ray.tracing.exporter"
+TRACING_SIGNAL = "ray.tracing.signal"
 
 METRIC_OVERFLOW = "otel.metric.overflow"
 """Marks the series for everything beyond a metric's cardinality limit, as OpenTelemetry specifies."""
@@ -519,11 +554,11 @@ ATTRIBUTES = (
 
 
 class Metric(NamedTuple):
-    """One metric, computed from the spans of calls."""
+    """One metric of calls, computed from their spans, or of the delivery of spans."""
 
     name: str
     instrument: str
-    """``histogram`` or ``counter``."""
+    """``histogram``, ``counter`` or ``gauge``."""
     unit: str
     """In UCUM, as OpenTelemetry asks."""
     attributes: tuple[str, ...]
@@ -559,15 +594,65 @@ METRICS = (
         "how long `.remote()` took; its count is the number of calls, with `error.type` for those that Ray refused",
     ),
 )
-"""The metrics, made where ``RAY_TRACING_METRICS`` is on."""
+"""The metrics of calls, made where ``RAY_TRACING_METRICS`` is on."""
+
+_OF_DESTINATION = (TRACING_EXPORTER, TRACING_SIGNAL, TRACING_ADDRESS)
+
+DELIVERY_METRICS = (
+    Metric(DELIVERY_RECEIVED, "counter", "{item}", _OF_DESTINATION, "spans, or log records, read from the spool"),
+    Metric(DELIVERY_DELIVERED, "counter", "{item}", _OF_DESTINATION, "those that the destination has accepted"),
+    Metric(DELIVERY_BYTES, "counter", "By", _OF_DESTINATION, "their size as encoded spans, before compression"),
+    Metric(DELIVERY_REFUSED, "counter", "{item}", _OF_DESTINATION, "those that it will never accept: they are lost"),
+    Metric(
+        DELIVERY_DROPPED,
+        "counter",
+        "{item}",
+        _OF_DESTINATION,
+        "those that `RAY_TRACING_SPOOL_MAX_BYTES` removed before they were delivered: they are lost",
+    ),
+    Metric(DELIVERY_RETRIES, "counter", "{retry}", _OF_DESTINATION, "attempts that failed, and were repeated"),
+    Metric(
+        DELIVERY_WAITING,
+        "gauge",
+        "{item}",
+        _OF_DESTINATION,
+        "spans, or log records, that wait; extrapolated if there are very many",
+    ),
+    Metric(DELIVERY_WAITING_BYTES, "gauge", "By", _OF_DESTINATION, "what they take in the spool"),
+    Metric(
+        DELIVERY_WAITING_AGE, "gauge", "s", _OF_DESTINATION, "how long ago the oldest of them ended; 0 if none waits"
+    ),
+    Metric(
+        DELIVERY_UNWRITTEN,
+        "counter",
+        "{item}",
+        (),
+        "spans and log records that a full or failing disk did not take: they are lost",
+    ),
+    Metric(SPOOL_BYTES, "gauge", "By", (), "the size of the spool"),
+    Metric(SPOOL_LIMIT, "gauge", "By", (), "`RAY_TRACING_SPOOL_MAX_BYTES`"),
+    Metric(SPOOL_WRITERS, "gauge", "{process}", (), "processes that write to the spool"),
+)
+"""The metrics of delivery, of each shipper since it began, made where ``RAY_TRACING_METRICS`` or
+``RAY_TRACING_PROMETHEUS`` asks for them."""
 
 
 def metrics_table() -> str:
-    """The metrics as the table of the README."""
+    """The metrics of calls as the table of the README."""
+    return _metrics_table(METRICS)
+
+
+def delivery_metrics_table() -> str:
+    """The metrics of delivery as the table of the README."""
+    return _metrics_table(DELIVERY_METRICS)
+
+
+def _metrics_table(metrics: tuple[Metric, ...]) -> str:
     rows = ["| metric | kind | unit | attributes | meaning |", "| --- | --- | --- | --- | --- |"]
-    for each in METRICS:
+    for each in metrics:
         keys = ", ".join(f"`{key}`" for key in each.attributes)
-        rows.append(f"| `{each.name}` | {each.instrument} | `{each.unit}` | {keys} | {each.meaning} |")
+        row = f"| `{each.name}` | {each.instrument} | `{each.unit}` | {keys} | {each.meaning} |"
+        rows.append(row.replace("|  |", "| |"))
     return "\n".join(rows) + "\n"
 
 

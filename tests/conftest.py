@@ -55,6 +55,8 @@ FOLDERS = ("ray", "backends", "browser", "deploy", "security", "insight", "unit"
 LONGEST = (
     "ray/test_conformance.py",
     "ray/test_many_nodes.py",
+    "ray/test_doctor.py",
+    "ray/test_collect.py",
     "ray/test_serve.py",
     "ray/test_client.py",
     "ray/test_mixed.py",

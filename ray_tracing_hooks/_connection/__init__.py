@@ -164,6 +164,11 @@ class Connection:
             self._cluster.withdraw(cluster_ends=self.process.owns_cluster)
         with guarded("fetching the states of tasks"):
             self._keep_states()
+        if self.settings.collect_to is not None and not self.process.is_client and not self.process.is_internal:
+            with guarded("collecting spans"):
+                from ray_tracing_hooks._connection.collecting import collect  # noqa: PLC0415  few programs do so
+
+                collect(self.process, self.settings, self.delivery)
 
     def _keep_states(self) -> None:
         """Fetch the states of tasks if the cluster ends with this driver and its spans go to local files."""

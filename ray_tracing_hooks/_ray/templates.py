@@ -30,6 +30,9 @@ _INTERNAL_MODULES = tuple(
 )
 """Modules with internal tasks and actors of Ray, which run user code only through further calls, or for Ray Data."""
 
+_OWN_MODULES = "ray_tracing_hooks._ops."
+"""The modules of this package's own actors, which make no spans whatever the settings say."""
+
 _RUNS_CODE_OF_THE_USER = "__ray_call__"
 """The one method that Ray adds to each actor which runs user code."""
 
@@ -153,6 +156,8 @@ class Templates:
     def _make(
         self, kind: int, class_name: str, function: str, module: str, group: str, shown: str, part: str
     ) -> Template | None:
+        if module.startswith(_OWN_MODULES):
+            return None
         full_name = shown or (f"{class_name}.{function}" if class_name else function)
         # What a library's call is shown as is worth a span, although the function is internal.
         is_internal = not shown and (

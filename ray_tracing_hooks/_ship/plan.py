@@ -38,6 +38,7 @@ class ShipPlan(NamedTuple):
             do. The values are in the shipper's environment, since some are secrets.
         log_records: Whether processes record log records too, for the exporters that accept them.
         group: The group that may read the files of the sink ``local`` and the log; None: only this user may.
+        prometheus: Where the figures of delivery are shown to Prometheus, as in RAY_TRACING_PROMETHEUS.
     """
 
     exporters: tuple[str, ...]
@@ -57,6 +58,7 @@ class ShipPlan(NamedTuple):
     keep_slower: float | None = None
     keep_wait: float = 30.0
     group: int | None = None
+    prometheus: str | None = None
 
     def __repr__(self) -> str:
         # Without fields that may contain a secret.

@@ -23,13 +23,23 @@ def test_the_readme_holds_the_table_of_metrics() -> None:
     assert table.strip() == names.metrics_table().strip()
 
 
+def test_the_readme_holds_the_table_of_metrics_of_delivery() -> None:
+    """Between its two `<!-- delivery -->` markers."""
+    _, table, _ = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- delivery -->")
+    assert table.strip() == names.delivery_metrics_table().strip()
+
+
 def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:
-    told = [each.name for each in names.METRICS]
+    told = [each.name for each in (*names.METRICS, *names.DELIVERY_METRICS)]
     assert len(told) == len(set(told))
+    assert all(re.fullmatch(r"ray(\.[a-z_]+)+", name) for name in told)
     for each in names.METRICS:
-        assert re.fullmatch(r"ray(\.[a-z_]+)+", each.name)
         assert (each.instrument, each.unit) in {("histogram", "s"), ("counter", "{retry}")}
         assert set(each.attributes) <= {key.key for key in names.ATTRIBUTES}
+    for each in names.DELIVERY_METRICS:
+        assert each.instrument in {"counter", "gauge"}
+        assert each.unit in {"{item}", "{retry}", "{process}", "By", "s"}
+        assert all(key.startswith("ray.tracing.") for key in each.attributes)
 
 
 def test_every_key_of_ours_is_in_the_table_once() -> None:

@@ -1,14 +1,17 @@
-"""Exports the totals to files and over OTLP, at every interval and when a flush is waiting."""
+"""Exports the totals and the figures of delivery, to files and over OTLP: at every interval, and when a flush waits."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._formats.signals import METRICS
 from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._ship.metrics.delivery import DeliveryMetrics, Marks
 from ray_tracing_hooks._ship.metrics.message import as_json, messages, refused
 from ray_tracing_hooks._ship.metrics.outbox import Outbox
 from ray_tracing_hooks._ship.metrics.settings import MetricsSettings
@@ -47,6 +50,7 @@ class MetricsExport:
         stored: Mapping[str, Any],
         plan: ShipPlan,
         problems: Problems,
+        delivery: DeliveryMetrics,
         *,
         remember: Callable[[Mapping[str, Any]], None],
         wake: Callable[[], None],
@@ -56,6 +60,7 @@ class MetricsExport:
         self._settings = settings
         self._plan = plan
         self._problems = problems
+        self._delivery = delivery
         self._remember = remember
         self._next = time.monotonic() + settings.interval
         # The totals of an earlier shipper may not have been written or sent yet.
@@ -64,6 +69,9 @@ class MetricsExport:
         self._files_state: Mapping[str, Any] = stored.get("files") or {}
         self._sent: tuple[int, dict[Key, Any]] = (0, {})
         self._in_flight: tuple[int, dict[Key, Any]] | None = None
+        # Those of the delivery begin with this shipper, whatever an earlier one has sent.
+        self._delivery_sent: tuple[int, Marks] = (0, {})
+        self._delivery_given: tuple[int, Marks] = (0, {})
         if settings.delta and totals.series and "sent" in stored:
             self._sent = (int(stored["sent"][0]), from_rows(stored["sent"][1]))
         self._reported: set[str] = set()
@@ -110,23 +118,29 @@ class MetricsExport:
 
     def close(self) -> None:
         """Export what has not been exported yet."""
-        self._write()
+        self._write(is_last=True)
         if self._files is not None:
             self._files.close()
         if self._outbox is not None:
-            self._send(only_news=True)
+            self._send(only_news=True, is_last=True)
             self._outbox.close(_LAST_TRY)
             self._settle()
 
-    def _write(self) -> bool:
-        """Write changes to the files; returns whether the state has changed."""
-        if not self._settings.local or self._written == self._totals.changes or not self._totals.series:
+    def _write(self, *, is_last: bool = False) -> bool:
+        """Write changes to the files; returns whether the state has changed.
+
+        What has been delivered since the totals were written is written at the end.
+        """
+        news = self._written != self._totals.changes
+        if not self._settings.local or not (news or is_last) or not self._totals.resources:
             return False
         self._totals.is_told = True
         try:
             if self._files is None:
                 self._files = self._open_files()
-            self._files.append(as_json(message) + b"\n" for message in messages(self._totals, time.time_ns()))
+            now = time.time_ns()
+            found = [*(messages(self._totals, now) if news else ()), *self._of_delivery(now)]
+            self._files.append(as_json(message) + b"\n" for message in found)
         except Exception as error:  # noqa: BLE001  the next export is soon, and contains everything again
             text = str(error) if isinstance(error, TracingError) else f"metrics are not written: {describe(error)}"
             self._problems.set("metrics-local", text)
@@ -154,21 +168,29 @@ class MetricsExport:
         self._files_state = state
         self._remember(self.state())
 
-    def _send(self, *, only_news: bool) -> None:
-        """Pass the totals to the outbox; with ``only_news`` only if they have changed."""
+    def _send(self, *, only_news: bool, is_last: bool = False) -> None:
+        """Pass the totals to the outbox; with ``only_news`` only if they have changed, or at the end the figures of
+        delivery have.
+        """
         outbox, totals = self._outbox, self._totals
-        if outbox is None or not totals.series:
+        if outbox is None or not totals.resources:
             return
-        if only_news and self._given == totals.changes and (outbox.is_empty or outbox.is_waiting):
+        is_needed = not only_news or self._given != totals.changes or not (outbox.is_empty or outbox.is_waiting)
+        if not is_needed and not (is_last and self._delivery.marks() != self._delivery_given[1]):
             return
         self._settle()
         if self._settings.delta and not outbox.is_empty:
             return  # the delta in flight must arrive first
         now = time.time_ns()
-        found = messages(totals, now, self._sent[1], self._sent[0]) if self._settings.delta else messages(totals, now)
+        if self._settings.delta:
+            found = [*messages(totals, now, self._sent[1], self._sent[0]), *self._of_delivery(now, delta=True)]
+        else:
+            # The outbox gives up what it has not sent.
+            is_needed = is_needed or not outbox.is_empty
+            found = [*(messages(totals, now) if is_needed else ()), *self._of_delivery(now)]
         assert self._settings.otlp is not None
         write = as_json if self._settings.otlp.protocol == "http/json" else _as_protobuf
-        self._given = totals.changes
+        self._given, self._delivery_given = totals.changes, (now, self._delivery.marks())
         totals.is_told = True
         requests = [write(message) for message in found]
         if requests:
@@ -184,7 +206,15 @@ class MetricsExport:
             return False
         assert self._in_flight is not None
         self._sent, self._in_flight = self._in_flight, None
+        self._delivery_sent = self._delivery_given
         return True
+
+    def _of_delivery(self, now_ns: int, *, delta: bool = False) -> Iterator[pb.MetricsData]:
+        since_ns, since = self._delivery_sent
+        resource = self._totals.resources[0]
+        message = self._delivery.message(resource, now_ns, since if delta else None, since_ns)
+        if message is not None:
+            yield message
 
     # In the thread of the outbox.
 

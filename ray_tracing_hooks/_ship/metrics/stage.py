@@ -12,6 +12,7 @@ from ray_tracing_hooks._ship.metrics.settings import read
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.stage import Stage
+from ray_tracing_hooks._ship.status.figures import Figures
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ship.metrics.calls import Calls
@@ -30,7 +31,8 @@ class MetricsStage(Stage):
     """Counts spans, and exports the totals at every interval and when a flush is waiting.
 
     The totals are stored with the progress, so the next shipper does not count spans again. Metrics delay nothing: if
-    they cannot be computed, stored, written or sent, spans are delivered without them.
+    they cannot be computed, stored, written or sent, spans are delivered without them. ``figures`` returns the latest
+    figures of the delivery, which are exported too.
     """
 
     def __init__(
@@ -39,11 +41,13 @@ class MetricsStage(Stage):
         plan: ShipPlan,
         environ: Mapping[str, str],
         problems: Problems,
+        figures: Callable[[], Figures],
         *,
         turn_ended: Callable[[], None],
     ) -> None:
         super().__init__(_LABEL, spool_dir, plan, problems, reports=False, turn_ended=turn_ended)
         self._environ = environ
+        self._figures = figures
         self._calls: Calls | None = None
         self._export: MetricsExport | None = None
         self._has_begun = False
@@ -95,6 +99,7 @@ class MetricsStage(Stage):
             # Imported here because most shippers do not need these libraries, and a fault in one of them must not end
             # the deliveries.
             from ray_tracing_hooks._ship.metrics.calls import Calls  # noqa: PLC0415
+            from ray_tracing_hooks._ship.metrics.delivery import DeliveryMetrics  # noqa: PLC0415
             from ray_tracing_hooks._ship.metrics.export import MetricsExport  # noqa: PLC0415
             from ray_tracing_hooks._ship.metrics.totals import Totals  # noqa: PLC0415
 
@@ -106,6 +111,7 @@ class MetricsStage(Stage):
                 state,
                 self._plan,
                 self._problems,
+                DeliveryMetrics(self._figures),
                 remember=self._remember,
                 wake=self._turn_ended,
             )

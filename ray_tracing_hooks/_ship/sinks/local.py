@@ -134,6 +134,7 @@ class LocalSink:
         self._count: Callable[[str, int], None] = surroundings.count
         self._problem = surroundings.problem
         self._group = plan.group
+        self._lose = surroundings.lose
         if signal is not TRACES:
             os.close(self._open_folder(plan.local_dir))  # checks its permissions too
         self._folder = self._open_folder(self._path)
@@ -225,7 +226,7 @@ class LocalSink:
             with contextlib.suppress(FormatError):
                 good.append(item_json(span))
         bad = len(spans) - len(good)
-        self._count(f"{{count}} {self._signal.items} could not be decoded and were skipped", bad)
+        self._lose(f"{{count}} {self._signal.items} could not be decoded and were skipped", bad)
         return good
 
     def _write(self, line: bytes) -> None:

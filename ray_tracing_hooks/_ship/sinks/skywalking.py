@@ -108,7 +108,7 @@ class SkyWalkingSink(SendingSink):
                     encoded.append(self._version.encode(made, generation))
                 except (ValueError, OverflowError, RecursionError, struct.error):  # malformed, or numbers out of range
                     bad += 1
-        self._count("{count} spans could not be decoded and were skipped", bad)
+        self._lose("{count} spans could not be decoded and were skipped", bad)
         return encoded
 
     def _identity(self, resource: bytes) -> Identity:

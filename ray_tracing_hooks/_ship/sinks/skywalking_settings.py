@@ -75,7 +75,12 @@ def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[
     """The back end."""
     found = read(environ, problem)
     addresses = [server.address for server in found.servers]
-    return Destination(f"SkyWalking {', '.join(addresses)}", (found.protocol, *addresses))
+    return Destination(
+        f"SkyWalking {', '.join(addresses)}",
+        (found.protocol, *addresses),
+        addresses=tuple(addresses),
+        tls=found.tls,
+    )
 
 
 def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> SkyWalkingSettings:

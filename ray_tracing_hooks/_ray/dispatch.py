@@ -68,7 +68,7 @@ class Source(NamedTuple):
     """The module of this package."""
 
 
-NAMINGS: tuple[Source, ...] = ()
+NAMINGS: tuple[Source, ...] = (Source("data", "ray.data._internal.", "data.tasks"),)
 
 _MOST_NAMES = 1000
 """Bounds the cache of a function, since what it runs may have any name."""

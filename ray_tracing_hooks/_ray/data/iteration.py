@@ -22,7 +22,7 @@ from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.data import outcomes
 from ray_tracing_hooks._ray.data.consumers import consumer_in
-from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.data.errors import end_with
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
 
@@ -202,7 +202,7 @@ class Iteration:
         except Exception as fault:  # noqa: BLE001  as above
             failed("describing an iteration over a dataset", fault)
         if error is not None and outcome in {outcomes.FAILED, outcomes.CANCELLED}:
-            fail(span, error)
+            end_with(span, error)
         else:
             span.end()
 

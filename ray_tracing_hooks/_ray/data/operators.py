@@ -13,8 +13,8 @@ from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import library_spans
 from ray_tracing_hooks._ray.data import totals
 from ray_tracing_hooks._ray.data.backpressure import HeldBack
-from ray_tracing_hooks._ray.data.timeline import Moments, Timeline
-from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.data.errors import end_with
+from ray_tracing_hooks._ray.data.timeline import Timeline
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.span import RecordedSpan
 
@@ -40,8 +40,6 @@ class Around(NamedTuple):
     """The context of the execution."""
     executor: Callable[[], Any]
     """Returns Ray's executor; None if it is gone."""
-    moments: Moments
-    """When they are looked at."""
 
 
 class Operator:
@@ -61,6 +59,7 @@ class Operator:
         held_back: When backpressure held it back.
         timeline: Its queues over time.
         encoded: The encoded attribute of the spans of its calls.
+        submitted: How many calls for its blocks it has made.
     """
 
     def __init__(self, around: Around, op: Any, operator_id: str) -> None:
@@ -73,6 +72,8 @@ class Operator:
         self.held_back = HeldBack(op, around.executor)
         self.timeline = Timeline(op, around.executor)
         self.encoded = encode.attribute(names.RAY_DATA_OPERATOR, self.name)
+        self.submitted = 0
+        self._linked: list[Operator] = []
         self._context: Context | None = None
 
     def working(self, active: Tracing) -> Context:
@@ -91,7 +92,9 @@ class Operator:
             **({names.RAY_DATA_INPUTS: [each.operator_id for each in self.inputs]} if self.inputs else {}),
             **totals.of_plan(self.op),
         }
-        links = b"".join(_link_to(each.span) for each in self.inputs if each.span is not None)
+        # One of several inputs may begin only later.
+        self._linked = [each for each in self.inputs if each.span is not None]
+        links = b"".join(_link_to(each.span) for each in self._linked if each.span is not None)
         name = f"{self.name} {names.DATA_OPERATOR}"
         self._context, self.span = library_spans.begin(active, name, self._around.context, attributes, more=links)
         self.held_back.span = self.span
@@ -103,13 +106,16 @@ class Operator:
         if span is None or not span.is_recording():
             return
         try:
+            for each in self.inputs:
+                if each.span is not None and each not in self._linked:
+                    span.add_link(each.span.get_span_context())
             self.held_back.end()
-            span.set_attributes(totals.of_operator(self.op))
-            span.set_attributes(self.timeline.attributes(self._around.moments))
+            span.set_attributes(totals.of_operator(self.op, self.submitted))
+            span.set_attributes(self.timeline.attributes())
         except Exception as fault:  # noqa: BLE001  the program must run whatever fails here
             failed("describing an operator of a dataset", fault)
         if error is not None:
-            fail(span, error)
+            end_with(span, error)
         else:
             span.end()
 

@@ -13,7 +13,7 @@ from typing import Any
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray.data.blocks import made
-from ray_tracing_hooks._ray.data.operators import shown_name
+from ray_tracing_hooks._ray.data.operators import Operator, shown_name
 from ray_tracing_hooks._ray.data.submitting import at_work
 from ray_tracing_hooks._ray.dispatch import Naming, Shown
 
@@ -49,12 +49,18 @@ def of(module: str, class_name: str, function: str) -> Naming | None:
     return Naming(_PART, _named_by_operator(_stage(function)), made)
 
 
+def _count(operator: Operator | None) -> None:
+    if operator is not None:
+        operator.submitted += 1
+
+
 def _stage(function: str) -> str:
     return "" if function in _NO_STAGE else function.strip("_")
 
 
 def _named_by_context(position: int) -> Any:
     def by(args: Any, _kwargs: Any) -> Shown | None:
+        _count(at_work.operator)
         context = args[position]
         return Shown(*_of_task(context.op_name, context.task_idx))
 
@@ -77,6 +83,7 @@ def _named_by_operator(stage: str) -> Any:
 
     def by(_args: Any, _kwargs: Any) -> Shown | None:
         operator = at_work.operator
+        _count(operator)
         return Shown(operator.name, operator.encoded + attribute, is_carried=True) if operator is not None else None
 
     return by

@@ -1,4 +1,4 @@
-"""The queues of an operator over time, looked at by the thread of its executor."""
+"""The queues of an operator over time, from its first work on, looked at by the thread of its executor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._ray.data.executor import state_of
 
 _MOST = 120
-"""The most moments that are kept: then every second one is dropped, and the interval doubles."""
+"""The most moments: then every second one is dropped, and the interval doubles."""
 
 _FIRST_INTERVAL = 0.2
 
@@ -22,23 +22,23 @@ class Moments:
         self._began = time.monotonic()
         self._interval = _FIRST_INTERVAL
         self._next = self._began + self._interval
-        self.seconds: list[float] = []
+        self._count = 0
 
     def is_due(self, now: float) -> bool:
         """Whether it is time to look, by the monotonic clock."""
         return now >= self._next
 
     def look(self, now: float, timelines: list[Timeline]) -> None:
-        """Look at the operators."""
-        if len(self.seconds) >= _MOST:
-            self.seconds = self.seconds[1::2]
+        """Look at the operators that are at work."""
+        if self._count >= _MOST:
+            self._count //= 2
+            self._interval *= 2
             for timeline in timelines:
                 timeline.halve()
-            self._interval *= 2
+        self._count += 1
         self._next = now + self._interval
-        self.seconds.append(round(now - self._began, 3))
         for timeline in timelines:
-            timeline.look()
+            timeline.look(round(now - self._began, 3))
 
 
 class Timeline:
@@ -46,17 +46,18 @@ class Timeline:
 
     def __init__(self, op: Any, executor: Callable[[], Any]) -> None:
         self._op, self._executor = op, executor
-        self._rows: list[tuple[int, int, int, int]] = []
+        self._rows: list[tuple[float, int, int, int, int]] = []
 
     def halve(self) -> None:
         """Drop every second row."""
         self._rows = self._rows[1::2]
 
-    def look(self) -> None:
-        """Add a row."""
+    def look(self, seconds: float) -> None:
+        """Add a row for this moment of the execution."""
         state, metrics = state_of(self._op, self._executor()), self._op._metrics  # noqa: SLF001  as in `totals`
         self._rows.append(
             (
+                seconds,
                 _call(state, "total_enqueued_input_blocks", "total_enqueued_input_bundles"),
                 _call(state, "total_enqueued_input_blocks_bytes", "input_queue_bytes", "inqueue_memory_usage"),
                 getattr(metrics, "num_tasks_running", 0),
@@ -64,13 +65,13 @@ class Timeline:
             )
         )
 
-    def attributes(self, moments: Moments) -> dict[str, Any]:
-        """What was seen at these moments, as attributes; nothing if the operator was over before the first."""
+    def attributes(self) -> dict[str, Any]:
+        """What was seen, as attributes of the operator; nothing if it was over before the first look."""
         if not self._rows:
             return {}
-        blocks, size, running, rows = zip(*self._rows, strict=True)
+        seconds, blocks, size, running, rows = zip(*self._rows, strict=True)
         return {
-            names.RAY_DATA_TIMELINE_SECONDS: moments.seconds[: len(self._rows)],
+            names.RAY_DATA_TIMELINE_SECONDS: seconds,
             names.RAY_DATA_TIMELINE_QUEUED_BLOCKS: blocks,
             names.RAY_DATA_TIMELINE_QUEUED_BYTES: size,
             names.RAY_DATA_TIMELINE_RUNNING_TASKS: running,

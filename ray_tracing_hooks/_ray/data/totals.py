@@ -29,7 +29,16 @@ _METRICS = (
 )
 """Our attribute and Ray's metric. Older versions of Ray have fewer of them."""
 
-_ONLY_IF_ANY = frozenset({names.RAY_DATA_TASKS_FAILED, names.RAY_DATA_SPILLED, names.RAY_DATA_UDF_TIME})
+_ONLY_IF_ANY = frozenset(
+    {
+        names.RAY_DATA_TASKS_FAILED,
+        names.RAY_DATA_SPILLED,
+        names.RAY_DATA_UDF_TIME,
+        # Ray Data does not measure them for each kind of operator.
+        names.RAY_DATA_SCHEDULING_TIME,
+        names.RAY_DATA_TASK_TIME,
+    }
+)
 
 _OLD_ROWS = (names.RAY_DATA_ROWS, "rows_task_outputs_generated")
 """What older versions of Ray have instead: the rows that its tasks made."""
@@ -37,12 +46,13 @@ _OLD_ROWS = (names.RAY_DATA_ROWS, "rows_task_outputs_generated")
 _RESOURCES = (("CPU", "cpu"), ("GPU", "gpu"), ("memory", "memory"))
 
 
-def of_operator(op: Any) -> dict[str, Any]:
-    """What an operator has done by now."""
+def of_operator(op: Any, submitted: int) -> dict[str, Any]:
+    """What an operator has done by now; it has ``submitted`` calls, which Ray Data does not count for each kind."""
     metrics = op._metrics  # noqa: SLF001  the property would compute more
     found = {key: value for key, name in _METRICS if (value := getattr(metrics, name, None)) is not None}
     if names.RAY_DATA_ROWS not in found and (rows := getattr(metrics, _OLD_ROWS[1], None)) is not None:
         found[_OLD_ROWS[0]] = rows
+    found[names.RAY_DATA_TASKS] = found.get(names.RAY_DATA_TASKS) or submitted
     return {key: value for key, value in found.items() if value or key not in _ONLY_IF_ANY}
 
 

@@ -150,6 +150,8 @@ def _begin(active: Tracing, executor: Any, dag: Any) -> Execution | None:
         failed("tracing an execution of a dataset", error)
         return None
     _open.add(execution)
+    with guarded("tracing the operators of a dataset"):
+        execution.watch()
     return execution
 
 
@@ -185,11 +187,9 @@ class Execution:
             names.RAY_DATA_GRAPH: str(getattr(dag, "dag_str", dag))[:_MOST_GRAPH],
         }
         self.context, self.span = library_spans.begin(active, f"{name} {names.DATASET}", get_current(), attributes)
+        self.operators: list[Operator] = []
+        self._working: list[Operator] = []
         self._moments = Moments()
-        self.operators = self._operators_of(dag)
-        self._working = list(self.operators)
-        for operator in self.operators:
-            submitting.watch(operator, self._patches)
         gcs_address = active.process.gcs_address
         self._spilling = Watch(gcs_address) if self.span is not None and gcs_address else None
 
@@ -197,6 +197,14 @@ class Execution:
     def executor(self) -> Any:
         """Ray's executor."""
         return self._executor()
+
+    def watch(self) -> None:
+        """Watch its operators, until it ends."""
+        self.operators = self._operators_of(self._last)
+        self._working = list(self.operators)
+        for operator in self.operators:
+            self._patches.set(operator.op, HELD_BACK, operator.held_back, back=ABSENT)
+            submitting.watch(operator, self._patches)
 
     def _operators_of(self, dag: Any) -> list[Operator]:
         found: dict[int, Operator | None] = {}
@@ -213,7 +221,6 @@ class Execution:
                 return
             operator = found[id(op)] = Operator(around, op, shown_name(f"{op.name}_{position}"))
             operator.inputs = [known for each in op.input_dependencies if (known := found[id(each)]) is not None]
-            self._patches.set(op, HELD_BACK, operator.held_back, back=ABSENT)
 
         add(dag)
         return [operator for operator in found.values() if operator is not None]
@@ -247,30 +254,34 @@ class Execution:
             return
         self.has_ended = True
         _open.discard(self)
-        try:
-            self._end(error, outcome)
-        except Exception as fault:  # noqa: BLE001  the program must run whatever fails here
-            failed("tracing the end of an execution of a dataset", fault)
-
-    def _end(self, error: BaseException | None, outcome: str) -> None:
         error = error or self._error
         outcome = outcome or outcomes.of(error, is_complete=self._is_complete)
-        is_failed = outcome == outcomes.FAILED
-        for operator in self.operators:
-            has_failed = is_failed and bool(getattr(operator.op._metrics, "num_tasks_failed", 0))  # noqa: SLF001
-            operator.end(error if has_failed else None)
-        self._patches.undo()
+        try:
+            self._end_operators(error if outcome == outcomes.FAILED else None)
+            self._describe(outcome)
+        except Exception as fault:  # noqa: BLE001  the program must run whatever fails here
+            failed("describing an execution of a dataset", fault)
         span = self.span
-        if span is None or not span.is_recording():
+        if span is None:
             return
-        span.set_attributes(_output(self._last))
-        if self._spilling is not None:
-            span.set_attributes(self._spilling.end())
-        span.set_attribute(names.RAY_DATA_OUTCOME, outcome)
         if error is not None and outcome in {outcomes.FAILED, outcomes.CANCELLED}:
             end_with(span, error)
         else:
             span.end()
+
+    def _end_operators(self, error: BaseException | None) -> None:
+        """End what is open; the operators whose tasks failed have the error."""
+        self._patches.undo()
+        for operator in self.operators:
+            failed_tasks = getattr(operator.op._metrics, "num_tasks_failed", 0)  # noqa: SLF001
+            operator.end(error if failed_tasks else None)
+
+    def _describe(self, outcome: str) -> None:
+        if self.span is not None:
+            self.span.set_attribute(names.RAY_DATA_OUTCOME, outcome)
+            self.span.set_attributes(_output(self._last))
+            if self._spilling is not None:
+                self.span.set_attributes(self._spilling.end())
 
 
 def _output(last: Any) -> dict[str, Any]:

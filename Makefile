@@ -146,7 +146,7 @@ matrix-python-%:
 
 # In a separate environment, because ddtrace, one of the compared packages, changes pytest.
 .PHONY: bench
-bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve; PLOTS=folder draws plots
+bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve, Ray Data; PLOTS=folder draws plots
 	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench EXTRA=bench
 
 PLOTS ?=
@@ -154,7 +154,7 @@ BENCHMARKS := $(ROOT)/tests/benchmarks
 plot = $(if $(PLOTS),--plot $(abspath $(PLOTS))/$(1).svg)
 
 .PHONY: measure
-measure: $(PACKAGE)
+measure: $(PACKAGE) $(DATA_READY)
 	@$(if $(PLOTS),mkdir -p $(PLOTS))
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/record_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/logs.py
@@ -164,6 +164,7 @@ measure: $(PACKAGE)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_memory.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/scale.py $(call plot,scale)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/serve_cost.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/data_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/calls $(call plot,calls) $(ARGS)
 
 .PHONY: soak

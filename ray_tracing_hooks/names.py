@@ -88,6 +88,7 @@ __all__ = [
     "RAY_DATA_INPUT_BLOCKS",
     "RAY_DATA_INPUT_BYTES",
     "RAY_DATA_INPUT_ROWS",
+    "RAY_DATA_LIMITS",
     "RAY_DATA_MAX_CONCURRENCY",
     "RAY_DATA_OPERATOR",
     "RAY_DATA_OPERATOR_ID",
@@ -291,6 +292,7 @@ RAY_DATA_INPUTS = "ray.data.inputs"
 RAY_DATA_INPUT_BLOCKS = "ray.data.input_blocks"
 RAY_DATA_INPUT_BYTES = "ray.data.input_bytes"
 RAY_DATA_INPUT_ROWS = "ray.data.input_rows"
+RAY_DATA_LIMITS = "ray.data.limits"
 RAY_DATA_MAX_CONCURRENCY = "ray.data.max_concurrency"
 RAY_DATA_OPERATOR = "ray.data.operator"
 RAY_DATA_OPERATOR_ID = "ray.data.operator_id"
@@ -617,10 +619,16 @@ ATTRIBUTES = (
     ),
     Attribute(RAY_DATA_GRAPH, "string", "executions of datasets", "the operators as Ray Data shows them"),
     Attribute(
+        RAY_DATA_LIMITS,
+        "string",
+        "executions of datasets",
+        "what all its tasks together may use, such as CPUs and bytes of object store memory, as JSON",
+    ),
+    Attribute(
         RAY_DATA_SPILLED,
         "int",
-        "executions of datasets",
-        "bytes that the whole cluster spilled to disk during the execution, if any",
+        "executions of datasets, operators",
+        "bytes that were spilled to disk, if any: by the whole cluster during the execution; of the operator's input",
     ),
     Attribute(RAY_DATA_RESTORED, "int", "executions of datasets", "bytes that it restored from disk meanwhile, if any"),
     Attribute(RAY_DATA_OPERATOR, "string", "operators, their tasks", "the name of the operator, as in `stats()`"),
@@ -664,7 +672,7 @@ ATTRIBUTES = (
     ),
     Attribute(RAY_DATA_MAX_CONCURRENCY, "int", "operators", "how many of its tasks may run at a time, if limited"),
     Attribute(RAY_DATA_TASK_RESOURCES, "string", "operators", "what each task, or actor, requires, as JSON"),
-    Attribute(RAY_DATA_ACTORS, "int", "operators", "the most actors that were alive at a time, if it has actors"),
+    Attribute(RAY_DATA_ACTORS, "int", "operators", "actors that it started, if any"),
     Attribute(
         RAY_DATA_BACKPRESSURE_SUBMISSION,
         "double",
@@ -695,7 +703,7 @@ ATTRIBUTES = (
         RAY_DATA_BACKPRESSURE_RESOURCE,
         "string",
         f"events `{DATA_BACKPRESSURE}`",
-        "what was missing, such as `CPU` or `object store memory`, if known",
+        "what was missing, such as `CPU` or `CPU and object store memory`, if known",
     ),
     Attribute(RAY_DATA_BACKPRESSURE_DURATION, "double", f"events `{DATA_BACKPRESSURE}`", "for how many seconds"),
     Attribute(

@@ -72,7 +72,7 @@ class Operator:
         return what
 
     def incremental_resource_usage(self) -> Any:
-        return SimpleNamespace(cpu=1, gpu=0, memory=0, object_store_memory=0)
+        return SimpleNamespace(cpu=1, gpu=0, memory=0, object_store_memory=0.5)
 
 
 class InputDataBuffer(Operator):
@@ -415,6 +415,8 @@ class TestBackpressure:
         [
             ({"cpu": 0.5, "gpu": 1, "memory": 1, "object_store_memory": 1}, "CPU"),
             ({"cpu": 5, "gpu": 1, "memory": 1, "object_store_memory": 0}, "object store memory"),
+            ({"cpu": 0, "gpu": 1, "memory": 1, "object_store_memory": 0}, "CPU and object store memory"),
+            ({"cpu": 5, "gpu": 1, "memory": 1, "object_store_memory": 9}, "object store memory"),
             (None, ""),
         ],
     )
@@ -427,6 +429,23 @@ class TestBackpressure:
             executor._resource_manager._op_resource_allocator._op_budgets[op] = SimpleNamespace(**budget)
         assert held._resource("submission", "ResourceBudget") == resource
         assert held._resource("output", "ResourceBudget") == "object store memory"
+
+    def test_what_is_lacking_may_change_meanwhile(self, executor: Executor, clock: Clock) -> None:
+        held = self.held(executor)
+        (op,) = executor._topology
+        budgets = executor._resource_manager._op_resource_allocator._op_budgets
+        budgets[op] = SimpleNamespace(cpu=0.5, gpu=1, memory=1, object_store_memory=1)
+        self.say(held, clock, 1.0, "ResourceBudget")
+        budgets[op].cpu, budgets[op].object_store_memory = 5, 0
+        for _ in range(3):
+            self.say(held, clock, 0.05, "ResourceBudget")
+        held.end()
+        noted: Any = held.span
+        assert noted.attributes[names.RAY_DATA_BACKPRESSURE_BY] == [
+            "submission, ResourceBudget, CPU",
+            "submission, ResourceBudget, object store memory",
+        ]
+        assert noted.attributes[names.RAY_DATA_BACKPRESSURE_BY_TIME] == [1.0, pytest.approx(0.15)]
 
     def test_the_method_of_ray_is_called_as_before(self, executor: Executor, reports: list[str]) -> None:
         calls: list[Any] = []
@@ -544,13 +563,15 @@ def test_calls_are_named_by_their_operator() -> None:
     assert by(of_actor, "context", context, "block").name == "Map(f)"
     sample = tasks.of(f"{internal}planner.exchange.sort_task_spec", "", "_sample_block")
     assert by(sample, "block") is None
-    submitting.at_work.operator = SimpleNamespace(name="SortSample", encoded=b"!", submitted=0)  # type: ignore[assignment]
+    operator = SimpleNamespace(name="SortSample", encoded=b"!", submitted=0, actors=0)
+    submitting.at_work.operator = operator  # type: ignore[assignment]
     try:
         shown = by(sample, "block")
         assert (shown.name, shown.is_carried) == ("SortSample", True)
         creation = tasks.of(f"{internal}execution", "MapWorker(SortSample)", "__init__")
         assert by(creation).name == "MapWorker(SortSample).__init__"
         assert by(tasks.of(f"{internal}execution", "_MapWorker", "__init__")).name == "MapWorker(SortSample).__init__"
+        assert operator.actors == 2
     finally:
         submitting.at_work.operator = None
     for class_name, method in (

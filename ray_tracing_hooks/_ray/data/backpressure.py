@@ -25,6 +25,8 @@ HELD_BACK = "_ray_tracing_hooks_held_back"
 SUBMISSION, OUTPUT = "submission", "output"
 
 CPU, GPU, HEAP, STORE = "CPU", "GPU", "memory", "object store memory"
+_BUDGETS = ((CPU, "cpu"), (GPU, "gpu"), (HEAP, "memory"), (STORE, "object_store_memory"))
+
 DOWNSTREAM, CONCURRENCY = "downstream operators", "concurrency limit"
 
 _GAP = 0.25
@@ -34,6 +36,9 @@ _LEAST = 0.05
 """Seconds of backpressure below which there is no event; they count in the sums."""
 
 _MOST_EVENTS = 60
+
+_AGAIN = 0.1
+"""Seconds after which an operator that is still held back is looked at again, for what it lacks now."""
 
 _monotonic = time.monotonic
 
@@ -94,6 +99,8 @@ class HeldBack:
         self.is_held = False
         self._now: dict[str, tuple[Cause, float]] = {}
         """For each kind, the cause and since when."""
+        self._again = 0.0
+        """When to look again at what it lacks."""
         self._events: dict[str, _Event] = {}
         """For each kind, the event that further times may continue."""
         self._sums: dict[Cause, float] = {}
@@ -106,12 +113,16 @@ class HeldBack:
             if now is not None:
                 self._release(kind, _monotonic())
             return
-        if now is not None:
-            if now[0].policy == policy:
-                return
-            self._release(kind, _monotonic())
+        moment = _monotonic()
+        if now is not None and now[0].policy == policy and (kind == OUTPUT or moment < self._again):
+            return
         cause = Cause(kind, policy, self._resource(kind, policy))
-        self._now[kind] = cause, _monotonic()
+        self._again = moment + _AGAIN
+        if now is not None:
+            if now[0] == cause:
+                return
+            self._release(kind, moment)
+        self._now[kind] = cause, moment
         self.is_held = True
 
     def end(self) -> None:
@@ -171,18 +182,20 @@ class HeldBack:
         return self._beyond_budget()
 
     def _beyond_budget(self) -> str:
-        """The resource of which the operator's next task needs more than is left of its budget."""
+        """The resources of which the operator's next task needs more than is left of its budget."""
         op, executor = self._op, self._executor()
         allocator = getattr(executor._resource_manager, "_op_resource_allocator", None)  # noqa: SLF001
         budget = getattr(allocator, "_op_budgets", {}).get(op)
         if budget is None:
             return ""
         needed = op.incremental_resource_usage()
-        for name, attribute in ((CPU, "cpu"), (GPU, "gpu"), (HEAP, "memory"), (STORE, "object_store_memory")):
-            if (getattr(needed, attribute, 0) or 0) > (getattr(budget, attribute, 0) or 0):
-                return name
+        lacking = [
+            name
+            for name, attribute in _BUDGETS
+            if (getattr(needed, attribute, 0) or 0) > (getattr(budget, attribute, 0) or 0)
+        ]
         # The rest of the policy is about the output of tasks.
-        return STORE
+        return " and ".join(lacking) or STORE
 
 
 class _Event:

@@ -29,6 +29,7 @@ from ray_tracing_hooks._ray.data.spilling import Watch
 from ray_tracing_hooks._ray.data.timeline import Moments
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
+from ray_tracing_hooks._record.span import RecordedSpan
 
 _EXECUTION = "_ray_tracing_hooks_execution"
 """The attribute of Ray's executor that holds ours. Executors are not pickled."""
@@ -256,14 +257,13 @@ class Execution:
         _open.discard(self)
         error = error or self._error
         outcome = outcome or outcomes.of(error, is_complete=self._is_complete)
-        try:
+        with guarded("ending the operators of a dataset"):
             self._end_operators(error if outcome == outcomes.FAILED else None)
-            self._describe(outcome)
-        except Exception as fault:  # noqa: BLE001  the program must run whatever fails here
-            failed("describing an execution of a dataset", fault)
         span = self.span
         if span is None:
             return
+        with guarded("describing an execution of a dataset"):
+            self._describe(span, outcome)
         if error is not None and outcome in {outcomes.FAILED, outcomes.CANCELLED}:
             end_with(span, error)
         else:
@@ -276,12 +276,12 @@ class Execution:
             failed_tasks = getattr(operator.op._metrics, "num_tasks_failed", 0)  # noqa: SLF001
             operator.end(error if failed_tasks else None)
 
-    def _describe(self, outcome: str) -> None:
-        if self.span is not None:
-            self.span.set_attribute(names.RAY_DATA_OUTCOME, outcome)
-            self.span.set_attributes(_output(self._last))
-            if self._spilling is not None:
-                self.span.set_attributes(self._spilling.end())
+    def _describe(self, span: RecordedSpan, outcome: str) -> None:
+        span.set_attribute(names.RAY_DATA_OUTCOME, outcome)
+        span.set_attributes(_output(self._last))
+        span.set_attributes(totals.limits_of(self.executor))
+        if self._spilling is not None:
+            span.set_attributes(self._spilling.end())
 
 
 def _output(last: Any) -> dict[str, Any]:

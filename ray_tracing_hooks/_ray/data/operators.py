@@ -60,6 +60,7 @@ class Operator:
         timeline: Its queues over time.
         encoded: The encoded attribute of the spans of its calls.
         submitted: How many calls for its blocks it has made.
+        actors: How many actors it has started.
     """
 
     def __init__(self, around: Around, op: Any, operator_id: str) -> None:
@@ -73,6 +74,7 @@ class Operator:
         self.timeline = Timeline(op, around.executor)
         self.encoded = encode.attribute(names.RAY_DATA_OPERATOR, self.name)
         self.submitted = 0
+        self.actors = 0
         self._linked: list[Operator] = []
         self._context: Context | None = None
 
@@ -111,6 +113,8 @@ class Operator:
                     span.add_link(each.span.get_span_context())
             self.held_back.end()
             span.set_attributes(totals.of_operator(self.op, self.submitted))
+            if self.actors:
+                span.set_attribute(names.RAY_DATA_ACTORS, self.actors)
             span.set_attributes(self.timeline.attributes())
         except Exception as fault:  # noqa: BLE001  the program must run whatever fails here
             failed("describing an operator of a dataset", fault)

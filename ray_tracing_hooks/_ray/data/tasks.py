@@ -94,6 +94,7 @@ def _named_as_creation(class_name: str) -> Any:
         operator = at_work.operator
         if operator is None:
             return None
+        operator.actors += 1
         # Older versions of Ray use one class for all operators.
         shown = class_name if operator.name in class_name else f"{class_name.strip('_')}({operator.name})"
         return Shown(shown_name(f"{shown}.__init__"), operator.encoded, is_carried=True)

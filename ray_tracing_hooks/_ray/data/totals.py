@@ -44,6 +44,7 @@ _OLD_ROWS = (names.RAY_DATA_ROWS, "rows_task_outputs_generated")
 """What older versions of Ray have instead: the rows that its tasks made."""
 
 _RESOURCES = (("CPU", "cpu"), ("GPU", "gpu"), ("memory", "memory"))
+_OF_CLUSTER = (*_RESOURCES, ("object_store_memory", "object_store_memory"))
 
 
 def of_operator(op: Any, submitted: int) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def of_plan(op: Any) -> dict[str, Any]:
     limit = getattr(op, "get_max_concurrency_limit", lambda: None)()
     if isinstance(limit, (int, float)) and math.isfinite(limit):
         found[names.RAY_DATA_MAX_CONCURRENCY] = int(limit)
-    if resources := resources_of(_required(op)):
+    if resources := _amounts(_required(op)):
         found[names.RAY_DATA_TASK_RESOURCES] = json.dumps(resources)
     return found
 
@@ -76,7 +77,18 @@ def _required(op: Any) -> Any:
     return None
 
 
-def resources_of(resources: Any) -> dict[str, float]:
+def limits_of(executor: Any) -> dict[str, str]:
+    """What all tasks of an execution together may use, as Ray Data last determined it.
+
+    Its method would ask the cluster again, so this reads what the method keeps (Ray 2.60
+    ``execution/resource_manager.py``).
+    """
+    manager = getattr(executor, "_resource_manager", None)
+    limits = _amounts(getattr(manager, "_global_limits", None), _OF_CLUSTER)
+    return {names.RAY_DATA_LIMITS: json.dumps(limits)} if limits else {}
+
+
+def _amounts(resources: Any, kinds: tuple[tuple[str, str], ...] = _RESOURCES) -> dict[str, float]:
     """Ray Data's ``ExecutionResources`` without those that are zero or unlimited."""
-    amounts = {name: getattr(resources, attribute, None) or 0 for name, attribute in _RESOURCES}
+    amounts = {name: getattr(resources, attribute, None) or 0 for name, attribute in kinds}
     return {name: amount for name, amount in amounts.items() if amount and math.isfinite(amount)}

@@ -24,7 +24,7 @@ class Item:
     is_unexecuted: bool = False
     """Whether it is a successful submission without a recorded execution."""
     shape: int = 0
-    """The same for items with equal names, outcomes and children."""
+    """The same for items with equal names, outcomes and children. Tasks of operators only need equal kinds of these."""
 
     @property
     def name(self) -> str:
@@ -120,9 +120,12 @@ def _is_unexecuted(node: Node) -> bool:
 def _outcome(item: Item) -> object:
     span = item.span
     error = error_type(span) if span.failed else None
-    children = tuple(sorted(child.shape for child in item.children))
+    children = [child.shape for child in item.children]
+    if names.RAY_DATA_OPERATOR in span.attributes:
+        # Tasks for blocks differ in how often the user's function ran.
+        children = list(set(children))
     how = span.state, span.never_ended, error, span.failed, item.attempt, item.is_unexecuted
-    return item.name, span.kind, how, item.submission is None, children
+    return item.name, span.kind, how, item.submission is None, tuple(sorted(children))
 
 
 def _children_first(roots: Iterable[Node]) -> Iterable[Node]:

@@ -156,7 +156,8 @@ def test_the_document_has_what_the_summary_shows() -> None:
     assert embedder["inputs"] == [read["id"]]
     assert [each["tasks"] for each in (read, embedder)] == [30, 30]
     assert (embedder["slots"], embedder["actors"], embedder["type"]) == (1, 1, "ActorPoolMapOperator")
-    assert read["timeline"][-1]["rows"] <= 3000
+    assert read["timeline"]["rows"][-1] <= 3000
+    assert {len(each) for each in read["timeline"].values()} == {len(read["timeline"]["ns"])}
     assert read["held_back"][0]["policy"] == "ResourceBudget"
     (iteration,) = document("data_bottleneck")["datasets"]["iterations"]
     assert (iteration["batches"], iteration["rows"]) == (30, 3000)

@@ -44,6 +44,14 @@ class Moment(NamedTuple):
     rows: int
 
 
+class Interval(NamedTuple):
+    """A time in which an operator was held back, perhaps with short breaks."""
+
+    start: int
+    end: int
+    cause: Cause
+
+
 @dataclass
 class Operator:
     """An operator of one execution."""
@@ -78,6 +86,8 @@ class Operator:
     """What each task, or actor, requires of each resource."""
     held_back: dict[Cause, int]
     """For how long something held it back while it had something to submit or to hand on."""
+    intervals: list[Interval]
+    """When, by start; short ones are left out."""
     timeline: list[Moment]
     failed: int
     spilled: int
@@ -305,6 +315,7 @@ def _operator(calls: Calls, row: int, span: Span) -> Operator:
         slots=slots,
         needs=_amounts(told.get(names.RAY_DATA_TASK_RESOURCES)),
         held_back=_held_back(told),
+        intervals=_intervals(span),
         timeline=_timeline(told),
         failed=_whole(told.get(names.RAY_DATA_TASKS_FAILED)) or 0,
         spilled=_whole(told.get(names.RAY_DATA_SPILLED)) or 0,
@@ -356,6 +367,22 @@ def _held_back(told: dict[str, Any]) -> dict[Cause, int]:
         kind, policy, resource, *_ = [*(part.strip() for part in text.split(",")), "", ""]
         found[Cause(kind, policy, resource)] = _nanoseconds(seconds)
     return found
+
+
+def _intervals(span: Span) -> list[Interval]:
+    found = []
+    for event in span.events:
+        told = event.attributes
+        if event.name == names.DATA_BACKPRESSURE:
+            keys = (
+                names.RAY_DATA_BACKPRESSURE_KIND,
+                names.RAY_DATA_BACKPRESSURE_POLICY,
+                names.RAY_DATA_BACKPRESSURE_RESOURCE,
+            )
+            cause = Cause(*(str(told.get(key, "")) for key in keys))
+            until = event.time_ns + _nanoseconds(told.get(names.RAY_DATA_BACKPRESSURE_DURATION))
+            found.append(Interval(event.time_ns, until, cause))
+    return sorted(found)
 
 
 def _timeline(told: dict[str, Any]) -> list[Moment]:

@@ -1,6 +1,7 @@
 """Executions of datasets as plain values, for the JSON of ``summary`` and for the page.
 
-Times are integers in nanoseconds (``_ns``), shares are from 0 to 1; what is not known is null.
+Times are integers in nanoseconds (``ns``, ``_ns``), shares are from 0 to 1; what is not known is null. The lists of a
+``timeline`` have an item for each moment, ``ns`` after the start of the execution.
 """
 
 from __future__ import annotations
@@ -79,16 +80,17 @@ def _operator(operator: Operator, span: Callable[[int], Any]) -> dict[str, Any]:
             {**cause._asdict(), "ns": time}
             for cause, time in sorted(operator.held_back.items(), key=lambda each: -each[1])
         ],
-        "timeline": [
-            {
-                "ns": each.at,
-                "queued_blocks": each.queued_blocks,
-                "queued_bytes": each.queued_bytes,
-                "running": each.running,
-                "rows": each.rows,
-            }
-            for each in operator.timeline
+        "held_back_at": [
+            {**each.cause._asdict(), "start_unix_nano": each.start, "ns": each.end - each.start}
+            for each in operator.intervals
         ],
+        "timeline": {
+            "ns": [each.at for each in operator.timeline],
+            "queued_blocks": [each.queued_blocks for each in operator.timeline],
+            "queued_bytes": [each.queued_bytes for each in operator.timeline],
+            "running": [each.running for each in operator.timeline],
+            "rows": [each.rows for each in operator.timeline],
+        },
         "span": span(operator.row),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
@@ -53,14 +54,20 @@ def _finding(pipeline: Pipeline, operator: Operator, cost: float) -> Finding:
         "object_store_bytes": int(pipeline.limits.get("object_store_memory", 0)),
         "processor_share": -1.0 if used is None else used,
     }
-    return Finding(KIND, text, _advice(main), cost, [operator.row, pipeline.row], figures)
+    quotes = {names.RAY_DATA_LIMITS: _allowed(main, pipeline), names.RAY_DATA_BYTES: size(blocks) if blocks else ""}
+    return Finding(KIND, text, _advice(main), cost, [operator.row, pipeline.row], figures, quotes=quotes)
 
 
 def _lacking(cause: Cause, pipeline: Pipeline) -> str:
     by = f" (policy {cause.policy})" if cause.policy else ""
-    limit = pipeline.limits.get("object_store_memory" if _STORE in cause.resource else "memory")
-    of = f" of the {size(limit)} that it may use" if limit else ""
+    allowed = _allowed(cause, pipeline)
+    of = f" of the {allowed} that it may use" if allowed else ""
     return f"{_STORE if _STORE in cause.resource else 'heap memory'}{of} was used up{by}"
+
+
+def _allowed(cause: Cause, pipeline: Pipeline) -> str:
+    limit = pipeline.limits.get("object_store_memory" if _STORE in cause.resource else "memory")
+    return size(limit) if limit else ""
 
 
 def _advice(cause: Cause) -> str:

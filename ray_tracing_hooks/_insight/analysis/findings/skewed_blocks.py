@@ -34,10 +34,11 @@ def finding(analysis: Analysis, rows: Sequence[int], slow: Sequence[int], usual:
         return None
     longest, most, many = analysis.self_time[slow[0]], max(largest), median(typical)
     several = len(slow) > 1
+    rows_told = f"{most:,.0f} rows, {most / max(1.0, many):.1f} times the median of {many:,.0f}"
+    up_to = "up to " if several else ""
     text = (
-        f"{count(len(slow), 'block')} of operator {quoted(operator.name)} had {'up to ' if several else ''}{most:,.0f} "
-        f"rows, {most / max(1.0, many):.1f} times the median of {many:,.0f}, and took "
-        f"{'up to ' if several else ''}{duration(longest)}, {longest / max(usual, 1):.1f} times the median of "
+        f"{count(len(slow), 'block')} of operator {quoted(operator.name)} had {up_to}{rows_told}, and took "
+        f"{up_to}{duration(longest)}, {longest / max(usual, 1):.1f} times the median of "
         f"{duration(usual)} ({count(len(rows), 'task')}); the run waited {duration(excess)} longer because of "
         f"{'them' if several else 'it'}"
     )
@@ -56,7 +57,8 @@ def finding(analysis: Analysis, rows: Sequence[int], slow: Sequence[int], usual:
         "most_rows": most,
         "median_rows": many,
     }
-    return Finding(KIND, text, advice, excess / analysis.path.wall, slow, figures)
+    quotes = {names.RAY_DATA_ROWS: rows_told}
+    return Finding(KIND, text, advice, excess / analysis.path.wall, slow, figures, quotes=quotes)
 
 
 def _rows_of(calls: Calls, tasks: Iterable[int]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.pipelines import Pipeline
@@ -52,4 +53,10 @@ def _finding(taken: list[Pipeline], spilled: int, made: int) -> Finding:
         "restored_bytes": restored,
         "handed_on_bytes": made,
     }
-    return Finding(KIND, text, advice, 0.0, [each.row for each in taken], figures)
+    quotes = {
+        names.RAY_DATA_SPILLED: size(spilled),
+        names.RAY_DATA_RESTORED: size(restored),
+        names.RAY_DATA_LIMITS: size(limit) if limit else "",
+        names.RAY_DATA_BYTES: size(made),
+    }
+    return Finding(KIND, text, advice, 0.0, [each.row for each in taken], figures, quotes=quotes)

@@ -78,7 +78,7 @@ NEEDS = \
   $(call where,tests/unit/test_transport.py tests/backends,$(NETWORK_READY)) \
   $(call where,tests/backends,$(PEERS_READY)) \
   $(call where,tests/ray,$(EXTRAS_READY)) \
-  $(call where,tests/ray/test_data.py tests/ray/test_conformance.py,$(DATA_READY)) \
+  $(call where,tests/ray/test_data.py tests/ray/test_conformance.py tests/ray/test_files.py,$(DATA_READY)) \
   $(call where,tests/browser,$(BROWSER_READY)) \
   $(call where,tests/browser/test_viewers.py,$(VIEWERS_READY)) \
   $(call where,tests/javascript,$(NODE_READY))

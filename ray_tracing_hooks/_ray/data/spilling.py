@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ray_tracing_hooks import names
 from ray_tracing_hooks._exceptions import is_interruption
 
-_FIRST = 0.25
+_FIRST = 1.0
 """Seconds before the first question: a shorter execution asks none."""
 
 _INTERVAL = 5.0

@@ -38,7 +38,7 @@ _LEAST = 0.05
 _MOST_EVENTS = 60
 
 _AGAIN = 0.1
-"""Seconds after which an operator that is still held back is looked at again, for what it lacks now."""
+"""Seconds after which an operator that is still held back is looked at again: has it work, and what does it lack?"""
 
 _monotonic = time.monotonic
 
@@ -99,8 +99,8 @@ class HeldBack:
         self.is_held = False
         self._now: dict[str, tuple[Cause, float]] = {}
         """For each kind, the cause and since when."""
-        self._again = 0.0
-        """When to look again at what it lacks."""
+        self._again = {SUBMISSION: 0.0, OUTPUT: 0.0}
+        """For each kind, when to look again at whether it has work and what it lacks."""
         self._events: dict[str, _Event] = {}
         """For each kind, the event that further times may continue."""
         self._sums: dict[Cause, float] = {}
@@ -108,16 +108,17 @@ class HeldBack:
 
     def notice(self, kind: str, policy: str, *, in_backpressure: bool) -> None:
         """What the executor says of the operator now; ``policy`` is empty in versions of Ray that do not name it."""
-        now = self._now.get(kind)
-        if not (in_backpressure and self._has_work(kind)):
+        now, moment = self._now.get(kind), _monotonic()
+        # The executor says it in each step of its loop, many times a second.
+        if in_backpressure and moment < self._again[kind] and (now is None or now[0].policy == policy):
+            return
+        if not in_backpressure or not self._has_work(kind):
+            self._again[kind] = moment + _AGAIN if in_backpressure else 0.0
             if now is not None:
-                self._release(kind, _monotonic())
+                self._release(kind, moment)
             return
-        moment = _monotonic()
-        if now is not None and now[0].policy == policy and (kind == OUTPUT or moment < self._again):
-            return
+        self._again[kind] = moment + _AGAIN
         cause = Cause(kind, policy, self._resource(kind, policy))
-        self._again = moment + _AGAIN
         if now is not None:
             if now[0] == cause:
                 return

@@ -229,13 +229,13 @@ class Execution:
     def stepped(self) -> None:
         """After each step of the executor's loop, in its thread: many times a second, so this takes microseconds."""
         try:
-            completed = self.executor._has_op_completed  # noqa: SLF001  set in the step
+            completed = self._executor()._has_op_completed  # noqa: SLF001  set in the step
             for operator in self._working:
                 if completed.get(operator.op):
                     operator.end()
                     self._working = [each for each in self._working if each is not operator]
             now = _monotonic()
-            if self._moments.is_due(now):
+            if now >= self._moments.next:
                 self._moments.look(now, [each.timeline for each in self._working if each.span is not None])
         except Exception as error:  # noqa: BLE001  the dataset must be executed whatever fails here
             failed("tracing the steps of an execution of a dataset", error)

@@ -17,7 +17,7 @@ from ray_tracing_hooks._exceptions import is_interruption
 _FIRST = 1.0
 """Seconds before the first question: a shorter execution asks none."""
 
-_INTERVAL = 5.0
+_INTERVAL = 10.0
 
 _LAST_WAIT = 0.1
 """Seconds that the end of an execution waits for the last answer, at most."""

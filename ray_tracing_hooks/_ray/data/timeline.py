@@ -16,17 +16,17 @@ _FIRST_INTERVAL = 0.2
 
 
 class Moments:
-    """The moments in an execution at which all its operators are looked at."""
+    """The moments in an execution at which all its operators are looked at.
+
+    Attributes:
+        next: The next one, by the monotonic clock.
+    """
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._interval = _FIRST_INTERVAL
-        self._next = self._began + self._interval
+        self.next = self._began + self._interval
         self._count = 0
-
-    def is_due(self, now: float) -> bool:
-        """Whether it is time to look, by the monotonic clock."""
-        return now >= self._next
 
     def look(self, now: float, timelines: list[Timeline]) -> None:
         """Look at the operators that are at work."""
@@ -36,7 +36,7 @@ class Moments:
             for timeline in timelines:
                 timeline.halve()
         self._count += 1
-        self._next = now + self._interval
+        self.next = now + self._interval
         for timeline in timelines:
             timeline.look(round(now - self._began, 3))
 

@@ -339,6 +339,8 @@ def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Ite
         children = groups((child for item in group for child in item.children), collapse=shape.collapse)
         span = group[0].span
         marks = _given_name(group, signs)
+        if stage := group[0].stage:
+            marks += f" ({safe(stage, ascii_only=signs.ascii_only)})"
         marks += f" x{len(group):,}" if len(group) > 1 else ""
         if attempt := group[0].attempt:
             marks += f" [{'restart' if span.name.endswith(_CREATION) else 'retry'} {attempt}]"

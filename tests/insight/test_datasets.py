@@ -436,3 +436,14 @@ def test_damaged_attributes_are_left_out(damage: str) -> None:
     assert limits.processor_share(made.pipeline) is None
     assert made.findings() == []
     assert "Map" in made.text()
+
+
+def test_stages_of_an_operator_are_not_compared_with_each_other() -> None:
+    """A few long tasks that reduce are no stragglers among the many short ones that map."""
+    made = Made()
+    row = made.operator("Sort", [])
+    for number in range(40):
+        stage, took = ("reduce", 2 * S) if number >= 36 else ("map", 100)
+        attributes = {names.RAY_DATA_STAGE: stage}
+        made.run.task(row, "Sort", 0, 1, 1 + took, worker=f"w{number}", attributes=attributes)
+    assert made.findings() == []

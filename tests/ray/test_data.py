@@ -351,9 +351,9 @@ def test_the_totals_of_operators_are_those_of_stats(run: Run) -> None:
             totals = {tuple(each.attributes[key] for key in keys) for each in operators}
             for name, rows, size in stats:
                 # The steps before the last of an operator have statistics of their input.
-                if rows is None or re.search(r"(Map|Split)(\(|$)", name):
+                if rows is None or re.search(r"(Map|Split)(\(|$)|_shuffle$", name):
                     continue
-                of_operator = name.removesuffix("Reduce")
+                of_operator = re.sub(r"^(.+)\1_finalize$", r"\1", name.removesuffix("Reduce"))
                 assert any(
                     operator.endswith((name, of_operator)) and [rows, size] == of_them for operator, *of_them in totals
                 ), f"{pipeline}: {name} {rows} {size} is not in {totals}"
@@ -377,7 +377,7 @@ def test_the_blocks_add_up_to_their_operator(run: Run) -> None:
         for operator in below.operators:
             tasks = below.tasks_of(operator)
             for key in (names.RAY_DATA_ROWS, names.RAY_DATA_BYTES):
-                of_tasks = sum(each.attributes[key] for each in tasks)
+                of_tasks = sum(each.attributes[key] for each in tasks if names.RAY_DATA_STAGE not in each.attributes)
                 assert of_tasks == operator.attributes[key], f"{pipeline}: {operator.name} {key}"
             assert operator.attributes[names.RAY_DATA_TASKS] == len(tasks)
             assert {each.attributes[names.RAY_DATA_OPERATOR] for each in tasks} == {
@@ -403,9 +403,10 @@ def test_operators_are_linked_along_the_edges_of_their_graph(run: Run) -> None:
         linked = sorted(by_span[link.span_id] for link in each.links)
         assert linked == sorted(each.attributes.get(names.RAY_DATA_INPUTS, []))
         edges[each.attributes[names.RAY_DATA_OPERATOR]] = len(linked)
-    assert edges["JoinShuffleReduce(num_partitions=2)"] == 2
+    join = "JoinShuffleReduce(num_partitions=2)" if KNOWS_2_60 else "Join(num_partitions=2)"
+    assert edges[join] == 2
     assert edges["ReadRange->MapBatches(<lambda>)"] == 0
-    assert "JoinShuffleReduce" in execution.attributes[names.RAY_DATA_GRAPH]
+    assert join.partition("(")[0] in execution.attributes[names.RAY_DATA_GRAPH]
 
 
 def test_an_operator_lasts_from_its_first_work_until_it_has_completed(run: Run) -> None:
@@ -512,7 +513,8 @@ def test_the_spans_of_blocks_follow_a_rate_limit_and_the_totals_do_not(many: Run
     submissions, tasks = below.tasks_of(operator, "ray.remote"), below.tasks_of(operator)
     assert 5 <= len(submissions) == len(tasks) < blocks
     left_out = sum(each.attributes.get(names.RAY_LEFT_OUT, 0) for each in many.spans)
-    submitted = sum(each.attributes.get(names.RAY_DATA_TASKS, 0) for each in many.spans)
+    reads = by_name(many.spans, f"ReadRange {names.DATA_OPERATOR}")
+    submitted = sum(each.attributes[names.RAY_DATA_TASKS] for each in reads)
     assert left_out == submitted - len(by_name(many.spans, "ReadRange ray.remote"))
 
 
@@ -521,6 +523,7 @@ def test_waits_of_ray_data_itself_are_none_of_the_program(many: Run) -> None:
     assert waits == ["ray.put", "ray.get"]
 
 
+@pytest.mark.skipif(not KNOWS_2_60, reason="Ray's own thread ends the program with an error")
 def test_an_execution_that_the_program_leaves_behind_is_abandoned(many: Run) -> None:
     below = Below(many.spans, "left behind")
     for each in (*below.iterations, *below.executions):

@@ -190,6 +190,29 @@ def test_nothing_of_ours_stays_on_what_is_rays(spans: list[Span]) -> None:
     assert len(spans) == 2
 
 
+class Pool:
+    """A pool of actors, which gets the function that makes one."""
+
+    def __init__(self, create: Any) -> None:
+        self._create_actor_fn = create
+
+
+def test_what_is_rays_can_be_pickled_meanwhile(spans: list[Span]) -> None:
+    """Old shuffles pickle the pool of their operator. Where the copies arrive, this package need not be."""
+    executor, op = Executor(), Operator("Read")
+    pool = op._actor_pool = Pool(str)  # type: ignore[attr-defined]
+    executor.execute(op)
+    pickled = pickle.dumps((op, pool))
+    assert b"ray_tracing_hooks." not in pickled
+    copy, copied_pool = pickle.loads(pickled)
+    assert copy.add_input("block") == "block"
+    assert (copy.calls, op.calls) == ([""], [])
+    assert copied_pool._create_actor_fn(1) == "1"
+    assert vars(copy)[backpressure.HELD_BACK] is None
+    executor.shutdown(force=True)
+    assert vars(pool) == {"_create_actor_fn": str}
+
+
 def test_an_executor_ends_when_its_program_drops_it(spans: list[Span]) -> None:
     """Ray shuts an execution down when nothing refers to its executor: nothing of ours does."""
     gc.collect()

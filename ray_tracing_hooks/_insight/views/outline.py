@@ -40,6 +40,11 @@ class Item:
         return "" if given in (function, function.rpartition(".")[2]) else given
 
     @property
+    def stage(self) -> str:
+        """Which step of an operator with several it runs; empty if it has one or is no task of an operator."""
+        return str(self.span.attributes.get(names.RAY_DATA_STAGE, ""))
+
+    @property
     def attempt(self) -> int:
         """The number of this retry, or of this actor restart; 0 for the first attempt."""
         found = self.span.attributes.get(names.RAY_ATTEMPT)
@@ -120,12 +125,14 @@ def _is_unexecuted(node: Node) -> bool:
 def _outcome(item: Item) -> object:
     span = item.span
     error = error_type(span) if span.failed else None
+    name = item.name
     children = [child.shape for child in item.children]
     if names.RAY_DATA_OPERATOR in span.attributes:
         # Tasks for blocks differ in how often the user's function ran.
         children = list(set(children))
+        name = f"{name} {item.stage}"
     how = span.state, span.never_ended, error, span.failed, item.attempt, item.is_unexecuted
-    return item.name, span.kind, how, item.submission is None, tuple(sorted(children))
+    return name, span.kind, how, item.submission is None, tuple(sorted(children))
 
 
 def _children_first(roots: Iterable[Node]) -> Iterable[Node]:

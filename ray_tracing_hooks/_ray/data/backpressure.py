@@ -20,7 +20,7 @@ from ray_tracing_hooks._ray.data.executor import state_of
 from ray_tracing_hooks._record.span import RecordedSpan
 
 HELD_BACK = "_ray_tracing_hooks_held_back"
-"""The attribute of Ray's operator that holds its :class:`HeldBack`. Operators are not pickled."""
+"""The attribute of Ray's operator that holds its :class:`HeldBack`."""
 
 SUBMISSION, OUTPUT = "submission", "output"
 
@@ -105,6 +105,10 @@ class HeldBack:
         """For each kind, the event that further times may continue."""
         self._sums: dict[Cause, float] = {}
         self._recorded = 0
+
+    def __reduce__(self) -> Any:
+        # A pickled copy of the operator is held back by nobody, and may be where this package is not.
+        return type(None), ()
 
     def notice(self, kind: str, policy: str, *, in_backpressure: bool) -> None:
         """What the executor says of the operator now; ``policy`` is empty in versions of Ray that do not name it."""

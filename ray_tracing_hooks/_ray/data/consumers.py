@@ -6,7 +6,7 @@ from types import FrameType
 
 _LIBRARY, _OURS = "ray.data", f"{__name__.partition('.')[0]}."
 
-_KNOWN_AS = {"start_epoch": "streaming_split"}
+_KNOWN_AS = {"start_epoch": "streaming_split", "gen_epochs": "streaming_split"}
 """What the program knows by another name."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial, update_wrapper
 from typing import Any
 
 from ray_tracing_hooks._exceptions import hide_frame
@@ -49,28 +50,40 @@ def watch(operator: Operator, patches: Patches) -> None:
         owner = getattr(operator.op, attribute, None) if attribute else operator.op
         method = getattr(owner, name, None)
         if callable(method):
-            patches.set(owner, name, _working(operator, method), back=vars(owner).get(name, ABSENT))
+            patches.set(owner, name, _Working(operator, owner, name, method), back=vars(owner).get(name, ABSENT))
 
 
-def _working(operator: Operator, method: Callable[..., Any]) -> Callable[..., Any]:
-    def work(*args: Any, **kwargs: Any) -> Any:
+class _Working:
+    """Takes the place of a method that submits, in the dictionary of one object.
+
+    Ray pickles some of these objects, such as the pool of an old shuffle for its tasks. Copies have the plain method,
+    and can be unpickled where this package is not.
+    """
+
+    def __init__(self, operator: Operator, owner: Any, name: str, method: Callable[..., Any]) -> None:
+        self._operator, self._owner, self._name, self._method = operator, owner, name, method
+        update_wrapper(self, method)
+
+    def __reduce__(self) -> Any:
+        is_of_class = hasattr(type(self._owner), self._name)
+        return (getattr, (self._owner, self._name)) if is_of_class else (partial, (self._method,))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         active = tracing.active
         if active is None:
-            return method(*args, **kwargs)
+            return self._method(*args, **kwargs)
         before = at_work.operator
         try:
-            token = attach(operator.working(active))
+            token = attach(self._operator.working(active))
         except Exception as error:  # noqa: BLE001  the execution must continue whatever fails here
             failed("tracing an operator of a dataset", error)
-            return method(*args, **kwargs)
-        at_work.operator = operator
+            return self._method(*args, **kwargs)
+        at_work.operator = self._operator
         try:
-            return method(*args, **kwargs)
+            return self._method(*args, **kwargs)
         except BaseException as error:
             hide_frame(error)
             raise
         finally:
             at_work.operator = before
             detach(token)
-
-    return work

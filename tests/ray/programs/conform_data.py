@@ -280,26 +280,31 @@ def a_worker_that_dies():
         return executed(numbers(blocks=1).map_batches(dies_once, fn_kwargs={"marker": marker}))
 
 
+def stuck(batch):
+    time.sleep(60)
+    return batch
+
+
+def stuck_at_the_end(batch):
+    """The execution cannot finish before its consumer stops."""
+    return stuck(batch) if batch["id"][-1] == ROWS - 1 else batch
+
+
 @pipeline
 def a_consumer_that_stops():
-    for batch in numbers(blocks=4).map_batches(double).iter_batches(batch_size=5):
+    for batch in numbers(blocks=4).map_batches(stuck_at_the_end).iter_batches(batch_size=5):
         return len(batch["id"])
     return None
 
 
 @pipeline
 def an_iterator_that_is_closed():
-    batches = iter(numbers(blocks=4).map_batches(double).iter_batches(batch_size=5))
+    batches = iter(numbers(blocks=4).map_batches(stuck_at_the_end).iter_batches(batch_size=5))
     first = len(next(batches)["id"])
     batches.close()
     with contextlib.suppress(StopIteration):
         next(batches)
     return first
-
-
-def stuck(batch):
-    time.sleep(60)
-    return batch
 
 
 @pipeline

@@ -5,6 +5,8 @@ If they are tasks for blocks of a dataset that are larger than the others, that 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ray_tracing_hooks import names
@@ -49,9 +51,18 @@ def find(analysis: Analysis) -> list[Finding]:
 def _alike(analysis: Analysis, function: Function) -> list[list[int]]:
     """Groups of a function's executions that should take about equally long.
 
-    All executions of a task; all of a method if it has many actors with few calls each; else those of each actor.
+    All executions of a task; all of a method if it has many actors with few calls each; else those of each actor. The
+    tasks of an operator of a dataset may be of several stages.
     """
     rows, table = as_numpy(function.executions), analysis.table
+    stages: dict[Any, int] = {}
+    of_site = np.array([stages.setdefault(site.get(names.RAY_DATA_STAGE), len(stages)) for site in table.sites])
+    (by_stage,) = split(of_site[as_numpy(table.site)[rows]], len(stages), rows)
+    return [group for each in by_stage if len(each) for group in _by_actor(analysis, each)]
+
+
+def _by_actor(analysis: Analysis, rows: Any) -> list[list[int]]:
+    table = analysis.table
     actors: dict[str, int] = {}
     of_site = np.array([actors.setdefault(place.actor, len(actors)) for place in analysis.calls.places], np.int64)
     of_run = of_site[as_numpy(table.site)[rows]]

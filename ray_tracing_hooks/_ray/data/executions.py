@@ -229,7 +229,7 @@ class Execution:
     def stepped(self) -> None:
         """After each step of the executor's loop, in its thread: many times a second, so this takes microseconds."""
         try:
-            completed = self._executor()._has_op_completed  # noqa: SLF001  set in the step
+            completed = self.executor._has_op_completed  # noqa: SLF001  set in the step
             for operator in self._working:
                 if completed.get(operator.op):
                     operator.end()

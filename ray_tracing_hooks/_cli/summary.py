@@ -9,7 +9,7 @@ from datetime import datetime
 
 import click
 
-from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli import datasets, inputs
 from ray_tracing_hooks._cli.screen import Row, aligned, print_lines
 from ray_tracing_hooks._cli.text import examples
 from ray_tracing_hooks._insight.analysis import recorded
@@ -100,6 +100,7 @@ def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verb
     yield from _findings(analysis, findings, verbose=verbose)
     yield from _split(analysis)
     yield from _path(analysis, verbose=verbose)
+    yield from datasets.sections(analysis.pipelines)
     yield from _functions(analysis)
     yield from _actors(analysis)
     yield from _queues(analysis)

@@ -10,7 +10,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.encode import after_id, before_id
 from ray_tracing_hooks._ray.cluster import SharedTrace
-from ray_tracing_hooks._ray.dispatch import Naming, Namings
+from ray_tracing_hooks._ray.dispatch import Naming, Namings, Shown
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._ray.propagation import (
     SPAN_AND_TASK,
@@ -47,6 +47,8 @@ class Called(NamedTuple):
     """The rate limit on such calls. With a limit, ``inherits`` is False, since the task must know the decision."""
     name: str = ""
     """The name from ``.options(name=...)``; ``inherits`` is False then, for the same reason."""
+    runs: Shown | None = None
+    """What the call runs, if its worker has to be told; ``inherits`` is False then, for the same reason."""
 
     def named(self, name: Any) -> Called:
         """The same call with a name, unless its span has that name already."""
@@ -126,11 +128,19 @@ class Calls:
         shown = naming.shown(args, kwargs)
         if shown is None:
             return called
-        template = self.templates.of(PRODUCER, *dispatched.named, "", shown.name, naming.part)
+        return self.shown(called, dispatched.named, naming.part, shown)
+
+    def shown(self, called: Called, named: tuple[str, str, str], part: str, runs: Shown) -> Called:
+        """A call of ``named``, its class, function and the module of its class, described by what it runs."""
+        template = self.templates.of(PRODUCER, *named, "", runs.name, part)
         limit = self.limit(template)
-        inherits = called.inherits and limit is None
-        attributes = called.attributes + shown.attributes
-        return called._replace(template=template, inherits=inherits, limit=limit, attributes=attributes)
+        return called._replace(
+            template=template,
+            inherits=called.inherits and limit is None and not runs.is_carried,
+            limit=limit,
+            attributes=called.attributes + runs.attributes,
+            runs=runs if runs.is_carried else None,
+        )
 
     def caller(self, context: Context) -> bytes:
         """The 24 bytes of the id of the task that ``context`` belongs to, or empty if unknown."""

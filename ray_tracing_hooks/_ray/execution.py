@@ -37,12 +37,13 @@ from ray_tracing_hooks._ray.propagation import (
     unrecorded_span,
 )
 from ray_tracing_hooks._ray.templates import CONSUMER, HAS_SERVE, OF_SERVE
-from ray_tracing_hooks._record.carrier import NO_TRACE, Carried, decode
+from ray_tracing_hooks._record.carrier import NO_TRACE, RUNS, Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 from ray_tracing_hooks._record.recorder import SAMPLED, Template
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.shown import Shown
+    from ray_tracing_hooks._record.span import RecordedSpan
 
 
 def patch(patches: Patches) -> bool:
@@ -124,14 +125,15 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
 
     active = tracing.active
     naming = None
-    if active is not None and not is_creation:
+    if active is not None:
         naming = active.namings.of(descriptor.module_name, class_name, descriptor.function_name)
-    if naming is None:
-        executor = wrap(function, as_what_runs(), shown)
+    if naming is None or is_creation:
+        executor = wrap(function, as_what_runs(part=naming.part if naming is not None else ""), shown)
     else:
         begins = dispatch.Begins(as_what_runs, naming.part)
+        returned = naming.returned if naming.returns is not None else None
         executor = dispatch.executor(
-            function, naming, lambda runs: wrap(function, begins.of(runs), shown), is_method=bool(class_name)
+            function, naming, lambda runs: wrap(function, begins.of(runs), shown, returned), is_method=bool(class_name)
         )
     if (class_name, name) == ("JobSupervisor", "run") and descriptor.module_name.startswith("ray.dashboard."):
         from ray_tracing_hooks._ray import jobs  # noqa: PLC0415  few workers need it
@@ -177,7 +179,13 @@ Begin = Callable[..., "Begun | None"]
 """Begins a task, given the context that its call carried (:meth:`Beginning.begin`)."""
 
 
-def _function_executor(function: Callable[..., Any], begin: Begin, shown: Shown | None = None) -> Callable[..., Any]:
+Returned = Callable[["RecordedSpan", Any], None]
+"""Is called with a span and the result of its task, for a generator with each item."""
+
+
+def _function_executor(
+    function: Callable[..., Any], begin: Begin, shown: Shown | None = None, returned: Returned | None = None
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def execute(*args: Any, **kwargs: Any) -> Any:
         begun = begin(kwargs.pop(KEY, None)) if shown is None else begin(kwargs.pop(KEY, None), shown.of(args, kwargs))
@@ -196,19 +204,23 @@ def _function_executor(function: Callable[..., Any], begin: Begin, shown: Shown 
             detach(token)
         # The body of a generator runs while Ray iterates it: its span stays open until then.
         if type(result) is GeneratorType:
-            return generators.traced(result, context, span)
+            return generators.traced(result, context, span, returned)
         if type(result) is AsyncGeneratorType:
             return generators.traced_async(result, context, span)
         if span is not None:
             if shown is not None:
                 shown.result(span, result)
+            if returned is not None:
+                returned(span, result)
             span.end()
         return result
 
     return execute
 
 
-def _coroutine_executor(function: Callable[..., Any], begin: Begin, shown: Shown | None = None) -> Callable[..., Any]:
+def _coroutine_executor(
+    function: Callable[..., Any], begin: Begin, shown: Shown | None = None, returned: Returned | None = None
+) -> Callable[..., Any]:
     @functools.wraps(function)
     async def execute(*args: Any, **kwargs: Any) -> Any:
         begun = begin(kwargs.pop(KEY, None)) if shown is None else begin(kwargs.pop(KEY, None), shown.of(args, kwargs))
@@ -228,6 +240,8 @@ def _coroutine_executor(function: Callable[..., Any], begin: Begin, shown: Shown
         if span is not None:
             if shown is not None:
                 shown.result(span, result)
+            if returned is not None:
+                returned(span, result)
             span.end()
         return result
 
@@ -255,7 +269,7 @@ class Beginning:
     """Begins the tasks of one function or method in this worker.
 
     ``module`` is that of a method's class, and ``group`` the concurrency group of the method. ``runs`` is what they run
-    if that is something else, for the ``part`` of a library.
+    if that is something else, for the ``part`` of a library; what a call carries comes first.
     """
 
     def __init__(
@@ -269,7 +283,8 @@ class Beginning:
         *,
         is_creation: bool = False,
     ) -> None:
-        self._named = (class_name, name, module, group, runs, part)
+        self._named = (class_name, name, module, group, runs, part if runs else "")
+        self._part = part
         self._is_creation = is_creation
         self._inherited: Inherited | None = None
         self._active: tracing.Tracing | None = None
@@ -298,10 +313,21 @@ class Beginning:
                 return None
             if active is not self._active:
                 self._active, self._template = active, active.templates.of(CONSUMER, *self._named)
+            if carried[0] & RUNS:
+                return self._as_the_caller_says(active, decode(carried), more)
             return _carried(active, decode(carried), self._template, self._named[0], self._is_creation, more)
         except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
             failed("tracing a task", error)
             return None
+
+    def _as_the_caller_says(self, active: tracing.Tracing, carried: Carried, more: Callable[[], bytes] | None) -> Begun:
+        template = active.templates.of(CONSUMER, *self._named[:4], carried.runs, self._part)
+        attributes = carried.attributes
+
+        def with_attributes() -> bytes:
+            return attributes + more() if more is not None else attributes
+
+        return _carried(active, carried, template, self._named[0], self._is_creation, with_attributes)
 
     def _inheriting(self, active: tracing.Tracing) -> Inherited | None:
         """How tasks without a carried context begin; None if the job has no trace."""

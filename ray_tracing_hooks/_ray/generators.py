@@ -15,18 +15,30 @@ from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
 
-def traced(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan | None) -> Generator[Any, Any, Any]:
+def traced(
+    body: Generator[Any, Any, Any],
+    context: Context,
+    span: RecordedSpan | None,
+    yielded: Callable[[RecordedSpan, Any], None] | None = None,
+) -> Generator[Any, Any, Any]:
     """``body``, with ``context`` attached during each step; ends ``span`` when it is done.
+
+    ``yielded`` is called with the span, if there is one, and each item. It must not raise.
 
     Values sent in, exceptions thrown in, closing and the return value are passed through. Context variables that the
     body sets stay set, as without tracing. A generator that is dropped before its first step also ends its span.
     """
-    steps = _steps(body, context, span)
+    steps = _steps(body, context, span, yielded if span is not None else None)
     next(steps)  # enter the try block, so that its end is noticed however it ends
     return steps
 
 
-def _steps(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan | None) -> Generator[Any, Any, Any]:
+def _steps(
+    body: Generator[Any, Any, Any],
+    context: Context,
+    span: RecordedSpan | None,
+    yielded: Callable[[Any, Any], None] | None,
+) -> Generator[Any, Any, Any]:
     items = 0
     try:
         yield
@@ -41,6 +53,8 @@ def _steps(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan 
                 context = get_current()
                 detach(token)
             items += 1
+            if yielded is not None:
+                yielded(span, item)
             try:
                 sent = yield item
             except GeneratorExit:

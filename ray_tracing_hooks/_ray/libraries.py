@@ -27,9 +27,54 @@ class Instrumented(NamedTuple):
     """The module of Ray that it wraps."""
     lost: str
     """What is missing without it, for a message."""
+    patch: str = "patch"
+    """The function in our module."""
 
 
-LIBRARIES: tuple[Instrumented, ...] = ()
+_DATA = "ray.data._internal"
+
+LIBRARIES: tuple[Instrumented, ...] = (
+    Instrumented(
+        "data",
+        "data.executions",
+        f"{_DATA}.execution.streaming_executor",
+        "not all of the executions of datasets are traced",
+    ),
+    Instrumented(
+        "data",
+        "data.backpressure",
+        f"{_DATA}.execution.interfaces.physical_operator",
+        "the backpressure of datasets is not recorded",
+    ),
+    Instrumented("data", "data.iteration", "ray.data.iterator", "iterations over datasets are not traced"),
+    Instrumented(
+        "data",
+        "data.iteration",
+        f"{_DATA}.block_batching.iter_batches",
+        "the stages that iterations over datasets waited for are not recorded",
+        "patch_stages",
+    ),
+    Instrumented(
+        "data",
+        "data.threads",
+        f"{_DATA}.execution.operators.map_transformer",
+        "classes that map datasets do not have the context of their task",
+    ),
+    Instrumented(
+        "data",
+        "data.threads",
+        f"{_DATA}.util",
+        "files are read without the context of their task",
+        "patch_files",
+    ),
+    Instrumented(
+        "data",
+        "data.threads",
+        f"{_DATA}.block_batching.util",
+        "batches are made without the context of their iteration",
+        "patch_batches",
+    ),
+)
 
 
 def join(parts: Iterable[str], patches: Patches, ray_version: str) -> None:
@@ -40,5 +85,6 @@ def join(parts: Iterable[str], patches: Patches, ray_version: str) -> None:
 
 
 def _instrument(row: Instrumented, patches: Patches, ray_version: str) -> None:
-    if not in_place(import_module(f"{__package__}.{row.module}").patch, patches):
+    patch = getattr(import_module(f"{__package__}.{row.module}"), row.patch)
+    if not in_place(patch, patches):
         report(f"{row.lost}: Ray {ray_version} has changed the code that is instrumented for it")

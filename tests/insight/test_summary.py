@@ -110,7 +110,7 @@ PLANTED = [
         {"driver": "planted.py", "libraries": "Ray Data"},
         [
             "Ray Data was imported and its internal calls made no spans, waiting was not recorded",
-            "RAY_TRACING_INTERNAL=1 shows the tasks and actors of Ray Data",
+            "RAY_TRACING_RAY=+data shows what Ray Data does",
             "RAY_TRACING_RAY=+get,wait shows what callers wait for",
             "Inferred: waiting was not recorded",
         ],
@@ -927,8 +927,7 @@ def test_a_driver_without_calls_is_not_called_explained(tmp_path: Path) -> None:
         "spans, waiting was not recorded"
     )
     assert finding.advice == (
-        "RAY_TRACING_INTERNAL=1 shows the tasks and actors of Ray Data; "
-        "RAY_TRACING_RAY=+get,wait shows what callers wait for"
+        "RAY_TRACING_RAY=+data shows what Ray Data does; RAY_TRACING_RAY=+get,wait shows what callers wait for"
     )
     assert ["of the time explained", "0 %"] in report.facts(analysis)
     assert (analysis.path.is_exact, analysis.path.coverage) == (False, 0)
@@ -987,7 +986,11 @@ def test_calls_of_libraries_that_made_no_spans_are_told() -> None:
 
 def test_a_library_whose_calls_were_recorded_hides_nothing() -> None:
     """With the calls of Ray's libraries recorded, and waiting, what a driver does besides is its own code."""
-    for parts, kinds in (("actor,get,internal,task,wait", []), ("actor,get,task,wait", ["unrecorded"])):
+    for parts, kinds in (
+        ("actor,get,internal,task,wait", []),
+        ("actor,data,get,task,wait", []),
+        ("actor,get,task,train,wait", ["unrecorded"]),
+    ):
         run = HandMade()
         run.parts = parts
         driver = run.driver(0, 100, attributes={names.RAY_LIBRARIES: ["data"]})

@@ -83,6 +83,11 @@ def with_extras() -> dict[str, Any]:
     }
 
 
+def with_data() -> dict[str, Any]:
+    """The variables of processes that need what Ray Data does."""
+    return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "data")])}
+
+
 CLIENT_SERVER = {
     # How long Ray waits for the server that it starts for a client. Half a minute is short on a busy machine.
     "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90",

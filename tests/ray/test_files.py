@@ -13,7 +13,7 @@ from conftest import Cluster
 from google.protobuf import json_format
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from protobuf_json import with_protobuf_ids
-from support import environment, logs_in_json, with_extras, with_lean_clusters
+from support import environment, logs_in_json, with_data, with_extras, with_lean_clusters
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
@@ -48,7 +48,8 @@ def test_files_are_for_their_owner_alone(cluster: Cluster) -> None:
 def test_an_example_runs_as_it_stands_and_its_trace_can_be_shown(example: Path, tmp_path: Path) -> None:
     if 'encoding="JSON"' in example.read_text() and not logs_in_json():
         pytest.skip("this Ray does not write its logs as JSON")
-    extras = with_extras() if "from ray import serve" in example.read_text() else {}
+    text = example.read_text()
+    extras = with_extras() if "from ray import serve" in text else with_data() if "from ray import data" in text else {}
     env = environment(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), **extras)
     env["PYTHONPATH"] = with_lean_clusters(env["PYTHONPATH"])
     done = subprocess.run(

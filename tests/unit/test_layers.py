@@ -30,6 +30,7 @@ _sdk                _record _spool _formats
 _propagators        _sdk _record _spool _formats
 _ray                _record _formats
 _ray.serve          _ray _record _formats
+_ray.data           _ray _record _formats
 
 _ship               _ship.sinks _ship.metrics _ship.status _ship.tail_sampling _ship.transport _spool _formats
 _ship.metrics       _ship _ship.sinks _ship.status _ship.transport _ship.tail_sampling _formats
@@ -76,7 +77,7 @@ ANALYSIS_ONLY = {"numpy", "msgspec", "pyarrow", "click", "rich"}
 
 
 MAY_IMPORT_RAY = {
-    *("_ray", "_ray.serve"),
+    *("_ray", "_ray.serve", "_ray.data"),
     "_run",  # `ray-tracing-hooks run` prepares a program that connects to Ray itself
     "_ops",  # asks a running cluster
     "_cli",  # `ray-tracing-hooks states` does so too

@@ -46,7 +46,15 @@ def test_every_key_of_ours_is_in_the_table_once() -> None:
     told = [each.key for each in names.ATTRIBUTES]
     assert len(told) == len(set(told))
     assert set(told) == KEYS | {names.ERROR_TYPE, names.EXIT_CODE}
-    assert {each.kind for each in names.ATTRIBUTES} <= {"string", "int", "double", "boolean", "string[]"}
+    assert {each.kind for each in names.ATTRIBUTES} <= {
+        "string",
+        "int",
+        "double",
+        "boolean",
+        "string[]",
+        "int[]",
+        "double[]",
+    }
 
 
 def test_no_other_module_spells_a_key_out() -> None:

@@ -19,6 +19,7 @@ from ray_tracing_hooks._insight.analysis.actors import Actor, actors
 from ray_tracing_hooks._insight.analysis.critical_path import Path
 from ray_tracing_hooks._insight.analysis.functions import Function, Pieces, functions, running, self_times
 from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
+from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, States, by_function
 from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
@@ -106,6 +107,11 @@ class Analysis:
     def actors(self) -> list[Actor]:
         """Actors, by self time, largest first."""
         return actors(self.calls, self.self_time, self.path)
+
+    @cached_property
+    def pipelines(self) -> Pipelines:
+        """The executions of datasets by Ray Data, and the iterations over them."""
+        return pipelines(self.calls)
 
     @cached_property
     def accelerators(self) -> list[Accelerator]:

@@ -11,6 +11,9 @@ Each step has a kind, for what the time was spent on, and an edge to the step be
 waited for the call of its own that ended last; such edges are marked. If a driver's waits were not recorded, a long
 time without any other span of the driver does not count as its own code.
 
+Ray Data waits for its blocks without spans for these waits. So while a caller waits for Ray Data, the path goes through
+the call for a block that ended last, which is an assumption too.
+
 A wait that timed out has waited all the same. If it polls, so that a later wait soon finds the object, the path goes
 through what both waited for.
 
@@ -29,6 +32,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.dataset_waits import dataset_waits
 from ray_tracing_hooks._insight.model.calls import EXECUTION, GET, SUBMISSION, WAIT, WAITS, Calls, is_item, is_put
 from ray_tracing_hooks._insight.model.event_loops import Loop, is_loop
 from ray_tracing_hooks._insight.model.table import ENDED
@@ -53,9 +57,14 @@ WAITING = "waiting"
 """In ``ray.get``, ``ray.wait`` or ``await`` until its timeout or cancellation, for an unavailable object."""
 RETRYING = "retrying"
 """From the end of a failed attempt to the start of the next one."""
+DATASET = "dataset"
+"""The caller waited for Ray Data, which planned, held operators back, scheduled or handed on blocks."""
 UNEXPLAINED = "unexplained"
 
-KINDS = (RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, STARTING, SCHEDULING, WAITING, RETRYING, UNEXPLAINED)
+KINDS = (
+    *(RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, STARTING, SCHEDULING, WAITING, RETRYING, DATASET),
+    UNEXPLAINED,
+)
 
 MEANINGS = {
     RUN: "running code",
@@ -67,6 +76,7 @@ MEANINGS = {
     SCHEDULING: "scheduling: resources, leases, workers, fetching arguments",
     WAITING: "waiting without a result: ray.wait and ray.get until their timeout",
     RETRYING: "delay before a retry",
+    DATASET: "in Ray Data: planning, backpressure, handing on blocks",
     UNEXPLAINED: "unexplained: no span shows the reason",
 }
 """What each kind means, for people."""
@@ -212,6 +222,7 @@ class _Walk:
         self._lanes: dict[tuple[str, str], _Lane] | None = None
         self._creations: dict[str, list[int]] = {}
         self._workers = Workers(calls.table)
+        self._dataset_waits = dataset_waits(calls)
 
     # --- the walk -------------------------------------------------------------------------------------------------
 
@@ -238,6 +249,12 @@ class _Walk:
         begun = max(self.calls.frame_start(frame), start)
         while time > begun:
             wait = self._wait_before(frame, time)
+            before = self._through_dataset(frame, time, wait)
+            if before is not None and before[0] == frame:
+                time = before[1]
+                continue
+            if before is not None:
+                return before
             made = self._assumed_wait(frame, time, wait)
             if made is not None:
                 row, end = made
@@ -275,9 +292,9 @@ class _Walk:
         if frame >= len(self.table) or self.calls.role[frame] != EXECUTION:
             self._run(begun, time, frame, BY_NOTHING, -1)
             return -1, begun
-        before = self._ready(frame, begun)
-        self._run(begun, time, frame, BY_NOTHING if before is None else BY_CODE, -1 if before is None else frame)
-        return (-1, begun) if before is None else self._enter(frame, begun, before)
+        ready = self._ready(frame, begun)
+        self._run(begun, time, frame, BY_NOTHING if ready is None else BY_CODE, -1 if ready is None else frame)
+        return (-1, begun) if ready is None else self._enter(frame, begun, ready)
 
     def _is_circle(self, before: _Before) -> bool:
         """Whether the walk would return to a place that it has visited, since calls wait for each other."""
@@ -370,6 +387,25 @@ class _Walk:
             if self.table.end_or_now(rows[place]) <= time:
                 return rows[place]
         return None
+
+    def _through_dataset(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
+        """Go back through the last wait for Ray Data, unless ``wait`` was later. Returns where the path continues.
+
+        What Ray Data waited for is assumed to be the call for a block that ended last.
+        """
+        waits = self._dataset_waits.get(frame, ())
+        place = bisect_left(waits, (time,)) - 1
+        waited = self.table.end_or_now(wait) if wait is not None else 0
+        if place < 0 or waited >= min(waits[place][1], time):
+            return None
+        begin, end = max(waits[place][0], waited), min(waits[place][1], time)
+        self._run(end, time, frame, BY_CODE, -1)
+        made = self._last_made(frame, end)
+        if made is not None and made[1] > begin:
+            self._step(DATASET, made[1], end, frame, BY_GET, made[0], is_assumed=True)
+            return made
+        self._step(DATASET, begin, end, frame, BY_CODE, -1)
+        return frame, begin
 
     def _assumed_wait(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
         """The call that a frame is assumed to have waited for, if that is not recorded, and the end of that call."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import (
+    backpressure,
     blocked_event_loop,
     bottleneck_actor,
+    bottleneck_operator,
     failures,
     get_in_loop,
     idle_accelerator,
     large_arguments,
     serial_driver,
+    slow_actor_start,
     slow_places,
+    spilling,
     stragglers,
     tiny_tasks,
     unfinished,
@@ -30,7 +34,10 @@ __all__ = ["Finding", "find"]
 _FINDERS = (
     failures.find,
     unfinished.find,
+    bottleneck_operator.find,
     bottleneck_actor.find,
+    backpressure.find,
+    slow_actor_start.find,
     blocked_event_loop.find,
     get_in_loop.find,
     stragglers.find,
@@ -42,6 +49,7 @@ _FINDERS = (
     unrecorded.find,
     worker_start.find,
     waiting_for_resources.find,
+    spilling.find,
 )
 
 

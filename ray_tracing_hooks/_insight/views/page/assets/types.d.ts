@@ -145,6 +145,93 @@ interface Finding {
   rows: number[];
 }
 
+interface DatasetTimeline {
+  /** Since the execution began. */
+  ns: number[];
+  queued_blocks: number[];
+  queued_bytes: number[];
+  running: number[];
+  rows: number[];
+}
+
+interface Cause {
+  kind: string;
+  policy: string;
+  resource: string;
+  ns: number;
+}
+
+/** Null is not known. */
+interface DatasetOperator {
+  name: string;
+  id: string;
+  type: string;
+  inputs: string[];
+  start: number;
+  ns: number;
+  is_running: boolean;
+  tasks: number;
+  tasks_recorded: number;
+  tasks_failed: number;
+  actors: number;
+  slots: number | null;
+  slot_share: number | null;
+  needs: Record<string, number>;
+  busy_ns: number;
+  parallelism: number;
+  input_rows: number | null;
+  input_bytes: number | null;
+  rows: number | null;
+  bytes: number | null;
+  blocks: number | null;
+  rows_per_second: number | null;
+  mean_queue: number;
+  longest_queue: number;
+  /** The longest first. */
+  held_back: Cause[];
+  held_back_at: (Cause & { start: number })[];
+  timeline: DatasetTimeline;
+  span: number;
+}
+
+interface Dataset {
+  name: string;
+  dataset_id: string;
+  run: number | null;
+  consumer: string;
+  outcome: string | null;
+  is_running: boolean;
+  start: number;
+  ns: number;
+  rows: number | null;
+  bytes: number | null;
+  spilled_bytes: number;
+  restored_bytes: number;
+  limits: Record<string, number>;
+  processor_share: number | null;
+  limited_by: { kind: string; operator: string | null; share: number } | null;
+  operators: DatasetOperator[];
+  span: number;
+}
+
+interface DatasetIteration {
+  method: string;
+  outcome: string | null;
+  is_running: boolean;
+  start: number;
+  ns: number;
+  split: number | null;
+  epoch: number | null;
+  batches: number;
+  rows: number;
+  waited_ns: number;
+  waiting_share: number | null;
+  first_batch_ns: number;
+  used_ns: number;
+  stages_ns: Record<string, number>;
+  span: number;
+}
+
 interface TopFunction {
   label: string;
   name: number;
@@ -177,6 +264,7 @@ interface Meta {
   facts: [label: string, value: string, isBad?: boolean][];
   split: { of: string; parts: SplitPart[] } | null;
   queues: { about: string; titles: string[]; rows: [string, ...number[]][] } | null;
+  datasets: { executions: Dataset[]; iterations: DatasetIteration[]; left_out: number };
   findings: Finding[];
   nothing_found: string;
   path: { steps: PathStep[]; by: PathPart[]; total: number; about: string; places: Record<number, number> };

@@ -32,6 +32,7 @@ class Tracing:
         cluster: The cluster that it is connected to.
         selection: Which calls make spans.
         redactor: Renders the arguments and results of executions, or None.
+        redact: Patterns of what is redacted in the configurations of a library, which are recorded in any case.
         rate_limits: The rate limits on calls that make spans, or None.
         carries_submit_time: Whether recorded calls of tasks carry the time of their submission (:class:`SharedTrace`).
         join_serve: Traces what this process has imported of Ray Serve; returns whether Serve is traced.
@@ -55,6 +56,7 @@ class Tracing:
         selection: Selection,
         *,
         redactor: Redactor | None = None,
+        redact: tuple[str, ...] = (),
         rate_limits: RateLimits | None = None,
         carries_submit_time: bool = False,
         join_serve: Callable[[], bool] = lambda: False,
@@ -63,6 +65,7 @@ class Tracing:
         self.process = process
         self.selection = selection
         self.redactor = redactor
+        self.redact = redact
         self.rate_limits = rate_limits
         self.join_serve = join_serve
         self.driver_task_id = process.current_task_id() if process.is_driver else b""

@@ -65,6 +65,10 @@ SPEEDSCOPE := speedscope@1.25.0
 # Dependencies of Ray Data, separate for the same reason.
 DATA := $(VENV)/data
 DATA_READY := $(DATA)/.ready
+# Dependencies of Ray Train, Tune and RLlib, with PyTorch, separate for the same reason.
+TRAIN := $(VENV)/train
+TRAIN_READY := $(TRAIN)/.ready
+TORCH := torch==2.13.0
 # Node runs the tests of the report's JavaScript; its linter and type checker are installed from the lock file.
 NODE_READY := $(VENV)/.node
 JAVASCRIPT := tests/javascript
@@ -79,6 +83,7 @@ NEEDS = \
   $(call where,tests/backends,$(PEERS_READY)) \
   $(call where,tests/ray,$(EXTRAS_READY)) \
   $(call where,tests/ray/test_data.py,$(DATA_READY)) \
+  $(call where,$(wildcard tests/ray/test_train*.py tests/ray/test_tune*.py) tests/ray/test_rllib.py,$(TRAIN_READY)) \
   $(call where,tests/browser,$(BROWSER_READY)) \
   $(call where,tests/browser/test_viewers.py,$(VIEWERS_READY)) \
   $(call where,tests/javascript,$(NODE_READY))
@@ -310,6 +315,14 @@ $(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
 	@$(BIN)/python tests/helpers/ray_extras.py data > $(DATA)/wanted.txt
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(DATA)/versions.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DATA) -c $(DATA)/versions.txt -r $(DATA)/wanted.txt
+	@touch $@
+
+$(TRAIN_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
+	@echo "==> Installing what Ray Train, Tune and RLlib need; this takes a minute or two the first time"
+	@rm -rf $(TRAIN) && mkdir -p $(TRAIN)
+	@{ $(BIN)/python tests/helpers/ray_extras.py data train tune rllib; echo $(TORCH); } > $(TRAIN)/wanted.txt
+	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(TRAIN)/versions.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(TRAIN) -c $(TRAIN)/versions.txt -r $(TRAIN)/wanted.txt
 	@touch $@
 
 # Compile to bytecode, as pip does and uv does not; otherwise every process compiles it if PYTHONDONTWRITEBYTECODE is set.

@@ -212,6 +212,12 @@ class Settings:
         "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `serve`, `data`, `train`, `tune`, "
         "`rllib`, `get`, `wait`, `put`; `+get,wait` adds these to the default; or `none`",
     )
+    threads: bool = _setting(
+        BOOLEAN,
+        False,
+        "every thread and every call of a `ThreadPoolExecutor` has the context of the code that made it; those of "
+        "Ray's libraries have it in any case",
+    )
     include: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns for `module.function` and `Class.method`: only these make spans"
     )

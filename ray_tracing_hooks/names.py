@@ -6,6 +6,7 @@ work. Where Ray's meaning is ambiguous, this module states ours.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 __all__ = [
@@ -87,6 +88,8 @@ __all__ = [
     "RAY_READY_OBJECT_IDS",
     "RAY_REMOTE",
     "RAY_RESULT",
+    "RAY_RLLIB_ALGORITHM",
+    "RAY_RLLIB_ITERATION",
     "RAY_SERVE_APPLICATION",
     "RAY_SERVE_ATTEMPTS",
     "RAY_SERVE_BATCH_SIZE",
@@ -104,6 +107,42 @@ __all__ = [
     "RAY_SUBMIT_TIME",
     "RAY_TASK_ID",
     "RAY_TIMEOUT",
+    "RAY_TRAIN_ATTEMPT",
+    "RAY_TRAIN_BARRIER_TIME",
+    "RAY_TRAIN_CHECKPOINT",
+    "RAY_TRAIN_DECISION",
+    "RAY_TRAIN_FAILED_RANKS",
+    "RAY_TRAIN_HANDOVER_TIME",
+    "RAY_TRAIN_LOCAL_RANK",
+    "RAY_TRAIN_METRICS",
+    "RAY_TRAIN_NODE_RANK",
+    "RAY_TRAIN_NUM_WORKERS",
+    "RAY_TRAIN_RUNNING_TIME",
+    "RAY_TRAIN_RUN_ID",
+    "RAY_TRAIN_RUN_NAME",
+    "RAY_TRAIN_SCHEDULING_TIME",
+    "RAY_TRAIN_STATE",
+    "RAY_TRAIN_STEP",
+    "RAY_TRAIN_TRAINER",
+    "RAY_TRAIN_WORLD_RANK",
+    "RAY_TRAIN_WORLD_SIZE",
+    "RAY_TUNE_CHECKPOINT",
+    "RAY_TUNE_CLONED",
+    "RAY_TUNE_CONFIG",
+    "RAY_TUNE_EXPERIMENT",
+    "RAY_TUNE_FAILURES",
+    "RAY_TUNE_ITERATIONS",
+    "RAY_TUNE_METRIC",
+    "RAY_TUNE_METRIC_VALUE",
+    "RAY_TUNE_PENDING_TIME",
+    "RAY_TUNE_SCHEDULER",
+    "RAY_TUNE_SEARCHER",
+    "RAY_TUNE_STOPPED_BY",
+    "RAY_TUNE_TRAINABLE",
+    "RAY_TUNE_TRIALS",
+    "RAY_TUNE_TRIALS_FAILED",
+    "RAY_TUNE_TRIAL_ID",
+    "RAY_TUNE_TRIAL_STATUS",
     "RAY_WORKER_ID",
     "RESOURCE_CREATION_TIME",
     "RESOURCE_GCS_ADDRESS",
@@ -115,6 +154,7 @@ __all__ = [
     "RESOURCE_SESSION_NAME",
     "RESOURCE_WORKER_ID",
     "RESOURCE_WORKER_READY",
+    "RLLIB",
     "RPC_GRPC_STATUS",
     "RPC_METHOD",
     "RPC_SERVICE",
@@ -133,6 +173,22 @@ __all__ = [
     "TASK_CANCELLED",
     "THREAD_ID",
     "THREAD_NAME",
+    "TRAIN_ATTEMPT",
+    "TRAIN_CHANGED",
+    "TRAIN_COLLECTIVES",
+    "TRAIN_FAILURE",
+    "TRAIN_REPORT",
+    "TRAIN_RESIZE",
+    "TRAIN_RUN",
+    "TRAIN_TRANSFER",
+    "TRAIN_WORKER",
+    "TUNE_CHANGED",
+    "TUNE_CHECKPOINTED",
+    "TUNE_EXPERIMENT",
+    "TUNE_EXPLOIT",
+    "TUNE_FAILURE",
+    "TUNE_RESTORED",
+    "TUNE_TRIAL",
     "URL_PATH",
     "URL_QUERY",
     "URL_SCHEME",
@@ -143,6 +199,7 @@ __all__ = [
     "execution_name",
     "markdown_table",
     "metrics_table",
+    "run_name",
     "submission_name",
 ]
 
@@ -223,6 +280,78 @@ call, a request in the replica, a batch of requests, the loading of a model, and
 
 SERVE_ENQUEUE = "serve.enqueue"
 """The suffix for a task that is put into a queue, after the name of the task."""
+
+RAY_TRAIN_RUN_ID = "ray.train.run_id"
+RAY_TRAIN_RUN_NAME = "ray.train.run_name"
+RAY_TRAIN_TRAINER = "ray.train.trainer"
+RAY_TRAIN_ATTEMPT = "ray.train.attempt_number"
+RAY_TRAIN_NUM_WORKERS = "ray.train.num_workers"
+RAY_TRAIN_SCHEDULING_TIME = "ray.train.scheduling_time"
+RAY_TRAIN_RUNNING_TIME = "ray.train.running_time"
+RAY_TRAIN_FAILED_RANKS = "ray.train.failed_ranks"
+RAY_TRAIN_WORLD_RANK = "ray.train.world_rank"
+RAY_TRAIN_WORLD_SIZE = "ray.train.world_size"
+RAY_TRAIN_LOCAL_RANK = "ray.train.local_rank"
+RAY_TRAIN_NODE_RANK = "ray.train.node_rank"
+RAY_TRAIN_STEP = "ray.train.step"
+RAY_TRAIN_BARRIER_TIME = "ray.train.barrier_time"
+RAY_TRAIN_HANDOVER_TIME = "ray.train.handover_time"
+RAY_TRAIN_CHECKPOINT = "ray.train.checkpoint"
+RAY_TRAIN_METRICS = "ray.train.metrics"
+RAY_TRAIN_STATE = "ray.train.state"
+RAY_TRAIN_DECISION = "ray.train.decision"
+RAY_TUNE_EXPERIMENT = "ray.tune.experiment"
+RAY_TUNE_SCHEDULER = "ray.tune.scheduler"
+RAY_TUNE_SEARCHER = "ray.tune.searcher"
+RAY_TUNE_METRIC = "ray.tune.metric"
+RAY_TUNE_TRIALS = "ray.tune.trials"
+RAY_TUNE_TRIALS_FAILED = "ray.tune.trials_failed"
+RAY_TUNE_TRIAL_ID = "ray.tune.trial_id"
+RAY_TUNE_TRIAL_STATUS = "ray.tune.trial_status"
+RAY_TUNE_TRAINABLE = "ray.tune.trainable"
+RAY_TUNE_CONFIG = "ray.tune.config"
+RAY_TUNE_ITERATIONS = "ray.tune.iterations"
+RAY_TUNE_METRIC_VALUE = "ray.tune.metric_value"
+RAY_TUNE_STOPPED_BY = "ray.tune.stopped_by"
+RAY_TUNE_FAILURES = "ray.tune.failures"
+RAY_TUNE_PENDING_TIME = "ray.tune.pending_time"
+RAY_TUNE_CHECKPOINT = "ray.tune.checkpoint"
+RAY_TUNE_CLONED = "ray.tune.cloned_trial_id"
+RAY_RLLIB_ALGORITHM = "ray.rllib.algorithm"
+RAY_RLLIB_ITERATION = "ray.rllib.iteration"
+
+TRAIN_RUN = "ray.train"
+TRAIN_ATTEMPT = "ray.train.attempt"
+TRAIN_WORKER = "ray.train.worker"
+TRAIN_REPORT = "ray.train.report"
+TRAIN_TRANSFER = "ray.train.checkpoint_transfer"
+"""The spans of Ray Train: a run, an attempt of it, and the training loop of a rank, which have the name of the run
+before these words; a report of a rank, and the transfer of its checkpoint.
+"""
+
+TRAIN_COLLECTIVES = "ray.train.collective."
+"""How the names of the spans of Ray Train's own collective functions begin."""
+
+TRAIN_CHANGED = "ray.train.state"
+TRAIN_FAILURE = "ray.train.failure_decision"
+TRAIN_RESIZE = "ray.train.resize_decision"
+"""The events of an attempt: another state, and a decision after a failure or about the number of workers."""
+
+TUNE_EXPERIMENT = "ray.tune"
+TUNE_TRIAL = "ray.tune.trial"
+"""The spans of Ray Tune, with the name of the experiment before these words."""
+
+TUNE_CHANGED = "ray.tune.status"
+TUNE_FAILURE = "ray.tune.failure"
+TUNE_CHECKPOINTED = "ray.tune.checkpoint"
+TUNE_RESTORED = "ray.tune.restore"
+TUNE_EXPLOIT = "ray.tune.exploit"
+"""The events of a trial: another status, a failure, a checkpoint that was made or loaded, and a trial that was
+cloned.
+"""
+
+RLLIB = "ray.rllib"
+"""The span of an iteration of an algorithm of RLlib, and with the name of a phase, that of a phase of it."""
 
 HTTP_METHOD = "http.request.method"
 HTTP_METHOD_ORIGINAL = "http.request.method_original"
@@ -312,6 +441,9 @@ _OF_ACTORS = "executions of actors"
 _REQUEST = "requests to Serve"
 _OF_DEPLOYMENTS = "calls of deployments, requests in replicas"
 _LOG = f"events `{EVENT_LOG}`"
+_RUNS = "runs and attempts of Ray Train"
+_RANKS = "ranks of Ray Train and their reports"
+_COLLECTIVE = "reports and collective functions of Ray Train"
 
 
 class Attribute(NamedTuple):
@@ -478,6 +610,104 @@ ATTRIBUTES = (
         "seconds until the first part of a response that came in several",
     ),
     Attribute(RAY_SERVE_TASK_NAME, "string", "tasks of Serve, enqueued and run", "the name of the task"),
+    Attribute(RAY_TRAIN_RUN_NAME, "string", _RUNS, "the name of the run in `RunConfig`, or the one that Ray gave it"),
+    Attribute(RAY_TRAIN_RUN_ID, "string", _RUNS, "Ray's id of the run"),
+    Attribute(RAY_TRAIN_TRAINER, "string", "runs of Ray Train", "the class of the trainer, such as `TorchTrainer`"),
+    Attribute(
+        RAY_TRAIN_ATTEMPT, "int", "attempts, ranks", "the number of the attempt, from 1; a restart or resize begins one"
+    ),
+    Attribute(RAY_TRAIN_NUM_WORKERS, "int", "runs and attempts of Ray Train", "how many workers it asks for, or has"),
+    Attribute(
+        RAY_TRAIN_SCHEDULING_TIME,
+        "double",
+        "attempts of Ray Train",
+        "seconds until all its workers ran: for resources, starting workers, setting up the backend",
+    ),
+    Attribute(RAY_TRAIN_RUNNING_TIME, "double", "attempts of Ray Train", "seconds from then until it ended"),
+    Attribute(
+        RAY_TRAIN_FAILED_RANKS, "string[]", "attempts of Ray Train, events", "the ranks that failed, if that ended it"
+    ),
+    Attribute(RAY_TRAIN_STATE, "string", f"events `{TRAIN_CHANGED}`", "the state of the run, such as `RUNNING`"),
+    Attribute(
+        RAY_TRAIN_DECISION,
+        "string",
+        f"events `{TRAIN_FAILURE}`",
+        "what Ray Train does after a failure: `RETRY` or `RAISE`; `error.type` is the cause",
+    ),
+    Attribute(RAY_TRAIN_WORLD_RANK, "int", _RANKS, "the rank of the worker among all of the run"),
+    Attribute(RAY_TRAIN_WORLD_SIZE, "int", "ranks of Ray Train", "how many workers there are"),
+    Attribute(RAY_TRAIN_LOCAL_RANK, "int", "ranks of Ray Train", "the rank of the worker among those on its node"),
+    Attribute(RAY_TRAIN_NODE_RANK, "int", "ranks of Ray Train", "the rank of its node"),
+    Attribute(
+        RAY_TRAIN_STEP,
+        "int",
+        _COLLECTIVE,
+        "its number, from 1: the same for all ranks that meet there, as all of them make the same calls",
+    ),
+    Attribute(
+        RAY_TRAIN_BARRIER_TIME,
+        "double",
+        _COLLECTIVE,
+        "seconds until all ranks were there: the last one to come waits for none",
+    ),
+    Attribute(
+        RAY_TRAIN_HANDOVER_TIME,
+        "double",
+        "reports of Ray Train",
+        "seconds until the controller had taken what was reported before: it asks its workers every 2 seconds",
+    ),
+    Attribute(
+        RAY_TRAIN_CHECKPOINT,
+        "string",
+        "reports and transfers of Ray Train",
+        "the name of the folder of the checkpoint, if there is one",
+    ),
+    Attribute(
+        RAY_TRAIN_METRICS,
+        "string",
+        "reports of Ray Train",
+        "the metrics as a short text, where `RAY_TRACING_ARGUMENTS` is on",
+    ),
+    Attribute(RAY_TUNE_EXPERIMENT, "string", "experiments and trials of Ray Tune", "the name of the experiment"),
+    Attribute(RAY_TUNE_SCHEDULER, "string", "experiments of Ray Tune", "the class of the scheduler"),
+    Attribute(RAY_TUNE_SEARCHER, "string", "experiments of Ray Tune", "the class of the search algorithm"),
+    Attribute(RAY_TUNE_METRIC, "string", "experiments of Ray Tune", "the metric that is optimized"),
+    Attribute(RAY_TUNE_TRIALS, "int", "experiments of Ray Tune", "how many trials there were"),
+    Attribute(RAY_TUNE_TRIALS_FAILED, "int", "experiments of Ray Tune", "how many of them failed, if any"),
+    Attribute(RAY_TUNE_TRIAL_ID, "string", "trials of Ray Tune", "Ray's id of the trial"),
+    Attribute(
+        RAY_TUNE_TRIAL_STATUS,
+        "string",
+        f"trials of Ray Tune, events `{TUNE_CHANGED}`",
+        "its status, at the end of the trial `TERMINATED` or `ERROR`",
+    ),
+    Attribute(RAY_TUNE_TRAINABLE, "string", "trials of Ray Tune", "the name of the trainable"),
+    Attribute(
+        RAY_TUNE_CONFIG,
+        "string",
+        f"trials of Ray Tune, events `{TUNE_EXPLOIT}`",
+        "the configuration of the trial as a short text; what looks like a secret is redacted",
+    ),
+    Attribute(RAY_TUNE_ITERATIONS, "int", "trials of Ray Tune", "how many iterations it had reported"),
+    Attribute(RAY_TUNE_METRIC_VALUE, "double", "trials of Ray Tune", "the last value of the metric"),
+    Attribute(
+        RAY_TUNE_STOPPED_BY,
+        "string",
+        "trials of Ray Tune",
+        "what ended it: `trial` (its own code returned), `criterion` (a stop condition), `scheduler`, or `experiment` "
+        "(which ended as a whole); absent if an error ended it",
+    ),
+    Attribute(RAY_TUNE_FAILURES, "int", "trials of Ray Tune", "how often it failed, if it did"),
+    Attribute(RAY_TUNE_PENDING_TIME, "double", "trials of Ray Tune", "seconds until it ran for the first time"),
+    Attribute(
+        RAY_TUNE_CHECKPOINT,
+        "string",
+        f"events `{TUNE_CHECKPOINTED}` and `{TUNE_RESTORED}`",
+        "the path of the checkpoint",
+    ),
+    Attribute(RAY_TUNE_CLONED, "string", f"events `{TUNE_EXPLOIT}`", "the trial whose state it continues with"),
+    Attribute(RAY_RLLIB_ALGORITHM, "string", "iterations of RLlib and their phases", "the class of the algorithm"),
+    Attribute(RAY_RLLIB_ITERATION, "int", "iterations of RLlib", "the number of the iteration, from 1"),
     Attribute(
         SKYWALKING_PARENT,
         "string",
@@ -591,3 +821,14 @@ def driver_name(script: str) -> str:
 def execution_name(function: str) -> str:
     """The name of the CONSUMER span of the execution in the worker."""
     return f"{function} ray.remote_worker"
+
+
+def run_name(run: str, what: str) -> str:
+    """The name of a span of Ray Train, Tune or RLlib: of the run, experiment or algorithm ``run``.
+
+    Without the time at the end of a name that Ray has made up: there are few names of spans.
+    """
+    return f"{_TIME_AT_END.sub('', run)} {what}"
+
+
+_TIME_AT_END = re.compile(r"[_-]\d{4}-\d{2}-\d{2}_\d{2}-\d{2}-\d{2}$")

@@ -30,6 +30,9 @@ _propagators        _record _spool _formats
 _sdk                _record _spool _formats
 _ray                _record _formats
 _ray.serve          _ray _record _formats
+_ray.train          _ray _record _formats
+_ray.tune           _ray _record _formats
+_ray.rllib          _ray _record _formats
 
 _ship               _ship.sinks _ship.metrics _ship.tail_sampling _spool _formats
 _ship.metrics       _ship _ship.sinks _ship.transport _ship.tail_sampling _formats
@@ -73,7 +76,7 @@ ANALYSIS_ONLY = {"numpy", "msgspec", "pyarrow", "click", "rich"}
 
 
 MAY_IMPORT_RAY = {
-    *("_ray", "_ray.serve"),
+    *("_ray", "_ray.serve", "_ray.train", "_ray.tune", "_ray.rllib"),
     "_run",  # `ray-tracing-hooks run` prepares a program that connects to Ray itself
     "_cli",  # `ray-tracing-hooks states` asks a cluster
     "jobs",  # the wrapper around Ray's own client for jobs

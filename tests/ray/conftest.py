@@ -170,3 +170,13 @@ def serving(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **spans)
     yield Cluster(address, folder / "spans", variables)
     stop_head(head)
+
+
+@pytest.fixture(scope="session")
+def training(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
+    """The same, where Ray Train, Tune and RLlib can run."""
+    folder, variables = short_tmp(), support.with_training()
+    spans = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
+    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **spans)
+    yield Cluster(address, folder / "spans", variables)
+    stop_head(head)

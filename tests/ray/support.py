@@ -83,6 +83,16 @@ def with_extras() -> dict[str, Any]:
     }
 
 
+def with_training() -> dict[str, str]:
+    """The variables of processes that use Ray Train, Tune or RLlib."""
+    return {
+        "PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "train")]),
+        # How long a report may wait until the controller asks for it.
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+        "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    }
+
+
 CLIENT_SERVER = {
     # How long Ray waits for the server that it starts for a client. Half a minute is short on a busy machine.
     "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90",

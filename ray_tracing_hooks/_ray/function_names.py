@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import sys
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -69,10 +70,17 @@ def _first_method(code: CodeType) -> str:
         return ""
     first, is_loaded = code.co_varnames[0], False
     for instruction in dis.get_instructions(code):
-        if is_loaded and instruction.opname in {"LOAD_METHOD", "LOAD_ATTR"}:
+        if is_loaded and _loads_method(instruction):
             return str(instruction.argval)
         loaded = instruction.argval
         # From Python 3.13 on, one instruction may load two variables: the last one is on top.
         loaded = loaded[-1] if isinstance(loaded, tuple) else loaded
         is_loaded = instruction.opname.startswith("LOAD_FAST") and loaded == first
     return ""
+
+
+def _loads_method(instruction: dis.Instruction) -> bool:
+    """Whether this loads a method to call it. From Python 3.12 on a flag says so."""
+    if sys.version_info < (3, 12):
+        return instruction.opname == "LOAD_METHOD"
+    return instruction.opname == "LOAD_ATTR" and bool((instruction.arg or 0) & 1)

@@ -220,6 +220,17 @@ def by_name(spans: Sequence[Span], name: str) -> list[Span]:
     return [span for span in spans if span.name == name]
 
 
+def below(spans: Sequence[Span], name: str) -> list[Span]:
+    """The span with this name, which there is once, and all below it."""
+    (top,) = by_name(spans, name)
+    found, children = [top], [top]
+    while children:
+        ids = {span.span_id for span in children}
+        children = [span for span in spans if span.parent_id in ids]
+        found += children
+    return found
+
+
 def check_links(spans: Sequence[Span], outside: str = "") -> None:
     """What holds for every trace: parents are there but for ``outside``, and an execution is below its submission."""
     by_id = {span.span_id: span for span in spans}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import Cluster
-from support import Run, await_spans, by_name, check_links, of_driver, run_program, spans_in, tree, with_training
+from support import Run, await_spans, below, by_name, check_links, of_driver, run_program, spans_in, tree, with_training
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.span import Span
@@ -22,17 +22,6 @@ def runs(training: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Run:
     spans = await_spans(training.spans, lambda spans: bool(by_name(spans, "killed ray.train.worker")))
     run.spans = of_driver(spans, "train_runs")
     return run
-
-
-def below(spans: Sequence[Span], name: str) -> list[Span]:
-    """The span with this name, which there is once, and all below it."""
-    (top,) = by_name(spans, name)
-    found, children = [top], [top]
-    while children:
-        ids = {span.span_id for span in children}
-        children = [span for span in spans if span.parent_id in ids]
-        found += children
-    return found
 
 
 RESTARTED = """

@@ -1,5 +1,6 @@
-"""Runs of Ray Train: one with PyTorch whose rank fails and that is restarted, one with four ranks that meet at different
-times, one that fails, one whose controller is killed, one without workers. Says what came of them and what the ranks measured themselves.
+"""Runs of Ray Train: one with PyTorch whose rank fails and that is restarted, one with four ranks that meet at
+different times, one that fails, one whose controller is killed, one without workers. Says what came of them and what
+the ranks measured themselves.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Experiments of Ray Tune: eight trials of a class that a scheduler ends early, two that exploit each other, functions that
-fail and are restored, and one that runs Ray Train.
+"""Experiments of Ray Tune: eight trials of a class that a scheduler ends early, two that exploit each other, functions
+that fail and are restored, and one that runs Ray Train.
 """
 
 import json

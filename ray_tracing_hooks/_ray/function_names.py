@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import sys
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
@@ -68,19 +69,25 @@ def _name_of_lambda(code: CodeType) -> str:
 def _first_method(code: CodeType) -> str:
     if not code.co_argcount:
         return ""
-    first, is_loaded = code.co_varnames[0], False
-    for instruction in dis.get_instructions(code):
-        if is_loaded and _loads_method(instruction):
-            return str(instruction.argval)
-        loaded = instruction.argval
+    first = code.co_varnames[0]
+    instructions = list(dis.get_instructions(code))
+    for index, (load, attribute) in enumerate(itertools.pairwise(instructions)):
+        loaded = load.argval
         # From Python 3.13 on, one instruction may load two variables: the last one is on top.
         loaded = loaded[-1] if isinstance(loaded, tuple) else loaded
-        is_loaded = instruction.opname.startswith("LOAD_FAST") and loaded == first
+        is_of_first = load.opname.startswith("LOAD_FAST") and loaded == first and attribute.opname in _ATTRIBUTES
+        if is_of_first and _is_called(attribute, instructions[index + 2 :]):
+            return str(attribute.argval)
     return ""
 
 
-def _loads_method(instruction: dis.Instruction) -> bool:
-    """Whether this loads a method to call it. From Python 3.12 on a flag says so."""
-    if sys.version_info < (3, 12):
-        return instruction.opname == "LOAD_METHOD"
-    return instruction.opname == "LOAD_ATTR" and bool((instruction.arg or 0) & 1)
+_ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
+
+
+def _is_called(attribute: dis.Instruction, following: list[dis.Instruction]) -> bool:
+    """Whether an attribute is loaded to be called."""
+    # From Python 3.12 on a flag says so.
+    if attribute.opname == "LOAD_METHOD" or (sys.version_info >= (3, 12) and (attribute.arg or 0) & 1):
+        return True
+    # With ``**options`` it is loaded as any other attribute.
+    return following[0].opname not in _ATTRIBUTES and any(each.opname == "CALL_FUNCTION_EX" for each in following)

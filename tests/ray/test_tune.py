@@ -150,7 +150,7 @@ def test_a_trial_that_fails_is_restored_and_then_failed(runs: Run) -> None:
     assert bad.attributes[names.RAY_TUNE_TRIAL_STATUS] == "ERROR"
     assert bad.attributes[names.RAY_TUNE_FAILURES] == 2
     assert [each[names.ERROR_TYPE] for each in events(bad, names.TUNE_FAILURE)] == ["ValueError"] * 2
-    assert statuses(bad) == ["RUNNING", "ERROR", "PENDING", "RUNNING", "ERROR"]
+    assert statuses(bad) == ["RUNNING", "PENDING", "RUNNING", "ERROR"]
     (saved,), (restored,) = events(bad, names.TUNE_CHECKPOINTED), events(bad, names.TUNE_RESTORED)
     assert saved == restored
     assert names.RAY_TUNE_STOPPED_BY not in bad.attributes

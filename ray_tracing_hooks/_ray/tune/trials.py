@@ -77,9 +77,11 @@ class Trial:
         return self._redactor.result("", config)
 
     def changed(self, status: str) -> None:
-        """Record that it has another status."""
+        """Record that it has another status. Ray sets one that is final too, before it pauses or restarts a trial."""
+        if status in FINAL:
+            self._ended_at = time.time_ns()
+            return
         self.note(names.TUNE_CHANGED, {names.RAY_TUNE_TRIAL_STATUS: status})
-        self._ended_at = time.time_ns()
         if status == RUNNING and self._pending is None:
             self._pending = time.monotonic() - self._began
 
@@ -102,6 +104,8 @@ class Trial:
         status: str = self._trial.status
         if span is None:
             return status
+        if status in FINAL:
+            span.add_event(names.TUNE_CHANGED, {names.RAY_TUNE_TRIAL_STATUS: status}, self._ended_at)
         attributes: dict[str, Any] = {
             names.RAY_TUNE_TRIAL_STATUS: status,
             names.RAY_TUNE_ITERATIONS: self._reported("training_iteration"),

@@ -201,6 +201,13 @@ class Settings:
         False,
         "metrics of calls, computed from their spans: for the exporters `otlp` and `local`",
     )
+    utilization: float | None = _setting(
+        SECONDS,
+        None,
+        "seconds between samples of how much of each node's processors, memory and GPUs is used, as metrics: for the "
+        "exporters `otlp` and `local`; GPUs are sampled if `nvidia-ml-py` is installed",
+        "no samples",
+    )
     instrument: tuple[str, ...] = _setting(
         NAMES,
         (),
@@ -236,6 +243,11 @@ class Settings:
     )
     arguments: bool = _setting(
         BOOLEAN, False, "arguments and results as short texts on executions; what looks like a secret is redacted"
+    )
+    memory: bool = _setting(
+        BOOLEAN,
+        False,
+        "the peak memory of the process, and of its devices in PyTorch, on executions and training loops",
     )
     redact: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns for names of arguments and keys, and for texts: these are redacted too"

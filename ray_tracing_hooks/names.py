@@ -18,6 +18,7 @@ __all__ = [
     "CODE_FUNCTION_NAME",
     "CODE_LINE_NUMBER",
     "CODE_STACKTRACE",
+    "CPU_UTILIZATION",
     "DISTRO_NAME",
     "DISTRO_VERSION",
     "DRIVER_DIED",
@@ -31,15 +32,22 @@ __all__ = [
     "EXECUTION_QUEUE_TIME",
     "EXECUTION_RETRIES",
     "EXIT_CODE",
+    "GPU_MEMORY_LIMIT",
+    "GPU_MEMORY_USAGE",
+    "GPU_UTILIZATION",
     "HTTP_METHOD",
     "HTTP_METHOD_ORIGINAL",
     "HTTP_ROUTE",
     "HTTP_STATUS",
+    "HW_ID",
+    "HW_NAME",
+    "HW_VENDOR",
     "JOB",
     "JOB_FAILED",
     "LOG_BODY",
     "LOG_SEVERITY_NUMBER",
     "LOG_SEVERITY_TEXT",
+    "MEMORY_UTILIZATION",
     "MESSAGING_DESTINATION",
     "MESSAGING_MESSAGE_ID",
     "MESSAGING_OPERATION_NAME",
@@ -50,6 +58,7 @@ __all__ = [
     "NETWORK_PROTOCOL_VERSION",
     "OTEL_SCOPE_NAME",
     "OUT_OF_MEMORY",
+    "RAY_ACCELERATOR_ID",
     "RAY_ACCELERATOR_IDS",
     "RAY_ACTOR_CLASS",
     "RAY_ACTOR_ID",
@@ -73,6 +82,8 @@ __all__ = [
     "RAY_LEFT_OUT",
     "RAY_LIBRARIES",
     "RAY_MAX_CONCURRENCY",
+    "RAY_MEMORY_DEVICE_PEAK",
+    "RAY_MEMORY_PEAK",
     "RAY_NAME",
     "RAY_NAMESPACE",
     "RAY_NEVER_ENDED",
@@ -281,6 +292,12 @@ call, a request in the replica, a batch of requests, the loading of a model, and
 SERVE_ENQUEUE = "serve.enqueue"
 """The suffix for a task that is put into a queue, after the name of the task."""
 
+RAY_MEMORY_PEAK = "ray.memory.peak"
+RAY_MEMORY_DEVICE_PEAK = "ray.memory.device_peak"
+RAY_ACCELERATOR_ID = "ray.accelerator_id"
+HW_ID = "hw.id"
+HW_NAME = "hw.name"
+HW_VENDOR = "hw.vendor"
 RAY_TRAIN_RUN_ID = "ray.train.run_id"
 RAY_TRAIN_RUN_NAME = "ray.train.run_name"
 RAY_TRAIN_TRAINER = "ray.train.trainer"
@@ -430,6 +447,13 @@ EXECUTION_DURATION = "ray.execution.duration"
 EXECUTION_QUEUE_TIME = "ray.execution.queue_time"
 EXECUTION_RETRIES = "ray.execution.retries"
 SUBMISSION_DURATION = "ray.submission.duration"
+
+GPU_UTILIZATION = "hw.gpu.utilization"
+GPU_MEMORY_USAGE = "hw.gpu.memory.usage"
+GPU_MEMORY_LIMIT = "hw.gpu.memory.limit"
+CPU_UTILIZATION = "system.cpu.utilization"
+MEMORY_UTILIZATION = "system.memory.utilization"
+"""Of a node, by OpenTelemetry's conventions for hardware and systems."""
 
 METRIC_OVERFLOW = "otel.metric.overflow"
 """Marks the series for everything beyond a metric's cardinality limit, as OpenTelemetry specifies."""
@@ -610,6 +634,20 @@ ATTRIBUTES = (
         "seconds until the first part of a response that came in several",
     ),
     Attribute(RAY_SERVE_TASK_NAME, "string", "tasks of Serve, enqueued and run", "the name of the task"),
+    Attribute(
+        RAY_MEMORY_PEAK,
+        "int",
+        f"{_EXECUTION}, ranks of Ray Train",
+        "the most resident memory that the process had meanwhile, in bytes, where `RAY_TRACING_MEMORY` is on: exact if "
+        "it had never had more, otherwise the highest of samples, 20 a second",
+    ),
+    Attribute(
+        RAY_MEMORY_DEVICE_PEAK,
+        "int",
+        f"{_EXECUTION}, ranks of Ray Train",
+        "the most that PyTorch had allocated on one device of the process, likewise",
+    ),
+    Attribute(RAY_ACCELERATOR_ID, "string", "metrics of GPUs", "the accelerator as Ray names it, such as `GPU:0`"),
     Attribute(RAY_TRAIN_RUN_NAME, "string", _RUNS, "the name of the run in `RunConfig`, or the one that Ray gave it"),
     Attribute(RAY_TRAIN_RUN_ID, "string", _RUNS, "Ray's id of the run"),
     Attribute(RAY_TRAIN_TRAINER, "string", "runs of Ray Train", "the class of the trainer, such as `TorchTrainer`"),
@@ -749,11 +787,11 @@ ATTRIBUTES = (
 
 
 class Metric(NamedTuple):
-    """One metric, computed from the spans of calls."""
+    """One metric, computed from the spans of calls or sampled on a node."""
 
     name: str
     instrument: str
-    """``histogram`` or ``counter``."""
+    """``histogram``, ``counter`` or ``gauge``."""
     unit: str
     """In UCUM, as OpenTelemetry asks."""
     attributes: tuple[str, ...]
@@ -762,6 +800,8 @@ class Metric(NamedTuple):
 
 
 _CALLED = (RAY_FUNCTION, RAY_ACTOR_CLASS, RAY_ACTOR_METHOD)
+
+_OF_GPU = (HW_ID, HW_NAME, HW_VENDOR, RAY_ACCELERATOR_ID)
 
 METRICS = (
     Metric(
@@ -788,8 +828,15 @@ METRICS = (
         (*_CALLED, ERROR_TYPE),
         "how long `.remote()` took; its count is the number of calls, with `error.type` for those that Ray refused",
     ),
+    Metric(
+        GPU_UTILIZATION, "gauge", "1", _OF_GPU, "the share of time in which a GPU did anything, where it was sampled"
+    ),
+    Metric(GPU_MEMORY_USAGE, "gauge", "By", _OF_GPU, "how much of its memory was in use, likewise"),
+    Metric(GPU_MEMORY_LIMIT, "gauge", "By", _OF_GPU, "how much memory it has"),
+    Metric(CPU_UTILIZATION, "gauge", "1", (), "the share of the processors of a node that was in use, likewise"),
+    Metric(MEMORY_UTILIZATION, "gauge", "1", (), "the share of the memory of a node that was in use, likewise"),
 )
-"""The metrics, made where ``RAY_TRACING_METRICS`` is on."""
+"""The metrics: of calls where ``RAY_TRACING_METRICS`` is on, of nodes where ``RAY_TRACING_UTILIZATION`` is set."""
 
 
 def metrics_table() -> str:

@@ -12,6 +12,7 @@ from ray_tracing_hooks._patching import Patches, in_place
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.cluster import Cluster
+    from ray_tracing_hooks._ray.memory import Memory
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.rates import RateLimits
     from ray_tracing_hooks._ray.tracing import Tracing
@@ -57,6 +58,7 @@ def instrument(
         redactor=_redactor(settings),
         redact=settings.redact,
         rate_limits=_rate_limits(settings),
+        memory=_memory(settings),
         carries_submit_time=settings.metrics,
         join_serve=_joining_serve(process, patches) if templates.SERVE in parts else lambda: False,
     )
@@ -138,6 +140,14 @@ def _rate_limits(settings: Settings) -> RateLimits | None:
     from ray_tracing_hooks._ray.rates import RateLimits  # noqa: PLC0415  opt-in
 
     return RateLimits(settings.rate_limit)
+
+
+def _memory(settings: Settings) -> Memory | None:
+    if not settings.memory:
+        return None
+    from ray_tracing_hooks._ray.memory import Memory  # noqa: PLC0415  opt-in
+
+    return Memory()
 
 
 def _redactor(settings: Settings) -> Redactor | None:

@@ -83,7 +83,7 @@ def with_extras() -> dict[str, Any]:
     }
 
 
-def with_training() -> dict[str, str]:
+def with_training() -> dict[str, Any]:
     """The variables of processes that use Ray Train, Tune or RLlib."""
     return {
         "PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "train")]),

@@ -63,7 +63,12 @@ def begin_rank(active: Tracing, run: Any, train_context: Any, context: Context) 
         names.RAY_TRAIN_NODE_RANK: train_context.get_node_rank(),
         **_held(active),
     }
-    return library_spans.begin(active, names.run_name(run, names.TRAIN_WORKER), context, attributes)
+    begun = library_spans.begin(active, names.run_name(run, names.TRAIN_WORKER), context, attributes)
+    if begun[1] is not None and active.memory is not None:
+        from ray_tracing_hooks._ray.memory import measure  # noqa: PLC0415  opt-in
+
+        measure(begun[1], active.memory)
+    return begun
 
 
 def _held(active: Tracing) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._formats.signals import METRICS
@@ -15,16 +17,22 @@ from ray_tracing_hooks._ship.metrics.settings import MetricsSettings
 from ray_tracing_hooks._ship.metrics.totals import Key, Totals, from_rows, rows
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.sink import Surroundings
+from ray_tracing_hooks._ship.sink import Batch, Surroundings
 from ray_tracing_hooks._ship.sinks.local import LocalSink
 from ray_tracing_hooks._ship.sinks.otlp import connect
 from ray_tracing_hooks._ship.transport.contract import Transport, one_line
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._ship.metrics.utilization import Utilization
 
 _LAST_TRY = 4.0
 """Seconds that sending may take when the shipper ends."""
 
 _MOST_TEXTS = 5
 """Bounds the reports: a server may put a time or a number into each of its responses."""
+
+_MOST_MESSAGES = 100
+"""Bounds the samples of the node that cannot be written or sent, each message with 1,000 of them."""
 
 _SHARE = 10
 """Files of metrics may take this fraction of the limit for those of spans."""
@@ -34,7 +42,8 @@ class MetricsExport:
     """Writes totals to ``metrics`` in the folder of local files, and passes them to a thread that sends them.
 
     ``stored`` is an earlier :meth:`state`. ``remember`` stores a state at once, and ``wake`` is called in the sending
-    thread after each attempt. Nothing here raises because of a file or a server.
+    thread after each attempt. ``utilization`` samples the node, if that is asked for. Nothing here raises because of a
+    file or a server.
 
     Attributes:
         interval: Seconds between two exports.
@@ -50,6 +59,7 @@ class MetricsExport:
         *,
         remember: Callable[[Mapping[str, Any]], None],
         wake: Callable[[], None],
+        utilization: Utilization | None = None,
     ) -> None:
         self.interval = settings.interval
         self._totals = totals
@@ -57,6 +67,10 @@ class MetricsExport:
         self._plan = plan
         self._problems = problems
         self._remember = remember
+        self._utilization = utilization
+        # Samples of the node that have not been written, or not been passed to the thread that sends them.
+        self._unwritten: deque[Any] = deque(maxlen=_MOST_MESSAGES)
+        self._unsent: deque[Any] = deque(maxlen=_MOST_MESSAGES)
         self._next = time.monotonic() + settings.interval
         # The totals of an earlier shipper may not have been written or sent yet.
         self._written = self._given = -1
@@ -88,6 +102,11 @@ class MetricsExport:
         """Whether :meth:`turn` has something to do even if nothing was counted."""
         return time.monotonic() >= self._next or self._has_settled()
 
+    def note(self, batches: Sequence[Batch]) -> None:
+        """Learn the resource of this node from spans of its processes, which samples of the node have too."""
+        if self._utilization is not None and not self._totals.resources and batches:
+            self._totals.resource(batches[0].resource)
+
     def state(self) -> Mapping[str, Any]:
         """The totals and the progress of their export, as JSON."""
         state: dict[str, Any] = {"totals": self._totals.state(), "files": self._files_state}
@@ -102,6 +121,7 @@ class MetricsExport:
         if not hurry and time.monotonic() < self._next:
             return changed
         self._next = time.monotonic() + self.interval
+        self._sample()
         changed |= self._write()
         self._send(only_news=hurry)
         for instrument in self._totals.series.values():
@@ -110,6 +130,9 @@ class MetricsExport:
 
     def close(self) -> None:
         """Export what has not been exported yet."""
+        if self._utilization is not None:
+            self._utilization.close()
+        self._sample()
         self._write()
         if self._files is not None:
             self._files.close()
@@ -118,21 +141,33 @@ class MetricsExport:
             self._outbox.close(_LAST_TRY)
             self._settle()
 
+    def _sample(self) -> None:
+        """Take what has been sampled, once the resource of this node is known."""
+        if self._utilization is not None and self._totals.resources:
+            sampled = self._utilization.take(self._totals.resources[-1])
+            if self._settings.local:
+                self._unwritten.extend(sampled)
+            if self._outbox is not None:
+                self._unsent.extend(sampled)
+
     def _write(self) -> bool:
         """Write changes to the files; returns whether the state has changed."""
-        if not self._settings.local or self._written == self._totals.changes or not self._totals.series:
+        has_news = self._written != self._totals.changes and bool(self._totals.series)
+        if not self._settings.local or not (has_news or self._unwritten):
             return False
         self._totals.is_told = True
+        found = messages(self._totals, time.time_ns()) if has_news else iter(())
         try:
             if self._files is None:
                 self._files = self._open_files()
-            self._files.append(as_json(message) + b"\n" for message in messages(self._totals, time.time_ns()))
+            self._files.append(as_json(message) + b"\n" for message in itertools.chain(found, self._unwritten))
         except Exception as error:  # noqa: BLE001  the next export is soon, and contains everything again
             text = str(error) if isinstance(error, TracingError) else f"metrics are not written: {describe(error)}"
             self._problems.set("metrics-local", text)
         else:
             self._problems.clear("metrics-local")
             self._written = self._totals.changes
+            self._unwritten.clear()
         if self._files is not None:
             self._files_state = self._files.checkpoint()
         return True
@@ -157,9 +192,10 @@ class MetricsExport:
     def _send(self, *, only_news: bool) -> None:
         """Pass the totals to the outbox; with ``only_news`` only if they have changed."""
         outbox, totals = self._outbox, self._totals
-        if outbox is None or not totals.series:
+        if outbox is None or not (totals.series or self._unsent):
             return
-        if only_news and self._given == totals.changes and (outbox.is_empty or outbox.is_waiting):
+        is_known = self._given == totals.changes and (outbox.is_empty or outbox.is_waiting)
+        if only_news and is_known and not self._unsent:
             return
         self._settle()
         if self._settings.delta and not outbox.is_empty:
@@ -170,7 +206,8 @@ class MetricsExport:
         write = as_json if self._settings.otlp.protocol == "http/json" else _as_protobuf
         self._given = totals.changes
         totals.is_told = True
-        requests = [write(message) for message in found]
+        requests = [write(message) for message in itertools.chain(found, self._unsent)]
+        self._unsent.clear()
         if requests:
             self._in_flight = (now, totals.marks()) if self._settings.delta else None
             outbox.give(requests)

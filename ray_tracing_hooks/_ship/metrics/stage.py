@@ -1,4 +1,4 @@
-"""The stage that counts spans for metrics, in parallel with the deliveries of the spans."""
+"""The stage that counts spans for metrics, in parallel with the deliveries of the spans, and has the node sampled."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ray_tracing_hooks._ship.stage import Stage
 if TYPE_CHECKING:
     from ray_tracing_hooks._ship.metrics.calls import Calls
     from ray_tracing_hooks._ship.metrics.export import MetricsExport
+    from ray_tracing_hooks._ship.metrics.utilization import Utilization
 
 _LABEL = "metrics"
 
@@ -69,6 +70,8 @@ class MetricsStage(Stage):
             self._checkpoint()
         before = self._follower.sequences()
         for batches in self._follower.follow(look):
+            if self._export is not None:
+                self._export.note(batches)
             if self._calls is not None:
                 bad = self._calls.read(batches)
                 self._problems.count("{count} spans could not be decoded for metrics and were not counted", bad)
@@ -108,10 +111,19 @@ class MetricsStage(Stage):
                 self._problems,
                 remember=self._remember,
                 wake=self._turn_ended,
+                utilization=self._utilization(),
             )
-            self._calls = Calls(totals, exemplars=settings.exemplars)
+            if self._plan.metrics:
+                self._calls = Calls(totals, exemplars=settings.exemplars)
         except Exception as error:  # noqa: BLE001  otherwise every turn would fail, and no segment would be removed
             self._problems.say(f"metrics cannot be computed: {describe(error)}; spans are delivered without them")
+
+    def _utilization(self) -> Utilization | None:
+        if self._plan.utilization is None:
+            return None
+        from ray_tracing_hooks._ship.metrics.utilization import Utilization  # noqa: PLC0415  opt-in
+
+        return Utilization(self._plan.utilization, self._problems.say)
 
     def _checkpoint(self) -> None:
         self._stored_at = time.monotonic()

@@ -35,6 +35,8 @@ NAMES = (  # a new program of planted.py belongs here too
 )
 DATA = "data_pipeline"
 """Recorded as Ray Data is by default, and with its tasks and actors; with ray[data], in a folder of its own."""
+TRAINING = ("training", "late_rank", "held_resources", "training_fails", "trials_fail")
+"""Runs of Ray Train and Tune, of ``planted_training.py``: with what the Makefile installs for their tests."""
 EXAMPLE = "worker_tree"
 """Recorded too: a program of the examples, with something of everything."""
 
@@ -50,7 +52,7 @@ def record(name: str, parts: str, to: str, **variables: str) -> None:
             "PLANTED_FOLDER": folder,
             **variables,
         }
-        program = os.path.join(HERE, "programs", "planted.py")
+        program = os.path.join(HERE, "programs", "planted_training.py" if name in TRAINING else "planted.py")
         if name == EXAMPLE:
             program = os.path.join(HERE, "..", "..", "examples", f"{EXAMPLE}.py")
         subprocess.run([sys.executable, program, name], env=os.environ | settings, check=True, timeout=300)
@@ -61,13 +63,17 @@ def record(name: str, parts: str, to: str, **variables: str) -> None:
 
 
 def main() -> None:
-    known = (*NAMES, EXAMPLE, DATA)
+    known = (*NAMES, *TRAINING, EXAMPLE, DATA)
     asked = sys.argv[1:] or known
     if unknown := set(asked) - set(known):
         sys.exit(f"record.py: no such run: {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
     os.makedirs(f"{HERE}/recorded", exist_ok=True)
     for name in asked:
-        if name != DATA:
+        if name in TRAINING:
+            there = {"PYTHONPATH": os.path.join(sys.prefix, "train")}
+            record(name, "+get,wait", f"{HERE}/recorded/{name}.jsonl.gz", **there)
+            print(name, os.path.getsize(f"{HERE}/recorded/{name}.jsonl.gz"))
+        elif name != DATA:
             record(name, "task,actor,get,wait,put", f"{HERE}/recorded/{name}.jsonl.gz")
             print(name, os.path.getsize(f"{HERE}/recorded/{name}.jsonl.gz"))
     if DATA in asked:

@@ -23,7 +23,9 @@ class Accelerator:
     held: int = 0
     """How long it was held; an actor holds it at least from its creation to the end of its last method."""
     busy: int = 0
-    """How long its holders ran, without ``ray.get`` and ``ray.wait`` where waiting is recorded."""
+    """How long its holders ran, without ``ray.get`` and ``ray.wait`` where waiting is recorded, and without the steps
+    at which ranks of Ray Train meet.
+    """
     longest_gap: int = 0
     """The longest time in which it was held but no holder ran."""
 
@@ -60,9 +62,11 @@ def accelerators(calls: Calls) -> list[Accelerator]:
 def _waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
     """The intervals in which each frame waited, by its row."""
     table = calls.table
+    # At a step, a rank of Ray Train waits for the others.
+    is_step = [name == names.TRAIN_REPORT or name.startswith(names.TRAIN_COLLECTIVES) for name in table.names]
     found: dict[int, list[tuple[int, int]]] = {}
     for row, role in enumerate(calls.role):
-        if role in WAITS:
+        if role in WAITS or is_step[table.name[row]]:
             found.setdefault(calls.frame[row], []).append((table.start[row], table.end_or_now(row)))
     return found
 

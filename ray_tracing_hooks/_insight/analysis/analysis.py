@@ -20,6 +20,8 @@ from ray_tracing_hooks._insight.analysis.critical_path import Path
 from ray_tracing_hooks._insight.analysis.functions import Function, Pieces, functions, running, self_times
 from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, States, by_function
+from ray_tracing_hooks._insight.analysis.training import TrainRun, train_runs
+from ray_tracing_hooks._insight.analysis.trials import Experiment, experiments
 from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
 from ray_tracing_hooks._insight.model.grouped import by_first
@@ -111,6 +113,16 @@ class Analysis:
     def accelerators(self) -> list[Accelerator]:
         """GPUs and other accelerators that were held, by node and name."""
         return accelerators(self.calls)
+
+    @cached_property
+    def train_runs(self) -> list[TrainRun]:
+        """Runs of Ray Train, by start."""
+        return train_runs(self.table)
+
+    @cached_property
+    def experiments(self) -> list[Experiment]:
+        """Experiments of Ray Tune, by start."""
+        return experiments(self.table)
 
     @cached_property
     def parallelism(self) -> Parallelism:

@@ -373,7 +373,11 @@ class _Walk:
 
     def _assumed_wait(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
         """The call that a frame is assumed to have waited for, if that is not recorded, and the end of that call."""
-        if self.calls.records_waits(frame) and not self._waits_unseen(frame):
+        if (
+            self.calls.records_waits(frame)
+            and not self._waits_unseen(frame)
+            and not self.calls.is_in_library(frame, time)
+        ):
             return None
         found = self._last_made(frame, time)
         if found is None or (wait is not None and found[1] <= self.table.end_or_now(wait)):
@@ -393,6 +397,7 @@ class _Walk:
                 for row in calls.members(frame)
                 if calls.role[row] == SUBMISSION and calls.execution[call := calls.call_of[row]] >= 0
             ]
+            rows += calls.loops_of(frame)
             ended = sorted((table.end_or_now(row), row) for row in rows)
             self._made[frame] = [row for _, row in ended], [end for end, _ in ended]
         rows, ends = self._made[frame]
@@ -410,7 +415,9 @@ class _Walk:
             found = self._made_at(object_id, call, end, failed=table.failed(wait))
             if found is not None and (last is None or found.time > last.time):
                 last = found
-        if calls.role[wait] == GET and calls.is_cut(wait):
+        # A library waits for internal calls of its own, which end with what it has started.
+        unseen = last is None and calls.is_in_library(calls.frame[wait], end)
+        if calls.role[wait] == GET and (calls.is_cut(wait) or unseen):
             made = self._last_made(calls.frame[wait], end)
             if made is not None and (last is None or made[1] > last.time):
                 return _Before(made[1], BY_CODE, made[0])
@@ -496,6 +503,8 @@ class _Walk:
         candidates: list[_Before] = []
         submission = calls.submission[call]
         submitted = calls.submitted_ns(call)
+        if (started := calls.started_loop(row)) is not None:
+            candidates.append(_Before(self._clamp(table.end_or_now(started), begun), BY_CODE, started))
         if submission >= 0:
             candidates.append(_Before(min(submitted, begun), BY_SUBMISSION, submission))
         elif submitted:

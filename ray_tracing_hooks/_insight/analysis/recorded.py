@@ -21,6 +21,9 @@ RECORD_INTERNAL = "RAY_TRACING_INTERNAL=1"
 _LIBRARIES = {"data": "Ray Data", "train": "Ray Train", "tune": "Ray Tune", "rllib": "RLlib"}
 """Libraries whose internal tasks and actors make no spans by default. The requests of Ray Serve always do."""
 
+_WITH_SPANS = {"train", "tune", "rllib"}
+"""Those whose work makes spans nevertheless, in processes whose ``ray.tracing.parts`` have them."""
+
 _NEARLY_ALL = 0.95
 
 
@@ -67,14 +70,16 @@ def gaps(calls: Calls, path: Path) -> str:
 
 
 def libraries(calls: Calls) -> list[str]:
-    """The Ray libraries that a driver had imported and whose internal tasks and actors make no spans."""
+    """The Ray libraries that a driver had imported and whose work makes no spans."""
     if calls.internal:
         return []
     table = calls.table
     imported: set[str] = set()
     for driver in calls.drivers():
         told = table.attribute(driver, names.RAY_LIBRARIES) if driver < len(table) else None
-        imported.update(map(str, told) if isinstance(told, list) else ())
+        parts = str(table.resources[calls.resource_of(driver)].get(names.RESOURCE_PARTS) or "").split(",")
+        seen = _WITH_SPANS.intersection(parts)
+        imported.update(set(map(str, told)) - seen if isinstance(told, list) else ())
     return [name for key, name in _LIBRARIES.items() if key in imported]
 
 

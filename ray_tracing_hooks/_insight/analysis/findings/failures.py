@@ -12,6 +12,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.training_restarts import rows_of_restarts
 from ray_tracing_hooks._insight.analysis.functions import covered
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._insight.model.calls import EXECUTION
@@ -29,6 +30,10 @@ def find(analysis: Analysis) -> list[Finding]:
     """Executions whose worker died, and executions that failed, by the type of their error."""
     table, calls = analysis.table, analysis.calls
     failed = np.nonzero((as_numpy(calls.role) == EXECUTION) & table.is_failed())[0].tolist()
+    # Another finding says what the restarts of training cost, and of a rank that failed for another one, the other one
+    # says why.
+    restarted = rows_of_restarts(analysis)
+    failed = [row for row in failed if row not in restarted]
     killed = [row for row in failed if table.state[row] == LOST]
     raised = [row for row in failed if table.state[row] != LOST]
     return [*_killed(analysis, killed), *_errors(analysis, raised)]

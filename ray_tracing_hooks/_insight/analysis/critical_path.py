@@ -373,14 +373,15 @@ class _Walk:
 
     def _assumed_wait(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
         """The call that a frame is assumed to have waited for, if that is not recorded, and the end of that call."""
-        if (
-            self.calls.records_waits(frame)
-            and not self._waits_unseen(frame)
-            and not self.calls.is_in_library(frame, time)
-        ):
-            return None
-        found = self._last_made(frame, time)
-        if found is None or (wait is not None and found[1] <= self.table.end_or_now(wait)):
+        begun, until = 0, time
+        if self.calls.records_waits(frame) and not self._waits_unseen(frame):
+            # What a library of Ray waits for is not recorded anywhere.
+            library = self.calls.library_before(frame, time)
+            if library is None:
+                return None
+            begun, until = library
+        found = self._last_made(frame, until)
+        if found is None or found[1] < begun or (wait is not None and found[1] <= self.table.end_or_now(wait)):
             return None
         return found if found[1] < time or self.calls.frame_end(frame) == time else None
 
@@ -416,7 +417,8 @@ class _Walk:
             if found is not None and (last is None or found.time > last.time):
                 last = found
         # A library waits for internal calls of its own, which end with what it has started.
-        unseen = last is None and calls.is_in_library(calls.frame[wait], end)
+        library = calls.library_before(calls.frame[wait], end) if last is None else None
+        unseen = library is not None and library[1] == end
         if calls.role[wait] == GET and (calls.is_cut(wait) or unseen):
             made = self._last_made(calls.frame[wait], end)
             if made is not None and (last is None or made[1] > last.time):

@@ -299,9 +299,13 @@ class Calls:
 
     # --- libraries of Ray -----------------------------------------------------------------------------------------
 
-    def is_in_library(self, frame: int, time: int) -> bool:
-        """Whether the code of a frame was in a run of a library of Ray just before ``time``."""
-        return any(begin < time <= end for begin, end in self._libraries.get(frame, ()))
+    def library_before(self, frame: int, time: int) -> tuple[int, int] | None:
+        """The last run of a library of Ray in the code of a frame before ``time``: its start, and its end until
+        then.
+        """
+        return max(
+            ((begin, min(end, time)) for begin, end in self._libraries.get(frame, ()) if begin < time), default=None
+        )
 
     @cached_property
     def _libraries(self) -> dict[int, list[tuple[int, int]]]:

@@ -26,6 +26,11 @@ def find(analysis: Analysis) -> list[Finding]:
     return found
 
 
+def rows_of_trials(analysis: Analysis) -> set[int]:
+    """The rows of trials that failed."""
+    return {trial.row for experiment in analysis.experiments for trial in experiment.trials if trial.error}
+
+
 def _finding(analysis: Analysis, experiment: Experiment, ended: list[Trial], total: int) -> Finding:
     errors = Counter(trial.error for trial in ended if trial.error)
     cut = sum(not trial.error for trial in ended)

@@ -16,19 +16,21 @@ from ray_tracing_hooks._insight.model.merge import as_numpy
 KIND = "training-start"
 
 _COST = 0.1
-_SECOND = 10**9
-_USUAL = {"resources": 2 * _SECOND, "workers": 20 * _SECOND, "backend": 15 * _SECOND, "loop": 30 * _SECOND}
+_SECONDS = {"controller": 15, "resources": 2, "workers": 20, "backend": 15, "loop": 30}
+_USUAL = {part: seconds * 10**9 for part, seconds in _SECONDS.items()}
 """How long each part of the start may take. The loop's is that until its first step."""
 
 _CREATION = "RayTrainWorker.__init__"
 
 _WHAT = {
+    "controller": "for its controller to start",
     "resources": "for resources for its workers",
     "workers": "for its workers to start",
     "backend": "for the set-up of its workers and their backend",
     "loop": "from the start of the training loops to their first step",
 }
 _ADVICE = {
+    "controller": "start it on a node that is not busy, and with a small runtime_env",
     "resources": "free resources that are held but not used, ask for less per worker, or add nodes before the run",
     "workers": "start with images that have all packages, a small runtime_env, and fewer workers on each node",
     "backend": "look at the calls of RayTrainWorker before the training loops, such as the set-up of process groups",
@@ -56,7 +58,13 @@ def _parts(analysis: Analysis, run: TrainRun) -> dict[str, int]:
     begun = min(table.start[rank.row] for rank in attempt.ranks)
     asked, ready = _workers(analysis, attempt)
     steps = [table.start[rank.steps[0].row] for rank in attempt.ranks if rank.steps]
-    moments = {"resources": asked, "workers": ready, "backend": begun, "loop": min(steps, default=0)}
+    moments = {
+        "controller": table.start[attempt.row],
+        "resources": asked,
+        "workers": ready,
+        "backend": begun,
+        "loop": min(steps, default=0),
+    }
     parts, before = {}, table.start[run.row]
     for part, moment in moments.items():
         if moment >= before:

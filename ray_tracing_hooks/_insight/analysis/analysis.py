@@ -27,20 +27,22 @@ from ray_tracing_hooks._insight.model.clocks import corrected
 from ray_tracing_hooks._insight.model.grouped import by_first
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.model.utilization import Utilization, shifted
 
 
 class Analysis:
     """The analysis of a table, which should hold the spans of one run."""
 
-    def __init__(self, table: Table, states: States | None = None) -> None:
+    def __init__(self, table: Table, states: States | None = None, utilization: Utilization | None = None) -> None:
         self.table = table
         self.states = states or States()
+        self.utilization = shifted(utilization or {}, table)
 
     @classmethod
-    def corrected(cls, table: Table, states: States | None = None) -> Analysis:
+    def corrected(cls, table: Table, states: States | None = None, utilization: Utilization | None = None) -> Analysis:
         """The analysis of a table, with its clock skew corrected."""
         right, calls = corrected(table)
-        analysis = cls(right, states)
+        analysis = cls(right, states, utilization)
         if calls is not None:
             analysis.calls = calls
         return analysis
@@ -112,7 +114,7 @@ class Analysis:
     @cached_property
     def accelerators(self) -> list[Accelerator]:
         """GPUs and other accelerators that were held, by node and name."""
-        return accelerators(self.calls)
+        return accelerators(self.calls, self.utilization)
 
     @cached_property
     def train_runs(self) -> list[TrainRun]:

@@ -12,6 +12,7 @@ import { KEYS, actionOf, tabAfter } from "./keys.js";
 import { Logical } from "./logical.js";
 import { Physical } from "./physical.js";
 import { narrowed, toggled } from "./query.js";
+import { Ranks } from "./ranks.js";
 import { FILTER_HELP, Filter } from "./search.js";
 import { ServedStore } from "./served.js";
 import { SpanTable } from "./spans.js";
@@ -19,10 +20,11 @@ import { Stack } from "./stack.js";
 import { Store } from "./store.js";
 import { Timeline, ZOOM, spanTip } from "./timeline.js";
 
-/** @typedef {"findings" | "timeline" | "flame" | "logical" | "physical" | "stack" | "spans"} ViewName */
+/** @typedef {"findings" | "timeline" | "flame" | "logical" | "physical" | "stack" | "spans" | "ranks"} ViewName */
 
-/** @type {[ViewName, string][]} */
-const TABS = [["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Logical"], ["physical", "Physical"], ["stack", "Stack"], ["spans", "Spans"]];
+/** The views in the order of their tabs; those of libraries are left out if there is nothing to show.
+ * @type {[ViewName, string][]} */
+const TABS = [["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Logical"], ["physical", "Physical"], ["stack", "Stack"], ["spans", "Spans"], ["ranks", "Ranks"]];
 
 /** How far the keys A and D move, as a share of the visible range. */
 const STEP = 0.15;
@@ -45,9 +47,10 @@ export class App {
     this.views = {
       findings: new Findings(store, this.colours, this), timeline: new Timeline(store, this.colours, this), flame: new Flame(store, this.colours, this),
       logical: new Logical(store, this.colours, this), physical: new Physical(store), stack: new Stack(store, this.colours, this),
-      spans: new SpanTable(store, this.colours, this),
+      spans: new SpanTable(store, this.colours, this), ranks: new Ranks(store, this.colours, this),
     };
-    for (const [key, label] of TABS) {
+    this.listed = TABS.filter(([key]) => key !== "ranks" || store.meta.training.length);
+    for (const [key, label] of this.listed) {
       const { root } = this.views[key];
       Object.assign(root, { id: `view-${key}`, hidden: true });
       root.setAttribute("role", "tabpanel");
@@ -108,7 +111,7 @@ export class App {
     this.hideTip();
     const wasInside = this.main.contains(document.activeElement);
     this.view = key;
-    for (const [each, label] of TABS) {
+    for (const [each, label] of this.listed) {
       views[each].root.hidden = each !== key;
       const tab = byId(`tab-${each}`);
       tab.setAttribute("aria-selected", String(each === key));
@@ -138,7 +141,7 @@ export class App {
       this.details.update();
       if (wasInside && this.details.root.hidden) this.focusView();
     }
-    for (const [key] of TABS) this.views[key].update(what);
+    for (const [key] of this.listed) this.views[key].update(what);
     this.status();
     if (what === "selection") this.announce();
     this.writeHash();
@@ -283,7 +286,7 @@ export class App {
 
   recolour() {
     this.colours.update();
-    for (const [key] of TABS) this.views[key].update("range");
+    for (const [key] of this.listed) this.views[key].update("range");
   }
 
   help() {
@@ -300,15 +303,15 @@ export class App {
       const action = actionOf({
         key: event.key, view: this.view, isSlider, isTyping: /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) && !isSlider,
         hasModifier: event.ctrlKey || event.metaKey || event.altKey, isHelpOpen: this.helpBox.open,
-      }, TABS.length);
+      }, this.listed.length);
       if (action && this.act(action, target) && action.act !== "escape" && action.act !== "leave") event.preventDefault();
     });
     this.tabs.addEventListener("keydown", (event) => {
-      const next = tabAfter(event.key, TABS.findIndex(([key]) => key === this.view), TABS.length);
+      const next = tabAfter(event.key, this.listed.findIndex(([key]) => key === this.view), this.listed.length);
       if (next < 0) return;
       event.stopPropagation();
       event.preventDefault();
-      this.show(TABS[next][0]);
+      this.show(this.listed[next][0]);
       byId(`tab-${this.view}`).focus();
     });
   }
@@ -318,7 +321,7 @@ export class App {
   act(action, target) {
     const { store, views } = this;
     switch (action.act) {
-      case "tab": this.show(TABS[action.tab][0], null, true); break;
+      case "tab": this.show(this.listed[action.tab][0], null, true); break;
       case "leave": target.blur(); break;
       case "escape": this.escape(); break;
       case "search": this.input.focus(); this.input.select(); break;
@@ -387,7 +390,7 @@ export class App {
     const [from, to] = asked.range ?? [0, store.end];
     store.setRange(from, to);
     views.timeline.resize();
-    this.show(TABS.find(([key]) => key === asked.view)?.[0] ?? "findings");
+    this.show(this.listed.find(([key]) => key === asked.view)?.[0] ?? "findings");
     await this.selectAsked(asked);
     this.isReading = false;
     this.status();

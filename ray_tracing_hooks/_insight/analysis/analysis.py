@@ -20,7 +20,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import Path
 from ray_tracing_hooks._insight.analysis.functions import Function, Pieces, functions, running, self_times
 from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, States, by_function
-from ray_tracing_hooks._insight.analysis.training import TrainRun, train_runs
+from ray_tracing_hooks._insight.analysis.training import TrainRun, last_to_come, train_runs
 from ray_tracing_hooks._insight.analysis.trials import Experiment, experiments
 from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
@@ -84,12 +84,16 @@ class Analysis:
     @cached_property
     def path(self) -> Path:
         """The critical path: what a finding costs is time on it."""
-        return paths.critical_path(self.calls)
+        return paths.critical_path(self.calls, self._arrivals)
 
     @cached_property
     def split(self) -> Path:
         """The wall time split by what it was spent on, with queue time shown separately: what is shown as waiting."""
-        return paths.time_split(self.calls)
+        return paths.time_split(self.calls, self._arrivals)
+
+    @cached_property
+    def _arrivals(self) -> paths.Arrivals:
+        return last_to_come(self.table, self.train_runs)
 
     @property
     def running(self) -> Pieces:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -73,8 +73,9 @@ MEANINGS = {
 
 BY_SUBMISSION, BY_ARGUMENT, BY_CREATION, BY_ACTOR, BY_WORKER = "submission", "argument", "creation", "actor", "worker"
 BY_RETRY, BY_GET, BY_ITEM, BY_CODE, BY_NOTHING = "retry", "get", "generator item", "code", "nothing"
-"""Edges: why a step could not start earlier. ``code``: it follows other code of the same frame; ``nothing``: no reason
-is known."""
+BY_RANK = "rank"
+"""Edges: why a step could not start earlier. ``rank``: another rank of Ray Train came to the step last; ``code``: it
+follows other code of the same frame; ``nothing``: no reason is known."""
 
 
 class Step(NamedTuple):
@@ -134,14 +135,18 @@ class Path:
         return 1 - self.kinds[UNEXPLAINED] / self.wall if self.wall else 1.0
 
 
-def critical_path(calls: Calls) -> Path:
+Arrivals = Mapping[int, tuple[int, int]]
+"""For the row of each step at which ranks of Ray Train met, the training loop of the last to come, and when it came."""
+
+
+def critical_path(calls: Calls, arrivals: Arrivals | None = None) -> Path:
     """The path that passes through queues: what would have to be faster for the run to end earlier."""
-    return _Walk(calls, through_queues=True).path()
+    return _Walk(calls, arrivals or {}, through_queues=True).path()
 
 
-def time_split(calls: Calls) -> Path:
+def time_split(calls: Calls, arrivals: Arrivals | None = None) -> Path:
     """The path that stays with calls that wait in queues: how the wall time was spent."""
-    return _Walk(calls, through_queues=False).path()
+    return _Walk(calls, arrivals or {}, through_queues=False).path()
 
 
 _SILENCE = 0.1
@@ -195,8 +200,9 @@ class _Lane:
 
 
 class _Walk:
-    def __init__(self, calls: Calls, *, through_queues: bool) -> None:
+    def __init__(self, calls: Calls, arrivals: Arrivals, *, through_queues: bool) -> None:
         self.calls, self.table = calls, calls.table
+        self.arrivals = arrivals
         self.through_queues = through_queues
         self.steps: list[Step] = []
         self.clamped = 0
@@ -411,6 +417,10 @@ class _Walk:
         The edge ``BY_CODE`` means that it is only assumed.
         """
         calls, table = self.calls, self.table
+        step = self._step_of(wait)
+        if step >= 0:
+            loop, moment = self.arrivals[step]
+            return _Before(min(moment, end), BY_RANK, loop)
         last: _Before | None = None
         for object_id, call in calls.made_by(wait, table.ready if calls.role[wait] == WAIT else None):
             found = self._made_at(object_id, call, end, failed=table.failed(wait))
@@ -424,6 +434,13 @@ class _Walk:
             if made is not None and (last is None or made[1] > last.time):
                 return _Before(made[1], BY_CODE, made[0])
         return last
+
+    def _step_of(self, wait: int) -> int:
+        """The step of Ray Train in which a wait is for other ranks; -1 for none."""
+        above = self.table.parent[wait] if self.arrivals else -1
+        while above >= 0 and above not in self.arrivals and above != self.calls.frame[wait]:
+            above = self.table.parent[above]
+        return above if above in self.arrivals else -1
 
     def _gave_up(self, wait: int) -> bool:
         """Whether a wait timed out or was cancelled before its objects were available."""

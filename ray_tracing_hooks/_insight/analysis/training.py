@@ -109,6 +109,20 @@ def train_runs(table: Table) -> list[TrainRun]:
     return list(found.values())
 
 
+def last_to_come(table: Table, runs: list[TrainRun]) -> dict[int, tuple[int, int]]:
+    """For the row of each step at which ranks met, the training loop of the rank that came last, and when it came."""
+    found = {}
+    for attempt in (attempt for run in runs for attempt in run.attempts):
+        there: dict[int, list[tuple[int, int, int]]] = {}
+        for rank in attempt.ranks:
+            for step in rank.steps:
+                there.setdefault(step.number, []).append((table.start[step.row], rank.row, step.row))
+        for came in there.values():
+            moment, loop, _ = max(came)
+            found.update({row: (loop, moment) for _, _, row in came if len(came) > 1})
+    return found
+
+
 def _kind(name: str) -> str:
     if name == names.TRAIN_REPORT or name.startswith(names.TRAIN_COLLECTIVES):
         return names.TRAIN_REPORT

@@ -13,6 +13,7 @@ import ray.train
 from ray import tune
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+from ray.util import placement_group_table
 
 FOLDER = os.environ["PLANTED_FOLDER"]
 
@@ -71,14 +72,17 @@ def late_rank():
 
 @ray.remote(num_cpus=3)
 class Holder:
-    def hold(self, seconds):
-        time.sleep(seconds)
+    def hold(self, milliseconds):
+        """Until the workers have asked for it, and so long."""
+        while all(each["state"] != "PENDING" for each in placement_group_table().values()):
+            spend(50)
+        spend(milliseconds)
 
 
 def held_resources():
     """For some seconds an actor holds what the workers need."""
     holder = Holder.remote()
-    held = holder.hold.remote(12)
+    held = holder.hold.remote(8000)
     del holder
     error = train(2, steps=8, step=500)
     ray.get(held)

@@ -73,7 +73,7 @@ export class Timeline {
     const bar = el("div", { class: "viewbar" },
       el("div", { class: "segments", role: "group", "aria-label": "Zoom" }, this.outButton, button("+", "Zoom in", "W or +", () => store.zoom(ZOOM)), this.wholeButton), this.legendButton, this.legend);
     this.utilization = new Utilization(this);
-    this.root = el("div", { class: "view timeline" }, bar, this.utilization.root, this.scroller);
+    this.root = el("div", { class: "view timeline" }, bar, this.scroller, this.utilization.root);
     const isHidden = () => !this.width || this.root.hidden;
     this.redraw = inNextFrame(isHidden, () => this.draw());
     this.buildRows();

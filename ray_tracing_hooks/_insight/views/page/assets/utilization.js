@@ -1,4 +1,4 @@
-// Lanes below the head of the timeline: how much of each node's GPUs, processors and memory was in use, where it was sampled.
+// Lanes below the timeline: how much of each node's GPUs, processors and memory was in use, where it was sampled.
 
 import { FIGURES, el, fitCanvas, fitted, pen, placeIn } from "./dom.js";
 import { duration, percent, safe } from "./format.js";
@@ -24,7 +24,7 @@ export class Utilization {
     this.root = el("div", {
       class: "utilization", tabindex: 0, role: "group", hidden: !lanes.length,
       "aria-label": `In use on average: ${lanes.map(({ mean }, n) => `${this.labels[n]} ${percent(mean)}`).join(", ")}`,
-    }, this.stage, this.spacer);
+    }, lanes.length ? [this.stage, this.spacer] : null);
     this.root.addEventListener("scroll", () => this.draw(), { passive: true });
     this.stage.addEventListener("pointermove", (event) => this.tip(event));
     this.stage.addEventListener("pointerleave", () => timeline.app.hideTip());

@@ -151,7 +151,7 @@ matrix-python-%:
 
 # In a separate environment, because ddtrace, one of the compared packages, changes pytest.
 .PHONY: bench
-bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve; PLOTS=folder draws plots
+bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve, training; PLOTS=folder draws plots
 	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench EXTRA=bench
 
 PLOTS ?=
@@ -159,7 +159,7 @@ BENCHMARKS := $(ROOT)/tests/benchmarks
 plot = $(if $(PLOTS),--plot $(abspath $(PLOTS))/$(1).svg)
 
 .PHONY: measure
-measure: $(PACKAGE)
+measure: $(PACKAGE) $(TRAIN_READY)
 	@$(if $(PLOTS),mkdir -p $(PLOTS))
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/record_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/logs.py
@@ -169,6 +169,7 @@ measure: $(PACKAGE)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_memory.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/scale.py $(call plot,scale)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/serve_cost.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/train_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/calls $(call plot,calls) $(ARGS)
 
 .PHONY: soak

@@ -318,10 +318,11 @@ $(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DATA) -c $(DATA)/versions.txt -r $(DATA)/wanted.txt
 	@touch $@
 
+# Only Serve of an older Ray needs an older protobuf.
 $(TRAIN_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
 	@echo "==> Installing what Ray Train, Tune and RLlib need; this takes a minute or two the first time"
 	@rm -rf $(TRAIN) && mkdir -p $(TRAIN)
-	@{ $(BIN)/python tests/helpers/ray_extras.py data train tune rllib; echo $(TORCH); } > $(TRAIN)/wanted.txt
+	@{ $(BIN)/python tests/helpers/ray_extras.py data train tune rllib | grep -v '^protobuf'; echo $(TORCH); } > $(TRAIN)/wanted.txt
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(TRAIN)/versions.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(TRAIN) -c $(TRAIN)/versions.txt -r $(TRAIN)/wanted.txt
 	@touch $@

@@ -17,6 +17,7 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.read import read
 from ray_tracing_hooks._insight.model.span import Span
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = Path(__file__).parent / "programs"
 HELPERS = Path(__file__).parents[1] / "helpers"
 PRODUCER, CONSUMER = 4, 5
@@ -138,6 +139,30 @@ def run_program(
     _, found, printed = done.stdout.rpartition("RESULT ")
     result = json.JSONDecoder().raw_decode(printed)[0] if found else None
     return Run(result, done.stdout, done.stderr, done.returncode)
+
+
+def run_example(example: Path, folder: Path, **variables: Any) -> str:
+    """Run one of the examples as it stands; returns what ``tree`` shows of it."""
+    env = environment(RAY_TRACING_LOCAL_DIR=str(folder / "spans"), **variables)
+    env["PYTHONPATH"] = with_lean_clusters(env["PYTHONPATH"])
+    done = subprocess.run(
+        [sys.executable, str(example)], env=env, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    shown = subprocess.run(
+        [sys.executable, "-m", "ray_tracing_hooks", "tree", str(folder / "spans")],
+        env={**env, "COLUMNS": "120"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stderr == "", "nothing is odd about this trace"
+    assert f"{example.name} ray.driver" in shown.stdout
+    assert os.listdir(folder) == ["spans"]
+    return shown.stdout
 
 
 def run_client(name: str, *arguments: str, check: bool = True, **variables: str) -> Run:

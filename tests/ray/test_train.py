@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 from conftest import Cluster
-from support import Run, await_spans, below, by_name, check_links, of_driver, run_program, spans_in, tree, with_training
+from support import (
+    EXAMPLES,
+    Run,
+    await_spans,
+    below,
+    by_name,
+    check_links,
+    of_driver,
+    run_example,
+    run_program,
+    spans_in,
+    tree,
+    with_training,
+)
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.span import Span
@@ -244,3 +257,12 @@ def test_runs_come_to_the_same_untraced(runs: Run, tmp_path: Path) -> None:
         assert len(each["four"].pop("meeting")) == 12
     assert runs.result == plain.result
     assert not spans_in(tmp_path)
+
+
+def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
+    """And its tree has runs, ranks, trials and the spans of the program."""
+    shown = run_example(EXAMPLES / "training.py", tmp_path, **with_training())
+    for name in ("model ray.train.attempt", "ray.train.checkpoint_transfer", "search ray.tune.trial", "evaluate"):
+        assert name in shown
+    assert shown.count("model ray.train.worker") == 2
+    assert shown.count("✗ ValueError: the loss grows") == 2, "of the call, and of the trial"

@@ -103,7 +103,7 @@ def restarted():
     return {
         "metrics": result.metrics,
         "checkpoint": result.checkpoint is not None,
-        "value": result.return_value,
+        "value": getattr(result, "return_value", None),  # older Rays have none
         "callback": noted("callback"),
     }
 
@@ -139,7 +139,7 @@ def four():
         datasets={"train": ray.data.range(40, override_num_blocks=4)},
         run_config=RunConfig(name="four", storage_path=os.path.join(folder, "storage")),
     ).fit()
-    return {"metrics": result.metrics, "rows": result.return_value, "meeting": noted("meeting")}
+    return {"metrics": result.metrics, "rows": getattr(result, "return_value", None), "meeting": noted("meeting")}
 
 
 def breaks(config):
@@ -197,7 +197,7 @@ def local():
         run_config=RunConfig(storage_path=os.path.join(folder, "storage")),
     )
     result = trainer.fit()
-    return {"metrics": result.metrics, "value": result.return_value}
+    return {"metrics": result.metrics, "value": getattr(result, "return_value", None)}
 
 
 def main():

@@ -39,10 +39,11 @@ def _finding(analysis: Analysis, experiment: Experiment, ended: list[Trial], tot
     if cut:
         reasons.append(f"{count(cut, 'trial')} had not ended when the experiment did")
     most = max(trial.iterations for trial in experiment.trials)
+    furthest = max(trial.iterations for trial in ended)
     text = (
         f"{len(ended):,} of {count(len(experiment.trials), 'trial')} of {quoted(experiment.name)} ended early: "
-        f"{', '.join(reasons)}; they ran for {duration(took)} ({percent(took / total)} of all trials), up to "
-        f"{count(max(trial.iterations for trial in ended), 'iteration')} of {most:,}"
+        f"{', '.join(reasons)}; {'they' if len(ended) > 1 else 'it'} ran for {duration(took)} "
+        f"({percent(took / total)} of all trials), up to {count(furthest, 'iteration')} of {most:,}"
     )
     stopped = [trial for trial in experiment.trials if trial.stopped_by == _BY_SCHEDULER and trial not in ended]
     if stopped:

@@ -54,6 +54,8 @@ FOLDERS = ("ray", "backends", "browser", "security", "insight", "unit")
 
 LONGEST = (
     "ray/test_conformance.py",
+    "ray/test_train.py",
+    "ray/test_tune.py",
     "ray/test_serve.py",
     "ray/test_client.py",
     "ray/test_mixed.py",
@@ -61,7 +63,9 @@ LONGEST = (
     "ray/test_unchanged.py",
     "ray/test_calls.py",
     "ray/test_files.py",
+    "ray/test_rllib.py",
     "ray/test_serve_scenarios.py",
+    "ray/test_frameworks.py",
     "ray/test_serve_mixed.py",
     "ray/test_context.py",
     "ray/test_endings.py",

@@ -24,7 +24,9 @@ from support import (
 )
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.ingest.utilization import beside
 from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.utilization import Key
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +148,27 @@ def test_a_rank_tells_where_it_is(runs: Run) -> None:
     assert len(steps) == 12
     for step in steps:
         assert by_id[step.parent_id].attributes[names.RAY_TRAIN_WORLD_RANK] == step.attributes["rank"]
+
+
+def test_a_rank_tells_how_much_memory_its_process_took(runs: Run) -> None:
+    """And so does each call, where that is asked for."""
+    ran = [span for span in runs.spans if span.name.endswith((" ray.remote_worker", " ray.train.worker"))]
+    ended = [span for span in ran if span.attributes.get(names.ERROR_TYPE) != names.WORKER_DIED]
+    assert len(ended) > 10
+    for span in ended:
+        assert 10e6 < span.attributes[names.RAY_MEMORY_PEAK] < 10e9, span.name
+
+
+def test_the_node_was_sampled_while_it_ran(training: Cluster, runs: Run) -> None:
+    """Its metrics are beside the spans, and are about the node of the ranks."""
+    (node,) = {span.attributes[names.RAY_NODE_ID] for span in by_name(runs.spans, "four ray.train.worker")}
+    found, problems = beside([str(training.spans)], 0, 1 << 63)
+    assert problems == []
+    processors = found[Key(node, 2, "CPU")]
+    four = by_name(runs.spans, "four ray.train")[0]
+    mean = processors.mean([(four.start_ns, four.end_ns)])
+    assert mean is not None
+    assert 0.01 < mean <= 1
 
 
 def test_the_waits_of_ranks_are_those_that_the_program_measured(runs: Run) -> None:

@@ -133,7 +133,8 @@ quick: lint ## Lint, types, unit and insight tests, without Ray clusters, backen
 # Ray's version; conformance and shutdown tests are left out, since they take long and compare Ray with itself. With another
 # Python, it runs all tests without a cluster, and those of calls. Single ones: make matrix-ray-2.49.2, or
 # make matrix-python-3.10 RAY=2.40.0.
-MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py ids.py mixed.py other_rays.py serve.py serve_scenarios.py unchanged.py)
+MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py frameworks.py ids.py mixed.py other_rays.py rllib.py serve.py serve_scenarios.py \
+  train.py train_older.py train_patches.py tune.py unchanged.py)
 MATRIX_PYTHON_TESTS := tests/unit tests/insight tests/ray/test_calls.py
 find_python = $(shell for python in python$(1) $$(uv python find $(1) 2>/dev/null) $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$(1).*/bin/python 2>/dev/null); do \
   $$python -c '' 2>/dev/null && echo $$python && break; done)

@@ -6,9 +6,9 @@ Run it, in an environment with both (``pip install 'ray[train]'``), then look at
     ray-tracing-hooks tree
     ray-tracing-hooks view --open
 
-``fit`` trains on two workers, of which the second is slower: the summary says what the other one waits for it, and the
-page shows it as a heat map. ``search`` tries three learning rates, of which one is too large. Nothing is trained, so that
-neither PyTorch nor a GPU is needed. Only the hook in ``ray.init`` and the program's own spans are about tracing.
+``fit`` trains on two workers, of which the second is slower: the page shows it as a heat map. ``search`` tries three
+learning rates, of which one is too large. Nothing is really trained, so that neither PyTorch nor a GPU is needed. Only
+the hook in ``ray.init`` and the program's own spans are about tracing.
 """
 
 from __future__ import annotations

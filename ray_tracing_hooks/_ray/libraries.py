@@ -51,6 +51,12 @@ LIBRARIES: tuple[Instrumented, ...] = (
         "ray.train.v2.api.data_parallel_trainer",
         "runs of Ray Train without workers make no spans of their rank",
     ),
+    Instrumented(
+        "train",
+        "train.first_version",
+        "ray.train.base_trainer",
+        "nothing is said of runs of Ray Train's first version, which make no spans",
+    ),
     Instrumented("tune", "tune.experiments", _CONTROLLER, "experiments of Ray Tune make no spans"),
     Instrumented("tune", "tune.trial_loop", _CONTROLLER, "trials of Ray Tune make no spans"),
     Instrumented(

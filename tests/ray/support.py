@@ -10,8 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import pytest
+from packaging.version import Version
 
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.read import read
@@ -94,6 +98,10 @@ def with_training() -> dict[str, Any]:
     }
 
 
+NEEDS_TRAIN_V2 = pytest.mark.skipif(
+    Version(version("ray")) < Version("2.52"), reason="this Ray has the first version of Ray Train, and its API"
+)
+
 CLIENT_SERVER = {
     # How long Ray waits for the server that it starts for a client. Half a minute is short on a busy machine.
     "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90",
@@ -139,6 +147,11 @@ def run_program(
     _, found, printed = done.stdout.rpartition("RESULT ")
     result = json.JSONDecoder().raw_decode(printed)[0] if found else None
     return Run(result, done.stdout, done.stderr, done.returncode)
+
+
+def without_placement(spans: Sequence[Span]) -> list[Span]:
+    """The spans but those of the task by which older Rays await a placement group."""
+    return [span for span in spans if not span.name.startswith("ray.util.placement_group.")]
 
 
 def run_example(example: Path, folder: Path, **variables: Any) -> str:

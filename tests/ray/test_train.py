@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from conftest import Cluster
 from support import (
-    NEEDS_TRAIN_V2,
     EXAMPLES,
+    NEEDS_TRAIN_V2,
     Run,
     await_spans,
     below,
@@ -29,7 +29,6 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.ingest.utilization import beside
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.utilization import Key
-
 
 pytestmark = NEEDS_TRAIN_V2
 

@@ -24,7 +24,6 @@ from support import (
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.span import Span
 
-
 pytestmark = NEEDS_TRAIN_V2
 
 

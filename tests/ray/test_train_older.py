@@ -12,6 +12,9 @@ from support import below, check_links, run_program, spans_in, tree, with_traini
 
 IS_OLDER = tuple(map(int, ray.__version__.split(".")[:2])) < (2, 60)
 
+# With newer Rays it takes a cluster of its own for what few use.
+pytestmark = [] if IS_OLDER else [pytest.mark.slow]
+
 TRAINING = """
 user training
   older ray.tune
@@ -49,7 +52,6 @@ user tuning
 """
 
 
-@pytest.mark.slow if not IS_OLDER else pytest.mark.usefixtures()  # takes a cluster of its own
 def test_training_and_tuning_are_one_trace(tmp_path: Path) -> None:
     run = run_program(
         "older_training",

@@ -74,6 +74,10 @@ DATA_READY := $(DATA)/.ready
 OBJECTS := $(VENV)/objects
 OBJECTS_READY := $(OBJECTS)/.ready
 OBJECTS_PACKAGES := moto[s3]==5.2.5 flask flask-cors
+# Dependencies of Ray Train, Tune and RLlib, with PyTorch, separate for the same reason.
+TRAIN := $(VENV)/train
+TRAIN_READY := $(TRAIN)/.ready
+TORCH := torch==2.13.0
 # Node runs the tests of the report's JavaScript; its linter and type checker are installed from the lock file.
 NODE_READY := $(VENV)/.node
 JAVASCRIPT := tests/javascript
@@ -91,6 +95,7 @@ NEEDS = \
   $(call where,tests/ray/test_many_nodes.py,$(NODES_READY)) \
   $(call where,tests/ray/test_data.py tests/ray/test_collect.py tests/ray/test_conformance.py tests/ray/test_files.py,$(DATA_READY)) \
   $(call where,tests/ray/test_collect.py,$(OBJECTS_READY)) \
+  $(call where,$(wildcard tests/ray/test_train*.py tests/ray/test_tune*.py) tests/ray/test_rllib.py,$(TRAIN_READY)) \
   $(call where,tests/browser,$(BROWSER_READY)) \
   $(call where,tests/browser/test_viewers.py,$(VIEWERS_READY)) \
   $(call where,tests/javascript,$(NODE_READY))
@@ -140,7 +145,8 @@ quick: lint ## Lint, types, unit and insight tests, without Ray clusters, backen
 # Ray's version; conformance and shutdown tests are left out, since they take long and compare Ray with itself. With another
 # Python, it runs all tests without a cluster, and those of calls. Single ones: make matrix-ray-2.49.2, or
 # make matrix-python-3.10 RAY=2.40.0.
-MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py doctor.py files.py ids.py mixed.py other_rays.py serve.py serve_scenarios.py unchanged.py)
+MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py doctor.py files.py frameworks.py ids.py mixed.py other_rays.py rllib.py serve.py \
+  serve_scenarios.py train.py train_older.py train_patches.py tune.py unchanged.py)
 MATRIX_PYTHON_TESTS := tests/unit tests/insight tests/ray/test_calls.py
 find_python = $(shell for python in python$(1) $$(uv python find $(1) 2>/dev/null) $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$(1).*/bin/python 2>/dev/null); do \
   $$python -c '' 2>/dev/null && echo $$python && break; done)
@@ -158,7 +164,7 @@ matrix-python-%:
 
 # In a separate environment, because ddtrace, one of the compared packages, changes pytest.
 .PHONY: bench
-bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve, Ray Data; PLOTS=folder draws plots
+bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve, Ray Data, training; PLOTS=folder draws plots
 	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench EXTRA=bench
 
 PLOTS ?=
@@ -166,7 +172,7 @@ BENCHMARKS := $(ROOT)/tests/benchmarks
 plot = $(if $(PLOTS),--plot $(abspath $(PLOTS))/$(1).svg)
 
 .PHONY: measure
-measure: $(PACKAGE) $(DATA_READY)
+measure: $(PACKAGE) $(DATA_READY) $(TRAIN_READY)
 	@$(if $(PLOTS),mkdir -p $(PLOTS))
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/record_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/logs.py
@@ -178,6 +184,7 @@ measure: $(PACKAGE) $(DATA_READY)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/scale.py $(call plot,scale)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/serve_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/data_cost.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/train_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/calls $(call plot,calls) $(ARGS)
 
 .PHONY: soak
@@ -345,6 +352,15 @@ $(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py Makefile
 	@{ $(BIN)/python tests/helpers/ray_extras.py data && echo polars; } > $(DATA)/wanted.txt
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(DATA)/versions.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DATA) -c $(DATA)/versions.txt -r $(DATA)/wanted.txt
+	@touch $@
+
+# Only Serve of an older Ray needs an older protobuf.
+$(TRAIN_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
+	@echo "==> Installing what Ray Train, Tune and RLlib need; this takes a minute or two the first time"
+	@rm -rf $(TRAIN) && mkdir -p $(TRAIN)
+	@{ $(BIN)/python tests/helpers/ray_extras.py data train tune rllib | grep -v '^protobuf'; echo $(TORCH); } > $(TRAIN)/wanted.txt
+	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(TRAIN)/versions.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(TRAIN) -c $(TRAIN)/versions.txt -r $(TRAIN)/wanted.txt
 	@touch $@
 
 # Compile to bytecode, as pip does and uv does not; otherwise every process compiles it if PYTHONDONTWRITEBYTECODE is set.

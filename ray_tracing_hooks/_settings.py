@@ -236,6 +236,13 @@ class Settings:
         "where Prometheus finds the metrics of delivery: a port of this machine, such as `9464`, an address, such as "
         "`0.0.0.0:9464`, or a folder of the node exporter's textfile collector",
     )
+    utilization: float | None = _setting(
+        SECONDS,
+        None,
+        "seconds between samples of how much of each node's processors, memory and GPUs is used, as metrics: for the "
+        "exporters `otlp` and `local`; GPUs are sampled if `nvidia-ml-py` is installed",
+        "no samples",
+    )
     instrument: tuple[str, ...] = _setting(
         NAMES,
         (),
@@ -246,6 +253,12 @@ class Settings:
         frozenset(_PARTS),
         "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `serve`, `data`, `train`, `tune`, "
         "`rllib`, `get`, `wait`, `put`; `+get,wait` adds these to the default; or `none`",
+    )
+    threads: bool = _setting(
+        BOOLEAN,
+        False,
+        "every thread and every call of a `ThreadPoolExecutor` has the context of the code that made it; those of "
+        "Ray's libraries have it in any case",
     )
     include: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns for `module.function` and `Class.method`: only these make spans"
@@ -265,6 +278,11 @@ class Settings:
     )
     arguments: bool = _setting(
         BOOLEAN, False, "arguments and results as short texts on executions; what looks like a secret is redacted"
+    )
+    memory: bool = _setting(
+        BOOLEAN,
+        False,
+        "the peak memory of the process, and of its devices in PyTorch, on executions and training loops",
     )
     redact: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns for names of arguments and keys, and for texts: these are redacted too"

@@ -6,6 +6,7 @@ work. Where Ray's meaning is ambiguous, this module states ours.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 __all__ = [
@@ -17,6 +18,11 @@ __all__ = [
     "CODE_FUNCTION_NAME",
     "CODE_LINE_NUMBER",
     "CODE_STACKTRACE",
+    "CPU_UTILIZATION",
+    "DATASET",
+    "DATA_BACKPRESSURE",
+    "DATA_ITERATION",
+    "DATA_OPERATOR",
     "DELIVERY_BYTES",
     "DELIVERY_DELIVERED",
     "DELIVERY_DROPPED",
@@ -28,10 +34,6 @@ __all__ = [
     "DELIVERY_WAITING",
     "DELIVERY_WAITING_AGE",
     "DELIVERY_WAITING_BYTES",
-    "DATASET",
-    "DATA_BACKPRESSURE",
-    "DATA_ITERATION",
-    "DATA_OPERATOR",
     "DISTRO_NAME",
     "DISTRO_VERSION",
     "DRIVER_DIED",
@@ -45,15 +47,22 @@ __all__ = [
     "EXECUTION_QUEUE_TIME",
     "EXECUTION_RETRIES",
     "EXIT_CODE",
+    "GPU_MEMORY_LIMIT",
+    "GPU_MEMORY_USAGE",
+    "GPU_UTILIZATION",
     "HTTP_METHOD",
     "HTTP_METHOD_ORIGINAL",
     "HTTP_ROUTE",
     "HTTP_STATUS",
+    "HW_ID",
+    "HW_NAME",
+    "HW_VENDOR",
     "JOB",
     "JOB_FAILED",
     "LOG_BODY",
     "LOG_SEVERITY_NUMBER",
     "LOG_SEVERITY_TEXT",
+    "MEMORY_UTILIZATION",
     "MESSAGING_DESTINATION",
     "MESSAGING_MESSAGE_ID",
     "MESSAGING_OPERATION_NAME",
@@ -64,6 +73,7 @@ __all__ = [
     "NETWORK_PROTOCOL_VERSION",
     "OTEL_SCOPE_NAME",
     "OUT_OF_MEMORY",
+    "RAY_ACCELERATOR_ID",
     "RAY_ACCELERATOR_IDS",
     "RAY_ACTOR_CLASS",
     "RAY_ACTOR_ID",
@@ -142,6 +152,8 @@ __all__ = [
     "RAY_LEFT_OUT",
     "RAY_LIBRARIES",
     "RAY_MAX_CONCURRENCY",
+    "RAY_MEMORY_DEVICE_PEAK",
+    "RAY_MEMORY_PEAK",
     "RAY_NAME",
     "RAY_NAMESPACE",
     "RAY_NEVER_ENDED",
@@ -157,6 +169,8 @@ __all__ = [
     "RAY_READY_OBJECT_IDS",
     "RAY_REMOTE",
     "RAY_RESULT",
+    "RAY_RLLIB_ALGORITHM",
+    "RAY_RLLIB_ITERATION",
     "RAY_SERVE_APPLICATION",
     "RAY_SERVE_ATTEMPTS",
     "RAY_SERVE_BATCH_SIZE",
@@ -174,6 +188,42 @@ __all__ = [
     "RAY_SUBMIT_TIME",
     "RAY_TASK_ID",
     "RAY_TIMEOUT",
+    "RAY_TRAIN_ATTEMPT",
+    "RAY_TRAIN_BARRIER_TIME",
+    "RAY_TRAIN_CHECKPOINT",
+    "RAY_TRAIN_DECISION",
+    "RAY_TRAIN_FAILED_RANKS",
+    "RAY_TRAIN_HANDOVER_TIME",
+    "RAY_TRAIN_LOCAL_RANK",
+    "RAY_TRAIN_METRICS",
+    "RAY_TRAIN_NODE_RANK",
+    "RAY_TRAIN_NUM_WORKERS",
+    "RAY_TRAIN_RUNNING_TIME",
+    "RAY_TRAIN_RUN_ID",
+    "RAY_TRAIN_RUN_NAME",
+    "RAY_TRAIN_SCHEDULING_TIME",
+    "RAY_TRAIN_STATE",
+    "RAY_TRAIN_STEP",
+    "RAY_TRAIN_TRAINER",
+    "RAY_TRAIN_WORLD_RANK",
+    "RAY_TRAIN_WORLD_SIZE",
+    "RAY_TUNE_CHECKPOINT",
+    "RAY_TUNE_CLONED",
+    "RAY_TUNE_CONFIG",
+    "RAY_TUNE_EXPERIMENT",
+    "RAY_TUNE_FAILURES",
+    "RAY_TUNE_ITERATIONS",
+    "RAY_TUNE_METRIC",
+    "RAY_TUNE_METRIC_VALUE",
+    "RAY_TUNE_PENDING_TIME",
+    "RAY_TUNE_SCHEDULER",
+    "RAY_TUNE_SEARCHER",
+    "RAY_TUNE_STOPPED_BY",
+    "RAY_TUNE_TRAINABLE",
+    "RAY_TUNE_TRIALS",
+    "RAY_TUNE_TRIALS_FAILED",
+    "RAY_TUNE_TRIAL_ID",
+    "RAY_TUNE_TRIAL_STATUS",
     "RAY_WORKER_ID",
     "RESOURCE_CREATION_TIME",
     "RESOURCE_GCS_ADDRESS",
@@ -185,6 +235,7 @@ __all__ = [
     "RESOURCE_SESSION_NAME",
     "RESOURCE_WORKER_ID",
     "RESOURCE_WORKER_READY",
+    "RLLIB",
     "RPC_GRPC_STATUS",
     "RPC_METHOD",
     "RPC_SERVICE",
@@ -209,6 +260,22 @@ __all__ = [
     "TRACING_ADDRESS",
     "TRACING_EXPORTER",
     "TRACING_SIGNAL",
+    "TRAIN_ATTEMPT",
+    "TRAIN_CHANGED",
+    "TRAIN_COLLECTIVES",
+    "TRAIN_FAILURE",
+    "TRAIN_REPORT",
+    "TRAIN_RESIZE",
+    "TRAIN_RUN",
+    "TRAIN_TRANSFER",
+    "TRAIN_WORKER",
+    "TUNE_CHANGED",
+    "TUNE_CHECKPOINTED",
+    "TUNE_EXPERIMENT",
+    "TUNE_EXPLOIT",
+    "TUNE_FAILURE",
+    "TUNE_RESTORED",
+    "TUNE_TRIAL",
     "URL_PATH",
     "URL_QUERY",
     "URL_SCHEME",
@@ -220,6 +287,7 @@ __all__ = [
     "execution_name",
     "markdown_table",
     "metrics_table",
+    "run_name",
     "submission_name",
 ]
 
@@ -364,6 +432,83 @@ its name, and of an iteration after the method that iterates."""
 
 DATA_BACKPRESSURE = "ray.data.backpressure"
 """The event on an operator for each time that backpressure held it back."""
+RAY_MEMORY_PEAK = "ray.memory.peak"
+RAY_MEMORY_DEVICE_PEAK = "ray.memory.device_peak"
+RAY_ACCELERATOR_ID = "ray.accelerator_id"
+HW_ID = "hw.id"
+HW_NAME = "hw.name"
+HW_VENDOR = "hw.vendor"
+RAY_TRAIN_RUN_ID = "ray.train.run_id"
+RAY_TRAIN_RUN_NAME = "ray.train.run_name"
+RAY_TRAIN_TRAINER = "ray.train.trainer"
+RAY_TRAIN_ATTEMPT = "ray.train.attempt_number"
+RAY_TRAIN_NUM_WORKERS = "ray.train.num_workers"
+RAY_TRAIN_SCHEDULING_TIME = "ray.train.scheduling_time"
+RAY_TRAIN_RUNNING_TIME = "ray.train.running_time"
+RAY_TRAIN_FAILED_RANKS = "ray.train.failed_ranks"
+RAY_TRAIN_WORLD_RANK = "ray.train.world_rank"
+RAY_TRAIN_WORLD_SIZE = "ray.train.world_size"
+RAY_TRAIN_LOCAL_RANK = "ray.train.local_rank"
+RAY_TRAIN_NODE_RANK = "ray.train.node_rank"
+RAY_TRAIN_STEP = "ray.train.step"
+RAY_TRAIN_BARRIER_TIME = "ray.train.barrier_time"
+RAY_TRAIN_HANDOVER_TIME = "ray.train.handover_time"
+RAY_TRAIN_CHECKPOINT = "ray.train.checkpoint"
+RAY_TRAIN_METRICS = "ray.train.metrics"
+RAY_TRAIN_STATE = "ray.train.state"
+RAY_TRAIN_DECISION = "ray.train.decision"
+RAY_TUNE_EXPERIMENT = "ray.tune.experiment"
+RAY_TUNE_SCHEDULER = "ray.tune.scheduler"
+RAY_TUNE_SEARCHER = "ray.tune.searcher"
+RAY_TUNE_METRIC = "ray.tune.metric"
+RAY_TUNE_TRIALS = "ray.tune.trials"
+RAY_TUNE_TRIALS_FAILED = "ray.tune.trials_failed"
+RAY_TUNE_TRIAL_ID = "ray.tune.trial_id"
+RAY_TUNE_TRIAL_STATUS = "ray.tune.trial_status"
+RAY_TUNE_TRAINABLE = "ray.tune.trainable"
+RAY_TUNE_CONFIG = "ray.tune.config"
+RAY_TUNE_ITERATIONS = "ray.tune.iterations"
+RAY_TUNE_METRIC_VALUE = "ray.tune.metric_value"
+RAY_TUNE_STOPPED_BY = "ray.tune.stopped_by"
+RAY_TUNE_FAILURES = "ray.tune.failures"
+RAY_TUNE_PENDING_TIME = "ray.tune.pending_time"
+RAY_TUNE_CHECKPOINT = "ray.tune.checkpoint"
+RAY_TUNE_CLONED = "ray.tune.cloned_trial_id"
+RAY_RLLIB_ALGORITHM = "ray.rllib.algorithm"
+RAY_RLLIB_ITERATION = "ray.rllib.iteration"
+
+TRAIN_RUN = "ray.train"
+TRAIN_ATTEMPT = "ray.train.attempt"
+TRAIN_WORKER = "ray.train.worker"
+TRAIN_REPORT = "ray.train.report"
+TRAIN_TRANSFER = "ray.train.checkpoint_transfer"
+"""The spans of Ray Train: a run, an attempt of it, and the training loop of a rank, which have the name of the run
+before these words; a report of a rank, and the transfer of its checkpoint.
+"""
+
+TRAIN_COLLECTIVES = "ray.train.collective."
+"""How the names of the spans of Ray Train's own collective functions begin."""
+
+TRAIN_CHANGED = "ray.train.state"
+TRAIN_FAILURE = "ray.train.failure_decision"
+TRAIN_RESIZE = "ray.train.resize_decision"
+"""The events of an attempt: another state, and a decision after a failure or about the number of workers."""
+
+TUNE_EXPERIMENT = "ray.tune"
+TUNE_TRIAL = "ray.tune.trial"
+"""The spans of Ray Tune, with the name of the experiment before these words."""
+
+TUNE_CHANGED = "ray.tune.status"
+TUNE_FAILURE = "ray.tune.failure"
+TUNE_CHECKPOINTED = "ray.tune.checkpoint"
+TUNE_RESTORED = "ray.tune.restore"
+TUNE_EXPLOIT = "ray.tune.exploit"
+"""The events of a trial: another status, a failure, a checkpoint that was made or loaded, and a trial that was
+cloned.
+"""
+
+RLLIB = "ray.rllib"
+"""The span of an iteration of an algorithm of RLlib, and with the name of a phase, that of a phase of it."""
 
 HTTP_METHOD = "http.request.method"
 HTTP_METHOD_ORIGINAL = "http.request.method_original"
@@ -459,6 +604,12 @@ SPOOL_WRITERS = "ray.tracing.writers"
 TRACING_ADDRESS = "ray.tracing.address"
 TRACING_EXPORTER = "ray.tracing.exporter"
 TRACING_SIGNAL = "ray.tracing.signal"
+GPU_UTILIZATION = "hw.gpu.utilization"
+GPU_MEMORY_USAGE = "hw.gpu.memory.usage"
+GPU_MEMORY_LIMIT = "hw.gpu.memory.limit"
+CPU_UTILIZATION = "system.cpu.utilization"
+MEMORY_UTILIZATION = "system.memory.utilization"
+"""Of a node, by OpenTelemetry's conventions for hardware and systems."""
 
 METRIC_OVERFLOW = "otel.metric.overflow"
 """Marks the series for everything beyond a metric's cardinality limit, as OpenTelemetry specifies."""
@@ -471,6 +622,9 @@ _REQUEST = "requests to Serve"
 _OF_DEPLOYMENTS = "calls of deployments, requests in replicas"
 _LOG = f"events `{EVENT_LOG}`"
 _DATASETS = "executions of datasets, their operators, iterations"
+_RUNS = "runs and attempts of Ray Train"
+_RANKS = "ranks of Ray Train and their reports"
+_COLLECTIVE = "reports and collective functions of Ray Train"
 
 
 class Attribute(NamedTuple):
@@ -775,6 +929,118 @@ ATTRIBUTES = (
     Attribute(RAY_DATA_WAIT_TIME_COLLATE, "double", "iterations", "in which the collate function ran"),
     Attribute(RAY_DATA_WAIT_TIME_FINALIZE, "double", "iterations", "in which batches were moved to their device"),
     Attribute(
+        RAY_MEMORY_PEAK,
+        "int",
+        f"{_EXECUTION}, ranks of Ray Train",
+        "the most resident memory that the process had meanwhile, in bytes, where `RAY_TRACING_MEMORY` is on: exact if "
+        "it had never had more, otherwise the highest of samples, 20 a second",
+    ),
+    Attribute(
+        RAY_MEMORY_DEVICE_PEAK,
+        "int",
+        f"{_EXECUTION}, ranks of Ray Train",
+        "the most that PyTorch had allocated on one device of the process, likewise",
+    ),
+    Attribute(RAY_ACCELERATOR_ID, "string", "metrics of GPUs", "the accelerator as Ray names it, such as `GPU:0`"),
+    Attribute(RAY_TRAIN_RUN_NAME, "string", _RUNS, "the name of the run in `RunConfig`, or the one that Ray gave it"),
+    Attribute(RAY_TRAIN_RUN_ID, "string", _RUNS, "Ray's id of the run"),
+    Attribute(RAY_TRAIN_TRAINER, "string", "runs of Ray Train", "the class of the trainer, such as `TorchTrainer`"),
+    Attribute(
+        RAY_TRAIN_ATTEMPT, "int", "attempts, ranks", "the number of the attempt, from 1; a restart or resize begins one"
+    ),
+    Attribute(RAY_TRAIN_NUM_WORKERS, "int", "runs and attempts of Ray Train", "how many workers it asks for, or has"),
+    Attribute(
+        RAY_TRAIN_SCHEDULING_TIME,
+        "double",
+        "attempts of Ray Train",
+        "seconds until all its workers ran: for resources, starting workers, setting up the backend",
+    ),
+    Attribute(RAY_TRAIN_RUNNING_TIME, "double", "attempts of Ray Train", "seconds from then until it ended"),
+    Attribute(
+        RAY_TRAIN_FAILED_RANKS, "string[]", "attempts of Ray Train, events", "the ranks that failed, if that ended it"
+    ),
+    Attribute(RAY_TRAIN_STATE, "string", f"events `{TRAIN_CHANGED}`", "the state of the run, such as `RUNNING`"),
+    Attribute(
+        RAY_TRAIN_DECISION,
+        "string",
+        f"events `{TRAIN_FAILURE}`",
+        "what Ray Train does after a failure: `RETRY` or `RAISE`; `error.type` is the cause",
+    ),
+    Attribute(RAY_TRAIN_WORLD_RANK, "int", _RANKS, "the rank of the worker among all of the run"),
+    Attribute(RAY_TRAIN_WORLD_SIZE, "int", "ranks of Ray Train", "how many workers there are"),
+    Attribute(RAY_TRAIN_LOCAL_RANK, "int", "ranks of Ray Train", "the rank of the worker among those on its node"),
+    Attribute(RAY_TRAIN_NODE_RANK, "int", "ranks of Ray Train", "the rank of its node"),
+    Attribute(
+        RAY_TRAIN_STEP,
+        "int",
+        _COLLECTIVE,
+        "its number, from 1: the same for all ranks that meet there, as all of them make the same calls",
+    ),
+    Attribute(
+        RAY_TRAIN_BARRIER_TIME,
+        "double",
+        _COLLECTIVE,
+        "seconds until all ranks were there: the last one to come waits for none",
+    ),
+    Attribute(
+        RAY_TRAIN_HANDOVER_TIME,
+        "double",
+        "reports of Ray Train",
+        "seconds until the controller had taken what was reported before: it asks its workers every 2 seconds",
+    ),
+    Attribute(
+        RAY_TRAIN_CHECKPOINT,
+        "string",
+        "reports and transfers of Ray Train",
+        "the name of the folder of the checkpoint, if there is one",
+    ),
+    Attribute(
+        RAY_TRAIN_METRICS,
+        "string",
+        "reports of Ray Train",
+        "the metrics as a short text, where `RAY_TRACING_ARGUMENTS` is on",
+    ),
+    Attribute(RAY_TUNE_EXPERIMENT, "string", "experiments and trials of Ray Tune", "the name of the experiment"),
+    Attribute(RAY_TUNE_SCHEDULER, "string", "experiments of Ray Tune", "the class of the scheduler"),
+    Attribute(RAY_TUNE_SEARCHER, "string", "experiments of Ray Tune", "the class of the search algorithm"),
+    Attribute(RAY_TUNE_METRIC, "string", "experiments of Ray Tune", "the metric that is optimized"),
+    Attribute(RAY_TUNE_TRIALS, "int", "experiments of Ray Tune", "how many trials there were"),
+    Attribute(RAY_TUNE_TRIALS_FAILED, "int", "experiments of Ray Tune", "how many of them failed, if any"),
+    Attribute(RAY_TUNE_TRIAL_ID, "string", "trials of Ray Tune", "Ray's id of the trial"),
+    Attribute(
+        RAY_TUNE_TRIAL_STATUS,
+        "string",
+        f"trials of Ray Tune, events `{TUNE_CHANGED}`",
+        "its status, at the end of the trial `TERMINATED` or `ERROR`",
+    ),
+    Attribute(RAY_TUNE_TRAINABLE, "string", "trials of Ray Tune", "the name of the trainable"),
+    Attribute(
+        RAY_TUNE_CONFIG,
+        "string",
+        f"trials of Ray Tune, events `{TUNE_EXPLOIT}`",
+        "the configuration of the trial as a short text; what looks like a secret is redacted",
+    ),
+    Attribute(RAY_TUNE_ITERATIONS, "int", "trials of Ray Tune", "how many iterations it had reported"),
+    Attribute(RAY_TUNE_METRIC_VALUE, "double", "trials of Ray Tune", "the last value of the metric"),
+    Attribute(
+        RAY_TUNE_STOPPED_BY,
+        "string",
+        "trials of Ray Tune",
+        "what ended it: `trial` (its own code returned), `criterion` (a stop condition), `scheduler`, or `experiment` "
+        "(which ended as a whole); absent if an error ended it",
+    ),
+    Attribute(RAY_TUNE_FAILURES, "int", "trials of Ray Tune", "how often it failed, if it did"),
+    Attribute(RAY_TUNE_PENDING_TIME, "double", "trials of Ray Tune", "seconds until it ran for the first time"),
+    Attribute(
+        RAY_TUNE_CHECKPOINT,
+        "string",
+        f"events `{TUNE_CHECKPOINTED}` and `{TUNE_RESTORED}`",
+        "the path of the checkpoint",
+    ),
+    Attribute(RAY_TUNE_CLONED, "string", f"events `{TUNE_EXPLOIT}`", "the trial whose state it continues with"),
+    Attribute(RAY_RLLIB_ALGORITHM, "string", "iterations of RLlib and their phases", "the class of the algorithm"),
+    Attribute(RAY_RLLIB_ITERATION, "int", "iterations of RLlib", "the number of the iteration, from 1"),
+    Attribute(
         SKYWALKING_PARENT,
         "string",
         "spans below one of a SkyWalking agent",
@@ -815,7 +1081,7 @@ ATTRIBUTES = (
 
 
 class Metric(NamedTuple):
-    """One metric of calls, computed from their spans, or of the delivery of spans."""
+    """One metric: computed from the spans of calls, sampled on a node, or of the delivery of spans."""
 
     name: str
     instrument: str
@@ -828,6 +1094,8 @@ class Metric(NamedTuple):
 
 
 _CALLED = (RAY_FUNCTION, RAY_ACTOR_CLASS, RAY_ACTOR_METHOD)
+
+_OF_GPU = (HW_ID, HW_NAME, HW_VENDOR, RAY_ACCELERATOR_ID)
 
 METRICS = (
     Metric(
@@ -854,8 +1122,15 @@ METRICS = (
         (*_CALLED, ERROR_TYPE),
         "how long `.remote()` took; its count is the number of calls, with `error.type` for those that Ray refused",
     ),
+    Metric(
+        GPU_UTILIZATION, "gauge", "1", _OF_GPU, "the share of time in which a GPU did anything, where it was sampled"
+    ),
+    Metric(GPU_MEMORY_USAGE, "gauge", "By", _OF_GPU, "how much of its memory was in use, likewise"),
+    Metric(GPU_MEMORY_LIMIT, "gauge", "By", _OF_GPU, "how much memory it has"),
+    Metric(CPU_UTILIZATION, "gauge", "1", (), "the share of the processors of a node that was in use, likewise"),
+    Metric(MEMORY_UTILIZATION, "gauge", "1", (), "the share of the memory of a node that was in use, likewise"),
 )
-"""The metrics of calls, made where ``RAY_TRACING_METRICS`` is on."""
+"""The metrics: of calls where ``RAY_TRACING_METRICS`` is on, of nodes where ``RAY_TRACING_UTILIZATION`` is set."""
 
 _OF_DESTINATION = (TRACING_EXPORTER, TRACING_SIGNAL, TRACING_ADDRESS)
 
@@ -937,3 +1212,14 @@ def driver_name(script: str) -> str:
 def execution_name(function: str) -> str:
     """The name of the CONSUMER span of the execution in the worker."""
     return f"{function} ray.remote_worker"
+
+
+def run_name(run: str, what: str) -> str:
+    """The name of a span of Ray Train, Tune or RLlib: of the run, experiment or algorithm ``run``.
+
+    Without the time at the end of a name that Ray has made up: there are few names of spans.
+    """
+    return f"{_TIME_AT_END.sub('', run)} {what}"
+
+
+_TIME_AT_END = re.compile(r"[_-]\d{4}-\d{2}-\d{2}_\d{2}-\d{2}-\d{2}$")

@@ -194,6 +194,7 @@ def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], e
         label=label,
         console_file=f"{log}-console.out",
         metrics=settings.metrics and bool(exporters),
+        utilization=(settings.utilization or None) if exporters else None,
         log_records="otlp" in settings.logs and not {"local", "otlp"}.isdisjoint(exporters),
         keep_errors=settings.keep_errors,
         keep_slower=settings.keep_slower,

@@ -54,8 +54,12 @@ class Called(NamedTuple):
         """The same call with a name, unless its span has that name already."""
         if not name or not isinstance(name, str):
             return self
-        if self.template is not None and self.template.attributes[names.RAY_FUNCTION] == name:
-            return self
+        if self.template is not None:
+            known = self.template.attributes
+            function = known[names.RAY_FUNCTION]
+            # Ray Train names each call of `execute` by the function too.
+            if name in {function, f"{known.get(names.RAY_ACTOR_METHOD)}.{function.rpartition('.')[2]}"}:
+                return self
         return self._replace(inherits=False, name=name)
 
 

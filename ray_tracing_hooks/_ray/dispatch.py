@@ -68,7 +68,14 @@ class Source(NamedTuple):
     """The module of this package."""
 
 
-NAMINGS: tuple[Source, ...] = (Source("data", "ray.data._internal.", "data.tasks"),)
+NAMINGS: tuple[Source, ...] = (
+    Source("data", "ray.data._internal.", "data.tasks"),
+    Source("train", "ray.train.", "train.naming"),
+    Source("tune", "ray.tune.", "tune.naming"),
+    Source("rllib", "ray.rllib.", "rllib.naming"),
+    Source("rllib", "ray.train._internal.worker_group", "rllib.naming"),
+    Source("actor", "", "generic_methods"),
+)
 
 _MOST_NAMES = 1000
 """Bounds the cache of a function, since what it runs may have any name."""

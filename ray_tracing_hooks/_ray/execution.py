@@ -143,13 +143,17 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
 
 
 def _reporting(begin: Begin) -> Begin:
-    """``begin``, where calls have rate limits with the reports of those left out."""
+    """``begin``, with what the span of a task reports at its end: calls left out by rate limits, peaks of memory."""
     active = tracing.active
-    if active is None or active.rate_limits is None:
-        return begin
-    from ray_tracing_hooks._ray import rates  # noqa: PLC0415  opt-in
+    if active is not None and active.rate_limits is not None:
+        from ray_tracing_hooks._ray import rates  # noqa: PLC0415  opt-in
 
-    return rates.reporting(begin, active.rate_limits)
+        begin = rates.reporting(begin, active.rate_limits)
+    if active is not None and active.memory is not None:
+        from ray_tracing_hooks._ray import memory  # noqa: PLC0415  opt-in
+
+        begin = memory.measuring(begin, active.memory)
+    return begin
 
 
 def _dressed(executor: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -32,6 +32,8 @@ class Instrumented(NamedTuple):
 
 
 _DATA = "ray.data._internal"
+_CONTROLLER = "ray.tune.execution.tune_controller"
+_TRAIN = "ray.train.v2._internal.execution"
 
 LIBRARIES: tuple[Instrumented, ...] = (
     Instrumented(
@@ -73,6 +75,54 @@ LIBRARIES: tuple[Instrumented, ...] = (
         f"{_DATA}.block_batching.util",
         "batches are made without the context of their iteration",
         "patch_batches",
+    ),
+    Instrumented("train", "train.run", "ray.train.v2.api.data_parallel_trainer", "runs of Ray Train make no spans"),
+    Instrumented("train", "train.attempts", f"{_TRAIN}.controller.controller", "attempts of Ray Train make no spans"),
+    Instrumented(
+        "train",
+        "train.ranks",
+        f"{_TRAIN}.worker_group.thread_runner",
+        "training loops of Ray Train make no spans, and are not in the trace of their run",
+    ),
+    Instrumented("train", "train.reports", f"{_TRAIN}.context", "reports of Ray Train make no spans"),
+    Instrumented(
+        "train", "train.collectives", f"{_TRAIN}.collective_impl", "collective functions of Ray Train make no spans"
+    ),
+    Instrumented(
+        "train",
+        "train.local",
+        "ray.train.v2.api.data_parallel_trainer",
+        "runs of Ray Train without workers make no spans of their rank",
+    ),
+    Instrumented(
+        "train",
+        "train.first_version",
+        "ray.train.base_trainer",
+        "nothing is said of runs of Ray Train's first version, which make no spans",
+    ),
+    Instrumented("tune", "tune.experiments", _CONTROLLER, "experiments of Ray Tune make no spans"),
+    Instrumented("tune", "tune.trial_loop", _CONTROLLER, "trials of Ray Tune make no spans"),
+    Instrumented(
+        "tune",
+        "tune.actors",
+        "ray.air.execution.resources.request",
+        "actors of Ray Tune are created outside of their trials",
+    ),
+    Instrumented("tune", "tune.exploits", "ray.tune.schedulers.pbt", "exploits of Ray Tune are not recorded"),
+    Instrumented(
+        "tune", "tune.naming", "ray.tune.trainable.function_trainable", "trainables of Ray Tune are not named"
+    ),
+    Instrumented(
+        "tune",
+        "tune.sessions",
+        "ray.train._internal.session",
+        "training functions of Ray Tune are not in the trace of their trial",
+    ),
+    Instrumented(
+        "rllib",
+        "rllib.iterations",
+        "ray.rllib.algorithms.algorithm",
+        "iterations of RLlib and their phases make no spans",
     ),
 )
 

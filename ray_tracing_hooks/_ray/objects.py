@@ -21,7 +21,7 @@ from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import sizes, tracing
 from ray_tracing_hooks._ray.errors import cause
-from ray_tracing_hooks._ray.propagation import caller_attribute
+from ray_tracing_hooks._ray.propagation import QUIET_KEY, caller_attribute
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
@@ -99,7 +99,7 @@ def _begin(
             return None
         context, recorder = get_current(), active.recorder
         parent = recorder.parent(context)
-        if parent is None:
+        if parent is None or QUIET_KEY in context:
             return None
         trace_id, flags = recorder.decide(parent)
         recording = recorder.of(flags)

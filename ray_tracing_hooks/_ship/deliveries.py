@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._ship.folder import Look, Segment
-from ray_tracing_hooks._ship.metrics.settings import NOT_TAKEN, are_taken
+from ray_tracing_hooks._ship.metrics.settings import are_taken, not_taken
 from ray_tracing_hooks._ship.metrics.stage import MetricsStage
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
@@ -62,10 +62,10 @@ class Deliveries:
             if takes(name, signal)
         ]
         self._metrics = None
-        if plan.metrics and are_taken(exporters):
+        if plan.has_metrics and are_taken(exporters):
             self._metrics = MetricsStage(within, plan, environ, problems, figures, turn_ended=turn_ended)
-        elif plan.metrics:
-            problems.say(NOT_TAKEN)
+        elif plan.has_metrics:
+            problems.say(not_taken(metrics=plan.metrics))
         self._stages: list[Stage] = [*self._exporting, *([self._metrics] if self._metrics is not None else [])]
 
     def start(self) -> None:

@@ -34,6 +34,7 @@ class ShipPlan(NamedTuple):
         keep_slower: The same for those with a task, method or root span that took this many seconds or more.
         keep_wait: Seconds without activity after which a trace that is not kept is dropped.
         metrics: Whether metrics are computed from the spans.
+        utilization: Seconds between samples of how much of the node is in use, for metrics; None for no samples.
         environment: The digest of the variables of :mod:`~ray_tracing_hooks._ship.environment`: plans differ if these
             do. The values are in the shipper's environment, since some are secrets.
         log_records: Whether processes record log records too, for the exporters that accept them.
@@ -52,6 +53,7 @@ class ShipPlan(NamedTuple):
     jaeger_protocol: str = "otlp-grpc"
     console_file: str | None = None
     metrics: bool = False
+    utilization: float | None = None
     environment: str = ""
     log_records: bool = False
     keep_errors: bool = False
@@ -63,6 +65,11 @@ class ShipPlan(NamedTuple):
     def __repr__(self) -> str:
         # Without fields that may contain a secret.
         return f"ShipPlan({self.label}, {', '.join(self.exporters)})"
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether there are metrics, of calls or of the node."""
+        return self.metrics or self.utilization is not None
 
     @property
     def keeps(self) -> bool:

@@ -184,8 +184,9 @@ def test_figures_add_up(path: str) -> None:
         assert step["start_unix_nano"] == here
         here += step["ns"]
     assert here == found["run"]["start_unix_nano"] + wall
-    # What Serve and Ray Data do by themselves is not traced, and waiting for it is unexplained.
-    least = {"serving.jsonl.gz": 0.5, "data_pipeline.jsonl.gz": 0.3}.get(path, 0.99)
+    # What Serve and Ray Data do by themselves is not traced, nor is the start of Ray Train's controller: waiting for it
+    # is unexplained.
+    least = {"serving": 0.5, "data_pipeline": 0.3, "training": 0.9, "late_rank": 0.9}.get(path.partition(".")[0], 0.99)
     assert found["critical_path"]["coverage"] > least
     assert sum(found["parallelism"]["buckets"]) / 60 == pytest.approx(found["parallelism"]["average"], rel=0.05)
 

@@ -200,3 +200,18 @@ def serving(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **spans)
     yield Cluster(address, folder / "spans", variables)
     stop_head(head)
+
+
+@pytest.fixture(scope="session")
+def training(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
+    """The same, where Ray Train, Tune and RLlib can run, with peaks of memory and samples of the node."""
+    folder, variables = short_tmp(), support.with_training()
+    own = {
+        "RAY_TRACING_LOCAL_DIR": str(folder / "spans"),
+        "RAY_TRACING_MEMORY": "1",
+        "RAY_TRACING_UTILIZATION": "0.2",
+        "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+    }
+    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **own)
+    yield Cluster(address, folder / "spans", variables)
+    stop_head(head)

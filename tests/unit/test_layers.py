@@ -31,6 +31,9 @@ _propagators        _sdk _record _spool _formats
 _ray                _record _formats
 _ray.serve          _ray _record _formats
 _ray.data           _ray _record _formats
+_ray.train          _ray _record _formats
+_ray.tune           _ray _record _formats
+_ray.rllib          _ray _record _formats
 
 _ship               _ship.sinks _ship.metrics _ship.status _ship.tail_sampling _ship.transport _spool _formats
 _ship.metrics       _ship _ship.sinks _ship.status _ship.transport _ship.tail_sampling _formats
@@ -77,7 +80,7 @@ ANALYSIS_ONLY = {"numpy", "msgspec", "pyarrow", "click", "rich"}
 
 
 MAY_IMPORT_RAY = {
-    *("_ray", "_ray.serve", "_ray.data"),
+    *("_ray", "_ray.serve", "_ray.data", "_ray.train", "_ray.tune", "_ray.rllib"),
     "_run",  # `ray-tracing-hooks run` prepares a program that connects to Ray itself
     "_ops",  # asks a running cluster
     "_cli",  # `ray-tracing-hooks states` does so too

@@ -27,7 +27,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -83,8 +83,9 @@ MEANINGS = {
 
 BY_SUBMISSION, BY_ARGUMENT, BY_CREATION, BY_ACTOR, BY_WORKER = "submission", "argument", "creation", "actor", "worker"
 BY_RETRY, BY_GET, BY_ITEM, BY_CODE, BY_NOTHING = "retry", "get", "generator item", "code", "nothing"
-"""Edges: why a step could not start earlier. ``code``: it follows other code of the same frame; ``nothing``: no reason
-is known."""
+BY_RANK = "rank"
+"""Edges: why a step could not start earlier. ``rank``: another rank of Ray Train came to the step last; ``code``: it
+follows other code of the same frame; ``nothing``: no reason is known."""
 
 
 class Step(NamedTuple):
@@ -144,14 +145,18 @@ class Path:
         return 1 - self.kinds[UNEXPLAINED] / self.wall if self.wall else 1.0
 
 
-def critical_path(calls: Calls) -> Path:
+Arrivals = Mapping[int, tuple[int, int]]
+"""For the row of each step at which ranks of Ray Train met, the training loop of the last to come, and when it came."""
+
+
+def critical_path(calls: Calls, arrivals: Arrivals | None = None) -> Path:
     """The path that passes through queues: what would have to be faster for the run to end earlier."""
-    return _Walk(calls, through_queues=True).path()
+    return _Walk(calls, arrivals or {}, through_queues=True).path()
 
 
-def time_split(calls: Calls) -> Path:
+def time_split(calls: Calls, arrivals: Arrivals | None = None) -> Path:
     """The path that stays with calls that wait in queues: how the wall time was spent."""
-    return _Walk(calls, through_queues=False).path()
+    return _Walk(calls, arrivals or {}, through_queues=False).path()
 
 
 _SILENCE = 0.1
@@ -205,8 +210,9 @@ class _Lane:
 
 
 class _Walk:
-    def __init__(self, calls: Calls, *, through_queues: bool) -> None:
+    def __init__(self, calls: Calls, arrivals: Arrivals, *, through_queues: bool) -> None:
         self.calls, self.table = calls, calls.table
+        self.arrivals = arrivals
         self.through_queues = through_queues
         self.steps: list[Step] = []
         self.clamped = 0
@@ -409,10 +415,15 @@ class _Walk:
 
     def _assumed_wait(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
         """The call that a frame is assumed to have waited for, if that is not recorded, and the end of that call."""
+        begun, until = 0, time
         if self.calls.records_waits(frame) and not self._waits_unseen(frame):
-            return None
-        found = self._last_made(frame, time)
-        if found is None or (wait is not None and found[1] <= self.table.end_or_now(wait)):
+            # What a library of Ray waits for is not recorded anywhere.
+            library = self.calls.library_before(frame, time)
+            if library is None:
+                return None
+            begun, until = library
+        found = self._last_made(frame, until)
+        if found is None or found[1] < begun or (wait is not None and found[1] <= self.table.end_or_now(wait)):
             return None
         return found if found[1] < time or self.calls.frame_end(frame) == time else None
 
@@ -429,6 +440,7 @@ class _Walk:
                 for row in calls.members(frame)
                 if calls.role[row] == SUBMISSION and calls.execution[call := calls.call_of[row]] >= 0
             ]
+            rows += calls.loops_of(frame)
             ended = sorted((table.end_or_now(row), row) for row in rows)
             self._made[frame] = [row for _, row in ended], [end for end, _ in ended]
         rows, ends = self._made[frame]
@@ -441,16 +453,30 @@ class _Walk:
         The edge ``BY_CODE`` means that it is only assumed.
         """
         calls, table = self.calls, self.table
+        step = self._step_of(wait)
+        if step >= 0:
+            loop, moment = self.arrivals[step]
+            return _Before(min(moment, end), BY_RANK, loop)
         last: _Before | None = None
         for object_id, call in calls.made_by(wait, table.ready if calls.role[wait] == WAIT else None):
             found = self._made_at(object_id, call, end, failed=table.failed(wait))
             if found is not None and (last is None or found.time > last.time):
                 last = found
-        if calls.role[wait] == GET and calls.is_cut(wait):
+        # A library waits for internal calls of its own, which end with what it has started.
+        library = calls.library_before(calls.frame[wait], end) if last is None else None
+        unseen = library is not None and library[1] == end
+        if calls.role[wait] == GET and (calls.is_cut(wait) or unseen):
             made = self._last_made(calls.frame[wait], end)
             if made is not None and (last is None or made[1] > last.time):
                 return _Before(made[1], BY_CODE, made[0])
         return last
+
+    def _step_of(self, wait: int) -> int:
+        """The step of Ray Train in which a wait is for other ranks; -1 for none."""
+        above = self.table.parent[wait] if self.arrivals else -1
+        while above >= 0 and above not in self.arrivals and above != self.calls.frame[wait]:
+            above = self.table.parent[above]
+        return above if above in self.arrivals else -1
 
     def _gave_up(self, wait: int) -> bool:
         """Whether a wait timed out or was cancelled before its objects were available."""
@@ -532,6 +558,8 @@ class _Walk:
         candidates: list[_Before] = []
         submission = calls.submission[call]
         submitted = calls.submitted_ns(call)
+        if (started := calls.started_loop(row)) is not None:
+            candidates.append(_Before(self._clamp(table.end_or_now(started), begun), BY_CODE, started))
         if submission >= 0:
             candidates.append(_Before(min(submitted, begun), BY_SUBMISSION, submission))
         elif submitted:

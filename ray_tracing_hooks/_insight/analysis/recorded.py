@@ -92,11 +92,15 @@ def unseen_objects(calls: Calls) -> int:
 
 
 def strays(calls: Calls) -> Iterator[int]:
-    """The rows of worker spans that are not inside a recorded call: the call that ran them made no span."""
+    """The rows of worker spans that are not inside a recorded call: the call that ran them made no span.
+
+    An attempt of Ray Train is none: its controller works outside of the calls that the program made.
+    """
     table = calls.table
+    is_attempt = [name.endswith(f" {names.TRAIN_ATTEMPT}") for name in table.names]
     is_worker = [resource.get(names.RESOURCE_PROCESS_TYPE) == "worker" for resource in table.resources]
     for row, frame in enumerate(calls.frame):
-        if is_worker[table.resource[row]] and calls.role[row] != EXECUTION:
+        if is_worker[table.resource[row]] and calls.role[row] != EXECUTION and not is_attempt[table.name[row]]:
             above = table.parent[row]
             if calls.resource_of(frame) != table.resource[row] and (
                 above < 0 or table.resource[above] != table.resource[row]

@@ -245,6 +245,7 @@ def _accelerators(analysis: Analysis) -> Iterator[dict[str, Any]]:
             "held_ns": each.held,
             "busy_ns": each.busy,
             "longest_gap_ns": each.longest_gap,
+            "used": each.used,
         }
 
 

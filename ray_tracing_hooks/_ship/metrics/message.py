@@ -55,9 +55,7 @@ def messages(
             scope = scopes[key.resource] = add_scope(message, totals.resources[key.resource])
         metric = open_metrics.get(key[:2])
         if metric is None:
-            metric = open_metrics[key[:2]] = scope.metrics.add(
-                name=key.metric, unit=_METRICS[key.metric].unit, description=_DESCRIPTIONS[key.metric]
-            )
+            metric = open_metrics[key[:2]] = describe_metric(scope, key.metric)
         _add_point(metric, point, key.attributes, start_ns, now_ns, temporality)
         points += 1
     if points:
@@ -97,6 +95,11 @@ def add_scope(message: pb.MetricsData, resource: bytes) -> pb.ScopeMetrics:
     """The metrics of this encoded resource in the message."""
     resource_metrics = message.resource_metrics.add(resource=Resource.FromString(resource))
     return resource_metrics.scope_metrics.add(scope=InstrumentationScope(name=names.SCOPE, version=__version__))
+
+
+def describe_metric(scope: pb.ScopeMetrics, name: str) -> pb.Metric:
+    """A metric of ours without points yet."""
+    return scope.metrics.add(name=name, unit=_METRICS[name].unit, description=_DESCRIPTIONS[name])
 
 
 def _add_point(

@@ -1,4 +1,4 @@
-"""The stage that counts spans for metrics, in parallel with the deliveries of the spans."""
+"""The stage that counts spans for metrics, in parallel with the deliveries of the spans, and has the node sampled."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ray_tracing_hooks._ship.status.figures import Figures
 if TYPE_CHECKING:
     from ray_tracing_hooks._ship.metrics.calls import Calls
     from ray_tracing_hooks._ship.metrics.export import MetricsExport
+    from ray_tracing_hooks._ship.metrics.utilization import Utilization
 
 _LABEL = "metrics"
 
@@ -32,7 +33,7 @@ class MetricsStage(Stage):
 
     The totals are stored with the progress, so the next shipper does not count spans again. Metrics delay nothing: if
     they cannot be computed, stored, written or sent, spans are delivered without them. ``figures`` returns the latest
-    figures of the delivery, which are exported too.
+    figures of the delivery, which are exported with the metrics of calls.
     """
 
     def __init__(
@@ -73,6 +74,8 @@ class MetricsStage(Stage):
             self._checkpoint()
         before = self._follower.sequences()
         for batches in self._follower.follow(look):
+            if self._export is not None:
+                self._export.note(batches)
             if self._calls is not None:
                 bad = self._calls.read(batches)
                 self._problems.count("{count} spans could not be decoded for metrics and were not counted", bad)
@@ -111,13 +114,22 @@ class MetricsStage(Stage):
                 state,
                 self._plan,
                 self._problems,
-                DeliveryMetrics(self._figures),
                 remember=self._remember,
                 wake=self._turn_ended,
+                delivery=DeliveryMetrics(self._figures) if self._plan.metrics else None,
+                utilization=self._utilization(),
             )
-            self._calls = Calls(totals, exemplars=settings.exemplars)
+            if self._plan.metrics:
+                self._calls = Calls(totals, exemplars=settings.exemplars)
         except Exception as error:  # noqa: BLE001  otherwise every turn would fail, and no segment would be removed
             self._problems.say(f"metrics cannot be computed: {describe(error)}; spans are delivered without them")
+
+    def _utilization(self) -> Utilization | None:
+        if self._plan.utilization is None:
+            return None
+        from ray_tracing_hooks._ship.metrics.utilization import Utilization  # noqa: PLC0415  opt-in
+
+        return Utilization(self._plan.utilization, self._problems.say)
 
     def _checkpoint(self) -> None:
         self._stored_at = time.monotonic()

@@ -19,7 +19,7 @@ from ray_tracing_hooks._insight.views.index.answers import Answers
 from ray_tracing_hooks._insight.views.index.bars import laid_out, rows_of_lanes
 from ray_tracing_hooks._insight.views.index.figures import figures, queues, strip
 from ray_tracing_hooks._insight.views.index.mapped import opened, save, save_table
-from ray_tracing_hooks._insight.views.page import datasets
+from ray_tracing_hooks._insight.views.page import datasets, ranks
 from ray_tracing_hooks._insight.views.page.breakdown import rows_of
 from ray_tracing_hooks._insight.views.page.content import ON_PATH, Whole, described, flags_of, on_path, whole
 from ray_tracing_hooks._insight.views.page.pack import plain
@@ -70,6 +70,7 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
         return position.get(row, -1)
 
     meta, name_of, resource_of = described(analysis, drawn, source, number, redaction, _MOST_STEPS)
+    meta |= ranks.described(analysis, int)  # the page requests the spans that it does not hold
     meta["deepest"] = rows_of_lanes(drawn.lanes)
     on_step("columns")
     save(folder, _columns(analysis, drawn, name_of, resource_of))

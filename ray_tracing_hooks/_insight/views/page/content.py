@@ -28,7 +28,7 @@ from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Place, Places, places
 from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_ERROR
 from ray_tracing_hooks._insight.model.table import LOST, Table
-from ray_tracing_hooks._insight.views.page import datasets, report
+from ray_tracing_hooks._insight.views.page import datasets, ranks, report, utilization
 from ray_tracing_hooks._insight.views.page.breakdown import Group, breakdown
 from ray_tracing_hooks._insight.views.page.details import CHUNK, shortened
 from ray_tracing_hooks._insight.views.page.pack import differences, plain, zigzag
@@ -91,6 +91,8 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
         return position[row] if 0 <= row < len(table) and rows[position[row]] == row else -1
 
     meta, name_of, resource_of = described(analysis, drawn, source, number, redaction)
+    if redaction.attributes:
+        meta |= ranks.described(analysis, number)
     traces, trace_of = _used(table.trace, table.traces)
     meta["traces"] = traces
     meta["notes"] += _notes(table, rows)
@@ -155,6 +157,9 @@ def described(
         "notes": [] if redaction.attributes else ["Made with --no-attributes: only names, times and places are shown."],
         "details_note": "",
         "names": names,
+        "training": [],
+        "trainings": 0,
+        **utilization.described(analysis.utilization, drawn.places, begin, max(ends, default=begin)),
     }
     meta["top_about"], meta["top"] = _top(analysis, ends, drawn.stacks, name_of)
     _mark_path(meta, analysis, drawn.places, drawn.stacks, called)
@@ -323,6 +328,7 @@ def _accelerator(accelerator: Accelerator) -> dict[str, Any]:
         "held": accelerator.held,
         "busy": accelerator.busy,
         "gap": accelerator.longest_gap,
+        "used": accelerator.used,
     }
 
 

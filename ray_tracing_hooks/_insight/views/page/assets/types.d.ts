@@ -89,6 +89,7 @@ interface Accelerator {
   held: number;
   busy: number;
   gap: number;
+  used: number | null;
 }
 
 interface Place {
@@ -243,6 +244,31 @@ interface TopFunction {
   max: number;
 }
 
+/** One attempt of a run of Ray Train; `size` steps to a column. Times are in microseconds, `took` is one more, and 0 for none. */
+interface TrainAttempt {
+  run: string;
+  attempt: number;
+  row: number;
+  failed: boolean;
+  steps: number;
+  met: number;
+  size: number;
+  world: number;
+  delays: number[];
+  ranks: { rank: number; row: number; node: string; failed: boolean; last: number; took: number[]; waited: number[]; rows: number[] }[];
+}
+
+/** How much of a part of a node was in use: times in milliseconds, values in thousandths. */
+interface UtilizationLane {
+  label: string;
+  node: string;
+  mean: number;
+  most: number;
+  begins: number[];
+  ends: number[];
+  values: number[];
+}
+
 interface Meta {
   source: string;
   start_ms: number;
@@ -275,6 +301,9 @@ interface Meta {
   names: string[];
   top_about: string;
   top: TopFunction[];
+  training: TrainAttempt[];
+  trainings: number;
+  utilization: UtilizationLane[];
   /** The following are only in a served page. */
   served?: boolean;
   running?: boolean;

@@ -253,11 +253,15 @@ def _coroutine_executor(
 
 
 def _async_generator_executor(
-    function: Callable[..., Any], begin: Begin, shown: Shown | None = None
+    function: Callable[..., Any],
+    begin: Begin,
+    shown: Shown | None = None,
+    returned: Returned | None = None,
 ) -> Callable[..., Any]:
-    """Its task begins with the first step, which the event loop makes. Where Ray calls the method itself, other calls
-    have begun since this one did, and Ray names one of them as the current task (Ray 2.60 ``_raylet.pyx``,
-    ``execute_task``: the arguments of an async actor's method are awaited, and calls take turns in one thread).
+    """Its task begins with the first step, which the event loop makes; ``returned`` is not called. Where Ray calls the
+    method itself, other calls have begun since this one did, and Ray names one of them as the current task (Ray 2.60
+    ``_raylet.pyx``, ``execute_task``: the arguments of an async actor's method are awaited, and calls take turns in one
+    thread).
     """
 
     @functools.wraps(function)

@@ -44,7 +44,6 @@ OF_DATA = (
 """Programs of planted_data.py, with ray[data], which is in a folder of its own."""
 DATA = "data_pipeline"
 """Recorded without the part ``data``, and with Ray's internal tasks and actors instead."""
-"""Recorded as Ray Data is by default, and with its tasks and actors; with ray[data], in a folder of its own."""
 TRAINING = ("training", "late_rank", "held_resources", "training_fails", "trials_fail")
 """Runs of Ray Train and Tune, of ``planted_training.py``: with what the Makefile installs for their tests."""
 EXAMPLE = "worker_tree"
@@ -62,8 +61,8 @@ def record(name: str, parts: str, to: str, **variables: str) -> None:
             "PLANTED_FOLDER": folder,
             **variables,
         }
-        program = os.path.join(HERE, "programs", "planted_data.py" if name in OF_DATA else "planted.py")
-        program = os.path.join(HERE, "programs", "planted_training.py" if name in TRAINING else "planted.py")
+        planted = "planted_data" if name in OF_DATA else "planted_training" if name in TRAINING else "planted"
+        program = os.path.join(HERE, "programs", f"{planted}.py")
         if name == EXAMPLE:
             program = os.path.join(HERE, "..", "..", "examples", f"{EXAMPLE}.py")
         subprocess.run([sys.executable, program, name], env=os.environ | settings, check=True, timeout=300)
@@ -74,9 +73,9 @@ def record(name: str, parts: str, to: str, **variables: str) -> None:
 
 
 def main() -> None:
-    known = (*NAMES, *OF_DATA, EXAMPLE, DATA)
+    known = (*NAMES, *OF_DATA, *TRAINING, EXAMPLE, DATA)
     with_data = {"PYTHONPATH": os.path.join(sys.prefix, "data")}
-    known = (*NAMES, *TRAINING, EXAMPLE, DATA)
+    with_training = {"PYTHONPATH": os.path.join(sys.prefix, "train")}
     asked = sys.argv[1:] or known
     if unknown := set(asked) - set(known):
         sys.exit(f"record.py: no such run: {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
@@ -84,10 +83,8 @@ def main() -> None:
     for name in asked:
         if name in OF_DATA:
             record(name, "task,actor,data,get,wait,put", f"{HERE}/recorded/{name}.jsonl.gz", **with_data)
-        if name in TRAINING:
-            there = {"PYTHONPATH": os.path.join(sys.prefix, "train")}
-            record(name, "+get,wait", f"{HERE}/recorded/{name}.jsonl.gz", **there)
-            print(name, os.path.getsize(f"{HERE}/recorded/{name}.jsonl.gz"))
+        elif name in TRAINING:
+            record(name, "+get,wait", f"{HERE}/recorded/{name}.jsonl.gz", **with_training)
         elif name != DATA:
             record(name, "task,actor,get,wait,put", f"{HERE}/recorded/{name}.jsonl.gz")
         if name != DATA:

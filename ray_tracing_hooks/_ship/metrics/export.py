@@ -1,4 +1,4 @@
-"""Exports totals, the figures of delivery and samples of the node, to files and over OTLP: at intervals and on flush."""
+"""Exports totals, figures of delivery and samples of the node, to files and over OTLP: at intervals and on flush."""
 
 from __future__ import annotations
 

@@ -51,6 +51,7 @@ export class App {
       spans: new SpanTable(store, this.colours, this), datasets: new Datasets(store, this.colours, this), ranks: new Ranks(store, this.colours, this),
     };
     const { executions, iterations } = store.meta.datasets;
+    /** @type {Partial<Record<ViewName, boolean>>} */
     const isEmpty = { datasets: !executions.length && !iterations.length, ranks: !store.meta.training.length };
     /** The tabs of this run: most have no datasets, and train nothing. */
     this.shownTabs = TABS.filter(([key]) => !isEmpty[key]);

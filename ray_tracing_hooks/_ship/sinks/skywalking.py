@@ -145,6 +145,12 @@ class _Heartbeat:
             self._thread.join(timeout=1)
 
     def _run(self) -> None:
+        try:
+            self._beat()
+        finally:
+            self._servers.close()  # it may have connected since `close`
+
+    def _beat(self) -> None:
         beats = 0
         while not self._closing.is_set():
             for identity in self._identities:
@@ -163,6 +169,8 @@ class _Servers:
         self._settings = settings
         self._hint = hint
         self._index = 0
+        # Another thread than the one that calls may close.
+        self._lock = threading.Lock()
         self._transports: dict[str, Transport] = {}
 
     @property
@@ -175,9 +183,10 @@ class _Servers:
 
     def call(self, method: str, body: bytes) -> bytes:
         """Send a request. Raises Refused if this request is at fault, DeliveryError if none would be accepted."""
-        transport = self._transports.get(method)
-        if transport is None:
-            transport = self._transports[method] = self._connect(method)
+        with self._lock:
+            transport = self._transports.get(method)
+            if transport is None:
+                transport = self._transports[method] = self._connect(method)
         try:
             return self._send(transport, body)
         except DeliveryError:
@@ -201,9 +210,10 @@ class _Servers:
             raise
 
     def close(self) -> None:
-        for transport in self._transports.values():
+        with self._lock:
+            transports, self._transports = self._transports, {}
+        for transport in transports.values():
             transport.close()
-        self._transports = {}
 
     def _connect(self, method: str) -> Transport:
         settings, server = self._settings, self._server

@@ -161,8 +161,8 @@ def without_placement(spans: Sequence[Span]) -> list[Span]:
 
 
 def _ended_well(done: subprocess.CompletedProcess[str]) -> bool:
-    """Whether a program ended as it should, but for a fault of older Rays: on a busy machine the thread of their metrics
-    may outlive what it uses when the process exits.
+    """Whether a program ended as it should, but for a fault of older Rays: on a busy machine, a thread of theirs may
+    outlive what it uses while the process exits.
     """
     is_fault_of_ray = done.returncode == -signal.SIGSEGV and "DeltaProducer::RunHarvesterLoop()" in done.stderr
     return done.returncode == 0 or (is_fault_of_ray and Version(version("ray")) < Version("2.52"))

@@ -678,6 +678,19 @@ def test_a_consumer_of_batches_can_do_all_that_it_could_before(spans: list[Span]
     assert [span.attributes[names.RAY_DATA_OUTCOME] for span in spans] == ["finished", "stopped"]
 
 
+def test_an_iteration_that_has_not_begun_can_be_pickled(spans: list[Span]) -> None:
+    """Where the copy arrives, as in a task, this package need not be."""
+    batches = Source(two_numbers)._iter_batches()
+    pickled = pickle.dumps(batches)
+    assert b"ray_tracing_hooks" not in pickled
+    assert list(pickle.loads(pickled)) == list(batches) == [0, 1]
+    assert len(spans) == 1
+
+
+def two_numbers() -> Iterator[int]:
+    yield from range(2)
+
+
 def test_an_error_of_an_iteration_has_no_frame_of_this_package(spans: list[Span]) -> None:
     def make() -> Iterator[Any]:
         yield 1

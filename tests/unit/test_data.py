@@ -325,6 +325,26 @@ def test_a_fault_in_tracing_does_not_reach_an_execution(spans: list[Span], repor
     assert Executor("others_1_0").execute(op) == "iterator"
 
 
+def test_an_execution_is_traced_where_no_other_thread_can_start(
+    spans: list[Span], reports: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container with few of them: what the cluster spills is then unknown."""
+
+    def refused(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    active: Any = tracing.active
+    monkeypatch.setattr(active, "process", active.process._replace(gcs_address="127.0.0.1:1"))
+    executor = Executor()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        executor.execute(Operator("Read"))
+    executor.run()
+    executor.shutdown(force=True)
+    assert [each.name for each in spans] == ["Read ray.data.operator", "numbers ray.data"]
+    assert len(reports) == 1
+
+
 def test_a_process_that_is_not_traced_executes_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "active", None)
     assert executed().shutdown(force=True) == "shut down True"

@@ -179,6 +179,25 @@ def test_an_execution_has_a_span_for_each_operator_that_works(spans: list[Span])
     assert submitting.at_work.operator is None
 
 
+@pytest.mark.parametrize(
+    ("metrics", "block_time"),
+    [
+        ({"block_generation_time": 2.0, "block_serialization_time_s": 0.5}, 2.5),
+        ({"block_generation_time": 2.0}, 2.0),  # an older Ray
+        ({"block_generation_time": 0}, None),  # a kind of operator that does not measure it
+        ({}, None),
+    ],
+)
+def test_an_operator_says_how_long_its_tasks_made_blocks(
+    metrics: dict[str, float], block_time: float | None, spans: list[Span]
+) -> None:
+    executor = Executor()
+    executor.execute(Operator("Read", **metrics))
+    executor.run()
+    executor.shutdown(force=True)
+    assert named(spans, "Read ray.data.operator").attributes.get(names.RAY_DATA_BLOCK_TIME) == block_time
+
+
 def test_nothing_of_ours_stays_on_what_is_rays(spans: list[Span]) -> None:
     executor, op = Executor(), Operator("Read")
     before = set(vars(op))

@@ -717,6 +717,11 @@ def test_a_consumer_of_batches_can_do_all_that_it_could_before(spans: list[Span]
     assert [span.attributes[names.RAY_DATA_OUTCOME] for span in spans] == ["finished", "stopped"]
 
 
+def test_batches_that_no_generator_makes_are_passed_on(spans: list[Span]) -> None:
+    assert list(Source(lambda: iter([1, 2]))._iter_batches()) == [1, 2]
+    assert not spans
+
+
 def test_an_iteration_that_has_not_begun_can_be_pickled(spans: list[Span]) -> None:
     """Where the copy arrives, as in a task, this package need not be."""
     batches = Source(two_numbers)._iter_batches()

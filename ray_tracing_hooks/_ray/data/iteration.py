@@ -112,8 +112,9 @@ class _Iterate:
 
 def _steps(make: Callable[[], Any], source: Any, method: str) -> Generator[Any, Any, Any]:
     """What ``make`` returns, as a span. Like a plain ``yield from``, all that its consumer does is passed on."""
-    iteration = _begin(source, method)
     body = make()
+    # Another version of Ray may iterate in another way.
+    iteration = _begin(source, method) if isinstance(body, Generator) else None
     if iteration is None:
         return (yield from body)
     step, value = body.send, None

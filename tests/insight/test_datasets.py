@@ -204,7 +204,7 @@ class Made:
             state="running" if is_running else "ended",
         )
 
-    def operator(self, name: str, tasks: list[tuple[float, float]], *, actor: str = "", **told: Any) -> str:
+    def operator(self, name: str, tasks: list[tuple[float, float]], *, actor: Any = "", **told: Any) -> str:
         """An operator with tasks at these times, in seconds; those of an actor are submitted a little earlier."""
         if not self.dataset:
             self.execution()

@@ -102,6 +102,15 @@ def processor_share(pipeline: Pipeline) -> float | None:
     return min(1.0, held / processors / pipeline.duration)
 
 
+def running_share(pipeline: Pipeline) -> float:
+    """How much of the processors that the execution could use its tasks required while they ran; 0 if not known."""
+    processors = pipeline.limits.get("CPU")
+    if not processors or not pipeline.duration:
+        return 0.0
+    ran = sum(each.needs.get("CPU", 0.0) * each.busy for each in pipeline.operators)
+    return min(1.0, ran / processors / pipeline.duration)
+
+
 def held_by_memory(operator: Operator) -> int:
     """For how long memory held an operator back from submitting tasks."""
     return sum(

@@ -141,6 +141,18 @@ def test_trials_that_a_scheduler_ends_early_say_so(runs: Run) -> None:
     assert counted[4] > 0
 
 
+def test_trials_that_are_ended_without_a_result_say_what_ended_them(runs: Run) -> None:
+    """A scheduler may end any trial when another one has a result, and the program may ask for it."""
+    trials = by_name(runs.spans, "compared ray.tune.trial")
+    assert {
+        trial.attributes[names.RAY_TUNE_CONFIG]: trial.attributes[names.RAY_TUNE_STOPPED_BY] for trial in trials
+    } == {
+        "factor=1": "scheduler",
+        "factor=2": "scheduler",
+        "factor=3": "request",
+    }
+
+
 def test_an_exploit_is_an_event_of_the_trial(runs: Run) -> None:
     """With the trial that it continues with, its new configuration, and the checkpoint that is loaded."""
     (experiment,) = by_name(runs.spans, "pbt ray.tune")

@@ -1026,8 +1026,8 @@ ATTRIBUTES = (
         RAY_TUNE_STOPPED_BY,
         "string",
         "trials of Ray Tune",
-        "what ended it: `trial` (its own code returned), `criterion` (a stop condition), `scheduler`, `request` (of "
-        "the program, or a client of Ray Tune), or `experiment` (which ended as a whole); absent if an error ended it",
+        "what ended it: `trial` (its own code returned), `criterion` (a stop condition), `scheduler`, or `experiment` "
+        "(which ended as a whole); absent if an error ended it",
     ),
     Attribute(RAY_TUNE_FAILURES, "int", "trials of Ray Tune", "how often it failed, if it did"),
     Attribute(RAY_TUNE_PENDING_TIME, "double", "trials of Ray Tune", "seconds until it ran for the first time"),

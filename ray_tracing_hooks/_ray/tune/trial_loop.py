@@ -17,7 +17,7 @@ from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.library_calls import followed_by, preceded_by, within
 from ray_tracing_hooks._ray.tune import naming
 from ray_tracing_hooks._ray.tune.experiments import experiment_of
-from ray_tracing_hooks._ray.tune.trials import BY_CRITERION, BY_REQUEST, BY_SCHEDULER, BY_TRIAL, Trial
+from ray_tracing_hooks._ray.tune.trials import BY_CRITERION, BY_SCHEDULER, BY_TRIAL, Trial
 
 _DONE = ("done", "__duplicate__")
 """The keys in a result with which the code of a trial says that it has ended (``tune/result.py``)."""
@@ -38,7 +38,6 @@ def patch(patches: Patches) -> bool:
         "_process_trial_save": followed_by(_saved, "recording a checkpoint of a trial"),
         "_process_trial_result": _result,
         "stop_trial": preceded_by(_stopped, "recording what ended a trial"),
-        "request_stop_trial": preceded_by(_requested, "recording what ended a trial"),
         "_wrapped": preceded_by(_asked, "recording what ended a trial"),
     }
     return all(patches.wrap(TuneController, name, wrapper) for name, wrapper in wrappers.items())
@@ -130,12 +129,6 @@ def _stopped(controller: Any, trial: Any) -> None:
     known = _trial(controller, trial)
     if known is not None:
         known.stopped_by = known.stopped_by or BY_SCHEDULER
-
-
-def _requested(controller: Any, trial: Any) -> None:
-    known = _trial(controller, trial)
-    if known is not None:
-        known.stopped_by = BY_REQUEST
 
 
 def _asked(controller: Any) -> None:

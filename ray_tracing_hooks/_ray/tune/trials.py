@@ -19,8 +19,7 @@ RUNNING, ERROR = "RUNNING", "ERROR"
 FINAL = frozenset({"TERMINATED", ERROR})
 """The statuses in which a trial has ended, unless Ray sets it back in the same step."""
 
-BY_TRIAL, BY_CRITERION, BY_SCHEDULER = "trial", "criterion", "scheduler"
-BY_REQUEST, BY_EXPERIMENT = "request", "experiment"
+BY_TRIAL, BY_CRITERION, BY_SCHEDULER, BY_EXPERIMENT = "trial", "criterion", "scheduler", "experiment"
 """What ends a trial, if no error does."""
 
 _running: WeakValueDictionary[str, Trial] = WeakValueDictionary()

@@ -69,16 +69,14 @@ def asha():
 
 
 class Comparing(FIFOScheduler):
-    """Ends a trial when another one has a result, as HyperBand does; and asks that a third one be ended."""
+    """Ends trials when another one has a result, as HyperBand does."""
 
     def on_trial_result(self, controller, trial, result):
         if trial.config["factor"] != 1 or result["training_iteration"] < 2:
             return TrialScheduler.CONTINUE
         for other in controller.get_trials():
-            if other.config["factor"] == 2:
+            if other is not trial:
                 controller.stop_trial(other)
-            elif other.config["factor"] == 3:
-                controller._tune_controller.request_stop_trial(other)
         return TrialScheduler.STOP
 
 

@@ -87,10 +87,12 @@ class SpoolSpanProcessor(SpanProcessor):
 
     Attributes:
         own: The Resource objects of our provider.
+        is_paused: Whether only those spans are written that have begun before this was set.
     """
 
     def __init__(self) -> None:
         self.own = _Own()
+        self.is_paused = False
         self._sampled: _Output | None = None
         self._undecided: _Output | None = None
         self._open: set[int] = set()
@@ -122,7 +124,7 @@ class SpoolSpanProcessor(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         output = self._output_of(span.context)
-        if output is None:
+        if output is None or self.is_paused:
             return
         try:
             known: Any = (get_current() if parent_context is None else parent_context).get(REFERENCE_KEY)
@@ -139,8 +141,8 @@ class SpoolSpanProcessor(SpanProcessor):
         output = self._output_of(context)
         if output is None or context is None:
             return
-        if self._is_child and context.span_id not in self._open:
-            return  # its parent ends it
+        if (self._is_child or self.is_paused) and context.span_id not in self._open:
+            return  # its parent ends it, or it has begun in the pause
         self._open.discard(context.span_id)
         try:
             output.writer.span(output.prefix(span), sdk_spans.ended(span))

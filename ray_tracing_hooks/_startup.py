@@ -117,7 +117,8 @@ class TracedProcess:
         Spans of the OpenTelemetry API are still recorded, to a spool file of the child's own.
         """
         connection, self._connection = self._connection, None
-        self._changes = None  # its thread is in the parent
+        self._changes = None  # its thread is in the parent, and so is whoever holds the lock
+        self._lock = threading.RLock()
         if connection is not None:
             connection.leave_to_parent()
 
@@ -286,13 +287,14 @@ class TracedProcess:
                 self._connection.end_root_span()
 
     def _disconnected(self) -> None:
-        connection, self._connection = self._connection, None
-        # Where its cluster ends with it, no other process is woken.
-        self._follow_no_changes(wakes=connection is not None and connection.process.owns_cluster)
-        if connection is not None:
-            with guarded("delivering the spans of this driver"):
-                connection.close()
-        self._connection_patches.undo()
+        with self._lock:  # settings may be changing
+            connection, self._connection = self._connection, None
+            # Where its cluster ends with it, no other process is woken.
+            self._follow_no_changes(wakes=connection is not None and connection.process.owns_cluster)
+            if connection is not None:
+                with guarded("delivering the spans of this driver"):
+                    connection.close()
+            self._connection_patches.undo()
 
     def _known_cluster(self) -> Cluster:
         if self._cluster is None:

@@ -119,14 +119,23 @@ class Connection:
 
         process, before = self.process, self._recording
         delivery = Delivery(process, settings, environ, exporters)
+        if delivery.spool is None and delivery.plan.exporters:
+            raise OSError("there is no spool for these settings, so those before stay")
         if delivery.spool is not None and (delivery.spool, delivery.plan) != (self.delivery.spool, self.delivery.plan):
             recording = Recording(process, environ, delivery, settings, of_ray=True, records=records)
             recording.recorder.fallback = before.recorder.fallback
         else:
             recording, delivery = before, self.delivery
             recording.sample(environ, records=records)
-        has_begun = records and not self._records
+        has_begun = records and delivery.spool is not None and not (self._records and self.delivery.spool is not None)
         self._recording, self.delivery, self._records = recording, delivery, records
+
+        def first(tracing: Tracing) -> None:
+            if self._trace is not None:
+                self._trace.change(tracing)
+                if has_begun and not process.is_internal:
+                    self._trace.begin_late(environ)
+
         self._tracing = change(
             self._tracing,
             settings,
@@ -134,23 +143,22 @@ class Connection:
             self._patches,
             before=self.settings,
             makes_spans=delivery.spool is not None,
+            first=first,
         )
         self.settings = settings
-        if self._trace is not None:
-            self._trace.change(self._tracing)
         self._join_libraries(environ)
         if delivery.spool is None:
             return
+        if recording is not before:
+            delivery.come_back()
+            self._leave(before)
         if records:
             delivery.begin()
-        if recording is not before:
-            self._leave(before)
-        if has_begun and self._trace is not None and not process.is_internal:
-            self._trace.begin_late(environ)
 
     def _leave(self, recording: Recording) -> None:
         """Write no more to these spools than the ends of the spans that are open."""
         recording.close()
+        recording.delivery.leave()
         if self.process.is_driver and recording.writer.directory != os.devnull:
             from ray_tracing_hooks._connection import late  # noqa: PLC0415  only drivers need it
 

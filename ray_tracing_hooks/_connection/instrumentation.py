@@ -95,12 +95,19 @@ def instrument(
 
 
 def change(
-    active: Tracing, settings: Settings, recorder: Recorder, patches: Patches, *, before: Settings, makes_spans: bool
+    active: Tracing,
+    settings: Settings,
+    recorder: Recorder,
+    patches: Patches,
+    *,
+    before: Settings,
+    makes_spans: bool,
+    first: Callable[[Tracing], None],
 ) -> Tracing:
     """Trace with other settings from now on; what has begun keeps those of ``before``.
 
-    Parts of Ray that made no spans yet are instrumented; Ray's other wrappers stay as they are. May be called in any
-    thread, while calls are made.
+    ``first`` is called with the instrumentation before calls use it. Parts of Ray that made no spans yet are
+    instrumented; the other wrappers stay as they are. May be called in any thread, while calls are made.
     """
     from ray_tracing_hooks._ray import execution, libraries, templates, tracing  # noqa: PLC0415
 
@@ -113,7 +120,7 @@ def change(
     if settings.rate_limit != before.rate_limit:
         rate_limits = _rate_limits(settings, rate_limits)
     memory = active.memory if active.memory is not None and settings.memory else _memory(settings)
-    tracing.active = changed = active.changed(
+    changed = active.changed(
         recorder,
         _selection(settings, parts),
         redactor=_redactor(settings),
@@ -121,6 +128,8 @@ def change(
         rate_limits=rate_limits,
         memory=memory,
     )
+    first(changed)
+    tracing.active = changed
     _trace_waiting(process, more, patches)
     libraries.join(more, patches, process.ray_version)
     if not process.is_client:

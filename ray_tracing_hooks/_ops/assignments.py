@@ -92,6 +92,8 @@ def _check(variable: str, row: Setting | Variable, value: str) -> None:
         raise SettingError("; ".join(problems).replace(" is ignored:", " is not valid:").partition("; using ")[0])
     if variable == SAMPLER and value.strip().lower().removeprefix("parentbased_") not in _standard.SAMPLERS:
         raise SettingError(f"{variable}={value!r}: running processes can only change to a built-in sampler")
+    if variable == EXPORTERS and value.strip() == "none":
+        raise SettingError(f"{variable}=none is not valid here: `ray-tracing-hooks disable` records nothing")
     if variable == EXPORTERS and _SKYWALKING in value:
         raise SettingError(
             f"the exporter {_SKYWALKING} cannot be added while processes run, since it adds headers to requests: "

@@ -86,7 +86,7 @@ class Change(NamedTuple):
     Attributes:
         enabled: Whether spans are recorded from now on; None leaves that as it is.
         variables: Environment variables to set; None removes what was set before.
-        reset: Remove all that was set before.
+        reset: Remove all that was set before, also whether spans are recorded.
         hook: The hook to set if the cluster has none.
     """
 
@@ -103,7 +103,7 @@ class Change(NamedTuple):
                 variables.pop(name, None)
             else:
                 variables[name] = value
-        enabled = before.enabled if self.enabled is None else self.enabled
+        enabled = (None if self.reset else before.enabled) if self.enabled is None else self.enabled
         return Control(before.version + 1, secrets.token_hex(4), enabled, variables, before.late_hook)
 
 

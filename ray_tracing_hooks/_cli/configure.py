@@ -20,7 +20,11 @@ from ray_tracing_hooks._ops.control import Change
 )
 @click.argument("settings", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option("--unset", metavar="NAME", multiple=True, help="Back to what each process was started with.")
-@click.option("--reset", is_flag=True, help="The same for all settings, and for whether spans are recorded; what else is given is set then.")
+@click.option(
+    "--reset",
+    is_flag=True,
+    help="The same for all settings, and for whether spans are recorded; what else is given is set then.",
+)
 @changing.options
 @click.pass_context
 def configure(

@@ -7,10 +7,12 @@ its hook, where each process finds it that connects later, on any node.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 from ray_tracing_hooks._connection.changes import control_folder
 from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.listener import read
 from ray_tracing_hooks._control.publish import publish
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
 
@@ -34,6 +36,20 @@ def look() -> dict[str, Any]:
         "control": found.get(CONTROL, b""),
         "own": [driver.hex(), own()],
     }
+
+
+def in_force(session_dir: str) -> dict[str, Any]:
+    """What is set for the cluster: its ``version`` and ``enabled``; and ``told``, the version that this node was told.
+
+    That is None where no process was there to be told, since a node that joins later learns it from the cluster.
+    """
+    found = Control.decode(_worker().gcs_client.internal_kv_get(CONTROL, NAMESPACE, _TIMEOUT) or b"")
+    told = None
+    folder = control_folder(session_dir)
+    if folder is not None:
+        with suppress(OSError, ValueError):
+            told = Control.decode(read(folder)).version or None
+    return {"version": found.version, "enabled": found.enabled, "told": told}
 
 
 def own() -> str:

@@ -93,6 +93,8 @@ def _lines(address: str, outcome: Outcome) -> Iterator[Any]:
     yield Line(f" {text}", {"fg": "green" if outcome.is_everywhere else "yellow"})
     if outcome.is_hook_late and outcome.hook:
         yield f" The hook {outcome.hook} was set while the cluster was running: processes that start from now on run it"
+    for name, error in sorted(outcome.actors.items()):
+        yield Line(f" {name}: the hook {f'fails: {error}' if error else 'has been run'}", {"dim": not error})
     for node, error in outcome.nodes.items():
         if error:
             yield Line(f" {node.name}: {error}", {"fg": "red"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._connection.folders import make_private_folder, session_folders
@@ -37,9 +38,12 @@ class Changes:
         self._process = process
         self._exporters = exporters
         self._change = change
-        self._known = known
         self._in_force = (0, "")
         self._listener: Listener | None = None
+        if known:
+            with suppress(ValueError):  # it is reported where it is read
+                control = _decoded(known)
+                self._in_force = control.version, control.token
 
     def follow(self) -> None:
         """Apply changes from now on."""
@@ -49,15 +53,10 @@ class Changes:
         left, Changes._left = Changes._left, None
         if left is not None:
             wake(left)  # so that a program that connects again and again has one such thread
-        listener = Listener(folder, self._known, self._apply)
-        if listener.start():
-            self._listener = listener
-            if self._known:
-                from ray_tracing_hooks._control.publish import acknowledge  # noqa: PLC0415  in few clusters
-
-                control = _decoded(self._known)
-                self._in_force = control.version, control.token
-                acknowledge(folder, control, self._process.worker_id, if_lately=True)
+        listener = Listener(folder, self._apply)
+        self._listener = listener  # before its thread calls us
+        if not listener.start():
+            self._listener = None
 
     def end(self, *, wakes: bool) -> None:
         """Apply no more. With ``wakes`` the thread that waits ends now, otherwise with the next change, or when this
@@ -71,10 +70,15 @@ class Changes:
         from ray_tracing_hooks._control.publish import acknowledge  # noqa: PLC0415  rare
 
         assert self._listener is not None
+        folder, worker_id = self._listener.folder, self._process.worker_id
         control = _decoded(found)
-        if (control.version, control.token) <= self._in_force:
-            return  # this node has missed the latest change, which the cluster has told this process
-        self._in_force = control.version, control.token
+        order = control.version, control.token
+        if order == self._in_force:
+            # It was told when it connected. A command may wait for it nevertheless.
+            acknowledge(folder, control, worker_id, if_lately=True)
+        if order <= self._in_force:
+            return  # or this node has missed a later change, which the cluster has told this process
+        self._in_force = order
         problem = ""
         try:
             environ, exporters, records = _over(os.environ, self._exporters, control)
@@ -83,7 +87,7 @@ class Changes:
             problem = describe(error)
             raise
         finally:
-            acknowledge(self._listener.folder, control, self._process.worker_id, problem)
+            acknowledge(folder, control, worker_id, problem)
 
 
 def control_folder(session_dir: str) -> str | None:

@@ -1,15 +1,16 @@
 """How a traced process notices that its settings are changed, at no cost while they are not.
 
 In the control folder of a node, which is private, :data:`CONTROL` is what is set now, and :data:`CHANGED` is a FIFO.
-A process has one thread that is blocked in opening the FIFO for reading. It holds no descriptor and never wakes up,
-until somebody opens the FIFO for writing, which releases all readers at once. A reader then reads the file. The writer
-keeps the FIFO open until the processes have answered; meanwhile opening it returns at once, so a process that was just
-reading the file reads it again, and misses no change.
+A process has one thread that is blocked in opening the FIFO for reading. It has no open file, only the number for one,
+which the kernel reserves before it waits. It does not run until somebody opens the FIFO for writing, which releases all
+readers at once; each then reads the file. The writer keeps the FIFO open until the processes have answered. Meanwhile
+opening it returns at once, so a process that was just reading the file reads it again, and misses no change.
 """
 
 from __future__ import annotations
 
 import _thread
+import errno
 import os
 import signal
 import stat
@@ -31,20 +32,23 @@ MOST_BYTES = 256 << 10
 _SHORTEST, _LONGEST = 0.05, 5.0
 """Seconds between two looks while the FIFO is open for writing: the first, and at most."""
 
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of a process that pass."""
+
 _AT_ONCE = 0.01
 """Opening the FIFO that takes no longer than this many seconds has not waited for a writer."""
 
 
 class Listener:
-    """Calls ``on_change`` with the contents of the control file whenever they differ from ``known``.
+    """Calls ``on_change`` with the contents of the control file, if it has any, and whenever they change.
 
     It is called in a thread of its own, once at a time; changes that come meanwhile follow as one. Errors of it are
     reported. Nothing is called after :meth:`end`, except what has begun.
     """
 
-    def __init__(self, folder: str, known: bytes, on_change: Callable[[bytes], None]) -> None:
+    def __init__(self, folder: str, on_change: Callable[[bytes], None]) -> None:
         self.folder = folder
-        self._known = known
+        self._known = b""
         self._on_change = on_change
         self._has_ended = False
 
@@ -71,19 +75,24 @@ class Listener:
     def _run(self) -> None:
         # A signal that the kernel delivers to this thread would not interrupt the main one.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        with suppress(OSError):  # the folder is gone, and with it the session
-            self._make()
-            self._listen()
+        while not self._has_ended:
+            try:
+                self._make()
+                self._listen()
+            except OSError as error:
+                if error.errno not in _SHORTAGES:
+                    return  # the folder is gone, and with it the session
+                time.sleep(_LONGEST)
 
     def _listen(self) -> None:
         path = os.path.join(self.folder, CHANGED)
         pause = _SHORTEST
         while not self._has_ended:
             found = read(self.folder)
-            if found and found != self._known:  # a node that joined later has no file, but what the cluster says
+            if found and found != self._known:
                 self._known, pause = found, _SHORTEST
                 if not self._hand_over(found):
-                    return
+                    self._has_ended = True  # the program ends
                 continue
             began = time.monotonic()
             os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
@@ -94,6 +103,8 @@ class Listener:
                 pause = min(2 * pause, _LONGEST)
 
     def _make(self) -> None:
+        # Its parent is there, unless the session has been removed meanwhile.
+        os.close(open_folder(os.path.dirname(self.folder), make=False))
         folder = open_folder(self.folder)
         try:
             make_fifo(folder)

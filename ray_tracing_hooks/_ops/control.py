@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._ops import control_on_node, probe
+from ray_tracing_hooks._ops import control_on_node, named_actors, probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
 from ray_tracing_hooks._ops.hooks import HOOKS, OF_RAY, is_ours
 
@@ -61,6 +61,7 @@ class Outcome(NamedTuple):
         processes: All processes that live, on these nodes and others, but those of the command.
         hook: The hook of the cluster.
         is_hook_late: Whether it was set while the cluster was running.
+        actors: The named actors in which the hook was run now, each with what failed, or an empty text.
     """
 
     control: Control
@@ -68,6 +69,7 @@ class Outcome(NamedTuple):
     processes: tuple[Process, ...]
     hook: str | None
     is_hook_late: bool
+    actors: Mapping[str, str] = {}
 
     @property
     def counts(self) -> Counter[str]:
@@ -88,12 +90,14 @@ class Change(NamedTuple):
         variables: Environment variables to set; None removes what was set before.
         reset: Remove all that was set before, also whether spans are recorded.
         hook: The hook to set if the cluster has none.
+        in_actors: Whether to run it then in named actors too.
     """
 
     enabled: bool | None = None
     variables: Mapping[str, str | None] = {}
     reset: bool = False
     hook: str | None = None
+    in_actors: bool = False
 
     def after(self, before: Control) -> Control:
         """What is set then."""
@@ -144,6 +148,10 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
     elif removes_hook:
         ask(control_on_node.remove_hook)
         hook = None
+    actors: dict[str, str] = {}
+    if sets_hook and wanted.in_actors:
+        progress("running the hook in named actors", 0, 1)
+        actors = named_actors.run_hook(str(hook), timeout)
     own = {*before["own"], *_values(visit.call(control_on_node.own, timeout=timeout))}
     nodes: dict[Node, str] = {}
     answers: dict[str, str] = {}
@@ -157,7 +165,7 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
         nodes = {node: answer.text if answer.failure is not None else "" for node, answer in told.items()}
         for answer in told.values():
             answers.update(answer.value or {})
-    return Outcome(control, nodes, _described(visit, living, answers, timeout), hook, late)
+    return Outcome(control, nodes, _described(visit, living, answers, timeout), hook, late, actors)
 
 
 def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[str, Any]:
@@ -165,8 +173,9 @@ def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[st
 
     An object with ``version``, ``address``, ``hook``, ``hook_is_late``, ``set`` (its ``version``, ``enabled``, null as
     the cluster was started, and ``variables``, without secrets), ``nodes`` (``name``, ``id``, ``error``), ``applied``,
-    ``failed`` and ``silent`` (numbers of processes), and ``processes`` (``node``, ``id``, ``pid``, ``kind``, ``title``,
-    ``state``, ``error``).
+    ``failed`` and ``silent`` (numbers of processes), ``processes`` (``node``, ``id``, ``pid``, ``kind``, ``title``,
+    ``state``, ``error``), and ``actors``, where ``enable --hook --actors`` has run the hook (``name``, after the
+    namespace, and ``error``).
     """
     counts = outcome.counts
     return {
@@ -193,6 +202,7 @@ def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[st
             }
             for each in outcome.processes
         ],
+        "actors": [{"name": name, "error": error or None} for name, error in sorted(outcome.actors.items())],
     }
 
 

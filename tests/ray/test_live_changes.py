@@ -157,6 +157,32 @@ def test_processes_that_start_later_have_it_too(changed: Changed) -> None:
     assert "tracing is on (version 6)" in " ".join(status.stdout.split())
 
 
+@pytest.mark.slow  # a cluster of its own with Serve
+def test_the_hook_runs_in_actors_of_serve_that_have_started_without_it(short_tmp: Callable[[], Path]) -> None:
+    """With `--actors`, under load: no request fails, and requests by HTTP are traced from then on."""
+    folder = short_tmp()
+    variables: dict[str, Any] = {**with_extras(), "RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
+    head, address = start_head(folder, **variables)
+    try:
+        run = run_program("live_changes", "late", RTH_ADDRESS=address, **variables)
+        result = run.result
+        found = Changed(result, spans_in(folder / "spans"), [], address, folder)
+    finally:
+        stop_head(head)
+    assert result["failed"] == []
+    said = result["said"]["on"]
+    assert [each["error"] for each in said["actors"]] == [None] * 4  # the controller, the proxy and two replicas
+    assert (said["code"], said["applied"], said["failed"], said["silent"]) == (1, 4, 0, 2)
+    titles = sorted(each["title"] for each in said["processes"] if each["state"] == "silent")
+    assert titles[1].startswith("ray::Poller"), titles  # the other is the driver
+    names = found.names("on")
+    assert names[HTTP] >= found.requests("on", "http")
+    assert names[APP] >= found.requests("on", "http")
+    assert found.names("dormant") == found.names("off") == Counter()
+    known = {span.span_id for span in found.spans}
+    assert [span.name for span in found.spans if span.parent_id and span.parent_id not in known] == []
+
+
 def test_a_cluster_without_a_hook_gets_one_for_what_starts(untraced: str, tmp_path: Path) -> None:
     """What runs is left as it is, and the command says so."""
     variables: dict[str, Any] = {"RTH_ADDRESS": untraced, "RAY_TRACING_LOCAL_DIR": str(tmp_path / "spans")}

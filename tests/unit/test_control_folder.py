@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ def awaited(condition: Callable[[], bool], seconds: float = LONG) -> bool:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[str]:
+    """Below one that is there, as that of the spools is."""
     yield str(tmp_path / "control")
     wake(str(tmp_path / "control"))
 
@@ -43,10 +45,10 @@ def folder(tmp_path: Path) -> Iterator[str]:
 class Following:
     """A process of this name that follows what is set in a folder, in a thread of this one."""
 
-    def __init__(self, folder: str, name: str = "p", known: bytes = b"") -> None:
+    def __init__(self, folder: str, name: str = "p") -> None:
         self.versions: list[int] = []
         self.name = name
-        self.listener = Listener(folder, known, self._apply)
+        self.listener = Listener(folder, self._apply)
         assert self.listener.start()
 
     def _apply(self, found: bytes) -> None:
@@ -88,14 +90,6 @@ def test_a_change_while_nobody_listens_is_seen_at_the_start(folder: str) -> None
     assert publish(folder, control(1), [], LONG) == {}
     following = Following(folder)
     assert awaited(lambda: following.versions == [1])
-    following.listener.end(wakes=True)
-
-
-def test_what_is_known_from_the_cluster_is_not_applied_again(folder: str) -> None:
-    publish(folder, control(1), [], LONG)
-    following = Following(folder, known=control(1).encode())
-    publish(folder, control(2), ["p"], LONG)
-    assert following.versions == [2]
     following.listener.end(wakes=True)
 
 
@@ -149,7 +143,7 @@ def test_an_error_in_applying_it_is_reported_and_the_next_change_comes(
         if len(seen) == 1:
             raise RuntimeError("it fails")
 
-    listener = Listener(folder, b"", apply)
+    listener = Listener(folder, apply)
     listener.start()
     assert publish(folder, control(1), ["p"], LONG) == {"p": "it fails"}
     assert publish(folder, control(2), ["p"], LONG) == {"p": ""}
@@ -179,6 +173,20 @@ def test_the_thread_ends_with_its_folder(tmp_path: Path) -> None:
     assert awaited(lambda: mine not in os.listdir("/proc/self/task"))
     assert not folder.exists()
     assert following.versions == []
+
+
+def test_a_process_without_descriptors_listens_later(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has used all that it may have for a while."""
+    monkeypatch.setattr("ray_tracing_hooks._control.listener._LONGEST", 0.1)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        following = Following(folder)
+        time.sleep(0.3)  # it tries, and fails
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    following.listener.end(wakes=True)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version": "1"}', b"\xff" * 100, b"x" * (1 << 20)])
@@ -275,7 +283,7 @@ from ray_tracing_hooks._control.publish import acknowledge
 folder = sys.argv[1]
 def apply(found):
     acknowledge(folder, Control.decode(found), str(os.getpid()))
-Listener(folder, b"", apply).start()
+Listener(folder, apply).start()
 child = os.fork() if sys.argv[2] == "fork" else 0
 os.write(1, b"ready\\n")
 if sys.argv[2] == "fork" and child == 0:

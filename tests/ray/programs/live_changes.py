@@ -1,6 +1,7 @@
 """Changes of a running cluster, while an application of Ray Serve and an actor get requests all the time.
 
-``main`` makes the changes of :data:`STEPS` one after the other, each once enough requests have ended since the last.
+``main`` makes the changes of :data:`STEPS` one after the other, each once enough requests have ended since the last. With
+the argument ``late``, the cluster has no hook, and gets one.
 """
 
 import http.client
@@ -19,7 +20,7 @@ from ray import serve
 ENOUGH = 15
 """Requests of each thread in each phase."""
 
-OTHER = os.environ["RTH_OTHER_FOLDER"]
+OTHER = os.environ.get("RTH_OTHER_FOLDER")
 STEPS = (
     ("dormant", ()),
     ("on", ("enable",)),
@@ -38,6 +39,11 @@ STEPS = (
             *(f"local_dir={OTHER}", "arguments=1"),
         ),
     ),
+    ("off", ("disable",)),
+)
+LATE = (
+    ("dormant", ()),
+    ("on", ("enable", "--hook", "ray_tracing_hooks.local:setup", "--actors")),
     ("off", ("disable",)),
 )
 
@@ -100,8 +106,7 @@ class Load:
             try:
                 problem = None if request(number) else "wrong answer"
             except Exception as error:
-                problem = repr(error)
-                request = make()
+                problem, request = repr(error), make()
             with self.lock:
                 if problem:
                     self.failed.append((name, number, problem))
@@ -149,7 +154,7 @@ def main():
     phases, said = {}, {}
     try:
         load.wait()
-        for phase, words in STEPS:
+        for phase, words in LATE if sys.argv[1:] == ["late"] else STEPS:
             if words:
                 said[phase] = command(*words)
             began = time.time_ns()

@@ -146,7 +146,7 @@ class Connection:
             first=first,
         )
         self.settings = settings
-        self._join_libraries(environ)
+        self._join_libraries(environ, continues=True)
         if delivery.spool is None:
             return
         if recording is not before:
@@ -181,8 +181,11 @@ class Connection:
             if self.delivery.joins_skywalking:
                 patches.on_undo(skywalking.install(self.settings.skywalking_protocol))
 
-    def _join_libraries(self, environ: Mapping[str, str]) -> None:
-        """Record spans made with the OpenTelemetry API, instrument libraries, and record log records."""
+    def _join_libraries(self, environ: Mapping[str, str], *, continues: bool = False) -> None:
+        """Record spans made with the OpenTelemetry API, instrument libraries, and record log records.
+
+        ``continues`` says that the settings of this connection have changed.
+        """
         if self.delivery.spool is None:
             return
         from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
@@ -198,6 +201,7 @@ class Connection:
             recording.undecided,
             environ=environ,
             records=self._records,
+            continues=continues,
         )
         if self.settings.instrument and self._records:
             from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415

@@ -187,6 +187,7 @@ class Bridge:
         *,
         environ: Mapping[str, str] = os.environ,
         records: bool = True,
+        continues: bool = False,
     ) -> None:
         """Write spans of the API to ``writer`` from now on, and pass those of ``recorder`` to the program's span
         processors.
@@ -198,7 +199,7 @@ class Bridge:
         none, ours becomes global; a provider that the user sets later takes its place and is extended in turn.
         ``targets`` returns our OTLP endpoints: a span processor that only sends to one of these is removed from the
         provider. ``environ`` names the sampler of our provider; without ``records`` only spans that have begun before
-        are written.
+        are written. If the connection ``continues`` with another writer, spans that are open end with the one before.
         """
         with self._lock:
             self._environ, self._records = environ, records
@@ -206,7 +207,7 @@ class Bridge:
             self._resource, self._targets = dict(resource), targets
             current = trace._TRACER_PROVIDER or _named_provider()  # noqa: SLF001  the API's function would set one
             if self._processor is not None:
-                self._write_to(self._processor)
+                self._write_to(self._processor, open_ones_stay=continues)
             if self._provider is not None and type(self._provider) is not PendingTracerProvider:
                 with guarded("updating the TracerProvider of this process"):
                     self._renew(self._provider)
@@ -351,10 +352,10 @@ class Bridge:
         self._write_to(self._processor)
         return self._processor
 
-    def _write_to(self, processor: SpoolSpanProcessor) -> None:
+    def _write_to(self, processor: SpoolSpanProcessor, *, open_ones_stay: bool = False) -> None:
         """Let the processor write to the current writers, if any."""
         processor.is_paused = not self._records
-        processor.write_to(self._writer, self._undecided, self._resource)
+        processor.write_to(self._writer, self._undecided, self._resource, open_ones_stay=open_ones_stay)
         if self._awaits_exit != (self._writer is not None):
             self._awaits_exit = not self._awaits_exit
             # Ray has registered its handler, which ends the connection, earlier: it runs after this one.

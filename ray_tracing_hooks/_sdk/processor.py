@@ -95,6 +95,8 @@ class SpoolSpanProcessor(SpanProcessor):
         self.is_paused = False
         self._sampled: _Output | None = None
         self._undecided: _Output | None = None
+        self._earlier: dict[int, tuple[_Output | None, _Output | None]] = {}
+        """Where the spans end that are open in other spools than the current ones, by their ids."""
         self._open: set[int] = set()
         """The ids of the spans that have begun since this processor was added."""
         self._is_child = False
@@ -104,9 +106,12 @@ class SpoolSpanProcessor(SpanProcessor):
         writer: SpoolWriter | None,
         undecided: SpoolWriter | None = None,
         resource: Mapping[str, Any] | None = None,
+        *,
+        open_ones_stay: bool = False,
     ) -> None:
         """Write sampled spans with ``writer`` from now on, and recorded but unsampled ones with ``undecided``; None
-        drops them. ``resource`` are the attributes for the spans whose Resource is in :attr:`own`.
+        drops them. ``resource`` are the attributes for the spans whose Resource is in :attr:`own`. Where
+        ``open_ones_stay``, those that are open end where they have begun: otherwise they would never end there.
         """
 
         def output(now: _Output | None, writer: SpoolWriter | None) -> _Output | None:
@@ -114,8 +119,12 @@ class SpoolSpanProcessor(SpanProcessor):
                 return None
             return now if now is not None and now.writer is writer else _Output(writer, self.own, resource)
 
+        before = self._sampled, self._undecided
         self._sampled = output(self._sampled, writer)
         self._undecided = output(self._undecided, undecided)
+        if open_ones_stay and (self._sampled, self._undecided) != before:
+            for span_id in list(self._open):
+                self._earlier.setdefault(span_id, before)
 
     @property
     def writers(self) -> list[SpoolWriter]:
@@ -139,6 +148,9 @@ class SpoolSpanProcessor(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         context = span.get_span_context()
         output = self._output_of(context)
+        if self._earlier and context is not None and context.span_id in self._earlier:
+            sampled, undecided = self._earlier.pop(context.span_id)
+            output = sampled if context.trace_flags & 0x01 else undecided
         if output is None or context is None:
             return
         if (self._is_child or self.is_paused) and context.span_id not in self._open:
@@ -151,7 +163,7 @@ class SpoolSpanProcessor(SpanProcessor):
 
     def after_fork_in_child(self) -> None:
         """Record only spans that begin in the child."""
-        self._open, self._is_child = set(), True
+        self._open, self._earlier, self._is_child = set(), {}, True
 
     def has_open(self) -> bool:
         """Whether spans are open."""

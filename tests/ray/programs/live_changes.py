@@ -1,7 +1,7 @@
 """Changes of a running cluster, while an application of Ray Serve and an actor get requests all the time.
 
-``main`` makes the changes of :data:`STEPS` one after the other, each once enough requests have ended since the last. With
-the argument ``late``, the cluster has no hook, and gets one.
+``main`` makes the changes of :data:`STEPS` one after the other, each once enough requests have ended since the last.
+With the argument ``late``, the cluster has no hook, and gets one.
 """
 
 import http.client

@@ -124,6 +124,7 @@ class Connection:
         if delivery.spool is not None and (delivery.spool, delivery.plan) != (self.delivery.spool, self.delivery.plan):
             recording = Recording(process, environ, delivery, settings, of_ray=True, records=records)
             recording.recorder.fallback = before.recorder.fallback
+            before.sample(environ, records=records)  # a library may still have the recorder for something that goes on
         else:
             recording, delivery = before, self.delivery
             recording.sample(environ, records=records)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -104,6 +105,21 @@ class DriverTrace:
         # Attached in this thread for spans of the API; Ray's calls find the root span from every thread.
         if around is not current and since is None:
             context.attach(around)
+
+    def change(self, tracing: Tracing) -> None:
+        """Continue with this instrumentation. A root span that is open ends as it began."""
+        self._tracing = tracing
+
+    def begin_late(self, environ: Mapping[str, str]) -> None:
+        """Begin the root span of a driver in which nothing was recorded so far.
+
+        It is the parent of Ray's calls. Calls carry their context: workers may know already that this job has no trace.
+        """
+        from ray_tracing_hooks._ray.process import serves_client  # noqa: PLC0415
+
+        if self.root is None and self._before_root is None and not serves_client():
+            self._tracing.job.is_shared = False
+            self._begin(environ, time.time_ns())
 
     def end(self) -> None:
         """End the root span of this driver; an uncaught exception or SIGTERM that ends the interpreter is its error."""

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MOST_OF_OURS = 65
+MOST_OF_OURS = 72
 """Each takes 0.1 to 0.5 ms to import, and six times that where it has to be compiled; a worker's start may take 30 ms
 longer.
 """
@@ -41,6 +41,8 @@ class CoreWorker:
         return ray.NodeID.from_random()
     def get_worker_id(self):
         return ray.WorkerID.from_random()
+    def get_current_job_id(self):
+        return ray.JobID.nil()
 
 class NoProcess:
     def __init__(self, *arguments, **options):
@@ -49,7 +51,7 @@ class NoProcess:
         pass
 
 class GcsClient:
-    def internal_kv_multi_get(self, keys, namespace):
+    def internal_kv_multi_get(self, keys, namespace, timeout):
         return {b"tracing_startup_hook": b"ray_tracing_hooks.local:setup"}
 
 worker = ray._private.worker.global_worker
@@ -90,7 +92,8 @@ def test_a_worker_imports_little_and_holds_nothing(tmp_path: Path) -> None:
     ours = {name for name in modules if name.partition(".")[0] == "ray_tracing_hooks"}
     assert len(ours) <= MOST_OF_OURS
     assert modules - ours <= OTHERS
-    assert (found["threads"], found["descriptors"]) == (0, 0)
+    # The thread waits for a change of the settings, without running.
+    assert (found["threads"], found["descriptors"]) == (1, 0)
 
 
 def test_metrics_add_nothing_to_a_worker(tmp_path: Path) -> None:

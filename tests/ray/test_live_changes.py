@@ -66,7 +66,7 @@ def changed(short_tmp: Callable[[], Path]) -> Iterator[Changed]:
     }
     head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables)
     try:
-        run = run_program("live_changes", RTH_ADDRESS=address, **variables)
+        run = run_program("../inside/live_changes", RTH_ADDRESS=address, **variables)
         driver = "live_changes.py ray.driver"
         spans = await_spans(folder / "spans", lambda found: any(span.name == driver for span in found))
         yield Changed(run.result, spans, spans_in(folder / "other"), address, folder)
@@ -164,7 +164,7 @@ def test_the_hook_runs_in_actors_of_serve_that_have_started_without_it(short_tmp
     variables: dict[str, Any] = {**with_extras(), "RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
     head, address = start_head(folder, **variables)
     try:
-        run = run_program("live_changes", "late", RTH_ADDRESS=address, **variables)
+        run = run_program("../inside/live_changes", "late", RTH_ADDRESS=address, **variables)
         result = run.result
         found = Changed(result, [], [], address, folder)
         spans = await_spans(

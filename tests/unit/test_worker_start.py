@@ -26,7 +26,7 @@ HEAVY = {
 }
 
 PROGRAM = """
-import json, os, subprocess, sys
+import json, os, subprocess, sys, time
 # What a worker has imported and done when Ray calls the hook; no cluster is there, and no shipper is to be started.
 import ray._private.workers.default_worker
 from ray.util.tracing import tracing_helper
@@ -66,6 +66,10 @@ def held():
 modules, before = set(sys.modules), held()
 from ray_tracing_hooks.local import setup
 setup()
+# The thread that waits for changes looks once for what is set, with a file open.
+deadline = time.monotonic() + 30
+while held()["descriptors"] != before["descriptors"] and time.monotonic() < deadline:
+    time.sleep(0.01)
 found = {name: count - before[name] for name, count in held().items()}
 print(json.dumps({"modules": sorted(set(sys.modules) - modules), **found}))
 os._exit(0)

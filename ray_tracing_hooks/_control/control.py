@@ -10,6 +10,9 @@ EXPORTERS = "RAY_TRACING_EXPORTERS"
 SAMPLER = "OTEL_TRACES_SAMPLER"
 _DISABLED = "OTEL_SDK_DISABLED"
 
+_FAMILIES = ("RAY_TRACING_", "OTEL_")
+"""How the names of the variables begin that can be set: no others reach a process, or a shipper that it starts."""
+
 
 class Control(NamedTuple):
     """What is set now. An empty one changes nothing.
@@ -37,6 +40,11 @@ class Control(NamedTuple):
         """Names this change."""
         return f"{self.version}-{self.token}"
 
+    @property
+    def order(self) -> tuple[int, str]:
+        """Greater than that of every earlier change."""
+        return self.version, self.token
+
     def over(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment of a process with what is set."""
         found = {**environ, **self.variables}
@@ -55,7 +63,10 @@ class Control(NamedTuple):
         """What :meth:`encode` gave; of nothing, an empty one. Raises ValueError for anything else."""
         if not text:
             return cls()
-        found: Any = json.loads(text)
+        try:
+            found: Any = json.loads(text)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
         if not isinstance(found, dict):
             raise ValueError("it is not an object")  # noqa: TRY004  the callers' word for what is malformed
         variables, enabled = found.get("variables", {}), found.get("enabled")
@@ -64,9 +75,10 @@ class Control(NamedTuple):
             not isinstance(version, int)
             or not isinstance(token, str)
             or not token.isalnum()
-            or enabled not in {None, True, False}
+            or not (enabled is None or isinstance(enabled, bool))
             or not isinstance(variables, dict)
             or not all(isinstance(each, str) and "\0" not in each for pair in variables.items() for each in pair)
+            or not all(name.startswith(_FAMILIES) for name in variables)
         ):
             raise ValueError("it does not say what is set")
         return cls(version, token, enabled, variables, found.get("late_hook") is True)

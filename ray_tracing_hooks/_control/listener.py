@@ -35,6 +35,8 @@ _SHORTEST, _LONGEST = 0.05, 5.0
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of a process that pass."""
 
+_STANDARD_STREAMS = (0, 1, 2)
+
 _AT_ONCE = 0.01
 """Opening the FIFO that takes no longer than this many seconds has not waited for a writer."""
 
@@ -92,7 +94,11 @@ class Listener:
             if found and found != self._known:
                 self._known, pause = found, _SHORTEST
                 if not self._hand_over(found):
-                    self._has_ended = True  # the program ends
+                    self._known = b""
+                    time.sleep(_LONGEST)
+                continue
+            if not _has_standard_streams():
+                time.sleep(_LONGEST)
                 continue
             began = time.monotonic()
             os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
@@ -112,7 +118,9 @@ class Listener:
             os.close(folder)
 
     def _hand_over(self, found: bytes) -> bool:
-        """Call ``on_change`` in a thread that code such as ``logging`` may ask for; False at the end of the program."""
+        """Call ``on_change`` in a thread that code such as ``logging`` may ask for; False if none can be started, since
+        the program has too many, or is ending.
+        """
         done = _thread.allocate_lock()
         done.acquire()
 
@@ -130,6 +138,20 @@ class Listener:
             return False
         done.acquire()
         return True
+
+
+def _has_standard_streams() -> bool:
+    """Whether the numbers of the standard streams are in use.
+
+    If not, the FIFO would get such a number, and while opening it waits, the kernel lets nobody else put a file there:
+    a program that has closed its standard input could not replace it with ``dup2``.
+    """
+    try:
+        for number in _STANDARD_STREAMS:
+            os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def read(folder: str) -> bytes:

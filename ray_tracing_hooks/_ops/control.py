@@ -18,6 +18,10 @@ VERSION = 1
 
 APPLIED, FAILED, SILENT = "applied", "failed", "silent"
 
+_PATIENT, _ATTEMPTS, _PAUSE = 10, 20, 0.3
+"""How often another command that sets the same version is waited for, and how often it is tried at all; with so many
+seconds in between."""
+
 _ROUNDS = 2
 """The second one is for processes that have started during the first."""
 
@@ -127,22 +131,14 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
     progress("looking at the cluster", 0, 1)
     before = ask(control_on_node.look)
     hook, late = before["hook"], bool(before["late"])
-    try:
-        known = Control.decode(before["control"])
-    except ValueError as error:
-        raise ControlError(f"what is set for this cluster cannot be understood: {error}") from None
-    control = wanted.after(known)
     sets_hook = _must_set(hook, wanted)
     if sets_hook:
         assert wanted.hook is not None
         _check_importable(visit, wanted.hook, timeout)
-        control = control._replace(late_hook=True)
         hook, late = wanted.hook, True
-    removes_hook = wanted.enabled is False and known.late_hook
-    if removes_hook:
-        control = control._replace(late_hook=False)
     # First where new processes find it, then in those that run.
-    ask(control_on_node.store, control.encode())
+    known, control = _store(ask, wanted, sets_hook=sets_hook)
+    removes_hook = known.late_hook and not control.late_hook
     if sets_hook:
         ask(control_on_node.store_hook, hook)
     elif removes_hook:
@@ -166,6 +162,27 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
         for answer in told.values():
             answers.update(answer.value or {})
     return Outcome(control, nodes, _described(visit, living, answers, timeout), hook, late, actors)
+
+
+def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple[Control, Control]:
+    """Store what is set after the change; returns what was set before, and that. Raises ControlError.
+
+    If other commands change it at the same time, each begins with what the one before has set.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            known = Control.decode(ask(control_on_node.look)["control"])
+        except ValueError as error:
+            raise ControlError(f"what is set for this cluster cannot be understood: {error}") from None
+        control = wanted.after(known)
+        control = control._replace(late_hook=sets_hook or (known.late_hook and wanted.enabled is not False))
+        if attempt >= _PATIENT:
+            # That command has ended before it has set anything.
+            control = control._replace(version=control.version + attempt - _PATIENT + 1)
+        if ask(control_on_node.store, control.encode(), control.version):
+            return known, control
+        time.sleep(_PAUSE)
+    raise ControlError("other commands change this cluster all the time; nothing has been changed")
 
 
 def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[str, Any]:

@@ -57,9 +57,20 @@ def own() -> str:
     return str(_worker().core_worker.get_worker_id().hex())
 
 
-def store(text: bytes) -> None:
-    """Set it for all processes that connect from now on."""
-    _worker().gcs_client.internal_kv_put(CONTROL, text, True, NAMESPACE, _TIMEOUT)
+def store(text: bytes, version: int) -> bool:
+    """Set it for all processes that connect from now on; False if another command sets this version."""
+    client = _worker().gcs_client
+    # Of those that add a key, one succeeds.
+    if client.internal_kv_put(_claim(version), b"1", False, NAMESPACE, _TIMEOUT) != 1:
+        return False
+    client.internal_kv_put(CONTROL, text, True, NAMESPACE, _TIMEOUT)
+    # Nobody wants that one any more.
+    client.internal_kv_del(_claim(version - 100), False, NAMESPACE, _TIMEOUT)
+    return True
+
+
+def _claim(version: int) -> bytes:
+    return CONTROL + f"_{version}".encode()
 
 
 def store_hook(hook: str) -> None:
@@ -80,10 +91,9 @@ def processes() -> list[dict[str, Any]]:
     from ray._private import state  # noqa: PLC0415  as above
     from ray.core.generated import common_pb2, gcs_pb2  # noqa: PLC0415
 
-    accessor: Any = state.state._connect_and_get_accessor()  # noqa: SLF001  Ray's public functions leave out drivers
     found = []
     kinds: Any = common_pb2
-    for each in accessor.get_worker_table():
+    for each in _accessor(state.state).get_worker_table():
         row: Any = gcs_pb2.WorkerTableData.FromString(each)  # type: ignore[attr-defined, unused-ignore]
         if row.is_alive and row.worker_type in {kinds.DRIVER, kinds.WORKER}:
             address = row.worker_address
@@ -97,6 +107,15 @@ def processes() -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def _accessor(state: Any) -> Any:
+    # Ray's public functions leave out drivers.
+    connected = getattr(state, "_connect_and_get_accessor", None)
+    if connected is not None:
+        return connected()
+    state._check_connected()  # noqa: SLF001  older Rays
+    return state.global_state_accessor
 
 
 def apply(text: bytes, expected: Collection[str], timeout: float) -> dict[str, str]:

@@ -189,6 +189,67 @@ def test_a_process_without_descriptors_listens_later(folder: str, monkeypatch: p
     following.listener.end(wakes=True)
 
 
+def test_a_process_without_threads_applies_it_later(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has started all that it may have for a while."""
+    monkeypatch.setattr("ray_tracing_hooks._control.listener._LONGEST", 0.05)
+    start, refused = threading.Thread.start, threading.Event()
+
+    def refuse(thread: threading.Thread) -> None:
+        refused.set()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    following = Following(folder)
+    publish(folder, control(1), [], LONG)
+    assert refused.wait(LONG)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    assert following.versions == [1]
+    following.listener.end(wakes=True)
+
+
+def test_nodes_that_share_their_folder_publish_at_the_same_time(folder: str) -> None:
+    """As nodes on one machine do; none sees a file of the other that is incomplete."""
+    following = Following(folder)
+    answers: list[dict[str, str]] = []
+    for version in range(1, 21):
+        changed = control(version, RAY_TRACING_EXCLUDE="a" * 100_000)
+        nodes = [
+            threading.Thread(target=lambda each=changed: answers.append(publish(folder, each, ["p"], LONG)))
+            for _ in range(4)
+        ]
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            node.join()
+    assert answers == [{"p": ""}] * 80
+    assert following.versions == [*range(1, 21)]
+    assert sorted(os.listdir(folder)) == ["applied-20-a0", CHANGED, CONTROL]
+    following.listener.end(wakes=True)
+
+
+def test_a_command_that_was_overtaken_changes_nothing(folder: str) -> None:
+    """It says so; also where the other one comes while it waits for answers."""
+    publish(folder, control(2), [], LONG)
+    with pytest.raises(OSError, match="version 2 has been set meanwhile"):
+        publish(folder, control(1), [], LONG)
+    assert Control.decode(read(folder)).version == 2
+    problems: list[OSError] = []
+
+    def wait_in_vain() -> None:
+        try:
+            publish(folder, control(3), ["nobody"], LONG)
+        except OSError as error:
+            problems.append(error)
+
+    waiting = threading.Thread(target=wait_in_vain)
+    waiting.start()
+    assert awaited(lambda: Control.decode(read(folder)).version == 3)
+    publish(folder, control(4), [], LONG)
+    waiting.join()
+    assert "has been set meanwhile" in str(problems)
+
+
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version": "1"}', b"\xff" * 100, b"x" * (1 << 20)])
 def test_garbage_changes_nothing(folder: str, text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is right is applied afterwards."""
@@ -206,7 +267,13 @@ def test_garbage_changes_nothing(folder: str, text: bytes, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "text",
-    [b"{", b"[]", b"{}", b'{"version": 1, "token": "../x"}', b'{"version": 1, "token": "a", "variables": {"A": 1}}'],
+    [
+        *(b"{", b"[]", b"{}", b"[" * 100_000),
+        b'{"version": 1, "token": "../x"}',
+        b'{"version": 1, "token": "a", "enabled": []}',
+        b'{"version": 1, "token": "a", "variables": {"OTEL_A": 1}}',
+        b'{"version": 1, "token": "a", "variables": {"LD_PRELOAD": "/tmp/a"}}',
+    ],
 )
 def test_what_is_malformed_is_an_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"it |Expecting"):
@@ -291,6 +358,31 @@ if sys.argv[2] == "fork" and child == 0:
     os._exit(0)
 sys.stdin.read()
 """
+
+
+WITHOUT_INPUT = """
+import os, sys
+from ray_tracing_hooks._control import listener
+looked = []
+has = listener._has_standard_streams
+def look():
+    looked.append(has())
+    return looked[-1]
+listener._has_standard_streams = look
+os.close(0)
+listener.Listener(sys.argv[1], print).start()
+while not looked:
+    pass
+nothing = os.open(os.devnull, os.O_RDONLY)
+os.dup2(nothing, 0)
+assert nothing == 0 and looked == [False], (nothing, looked)
+"""
+
+
+def test_a_program_that_has_closed_its_input_can_replace_it(folder: str) -> None:
+    """While a file is being opened, the kernel gives its number to nobody else."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_INPUT, folder], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("how", ["fork", "plain"])

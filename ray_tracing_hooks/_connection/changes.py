@@ -84,6 +84,8 @@ class Changes:
             environ, exporters, records = _over(os.environ, self._exporters, control)
             if not self._change(environ, exporters, records=records) and control.enabled:
                 problem = "nothing is recorded, since there is no exporter: set one with exporters=..."
+            elif control.refused:
+                problem = f"its version of this package cannot change {', '.join(control.refused)} while it runs"
         except Exception as error:
             problem = describe(error)
             raise

@@ -10,9 +10,6 @@ EXPORTERS = "RAY_TRACING_EXPORTERS"
 SAMPLER = "OTEL_TRACES_SAMPLER"
 _DISABLED = "OTEL_SDK_DISABLED"
 
-_FAMILIES = ("RAY_TRACING_", "OTEL_")
-"""How the names of the variables begin that can be set: no others reach a process, or a shipper that it starts."""
-
 
 class Control(NamedTuple):
     """What is set now. An empty one changes nothing.
@@ -45,9 +42,21 @@ class Control(NamedTuple):
         """Greater than that of every earlier change."""
         return self.version, self.token
 
+    @property
+    def refused(self) -> list[str]:
+        """The variables that a running process cannot change: another version of this package has set them, or somebody
+        who has written to the cluster's key-value store.
+        """
+        from ray_tracing_hooks._settings import LIVE, PREFIX  # noqa: PLC0415  rare
+        from ray_tracing_hooks._standard import LIVE as FAMILIES  # noqa: PLC0415
+
+        ours = {f"{PREFIX}{name.upper()}" for name in LIVE}
+        return sorted(name for name in self.variables if name not in ours and not name.startswith(FAMILIES))
+
     def over(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a process with what is set."""
-        found = {**environ, **self.variables}
+        """The environment of a process with what is set, except for what is :attr:`refused`."""
+        refused = self.refused
+        found = {**environ, **{name: value for name, value in self.variables.items() if name not in refused}}
         if self.enabled:
             found[_DISABLED] = ""
         elif self.enabled is False:
@@ -78,7 +87,6 @@ class Control(NamedTuple):
             or not (enabled is None or isinstance(enabled, bool))
             or not isinstance(variables, dict)
             or not all(isinstance(each, str) and "\0" not in each for pair in variables.items() for each in pair)
-            or not all(name.startswith(_FAMILIES) for name in variables)
         ):
             raise ValueError("it does not say what is set")
         return cls(version, token, enabled, variables, found.get("late_hook") is True)

@@ -272,7 +272,6 @@ def test_garbage_changes_nothing(folder: str, text: bytes, monkeypatch: pytest.M
         b'{"version": 1, "token": "../x"}',
         b'{"version": 1, "token": "a", "enabled": []}',
         b'{"version": 1, "token": "a", "variables": {"OTEL_A": 1}}',
-        b'{"version": 1, "token": "a", "variables": {"LD_PRELOAD": "/tmp/a"}}',
     ],
 )
 def test_what_is_malformed_is_an_error(text: bytes) -> None:
@@ -288,11 +287,20 @@ def test_what_is_set_survives_its_text() -> None:
 
 
 def test_what_is_set_takes_precedence() -> None:
-    environ = {"A": "1", "OTEL_SDK_DISABLED": "true", "OTEL_TRACES_SAMPLER": "always_on"}
-    assert control(1, A="2", B="").over(environ)["A"] == "2"
+    environ = {"RAY_TRACING_EXCLUDE": "a", "OTEL_SDK_DISABLED": "true", "OTEL_TRACES_SAMPLER": "always_on"}
+    assert control(1, RAY_TRACING_EXCLUDE="b").over(environ)["RAY_TRACING_EXCLUDE"] == "b"
+    assert control(1, OTEL_EXPORTER_OTLP_HEADERS="b=c").over(environ)["OTEL_EXPORTER_OTLP_HEADERS"] == "b=c"
     assert control(1).over(environ)["OTEL_SDK_DISABLED"] == ""
     assert Control(1, "a", None, {}).over(environ) == environ
     assert Control(1, "a", False, {}).over(environ)["OTEL_TRACES_SAMPLER"] == "always_off"
+
+
+def test_only_settings_that_can_be_changed_reach_a_process() -> None:
+    """Whoever can connect to the cluster can write there."""
+    names = ["LD_PRELOAD", "PYTHONPATH", "https_proxy", "RAY_TRACING_CONFIG", "RAY_TRACING_STRICT", "OTEL_PROPAGATORS"]
+    hostile = control(1, RAY_TRACING_EXCLUDE="b", **dict.fromkeys(names, "1"))
+    assert hostile.over({}) == {"RAY_TRACING_EXCLUDE": "b", "OTEL_SDK_DISABLED": ""}
+    assert hostile.refused == sorted(names)
 
 
 def test_a_folder_of_another_user_is_not_read(tmp_path: Path) -> None:

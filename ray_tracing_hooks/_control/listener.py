@@ -101,7 +101,7 @@ class Listener:
                 time.sleep(_LONGEST)
                 continue
             began = time.monotonic()
-            os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+            _close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), path)
             if time.monotonic() - began > _AT_ONCE:
                 pause = _SHORTEST
             else:
@@ -138,6 +138,15 @@ class Listener:
             return False
         done.acquire()
         return True
+
+
+def _close(fifo: int, path: str) -> None:
+    """Close it, unless the program has done so first, as code for daemons closes whatever it does not know: by now the
+    number may be that of a file of the program.
+    """
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(fifo), os.stat(path, follow_symlinks=False)):
+            os.close(fifo)
 
 
 def _has_standard_streams() -> bool:

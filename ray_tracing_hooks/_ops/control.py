@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.control import EXPORTERS, Control
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._ops import control_on_node, named_actors, probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
@@ -136,6 +136,7 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
         assert wanted.hook is not None
         _check_importable(visit, wanted.hook, timeout)
         hook, late = wanted.hook, True
+    _check_exporters(visit, wanted, timeout)
     # First where new processes find it, then in those that run.
     known, control = _store(ask, wanted, sets_hook=sets_hook)
     removes_hook = known.late_hook and not control.late_hook
@@ -249,6 +250,16 @@ def _check_importable(visit: Visit, hook: str, timeout: float) -> None:
                 f"{node.name}: the hook {hook} cannot be imported there, so new workers would end: {problem}; "
                 "nothing has been changed"
             )
+
+
+def _check_exporters(visit: Visit, wanted: Change, timeout: float) -> None:
+    """Raise UsageError for an exporter that a node does not have: spans would wait there."""
+    value = wanted.variables.get(EXPORTERS)
+    if not value:
+        return
+    for node, answer in visit.call(control_on_node.unknown_exporter, value, timeout=timeout).items():
+        if answer.value:
+            raise UsageError(f"{node.name}: {answer.value}; nothing has been changed")
 
 
 def _tell(visit: Visit, control: Control, living: Sequence[Mapping[str, Any]], timeout: float) -> dict[Node, Answer]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from ray_tracing_hooks._connection.changes import control_folder
-from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.control import EXPORTERS, Control
 from ray_tracing_hooks._control.listener import read
 from ray_tracing_hooks._control.publish import publish
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
@@ -50,6 +50,15 @@ def in_force(session_dir: str) -> dict[str, Any]:
         with suppress(OSError, ValueError):
             told = Control.decode(read(folder)).version or None
     return {"version": found.version, "enabled": found.enabled, "told": told}
+
+
+def unknown_exporter(value: str) -> str | None:
+    """What is wrong with the exporters of this value here; None if all are known."""
+    from ray_tracing_hooks._settings import load  # noqa: PLC0415  rare
+    from ray_tracing_hooks._ship.sinks.registry import usable  # noqa: PLC0415  rare
+
+    _, problems = usable(load({EXPORTERS: value}, lambda _problem: None).exporters)
+    return problems[0].rpartition("; using ")[0] if problems else None
 
 
 def own() -> str:

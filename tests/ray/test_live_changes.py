@@ -134,6 +134,14 @@ def test_spans_go_where_they_are_sent_now(changed: Changed) -> None:
     assert {span.trace_id for span in arguments} == {root.trace_id}
 
 
+def test_an_exporter_that_no_node_has_is_wrong_usage(changed: Changed) -> None:
+    """It is not found out by spans that wait."""
+    code, _, problem = command("configure", "exporters=oltp", address=changed.address)
+    assert code == 2
+    assert "unknown exporter 'oltp'" in problem
+    assert "nothing has been changed" in " ".join(problem.split())
+
+
 def test_processes_that_start_later_have_it_too(changed: Changed) -> None:
     """A driver and its workers, while nothing is recorded, and after that."""
     address, other = changed.address, changed.folder / "other"

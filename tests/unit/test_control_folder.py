@@ -106,7 +106,7 @@ def test_waiting_costs_nothing_but_a_thread(folder: str) -> None:
     assert awaited(lambda: is_waiting(folder))
     (mine,) = [task for task in os.listdir("/proc/self/task") if task not in others]
     assert _blocks_signals(mine)
-    assert awaited(lambda: _is_idle(mine))
+    assert awaited(lambda: _is_idle(f"/proc/self/task/{mine}"))
     assert (len(os.listdir("/proc/self/fd")), threading.enumerate()) == (descriptors, known)
     following.listener.end(wakes=True)
     assert awaited(lambda: mine not in os.listdir("/proc/self/task"))
@@ -120,14 +120,16 @@ def _blocks_signals(task: str) -> bool:
 
 
 def _is_idle(task: str) -> bool:
-    """Whether a thread does not run for a third of a second, as one that looks again and again would."""
-    before = _switches(task)
+    """Whether a thread waits, and does not run for a third of a second, as one that looks again and again would."""
+    before = _ran(task)
     time.sleep(0.3)
-    return _switches(task) == before
+    return _ran(task) == before and "State:\tS (sleeping)" in before
 
 
-def _switches(task: str) -> list[str]:
-    return [line for line in Path(f"/proc/self/task/{task}/status").read_text().splitlines() if "ctxt" in line]
+def _ran(task: str) -> list[str]:
+    """The state of a thread, and how often it has run."""
+    text = Path(task, "status").read_text()
+    return [line for line in text.splitlines() if "ctxt" in line or line.startswith("State")]
 
 
 def test_an_error_in_applying_it_is_reported_and_the_next_change_comes(
@@ -368,6 +370,31 @@ sys.stdin.read()
 """
 
 
+def test_a_file_of_the_program_is_not_closed(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have closed the FIFO, which it does not know, and get its number for a file of its own."""
+    real, own = os.open, threading.Event()
+    given: list[int] = []
+
+    def opened(path: str, *arguments: int, **named: int) -> int:
+        found = real(path, *arguments, **named)
+        if str(path).endswith(CHANGED) and threading.current_thread() is not threading.main_thread() and not given:
+            nothing = real(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, found)
+            os.close(nothing)
+            given.append(found)
+            own.set()
+        return found
+
+    monkeypatch.setattr(os, "open", opened)
+    following = Following(folder)
+    assert awaited(lambda: is_waiting(folder))
+    assert own.wait(LONG)
+    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    assert os.path.samestat(os.fstat(given[0]), os.stat(os.devnull))
+    os.close(given[0])
+    following.listener.end(wakes=True)
+
+
 WITHOUT_INPUT = """
 import os, sys
 from ray_tracing_hooks._control import listener
@@ -415,6 +442,8 @@ def test_a_stopped_process_applies_it_when_it_goes_on(folder: str) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         assert awaited(lambda: is_waiting(folder))
+        # That has woken it: a process that is stopped between looking and waiting learns of the next change only.
+        assert awaited(lambda: all(map(_is_idle, map(str, Path(f"/proc/{process.pid}/task").iterdir()))))
         os.kill(process.pid, signal.SIGSTOP)
         assert publish(folder, control(1), [str(process.pid)], 0.3) == {}
         os.kill(process.pid, signal.SIGCONT)

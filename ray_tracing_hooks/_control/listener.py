@@ -1,16 +1,16 @@
 """How a traced process notices that its settings are changed, at no cost while they are not.
 
 In the control folder of a node, which is private, :data:`CONTROL` is what is set now, and :data:`CHANGED` is a FIFO.
-A process has one thread that is blocked in opening the FIFO for reading. It has no open file, only the number for one,
-which the kernel reserves before it waits. It does not run until somebody opens the FIFO for writing, which releases all
-readers at once; each then reads the file. The writer keeps the FIFO open until the processes have answered. Meanwhile
-opening it returns at once, so a process that was just reading the file reads it again, and misses no change.
+A process has one thread that opens the FIFO for reading, reads the file, and then waits in ``poll`` until a writer has
+come and gone since it has opened the FIFO. So no change is missed between reading and waiting, also by a process that
+was stopped meanwhile. The thread does not run until then. Nothing is ever written to the FIFO.
 """
 
 from __future__ import annotations
 
 import _thread
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -18,6 +18,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from resource import RLIMIT_NOFILE, getrlimit
+from select import POLLIN, poll
 from types import BuiltinFunctionType
 
 from ray_tracing_hooks._guard import guarded
@@ -29,16 +31,14 @@ CHANGED = "changed"
 MOST_BYTES = 256 << 10
 """A larger file is not read."""
 
-_SHORTEST, _LONGEST = 0.05, 5.0
-"""Seconds between two looks while the FIFO is open for writing: the first, and at most."""
+_LONGEST = 5.0
+"""Seconds until the next attempt where the process has no descriptors or threads left."""
+
+_APART = 800
+"""The lowest number for the descriptor; three quarters of the limit where that is lower."""
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of a process that pass."""
-
-_STANDARD_STREAMS = (0, 1, 2)
-
-_AT_ONCE = 0.01
-"""Opening the FIFO that takes no longer than this many seconds has not waited for a writer."""
 
 
 class Listener:
@@ -88,25 +88,22 @@ class Listener:
 
     def _listen(self) -> None:
         path = os.path.join(self.folder, CHANGED)
-        pause = _SHORTEST
         while not self._has_ended:
-            found = read(self.folder)
-            if found and found != self._known:
-                self._known, pause = found, _SHORTEST
-                if not self._hand_over(found):
-                    self._known = b""
-                    time.sleep(_LONGEST)
-                continue
-            if not _has_standard_streams():
+            fifo = _apart(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC))
+            opened = os.fstat(fifo)
+            try:
+                found = read(self.folder)
+                if not found or found == self._known:
+                    changes = poll()
+                    changes.register(fifo, POLLIN)
+                    changes.poll()
+                    continue
+            finally:
+                _close(fifo, opened)
+            self._known = found
+            if not self._hand_over(found):
+                self._known = b""
                 time.sleep(_LONGEST)
-                continue
-            began = time.monotonic()
-            _close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), path)
-            if time.monotonic() - began > _AT_ONCE:
-                pause = _SHORTEST
-            else:
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST)
 
     def _make(self) -> None:
         # Its parent is there, unless the session has been removed meanwhile.
@@ -140,27 +137,24 @@ class Listener:
         return True
 
 
-def _close(fifo: int, path: str) -> None:
+def _close(fifo: int, opened: os.stat_result) -> None:
     """Close it, unless the program has done so first, as code for daemons closes whatever it does not know: by now the
     number may be that of a file of the program.
     """
     with suppress(OSError):
-        if os.path.samestat(os.fstat(fifo), os.stat(path, follow_symlinks=False)):
+        if os.path.samestat(os.fstat(fifo), opened):
             os.close(fifo)
 
 
-def _has_standard_streams() -> bool:
-    """Whether the numbers of the standard streams are in use.
-
-    If not, the FIFO would get such a number, and while opening it waits, the kernel lets nobody else put a file there:
-    a program that has closed its standard input could not replace it with ``dup2``.
-    """
+def _apart(fifo: int) -> int:
+    """The same open file under a high number, which the program's own files do not get."""
+    most, _ = getrlimit(RLIMIT_NOFILE)
     try:
-        for number in _STANDARD_STREAMS:
-            os.fstat(number)
+        moved = fcntl.fcntl(fifo, fcntl.F_DUPFD_CLOEXEC, _APART if most < 0 else min(_APART, most * 3 // 4))
     except OSError:
-        return False
-    return True
+        return fifo  # no such number is free
+    os.close(fifo)
+    return moved
 
 
 def read(folder: str) -> bytes:

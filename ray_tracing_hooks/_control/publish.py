@@ -14,7 +14,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from ray_tracing_hooks._control.control import Control
-from ray_tracing_hooks._control.listener import CHANGED, CONTROL, make_fifo, read
+from ray_tracing_hooks._control.listener import CONTROL, make_fifo, read, wake
 from ray_tracing_hooks._private import inside, open_file, open_folder, read_file
 
 _APPLIED = "applied-"
@@ -47,12 +47,8 @@ def publish(folder: str, control: Control, expected: Collection[str], timeout: f
         for name in os.listdir(within):
             if name.startswith(_APPLIED) and name != _APPLIED + control.name:
                 shutil.rmtree(os.path.join(within, name), ignore_errors=True)
-        # For reading too: then there need not be a reader.
-        held = os.open(os.path.join(within, CHANGED), os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            _await(answers, set(expected), timeout)
-        finally:
-            os.close(held)
+        wake(folder)
+        _await(answers, set(expected), timeout)
         return {name: _text(os.path.join(answers, name)) for name in _names(answers)}
     finally:
         os.close(opened)

@@ -93,6 +93,8 @@ class Listener:
             opened = os.fstat(fifo)
             try:
                 found = read(self.folder)
+                if self._has_ended:  # since it was looked at above, and nobody waited here to be woken
+                    return
                 if not found or found == self._known:
                     changes = poll()
                     changes.register(fifo, POLLIN)

@@ -32,7 +32,7 @@ OTLP = "OTEL_EXPORTER_OTLP_"
 OTLP_METRICS = f"{OTLP}METRICS_"
 JAEGER = "OTEL_EXPORTER_JAEGER_"
 
-_LIVE = ("OTEL_TRACES_SAMPLER", OTLP, JAEGER, "OTEL_BSP_", "OTEL_METRIC_EXPORT_")
+LIVE = ("OTEL_TRACES_SAMPLER", OTLP, JAEGER, "OTEL_BSP_", "OTEL_METRIC_EXPORT_")
 """How the names of the variables begin that decide which traces are recorded, and how spans are delivered."""
 
 _MILLISECONDS_FROM = 500
@@ -65,7 +65,7 @@ class Variable(NamedTuple):
     @property
     def live(self) -> bool:
         """Whether a running process can change it (``ray-tracing-hooks configure``)."""
-        return self.name.startswith(_LIVE)
+        return self.name.startswith(LIVE)
 
 
 def _text(value: object) -> str:

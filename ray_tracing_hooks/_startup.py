@@ -266,15 +266,19 @@ class TracedProcess:
         self._changes = Changes(process, self._known_cluster().control, self._exporters, self._change)
         self._changes.follow()
 
-    def _change(self, environ: Mapping[str, str], exporters: tuple[str, ...] | None, *, records: bool) -> None:
-        """Trace this process with other settings from now on, or not at all for now; called in a thread of its own."""
+    def _change(self, environ: Mapping[str, str], exporters: tuple[str, ...] | None, *, records: bool) -> bool:
+        """Trace this process with other settings from now on, or not at all for now; called in a thread of its own.
+
+        Returns whether spans are recorded now, for a process that has disconnected meanwhile ``records``.
+        """
         from ray_tracing_hooks import _settings  # noqa: PLC0415
 
         with self._lock:
             connection = self._connection
             if connection is not None:
                 settings = _settings.load(environ, report, connection.process.start_directory)
-                connection.change(settings, environ, exporters=exporters, records=records)
+                return connection.change(settings, environ, exporters=exporters, records=records)
+        return records
 
     def _follow_no_changes(self, *, wakes: bool) -> None:
         changes, self._changes = self._changes, None

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery
 from ray_tracing_hooks._connection.recording import Recording, exit_in_order
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.tracing import Tracing
+    from ray_tracing_hooks._record.recorder import Recorder
     from ray_tracing_hooks._settings import Settings
 
 
@@ -69,6 +71,8 @@ class Connection:
         self._tracing: Tracing | None = None
         self._trace: DriverTrace | None = None
         self._leave_logs: Callable[[], None] = lambda: None
+        self._earlier: WeakSet[Recorder] = WeakSet()
+        """The recorders before changes, as long as spans of theirs are open."""
         self.delivery = delivery = Delivery(process, settings, environ, exporters)
         self._recording = Recording(process, environ, delivery, settings, of_ray=of_ray, records=records)
         self._join_skywalking(patches)
@@ -109,18 +113,23 @@ class Connection:
         *,
         exporters: tuple[str, ...] | None,
         records: bool,
-    ) -> None:
-        """Continue with other settings, or begin or stop to record. Spans that are open end, and are delivered, as
-        they began. May be called in any thread, while the program runs.
+    ) -> bool:
+        """Continue with other settings, or begin or stop to record; returns whether spans are recorded now: they are
+        not where there is no exporter. Spans that are open end, and are delivered, as they began. May be called in any
+        thread, while the program runs.
         """
         if self._tracing is None:
-            return
+            return records
         from ray_tracing_hooks._connection.instrumentation import change  # noqa: PLC0415
+        from ray_tracing_hooks._control.control import SAMPLER  # noqa: PLC0415  rare
 
         process, before = self.process, self._recording
         delivery = Delivery(process, settings, environ, exporters)
         if delivery.spool is None and delivery.plan.exporters:
             raise OSError("there is no spool for these settings, so those before stay")
+        if delivery.spool is None:
+            # As where nothing has been recorded from the beginning.
+            environ, records = {**environ, SAMPLER: "always_off"}, False
         if delivery.spool is not None and (delivery.spool, delivery.plan) != (self.delivery.spool, self.delivery.plan):
             recording = Recording(process, environ, delivery, settings, of_ray=True, records=records)
             recording.recorder.fallback = before.recorder.fallback
@@ -149,15 +158,17 @@ class Connection:
         self.settings = settings
         self._join_libraries(environ, continues=True)
         if delivery.spool is None:
-            return
+            return records
         if recording is not before:
             delivery.come_back()
             self._leave(before)
         if records:
             delivery.begin()
+        return records
 
     def _leave(self, recording: Recording) -> None:
         """Write no more to these spools than the ends of the spans that are open."""
+        self._earlier.add(recording.recorder)
         recording.close()
         recording.delivery.leave()
         if self.process.is_driver and recording.writer.directory != os.devnull:
@@ -278,7 +289,8 @@ class Connection:
     def leave_to_parent(self) -> None:
         """Stop tracing Ray in a forked child, which keeps only the spool for its own spans."""
         self._stop_tracing()
-        self._recording.recorder.leave_to_parent()
+        for recorder in (self._recording.recorder, *self._earlier):
+            recorder.leave_to_parent()
 
     def close(self) -> None:
         """Stop tracing Ray, and in a driver wait for the delivery of this node's spans.

@@ -28,13 +28,13 @@ class Changes:
         process: This process.
         known: What is in force here already, as the cluster has said.
         exporters: The exporters of its hook.
-        change: Applies it: called with the environment, the exporters and whether spans are recorded.
+        change: Applies it: called with the environment, the exporters and whether spans are recorded; returns the last.
     """
 
     _left: str | None = None
     """The folder of earlier changes, whose thread still waits there."""
 
-    def __init__(self, process: RayProcess, known: bytes, exporters: Exporters, change: Callable[..., None]) -> None:
+    def __init__(self, process: RayProcess, known: bytes, exporters: Exporters, change: Callable[..., bool]) -> None:
         self._process = process
         self._exporters = exporters
         self._change = change
@@ -43,7 +43,7 @@ class Changes:
         if known:
             with suppress(ValueError):  # it is reported where it is read
                 control = _decoded(known)
-                self._in_force = control.version, control.token
+                self._in_force = control.order
 
     def follow(self) -> None:
         """Apply changes from now on."""
@@ -72,7 +72,7 @@ class Changes:
         assert self._listener is not None
         folder, worker_id = self._listener.folder, self._process.worker_id
         control = _decoded(found)
-        order = control.version, control.token
+        order = control.order
         if order == self._in_force:
             # It was told when it connected. A command may wait for it nevertheless.
             acknowledge(folder, control, worker_id, if_lately=True)
@@ -82,7 +82,10 @@ class Changes:
         problem = ""
         try:
             environ, exporters, records = _over(os.environ, self._exporters, control)
-            self._change(environ, exporters, records=records)
+            if not self._change(environ, exporters, records=records) and control.enabled:
+                problem = "nothing is recorded, since there is no exporter: set one with exporters=..."
+            elif control.refused:
+                problem = f"its version of this package cannot change {', '.join(control.refused)} while it runs"
         except Exception as error:
             problem = describe(error)
             raise

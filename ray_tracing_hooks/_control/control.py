@@ -37,9 +37,26 @@ class Control(NamedTuple):
         """Names this change."""
         return f"{self.version}-{self.token}"
 
+    @property
+    def order(self) -> tuple[int, str]:
+        """Greater than that of every earlier change."""
+        return self.version, self.token
+
+    @property
+    def refused(self) -> list[str]:
+        """The variables that a running process cannot change: another version of this package has set them, or somebody
+        who has written to the cluster's key-value store.
+        """
+        from ray_tracing_hooks._settings import LIVE, PREFIX  # noqa: PLC0415  rare
+        from ray_tracing_hooks._standard import LIVE as FAMILIES  # noqa: PLC0415
+
+        ours = {f"{PREFIX}{name.upper()}" for name in LIVE}
+        return sorted(name for name in self.variables if name not in ours and not name.startswith(FAMILIES))
+
     def over(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a process with what is set."""
-        found = {**environ, **self.variables}
+        """The environment of a process with what is set, except for what is :attr:`refused`."""
+        refused = self.refused
+        found = {**environ, **{name: value for name, value in self.variables.items() if name not in refused}}
         if self.enabled:
             found[_DISABLED] = ""
         elif self.enabled is False:
@@ -55,7 +72,10 @@ class Control(NamedTuple):
         """What :meth:`encode` gave; of nothing, an empty one. Raises ValueError for anything else."""
         if not text:
             return cls()
-        found: Any = json.loads(text)
+        try:
+            found: Any = json.loads(text)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
         if not isinstance(found, dict):
             raise ValueError("it is not an object")  # noqa: TRY004  the callers' word for what is malformed
         variables, enabled = found.get("variables", {}), found.get("enabled")
@@ -64,7 +84,7 @@ class Control(NamedTuple):
             not isinstance(version, int)
             or not isinstance(token, str)
             or not token.isalnum()
-            or enabled not in {None, True, False}
+            or not (enabled is None or isinstance(enabled, bool))
             or not isinstance(variables, dict)
             or not all(isinstance(each, str) and "\0" not in each for pair in variables.items() for each in pair)
         ):

@@ -1,16 +1,16 @@
 """How a traced process notices that its settings are changed, at no cost while they are not.
 
 In the control folder of a node, which is private, :data:`CONTROL` is what is set now, and :data:`CHANGED` is a FIFO.
-A process has one thread that is blocked in opening the FIFO for reading. It has no open file, only the number for one,
-which the kernel reserves before it waits. It does not run until somebody opens the FIFO for writing, which releases all
-readers at once; each then reads the file. The writer keeps the FIFO open until the processes have answered. Meanwhile
-opening it returns at once, so a process that was just reading the file reads it again, and misses no change.
+A process has one thread that opens the FIFO for reading, reads the file, and then waits in ``poll`` until a writer has
+come and gone since it has opened the FIFO. So no change is missed between reading and waiting, also by a process that
+was stopped meanwhile. The thread does not run until then. Nothing is ever written to the FIFO.
 """
 
 from __future__ import annotations
 
 import _thread
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -18,6 +18,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from resource import RLIMIT_NOFILE, getrlimit
+from select import POLLIN, poll
 from types import BuiltinFunctionType
 
 from ray_tracing_hooks._guard import guarded
@@ -29,14 +31,14 @@ CHANGED = "changed"
 MOST_BYTES = 256 << 10
 """A larger file is not read."""
 
-_SHORTEST, _LONGEST = 0.05, 5.0
-"""Seconds between two looks while the FIFO is open for writing: the first, and at most."""
+_LONGEST = 5.0
+"""Seconds until the next attempt where the process has no descriptors or threads left."""
+
+_APART = 800
+"""The lowest number for the descriptor; three quarters of the limit where that is lower."""
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of a process that pass."""
-
-_AT_ONCE = 0.01
-"""Opening the FIFO that takes no longer than this many seconds has not waited for a writer."""
 
 
 class Listener:
@@ -86,21 +88,24 @@ class Listener:
 
     def _listen(self) -> None:
         path = os.path.join(self.folder, CHANGED)
-        pause = _SHORTEST
         while not self._has_ended:
-            found = read(self.folder)
-            if found and found != self._known:
-                self._known, pause = found, _SHORTEST
-                if not self._hand_over(found):
-                    self._has_ended = True  # the program ends
-                continue
-            began = time.monotonic()
-            os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
-            if time.monotonic() - began > _AT_ONCE:
-                pause = _SHORTEST
-            else:
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST)
+            fifo = _apart(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC))
+            opened = os.fstat(fifo)
+            try:
+                found = read(self.folder)
+                if self._has_ended:  # since it was looked at above, and nobody waited here to be woken
+                    return
+                if not found or found == self._known:
+                    changes = poll()
+                    changes.register(fifo, POLLIN)
+                    changes.poll()
+                    continue
+            finally:
+                _close(fifo, opened)
+            self._known = found
+            if not self._hand_over(found):
+                self._known = b""
+                time.sleep(_LONGEST)
 
     def _make(self) -> None:
         # Its parent is there, unless the session has been removed meanwhile.
@@ -112,7 +117,9 @@ class Listener:
             os.close(folder)
 
     def _hand_over(self, found: bytes) -> bool:
-        """Call ``on_change`` in a thread that code such as ``logging`` may ask for; False at the end of the program."""
+        """Call ``on_change`` in a thread that code such as ``logging`` may ask for; False if none can be started, since
+        the program has too many, or is ending.
+        """
         done = _thread.allocate_lock()
         done.acquire()
 
@@ -130,6 +137,26 @@ class Listener:
             return False
         done.acquire()
         return True
+
+
+def _close(fifo: int, opened: os.stat_result) -> None:
+    """Close it, unless the program has done so first, as code for daemons closes whatever it does not know: by now the
+    number may be that of a file of the program.
+    """
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(fifo), opened):
+            os.close(fifo)
+
+
+def _apart(fifo: int) -> int:
+    """The same open file under a high number, which the program's own files do not get."""
+    most, _ = getrlimit(RLIMIT_NOFILE)
+    try:
+        moved = fcntl.fcntl(fifo, fcntl.F_DUPFD_CLOEXEC, _APART if most < 0 else min(_APART, most * 3 // 4))
+    except OSError:
+        return fifo  # no such number is free
+    os.close(fifo)
+    return moved
 
 
 def read(folder: str) -> bytes:

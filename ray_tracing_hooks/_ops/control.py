@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.control import EXPORTERS, Control
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._ops import control_on_node, named_actors, probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
@@ -17,6 +17,10 @@ from ray_tracing_hooks._ops.hooks import HOOKS, OF_RAY, is_ours
 VERSION = 1
 
 APPLIED, FAILED, SILENT = "applied", "failed", "silent"
+
+_PATIENT, _ATTEMPTS, _PAUSE = 10, 20, 0.3
+"""How often another command that sets the same version is waited for, and how often it is tried at all; with so many
+seconds in between."""
 
 _ROUNDS = 2
 """The second one is for processes that have started during the first."""
@@ -127,22 +131,15 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
     progress("looking at the cluster", 0, 1)
     before = ask(control_on_node.look)
     hook, late = before["hook"], bool(before["late"])
-    try:
-        known = Control.decode(before["control"])
-    except ValueError as error:
-        raise ControlError(f"what is set for this cluster cannot be understood: {error}") from None
-    control = wanted.after(known)
     sets_hook = _must_set(hook, wanted)
     if sets_hook:
         assert wanted.hook is not None
         _check_importable(visit, wanted.hook, timeout)
-        control = control._replace(late_hook=True)
         hook, late = wanted.hook, True
-    removes_hook = wanted.enabled is False and known.late_hook
-    if removes_hook:
-        control = control._replace(late_hook=False)
+    _check_exporters(visit, wanted, timeout)
     # First where new processes find it, then in those that run.
-    ask(control_on_node.store, control.encode())
+    known, control = _store(ask, wanted, sets_hook=sets_hook)
+    removes_hook = known.late_hook and not control.late_hook
     if sets_hook:
         ask(control_on_node.store_hook, hook)
     elif removes_hook:
@@ -166,6 +163,27 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
         for answer in told.values():
             answers.update(answer.value or {})
     return Outcome(control, nodes, _described(visit, living, answers, timeout), hook, late, actors)
+
+
+def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple[Control, Control]:
+    """Store what is set after the change; returns what was set before, and that. Raises ControlError.
+
+    If other commands change it at the same time, each begins with what the one before has set.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            known = Control.decode(ask(control_on_node.look)["control"])
+        except ValueError as error:
+            raise ControlError(f"what is set for this cluster cannot be understood: {error}") from None
+        control = wanted.after(known)
+        control = control._replace(late_hook=sets_hook or (known.late_hook and wanted.enabled is not False))
+        if attempt >= _PATIENT:
+            # That command has ended before it has set anything.
+            control = control._replace(version=control.version + attempt - _PATIENT + 1)
+        if ask(control_on_node.store, control.encode(), control.version):
+            return known, control
+        time.sleep(_PAUSE)
+    raise ControlError("other commands change this cluster all the time; nothing has been changed")
 
 
 def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[str, Any]:
@@ -232,6 +250,16 @@ def _check_importable(visit: Visit, hook: str, timeout: float) -> None:
                 f"{node.name}: the hook {hook} cannot be imported there, so new workers would end: {problem}; "
                 "nothing has been changed"
             )
+
+
+def _check_exporters(visit: Visit, wanted: Change, timeout: float) -> None:
+    """Raise UsageError for an exporter that a node does not have: spans would wait there."""
+    value = wanted.variables.get(EXPORTERS)
+    if not value:
+        return
+    for node, answer in visit.call(control_on_node.unknown_exporter, value, timeout=timeout).items():
+        if answer.value:
+            raise UsageError(f"{node.name}: {answer.value}; nothing has been changed")
 
 
 def _tell(visit: Visit, control: Control, living: Sequence[Mapping[str, Any]], timeout: float) -> dict[Node, Answer]:

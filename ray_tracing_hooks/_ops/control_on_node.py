@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from ray_tracing_hooks._connection.changes import control_folder
-from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.control import EXPORTERS, Control
 from ray_tracing_hooks._control.listener import read
 from ray_tracing_hooks._control.publish import publish
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
@@ -52,14 +52,34 @@ def in_force(session_dir: str) -> dict[str, Any]:
     return {"version": found.version, "enabled": found.enabled, "told": told}
 
 
+def unknown_exporter(value: str) -> str | None:
+    """What is wrong with the exporters of this value here; None if all are known."""
+    from ray_tracing_hooks._settings import load  # noqa: PLC0415  rare
+    from ray_tracing_hooks._ship.sinks.registry import usable  # noqa: PLC0415  rare
+
+    _, problems = usable(load({EXPORTERS: value}, lambda _problem: None).exporters)
+    return problems[0].rpartition("; using ")[0] if problems else None
+
+
 def own() -> str:
     """The id of this process."""
     return str(_worker().core_worker.get_worker_id().hex())
 
 
-def store(text: bytes) -> None:
-    """Set it for all processes that connect from now on."""
-    _worker().gcs_client.internal_kv_put(CONTROL, text, True, NAMESPACE, _TIMEOUT)
+def store(text: bytes, version: int) -> bool:
+    """Set it for all processes that connect from now on; False if another command sets this version."""
+    client = _worker().gcs_client
+    # Of those that add a key, one succeeds.
+    if client.internal_kv_put(_claim(version), b"1", False, NAMESPACE, _TIMEOUT) != 1:
+        return False
+    client.internal_kv_put(CONTROL, text, True, NAMESPACE, _TIMEOUT)
+    # Nobody wants that one any more.
+    client.internal_kv_del(_claim(version - 100), False, NAMESPACE, _TIMEOUT)
+    return True
+
+
+def _claim(version: int) -> bytes:
+    return CONTROL + f"_{version}".encode()
 
 
 def store_hook(hook: str) -> None:
@@ -80,10 +100,9 @@ def processes() -> list[dict[str, Any]]:
     from ray._private import state  # noqa: PLC0415  as above
     from ray.core.generated import common_pb2, gcs_pb2  # noqa: PLC0415
 
-    accessor: Any = state.state._connect_and_get_accessor()  # noqa: SLF001  Ray's public functions leave out drivers
     found = []
     kinds: Any = common_pb2
-    for each in accessor.get_worker_table():
+    for each in _accessor(state.state).get_worker_table():
         row: Any = gcs_pb2.WorkerTableData.FromString(each)  # type: ignore[attr-defined, unused-ignore]
         if row.is_alive and row.worker_type in {kinds.DRIVER, kinds.WORKER}:
             address = row.worker_address
@@ -97,6 +116,15 @@ def processes() -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def _accessor(state: Any) -> Any:
+    # Ray's public functions leave out drivers.
+    connected = getattr(state, "_connect_and_get_accessor", None)
+    if connected is not None:
+        return connected()
+    state._check_connected()  # noqa: SLF001  older Rays
+    return state.global_state_accessor
 
 
 def apply(text: bytes, expected: Collection[str], timeout: float) -> dict[str, str]:

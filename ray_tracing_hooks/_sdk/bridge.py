@@ -395,6 +395,9 @@ class Bridge:
             # threads: a child of a child hangs in that. The spool's writer updates the resource in a child.
             shutdown_on_exit=False,
         )
+        # The SDK reads OTEL_SDK_DISABLED itself, and does not know of `ray-tracing-hooks enable`. Where nothing is
+        # recorded, there is no provider of ours, or its sampler says no.
+        real._disabled = False  # noqa: SLF001  there is no public way to say so
         real.sampler = self._sampler(real.sampler)
         processor = self._shared_processor()
         processor.own.add(real.resource)

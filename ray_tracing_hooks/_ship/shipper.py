@@ -104,6 +104,8 @@ class Shipper:
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._terminate)
+        # The thread that has started this process may block signals, and passes that on.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         logger.info("shipping the spool %s to %s", self._path, ", ".join(self._plan.exporters) or "nowhere")
         look = Look(0, {})
         while not self._is_terminated:

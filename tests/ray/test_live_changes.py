@@ -85,12 +85,14 @@ def test_every_process_is_reached(changed: Changed) -> None:
     for said in changed.result["said"].values():
         assert (said["code"], said["failed"], said["silent"]) == (0, 0, 0), said
         assert said["applied"] == len(said["processes"]) >= 6
-    assert [said["set"]["version"] for said in changed.result["said"].values()] == [1, 2, 3, 4, 5]
+    assert [said["set"]["version"] for said in changed.result["said"].values()] == [1, 2, 3, 4, 5, 6]
 
 
 def test_traces_begin_and_end(changed: Changed) -> None:
-    """Nothing is recorded before `enable` and after `disable`, and in between everything is."""
-    assert changed.names("dormant") == changed.names("off") == Counter()
+    """Nothing is recorded before `enable`, after `disable`, and with the settings that the cluster was started with; in
+    between everything is.
+    """
+    assert changed.names("dormant") == changed.names("as_started") == changed.names("off") == Counter()
     for phase in ("on", "moved"):
         names = changed.names(phase)
         assert names[HTTP] >= changed.requests(phase, "http")
@@ -132,6 +134,14 @@ def test_spans_go_where_they_are_sent_now(changed: Changed) -> None:
     assert {span.trace_id for span in arguments} == {root.trace_id}
 
 
+def test_an_exporter_that_no_node_has_is_wrong_usage(changed: Changed) -> None:
+    """It is not found out by spans that wait."""
+    code, _, problem = command("configure", "exporters=oltp", address=changed.address)
+    assert code == 2
+    assert "unknown exporter 'oltp'" in problem
+    assert "nothing has been changed" in " ".join(problem.split())
+
+
 def test_processes_that_start_later_have_it_too(changed: Changed) -> None:
     """A driver and its workers, while nothing is recorded, and after that."""
     address, other = changed.address, changed.folder / "other"
@@ -140,8 +150,8 @@ def test_processes_that_start_later_have_it_too(changed: Changed) -> None:
     off = run_program("hello", **variables)
     assert "tracing of this cluster is off" in off.stderr
     assert len(spans_in(other)) == before
-    code, said, _ = command("enable", address=address)
-    assert (code, said["set"]["enabled"], said["set"]["version"]) == (0, True, 6)
+    code, said, _ = command("enable", f"local_dir={other}", address=address)
+    assert (code, said["set"]["enabled"], said["set"]["version"]) == (0, True, 7)
     assert said["set"]["variables"]["RAY_TRACING_LOCAL_DIR"] == str(other)
     run_program("hello", **variables)
     spans = await_spans(other, lambda found: any(span.name == "hello.py ray.driver" for span in found))
@@ -154,7 +164,7 @@ def test_processes_that_start_later_have_it_too(changed: Changed) -> None:
         timeout=120,
         check=False,
     )
-    assert "tracing is on (version 6)" in " ".join(status.stdout.split())
+    assert "tracing is on (version 7)" in " ".join(status.stdout.split())
 
 
 @pytest.mark.slow  # a cluster of its own with Serve

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -100,14 +101,15 @@ def test_a_process_that_does_not_answer_is_not_waited_for(folder: str) -> None:
 
 
 def test_waiting_costs_nothing_but_a_thread(folder: str) -> None:
-    """It is not among the program's, holds no descriptor, and does not run."""
-    descriptors, others, known = len(os.listdir("/proc/self/fd")), os.listdir("/proc/self/task"), threading.enumerate()
+    """It is not among the program's, holds one descriptor with a high number, and does not run."""
+    others, known = os.listdir("/proc/self/task"), threading.enumerate()
     following = Following(folder)
     assert awaited(lambda: is_waiting(folder))
     (mine,) = [task for task in os.listdir("/proc/self/task") if task not in others]
     assert _blocks_signals(mine)
-    assert awaited(lambda: _is_idle(mine))
-    assert (len(os.listdir("/proc/self/fd")), threading.enumerate()) == (descriptors, known)
+    assert awaited(lambda: _is_idle(f"/proc/self/task/{mine}"))
+    assert threading.enumerate() == known
+    assert len(_descriptors(folder)) == 1
     following.listener.end(wakes=True)
     assert awaited(lambda: mine not in os.listdir("/proc/self/task"))
 
@@ -120,14 +122,16 @@ def _blocks_signals(task: str) -> bool:
 
 
 def _is_idle(task: str) -> bool:
-    """Whether a thread does not run for a third of a second, as one that looks again and again would."""
-    before = _switches(task)
+    """Whether a thread waits, and does not run for a third of a second, as one that looks again and again would."""
+    before = _ran(task)
     time.sleep(0.3)
-    return _switches(task) == before
+    return _ran(task) == before and "State:\tS (sleeping)" in before
 
 
-def _switches(task: str) -> list[str]:
-    return [line for line in Path(f"/proc/self/task/{task}/status").read_text().splitlines() if "ctxt" in line]
+def _ran(task: str) -> list[str]:
+    """The state of a thread, and how often it has run."""
+    text = Path(task, "status").read_text()
+    return [line for line in text.splitlines() if "ctxt" in line or line.startswith("State")]
 
 
 def test_an_error_in_applying_it_is_reported_and_the_next_change_comes(
@@ -189,6 +193,67 @@ def test_a_process_without_descriptors_listens_later(folder: str, monkeypatch: p
     following.listener.end(wakes=True)
 
 
+def test_a_process_without_threads_applies_it_later(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has started all that it may have for a while."""
+    monkeypatch.setattr("ray_tracing_hooks._control.listener._LONGEST", 0.05)
+    start, refused = threading.Thread.start, threading.Event()
+
+    def refuse(thread: threading.Thread) -> None:
+        refused.set()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    following = Following(folder)
+    publish(folder, control(1), [], LONG)
+    assert refused.wait(LONG)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    assert following.versions == [1]
+    following.listener.end(wakes=True)
+
+
+def test_nodes_that_share_their_folder_publish_at_the_same_time(folder: str) -> None:
+    """As nodes on one machine do; none sees a file of the other that is incomplete."""
+    following = Following(folder)
+    answers: list[dict[str, str]] = []
+    for version in range(1, 21):
+        changed = control(version, RAY_TRACING_EXCLUDE="a" * 100_000)
+        nodes = [
+            threading.Thread(target=lambda each=changed: answers.append(publish(folder, each, ["p"], LONG)))
+            for _ in range(4)
+        ]
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            node.join()
+    assert answers == [{"p": ""}] * 80
+    assert following.versions == [*range(1, 21)]
+    assert sorted(os.listdir(folder)) == ["applied-20-a0", CHANGED, CONTROL]
+    following.listener.end(wakes=True)
+
+
+def test_a_command_that_was_overtaken_changes_nothing(folder: str) -> None:
+    """It says so; also where the other one comes while it waits for answers."""
+    publish(folder, control(2), [], LONG)
+    with pytest.raises(OSError, match="version 2 has been set meanwhile"):
+        publish(folder, control(1), [], LONG)
+    assert Control.decode(read(folder)).version == 2
+    problems: list[OSError] = []
+
+    def wait_in_vain() -> None:
+        try:
+            publish(folder, control(3), ["nobody"], LONG)
+        except OSError as error:
+            problems.append(error)
+
+    waiting = threading.Thread(target=wait_in_vain)
+    waiting.start()
+    assert awaited(lambda: Control.decode(read(folder)).version == 3)
+    publish(folder, control(4), [], LONG)
+    waiting.join()
+    assert "has been set meanwhile" in str(problems)
+
+
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version": "1"}', b"\xff" * 100, b"x" * (1 << 20)])
 def test_garbage_changes_nothing(folder: str, text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is right is applied afterwards."""
@@ -206,7 +271,12 @@ def test_garbage_changes_nothing(folder: str, text: bytes, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "text",
-    [b"{", b"[]", b"{}", b'{"version": 1, "token": "../x"}', b'{"version": 1, "token": "a", "variables": {"A": 1}}'],
+    [
+        *(b"{", b"[]", b"{}", b"[" * 100_000),
+        b'{"version": 1, "token": "../x"}',
+        b'{"version": 1, "token": "a", "enabled": []}',
+        b'{"version": 1, "token": "a", "variables": {"OTEL_A": 1}}',
+    ],
 )
 def test_what_is_malformed_is_an_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"it |Expecting"):
@@ -221,11 +291,20 @@ def test_what_is_set_survives_its_text() -> None:
 
 
 def test_what_is_set_takes_precedence() -> None:
-    environ = {"A": "1", "OTEL_SDK_DISABLED": "true", "OTEL_TRACES_SAMPLER": "always_on"}
-    assert control(1, A="2", B="").over(environ)["A"] == "2"
+    environ = {"RAY_TRACING_EXCLUDE": "a", "OTEL_SDK_DISABLED": "true", "OTEL_TRACES_SAMPLER": "always_on"}
+    assert control(1, RAY_TRACING_EXCLUDE="b").over(environ)["RAY_TRACING_EXCLUDE"] == "b"
+    assert control(1, OTEL_EXPORTER_OTLP_HEADERS="b=c").over(environ)["OTEL_EXPORTER_OTLP_HEADERS"] == "b=c"
     assert control(1).over(environ)["OTEL_SDK_DISABLED"] == ""
     assert Control(1, "a", None, {}).over(environ) == environ
     assert Control(1, "a", False, {}).over(environ)["OTEL_TRACES_SAMPLER"] == "always_off"
+
+
+def test_only_settings_that_can_be_changed_reach_a_process() -> None:
+    """Whoever can connect to the cluster can write there."""
+    names = ["LD_PRELOAD", "PYTHONPATH", "https_proxy", "RAY_TRACING_CONFIG", "RAY_TRACING_STRICT", "OTEL_PROPAGATORS"]
+    hostile = control(1, RAY_TRACING_EXCLUDE="b", **dict.fromkeys(names, "1"))
+    assert hostile.over({}) == {"RAY_TRACING_EXCLUDE": "b", "OTEL_SDK_DISABLED": ""}
+    assert hostile.refused == sorted(names)
 
 
 def test_a_folder_of_another_user_is_not_read(tmp_path: Path) -> None:
@@ -293,6 +372,53 @@ sys.stdin.read()
 """
 
 
+def test_a_file_of_the_program_is_not_closed(folder: str) -> None:
+    """It may have closed the FIFO, which it does not know, and get its number for a file of its own."""
+    following = Following(folder)
+    assert awaited(lambda: bool(_descriptors(folder)))
+    (number,) = _descriptors(folder)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, number)
+    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    assert os.path.samestat(os.fstat(number), os.fstat(nothing))
+    os.close(number)
+    os.close(nothing)
+    following.listener.end(wakes=True)
+
+
+def _descriptors(folder: str) -> list[int]:
+    """The numbers, above those that the program's own files get, under which this process has the FIFO open."""
+    path = os.path.join(folder, CHANGED)
+    found = []
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):
+            if number >= 700 and os.readlink(f"/proc/self/fd/{number}") == path:
+                found.append(number)
+    return found
+
+
+WITHOUT_INPUT = """
+import os, sys, time
+from ray_tracing_hooks._control.listener import CHANGED, Listener
+os.close(0)
+Listener(sys.argv[1], print).start()
+while True:
+    try:
+        os.close(os.open(os.path.join(sys.argv[1], CHANGED), os.O_WRONLY | os.O_NONBLOCK))
+        break
+    except OSError:
+        time.sleep(0.01)
+nothing = os.open(os.devnull, os.O_RDONLY)
+os.dup2(nothing, 0)
+"""
+
+
+def test_a_program_that_has_closed_its_input_can_replace_it(folder: str) -> None:
+    """Its number is not taken."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_INPUT, folder], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("how", ["fork", "plain"])
 def test_a_program_ends_while_its_thread_waits(folder: str, how: str) -> None:
     """Also after a fork: the child has no such thread, and its parent's goes on."""
@@ -316,6 +442,7 @@ def test_a_stopped_process_applies_it_when_it_goes_on(folder: str) -> None:
         process.stdout.readline()
         assert awaited(lambda: is_waiting(folder))
         os.kill(process.pid, signal.SIGSTOP)
+        assert awaited(lambda: ") T " in Path(f"/proc/{process.pid}/stat").read_text())
         assert publish(folder, control(1), [str(process.pid)], 0.3) == {}
         os.kill(process.pid, signal.SIGCONT)
         answers = Path(folder) / "applied-1-a0"

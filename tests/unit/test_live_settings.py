@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from click.testing import CliRunner
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._errors import SettingError
+from ray_tracing_hooks._ops import control_on_node
 from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
-from ray_tracing_hooks._ops.control import Change
+from ray_tracing_hooks._ops.control import Change, _store
+from ray_tracing_hooks._ray.cluster import CONTROL
 from ray_tracing_hooks._settings import LIVE, SETTINGS
 
 
@@ -95,6 +101,56 @@ def test_changes_add_up() -> None:
     third = Change(reset=True, variables={"D": "4"}).after(second)
     assert (third.version, third.enabled, third.variables) == (3, None, {"D": "4"})
     assert len({first.token, second.token, third.token}) == 3
+
+
+class Head:
+    """Runs what a command asks of the head, on a key-value store of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.before_storing: list[Callable[[], object]] = []
+        monkeypatch.setattr(control_on_node, "_worker", lambda: SimpleNamespace(gcs_client=self))
+
+    def internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, *_: object) -> int:
+        is_new = key not in self.values
+        if is_new or overwrite:
+            self.values[key] = value
+        return int(is_new)
+
+    def internal_kv_del(self, key: bytes, *_: object) -> None:
+        self.values.pop(key, None)
+
+    def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if function is control_on_node.look:
+            return {"control": self.values.get(CONTROL, b"")}
+        while self.before_storing:
+            self.before_storing.pop()()
+        return function(*arguments)
+
+    def set(self, **variables: str | None) -> Control:
+        return _store(self.ask, Change(variables=variables), sets_hook=False)[1]
+
+
+def test_two_commands_at_the_same_time_both_have_their_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them begins again, with what the other one has set."""
+    head = Head(monkeypatch)
+    monkeypatch.setattr("ray_tracing_hooks._ops.control._PAUSE", 0.0)
+    head.set(RAY_TRACING_EXCLUDE="a")
+    head.before_storing.append(lambda: head.set(RAY_TRACING_INCLUDE="b"))
+    last = head.set(RAY_TRACING_RATE_LIMIT="1")
+    assert Control.decode(head.values[CONTROL]) == last
+    assert last.version == 3
+    assert sorted(last.variables) == ["RAY_TRACING_EXCLUDE", "RAY_TRACING_INCLUDE", "RAY_TRACING_RATE_LIMIT"]
+
+
+def test_a_command_that_was_killed_does_not_stop_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it has said which version it sets, and before it has set it."""
+    head = Head(monkeypatch)
+    monkeypatch.setattr("ray_tracing_hooks._ops.control._PAUSE", 0.0)
+    head.set(RAY_TRACING_EXCLUDE="a")
+    head.values[control_on_node._claim(2)] = b"1"
+    assert head.set(RAY_TRACING_INCLUDE="b").version == 3
+    assert head.set(RAY_TRACING_INCLUDE=None).variables == {"RAY_TRACING_EXCLUDE": "a"}
 
 
 @pytest.mark.parametrize(

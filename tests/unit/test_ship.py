@@ -286,6 +286,18 @@ def test_a_terminated_shipper_delivers_first(node: Node) -> None:
     assert node.numbers() == list(range(1, 5001))
 
 
+def test_a_shipper_that_a_thread_without_signals_has_started_can_be_terminated(node: Node) -> None:
+    """As the one that applies changes of a running cluster."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        shipper = node.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert node.flush().done
+    shipper.terminate()
+    ended(shipper)
+
+
 def test_there_is_one_shipper(node: Node) -> None:
     """However many processes ask for one at once, one is started."""
     program = (

@@ -39,6 +39,7 @@ STEPS = (
             *(f"local_dir={OTHER}", "arguments=1"),
         ),
     ),
+    ("as_started", ("configure", "--reset")),
     ("off", ("disable",)),
 )
 LATE = (

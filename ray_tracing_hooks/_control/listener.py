@@ -34,6 +34,9 @@ MOST_BYTES = 256 << 10
 _LONGEST = 5.0
 """Seconds until the next attempt where the process has no descriptors or threads left."""
 
+_LAST = 1.0
+"""Seconds that ending waits for the thread."""
+
 _APART = 800
 """The lowest number for the descriptor; three quarters of the limit where that is lower."""
 
@@ -53,6 +56,7 @@ class Listener:
         self._known = b""
         self._on_change = on_change
         self._has_ended = False
+        self._runs = _thread.allocate_lock()
 
     def start(self) -> bool:
         """Begin to listen; False where threads are not the system's own, since the program would wait with ours."""
@@ -60,23 +64,35 @@ class Listener:
         if not isinstance(_thread.start_new_thread, BuiltinFunctionType):
             return False
         # Not a Thread, which the program would see among its own, and the interpreter would know at its exit.
-        with suppress(RuntimeError):  # no more threads
+        self._runs.acquire()
+        try:
             _thread.start_new_thread(self._run, ())
-            return True
-        return False
+        except RuntimeError:  # no more threads
+            self._runs.release()
+            return False
+        return True
 
     def end(self, *, wakes: bool) -> None:
-        """Stop listening. With ``wakes`` its thread ends now, otherwise when something changes.
+        """Stop listening. With ``wakes`` its thread ends now, and has its file closed on return unless that takes more
+        than a second; otherwise it ends when something changes.
 
         That wakes the other processes of the node too, which only read a small file.
         """
         self._has_ended = True
         if wakes:
             wake(self.folder)
+            if self._runs.acquire(timeout=_LAST):
+                self._runs.release()
 
     def _run(self) -> None:
         # A signal that the kernel delivers to this thread would not interrupt the main one.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._follow()
+        finally:
+            self._runs.release()
+
+    def _follow(self) -> None:
         while not self._has_ended:
             try:
                 self._make()

@@ -74,7 +74,7 @@ class TracedProcess:
         """
         with self._lock:
             self._disconnecting()
-            self._follow_no_changes(wakes=False)
+            self._follow_no_changes(wakes=True)
             connection, self._connection = self._connection, None
             self._connection_patches.undo()
             self._until_connected.undo()

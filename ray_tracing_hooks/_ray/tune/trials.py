@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from opentelemetry.context import Context
@@ -13,7 +13,9 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._exceptions import qualified_name
 from ray_tracing_hooks._ray import errors, library_spans
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._record.argument_text import Redactor
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._record.argument_text import Redactor
 
 RUNNING, ERROR = "RUNNING", "ERROR"
 FINAL = frozenset({"TERMINATED", ERROR})
@@ -47,6 +49,8 @@ class Trial:
     """
 
     def __init__(self, active: Tracing, context: Context, name: str, metric: str, trial: Any) -> None:
+        from ray_tracing_hooks._record.argument_text import Redactor  # noqa: PLC0415  not in workers of Ray Data
+
         self.trial_id: str = trial.trial_id
         self.stopped_by = ""
         self._trial, self._metric = trial, metric

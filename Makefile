@@ -194,6 +194,13 @@ fuzz: $(PACKAGE) ## Fuzz everything that reads untrusted bytes, a minute each; F
 	  grep number_of_executed_units $(FUZZ)/$$target.log; \
 	done
 
+# What the compiled part has a counterpart for in Python, and real processes and their deaths.
+PURE_TESTS := tests/unit $(addprefix tests/ray/test_,calls.py endings.py ids.py)
+
+.PHONY: pure
+pure: ## Run tests of the package in pure Python, as where nothing is compiled
+	@$(MAKE) --no-print-directory test COMPILED=0 NETWORK_READY= TESTS="$(PURE_TESTS)"
+
 # gcc's sanitizers end a program that reads or writes where it must not, or does what C does not define. The package with
 # them is apart, since Python has to be started with their library.
 SANITIZED := $(VENV)/sanitized

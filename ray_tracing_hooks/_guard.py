@@ -65,6 +65,12 @@ def forget_reports() -> None:
         _reports.reported.clear()
 
 
+def reported() -> set[str]:
+    """What this process has reported so far, shown or not."""
+    with _lock:
+        return set(_reports.reported)
+
+
 def report(message: str) -> None:
     """Report ``message`` to the user, once per process however often this is called. Never raises.
 

@@ -24,16 +24,17 @@ _TRIES = 10
 _MOST_TEXT = 64 << 20
 
 
-def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True) -> int:
+def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True, group: int | None = None) -> int:
     """A descriptor of the folder, to name files relative to; :func:`inside` gives a path for it.
 
     With ``make``, it and its missing parents are created for this user alone, whatever the umask is. If other users
-    have any of the permissions ``deny``, all of theirs are removed.
+    have any of the permissions ``deny``, all of theirs are removed. A ``group`` may then read the folder, and those
+    that were created.
 
     Raises OSError, whose ``strerror`` gives the reason: the folder does not exist, belongs to another user, is shared
-    by all users (as ``/tmp``) or is a link, or another user put a link on the way to it. Links of this user and of root
-    are followed on the way; in a user namespace that does not map root, so are links in folders of their owner that no
-    other user can write to.
+    by all users (as ``/tmp``) or is a link, or another user put a link on the way to it; or it cannot be given to the
+    group. Links of this user and of root are followed on the way; in a user namespace that does not map root, so are
+    links in folders of their owner that no other user can write to.
     """
     steps = _steps(os.path.abspath(path))
     links = 0
@@ -41,7 +42,7 @@ def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True) -> int
     try:
         while steps:
             name = steps.pop()
-            there = _step(here, name, path, make=make)
+            there = _step(here, name, path, make=make, group=group)
             found = os.fstat(there)
             if stat.S_ISLNK(found.st_mode):
                 try:
@@ -60,7 +61,7 @@ def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True) -> int
             # In this order: a signal handler that raises in between leaks a descriptor, but closes none twice.
             here, passed = there, here
             os.close(passed)
-        return _claimed(here, path, deny)
+        return _claimed(here, path, deny, group)
     finally:
         os.close(here)
 
@@ -121,6 +122,20 @@ def open_file(name: str, flags: int, *, folder: int | None = None) -> int:
     return file
 
 
+def share(descriptor: int, group: int) -> None:
+    """Let a group read this file, or this folder, of ours. Raises OSError, if only since we are not in that group."""
+    found = os.fstat(descriptor)
+    bits = 0o050 if stat.S_ISDIR(found.st_mode) else 0o040
+    try:
+        if found.st_gid != group:
+            # First, so that the group that it has had cannot read it either.
+            os.fchown(descriptor, -1, group)
+        if found.st_mode & bits != bits:
+            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | bits)
+    except OSError as error:
+        raise OSError(error.errno, f"it cannot be given to the group {group}: {error.strerror}") from error
+
+
 def open_fifo(path: str) -> int:
     """A descriptor to write to a FIFO that has a reader. Never blocks. Raises OSError; ENXIO without a reader."""
     fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -144,7 +159,7 @@ def _steps(path: str) -> list[str]:
     return [name for name in reversed(path.split("/")) if name not in {"", "."}]
 
 
-def _step(here: int, name: str, path: str, *, make: bool) -> int:
+def _step(here: int, name: str, path: str, *, make: bool, group: int | None) -> int:
     """The entry of this name in the open folder, as an ``O_PATH`` descriptor."""
     made = False
     for _ in range(_TRIES):
@@ -155,7 +170,7 @@ def _step(here: int, name: str, path: str, *, make: bool) -> int:
                 break
         else:
             if made:
-                _open_to_owner(there)
+                _open_to_owner(there, group)
             return there
         # If it exists by now, another process has created or replaced it.
         with suppress(FileExistsError):
@@ -164,14 +179,23 @@ def _step(here: int, name: str, path: str, *, make: bool) -> int:
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
-def _open_to_owner(made: int) -> None:
-    """Undo what an odd umask did to a folder just created, unless it has been replaced meanwhile."""
+def _open_to_owner(made: int, group: int | None) -> None:
+    """Undo what an odd umask did to a folder just created, and share it with the group, unless it has been replaced
+    meanwhile.
+    """
     found = os.fstat(made)
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o700 != 0o700:
-        os.chmod(inside(made), 0o700)
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+        if found.st_mode & 0o700 != 0o700:
+            os.chmod(inside(made), stat.S_IMODE(found.st_mode) | 0o700)
+        if group is not None:
+            folder = os.open(inside(made), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                share(folder, group)
+            finally:
+                os.close(folder)
 
 
-def _claimed(here: int, path: str, deny: int) -> int:
+def _claimed(here: int, path: str, deny: int, group: int | None) -> int:
     found = os.fstat(here)
     if not stat.S_ISDIR(found.st_mode):
         _refuse("it is not a folder", path)
@@ -188,6 +212,8 @@ def _claimed(here: int, path: str, deny: int) -> int:
                 raise OSError(error.errno, "others may write to it, and that cannot be changed", path) from error
         if not os.access(inside(folder), os.W_OK | os.X_OK):
             _refuse("it is read-only", path)
+        if group is not None:
+            share(folder, group)
     except BaseException:
         os.close(folder)
         raise

@@ -15,11 +15,15 @@ from typing import Any, NoReturn, TypeVar
 from ray_tracing_hooks._values import (
     ADDRESSES,
     BOOLEAN,
-    COUNT,
+    EXPOSED,
+    GROUP,
+    HEADER_PREFIX,
+    ID,
     LEVEL,
     NAMES,
     PATH,
     PATTERNS,
+    PLACE,
     RATES,
     SECONDS,
     SIZE,
@@ -100,6 +104,12 @@ class Settings:
     local_max_bytes: int = _setting(
         SIZE, 10 << 30, "most that all files of the local exporter may take; beyond that, the oldest are removed"
     )
+    group: int | None = _setting(
+        GROUP,
+        None,
+        "a group, by number or name, that may read the local exporter's files and the delivery log, which are private "
+        "otherwise; the user who runs Ray must be in it",
+    )
     spool_dir: str | None = _setting(
         PATH, None, "folder where spans wait on a node until they are delivered", "Ray's session folder"
     )
@@ -154,7 +164,25 @@ class Settings:
         standard="SW_AGENT_FORCE_TLS",
     )
     skywalking_certificate: str | None = _setting(
-        PATH, None, "file with the CA certificates used to verify the back end", "system's"
+        PATH,
+        None,
+        "file with the CA certificates used to verify the back end; `SW_AGENT_SSL_TRUSTED_CA_PATH` where this is unset",
+        "system's",
+        standard="SW_AGENT_SSL_TRUSTED_CA_PATH",
+    )
+    skywalking_client_certificate: str | None = _setting(
+        PATH,
+        None,
+        "file with the certificate of this client, where the back end asks for one; `SW_AGENT_SSL_CERT_CHAIN_PATH` "
+        "where this is unset",
+        standard="SW_AGENT_SSL_CERT_CHAIN_PATH",
+    )
+    skywalking_client_key: str | None = _setting(
+        PATH,
+        None,
+        "file with its private key; `SW_AGENT_SSL_KEY_PATH` where this is unset",
+        "in the file of the certificate",
+        standard="SW_AGENT_SSL_KEY_PATH",
     )
     skywalking_service: str | None = _setting(
         TEXT,
@@ -177,7 +205,7 @@ class Settings:
         standard="SW_AGENT_NAMESPACE",
     )
     skywalking_header_prefix: str | None = _setting(
-        TEXT,
+        HEADER_PREFIX,
         None,
         "what precedes the names of the headers: `shop` makes `shop-sw8`, as a Java agent's namespace does until 8.9",
     )
@@ -188,18 +216,32 @@ class Settings:
         one_of("omit", "suppress", "flag"),
         "omit",
         "what calls from a trace that is not sampled send: nothing (`omit`), a header that keeps the receiver from "
-        "tracing (`suppress`), or one with the flag 0, which receivers ignore (`flag`)",
+        "tracing (`suppress`, only with `sw8`), or one with the flag 0, which receivers ignore (`flag`)",
     )
     skywalking_service_id: int | None = _setting(
-        COUNT, None, "with `sw6`: the id that the service is registered with", "by registering it"
+        ID, None, "with `sw6`: the id that the service is registered with", "by registering it"
     )
     skywalking_instance_id: int | None = _setting(
-        COUNT, None, "with `sw6`: the id that the instance is registered with", "by registering it"
+        ID, None, "with `sw6`: the id that the instance is registered with", "by registering it"
     )
     metrics: bool = _setting(
         BOOLEAN,
         False,
-        "metrics of calls, computed from their spans: for the exporters `otlp` and `local`",
+        "metrics of calls, computed from their spans, and of the delivery of spans: for the exporters `otlp` and "
+        "`local`",
+    )
+    prometheus: str | None = _setting(
+        EXPOSED,
+        None,
+        "where Prometheus finds the metrics of delivery: a port of this machine, such as `9464`, an address, such as "
+        "`0.0.0.0:9464`, or a folder of the node exporter's textfile collector",
+    )
+    utilization: float | None = _setting(
+        SECONDS,
+        None,
+        "seconds between samples of how much of each node's processors, memory and GPUs is used, as metrics: for the "
+        "exporters `otlp` and `local`; GPUs are sampled if `nvidia-ml-py` is installed",
+        "no samples",
     )
     instrument: tuple[str, ...] = _setting(
         NAMES,
@@ -211,6 +253,12 @@ class Settings:
         frozenset(_PARTS),
         "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `serve`, `data`, `train`, `tune`, "
         "`rllib`, `get`, `wait`, `put`; `+get,wait` adds these to the default; or `none`",
+    )
+    threads: bool = _setting(
+        BOOLEAN,
+        False,
+        "every thread and every call of a `ThreadPoolExecutor` has the context of the code that made it; those of "
+        "Ray's libraries have it in any case",
     )
     include: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns for `module.function` and `Class.method`: only these make spans"
@@ -230,6 +278,11 @@ class Settings:
     )
     arguments: bool = _setting(
         BOOLEAN, False, "arguments and results as short texts on executions; what looks like a secret is redacted"
+    )
+    memory: bool = _setting(
+        BOOLEAN,
+        False,
+        "the peak memory of the process, and of its devices in PyTorch, on executions and training loops",
     )
     redact: tuple[str, ...] = _setting(
         PATTERNS, (), "patterns for names of arguments and keys, and for texts: these are redacted too"
@@ -269,6 +322,14 @@ class Settings:
         "most seconds that the exit of a driver which started its cluster spends on fetching the states of tasks, for "
         "the exporter `local`; 0 skips that",
     )
+    collect_to: str | None = _setting(
+        PLACE,
+        None,
+        "folder, or URL such as `s3://bucket/spans`, where a driver at its end collects the span files of all nodes, "
+        "as `ray-tracing-hooks collect` does",
+        secret=True,
+    )
+    collect_timeout: float = _setting(SECONDS, 60.0, "most seconds that the end of a driver spends on `collect_to`")
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of continuing without it")
 
     def __init__(self, **values: Any) -> None:
@@ -401,7 +462,7 @@ def _report_unknown(
     variables = {setting.variable.removeprefix(PREFIX): setting.variable for setting in SETTINGS}
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
-        if name != variable and name not in variables and not empty(value):
+        if name != variable and name not in variables and not empty(value) and not _is_of_service(variable, environ):
             # Without its value, which may be a password and must not be logged.
             problem(f"unknown variable {variable} is ignored; {_closest(name.upper(), variables)}")
     keys = {setting.name: repr(setting.name) for setting in SETTINGS if setting.name != _CONFIG}
@@ -411,6 +472,12 @@ def _report_unknown(
             name = str(key) if isinstance(key, int) or (isinstance(key, str) and re.fullmatch(_NAME, key)) else ""
             what = f"unknown setting {shown(key)}" if name else "a setting whose key is not a name"
             problem(f"{file}: {what} is ignored; {_closest(name.lower(), keys)}")
+
+
+def _is_of_service(variable: str, environ: Mapping[str, str]) -> bool:
+    """Whether Kubernetes made this variable, for a Service whose name begins with ``ray-tracing``."""
+    service = re.match(r"(\w+?)_(?:SERVICE_HOST$|SERVICE_PORT|PORT$|PORT_\d)", variable)
+    return service is not None and f"{service[1]}_SERVICE_HOST" in environ
 
 
 def _closest(wrong: str, right: Mapping[str, str]) -> str:

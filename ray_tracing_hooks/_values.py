@@ -196,6 +196,40 @@ def _read_count(value: object) -> int:
     return int(text)
 
 
+def _read_id(value: object) -> int:
+    number = _read_count(value)
+    if not 0 < number < 1 << 31:
+        raise ValueError
+    return number
+
+
+def _read_header_prefix(value: object) -> str:
+    text = _scalar(value)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,50}", text):
+        raise ValueError
+    return text
+
+
+_MOST_GROUP = 2**32 - 2
+"""The largest id of a group: the next one means none."""
+
+
+def _read_group(value: object) -> int:
+    text = _scalar(value)
+    if text.isascii() and text.isdigit():
+        group = int(text)
+    else:
+        import grp  # noqa: PLC0415  few processes need it
+
+        try:
+            group = grp.getgrnam(text).gr_gid
+        except KeyError:
+            raise ValueError from None
+    if group > _MOST_GROUP:
+        raise ValueError
+    return group
+
+
 def _read_addresses(value: object) -> tuple[str, ...]:
     return tuple(_read_url(address) for address in _read_list(value))
 
@@ -250,6 +284,28 @@ def _read_url(value: object) -> str:
     return text
 
 
+def _read_exposed(value: object) -> str:
+    """``host:port``, or the path of a folder."""
+    from urllib.parse import urlsplit  # noqa: PLC0415  few processes need it
+
+    text = _scalar(value)
+    if text.startswith(("/", "~")):
+        return _read_path(text)
+    parts = urlsplit(f"//127.0.0.1:{text}" if text.isascii() and text.isdigit() else f"//{text}")
+    if parts.path or parts.username is not None or not parts.hostname or not parts.port:
+        raise ValueError
+    return f"[{parts.hostname}]:{parts.port}" if ":" in parts.hostname else f"{parts.hostname}:{parts.port}"
+
+
+def _read_place(value: object) -> str:
+    text = _scalar(value)
+    if text.startswith(("/", "~")):
+        return _read_path(text)
+    if re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s\x00-\x1f]+", text):
+        return text
+    raise ValueError
+
+
 PATH = Kind("a path, such as /var/tmp/traces", _read_path)
 NAMES = Kind(
     "a comma list of names, such as local, or none alone", _read_names, lambda names: ",".join(names) or "none"
@@ -265,8 +321,12 @@ BOOLEAN = Kind("1 or 0 (or true, false, yes, no, on, off)", _read_boolean, lambd
 LEVEL = Kind(f"one of {', '.join(_LEVELS)}", _read_level)
 URL = Kind("a URL, such as http://collector:4317", _read_url)
 ADDRESSES = Kind("a comma list of addresses, such as oap:11800 or https://oap:11800", _read_addresses, ",".join)
+PLACE: Kind[str] = Kind("an absolute path, such as /data/spans, or a URL, such as s3://bucket/spans", _read_place)
+EXPOSED: Kind[str] = Kind("a port, such as 9464, an address, such as 0.0.0.0:9464, or a folder", _read_exposed)
 TEXT: Kind[str] = Kind("a text on one line", _read_text)
-COUNT = Kind("a whole number of 0 or more", _read_count)
+HEADER_PREFIX = Kind("letters, digits, dots, dashes and underscores, as in the name of a header", _read_header_prefix)
+ID = Kind("a whole number from 1 to 2147483647", _read_id)
+GROUP = Kind("a group of this machine, by its number or its name", _read_group)
 SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read_size, _write_size)
 
 

@@ -49,11 +49,16 @@ def pytest_unconfigure() -> None:
         os.unlink(path)
 
 
-FOLDERS = ("ray", "backends", "browser", "security", "insight", "unit")
+FOLDERS = ("ray", "backends", "browser", "deploy", "security", "insight", "unit")
 """By how long a file of theirs takes."""
 
 LONGEST = (
     "ray/test_conformance.py",
+    "ray/test_many_nodes.py",
+    "ray/test_doctor.py",
+    "ray/test_collect.py",
+    "ray/test_train.py",
+    "ray/test_tune.py",
     "ray/test_serve.py",
     "ray/test_client.py",
     "ray/test_mixed.py",
@@ -61,7 +66,9 @@ LONGEST = (
     "ray/test_unchanged.py",
     "ray/test_calls.py",
     "ray/test_files.py",
+    "ray/test_rllib.py",
     "ray/test_serve_scenarios.py",
+    "ray/test_frameworks.py",
     "ray/test_serve_mixed.py",
     "ray/test_context.py",
     "ray/test_endings.py",

@@ -23,7 +23,21 @@ class _Commands(click.Group):
         return command
 
 
-_NAMES = ("run", "tree", "summary", "view", "serve", "export", "states", "replay", "config", "completion")
+_NAMES = (
+    "run",
+    "tree",
+    "summary",
+    "view",
+    "serve",
+    "export",
+    "doctor",
+    "status",
+    "collect",
+    "states",
+    "replay",
+    "config",
+    "completion",
+)
 """The commands, each with a module of its name."""
 
 

@@ -15,14 +15,11 @@ import click
 from ray_tracing_hooks import _compiled, _standard
 from ray_tracing_hooks._cli.text import examples, warn
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._settings import SETTINGS, Setting, load_with_sources
-from ray_tracing_hooks._ship.destinations import configured
-from ray_tracing_hooks._ship.environment import with_settings
-from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ops.effective import MASK, effective
+from ray_tracing_hooks._settings import SETTINGS, Setting
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable
 from ray_tracing_hooks._values import URL
 
-_MASK = "********"
 _DEFAULT = "default"
 
 
@@ -69,12 +66,13 @@ def config(context: click.Context, as_json: bool) -> None:
     variables that apply. Of passwords, keys and headers only the names are shown. Invalid values are shown too, and
     make the exit code 2.
     """
-    problems: list[str] = []
-    settings, sources = load_with_sources(os.environ, problems.append)
+    found = effective(os.environ)
+    problems = found.problems
     ours = [
-        _row(setting, setting.variable, getattr(settings, setting.name), sources[setting.name]) for setting in SETTINGS
+        _row(setting, setting.variable, getattr(found.settings, setting.name), found.sources[setting.name])
+        for setting in SETTINGS
     ]
-    _compiled.use.allow(settings.compiled)
+    _compiled.use.allow(found.settings.compiled)
     ours = [
         row._replace(note=f"here it is {_compiled.use.described()}") if row.variable == _compiled.VARIABLE else row
         for row in ours
@@ -83,17 +81,6 @@ def config(context: click.Context, as_json: bool) -> None:
     for variable in VARIABLES:
         value, source = _standard.read_with_source(variable.name, os.environ, lambda _problem: None)
         standard.append(_row(variable, variable.name, value, source, _group(variable.name)))
-    _standard.check(os.environ, problems.append, leaving_out=())
-    environ = with_settings(os.environ, settings)
-    plan = ShipPlan.of(
-        settings,
-        settings.exporters,
-        environ,
-        metrics=settings.metrics and bool(settings.exporters),
-    )
-    # As delivery reads them: some settings are right alone, and wrong together.
-    problems += configured(plan, environ)[1]
-    problems = [_without_credentials(problem) for problem in dict.fromkeys(problems)]
     if as_json:
         described = {
             "settings": [{"name": row.setting.name, **row.described()} for row in ours],
@@ -119,16 +106,11 @@ def _masked(setting: Setting | Variable, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, Mapping):
-        return dict.fromkeys(value, _MASK)
+        return dict.fromkeys(value, MASK)
     if setting.kind is URL:
         # A query may contain a key.
-        return re.sub(r"\?.*", f"?{_MASK}", re.sub(r"^([^/@?]*://)?.*@", rf"\1{_MASK}@", value))
-    return _MASK
-
-
-def _without_credentials(problem: str) -> str:
-    """A message about an invalid value, with everything before an ``@`` in the value masked."""
-    return re.sub(r"=(['\"])([^/@?]*://)?.*@", rf"=\1\2{_MASK}@", problem)
+        return re.sub(r"\?.*", f"?{MASK}", re.sub(r"^([^/@?]*://)?.*@", rf"\1{MASK}@", value))
+    return MASK
 
 
 def _group(variable: str) -> str:

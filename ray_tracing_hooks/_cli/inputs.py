@@ -14,6 +14,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.queues import beside
 from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.ingest import read as reading
+from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.quality import Quality
@@ -79,11 +80,12 @@ def chosen(table: Table, trace_id: str | None, paths: Sequence[str] = ()) -> tup
 
 
 def analysed(table: Table, paths: Sequence[str]) -> Analysis:
-    """The analysis of a table, with clocks corrected, and with the task states in the folders of ``paths``."""
+    """The analysis of a table, with clocks corrected, and with task states and samples in the folders of ``paths``."""
     states = beside(given(paths), table.ids)
-    for problem in states.problems:
+    samples, unreadable = utilization.beside(given(paths), table.start[0], table.now_ns)
+    for problem in (*states.problems, *unreadable):
         warn(problem)
-    return Analysis.corrected(table, states)
+    return Analysis.corrected(table, states, samples)
 
 
 def selected(table: Table, trace_id: str | None) -> Table:

@@ -36,6 +36,13 @@ class Row(NamedTuple):
         return f" {shortened(self.cells[0], first):<{first}}  {others}".rstrip()
 
 
+class Line(NamedTuple):
+    """A line with a style of its own, as keyword arguments of ``click.style``."""
+
+    text: str
+    style: dict[str, Any]
+
+
 def aligned(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Row]:
     """Rows with aligned columns, the first to the left and all others to the right, below their titles."""
     widths = [max(len(title), *(len(row[column]) for row in rows)) for column, title in enumerate(titles)]
@@ -44,7 +51,7 @@ def aligned(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Ro
         yield Row(row, widths, is_title=False)
 
 
-def print_lines(lines: Iterable[str | Row], *, err: bool = False) -> None:
+def print_lines(lines: Iterable[str | Row | Line], *, err: bool = False) -> None:
     """Print lines, which may quote untrusted text, on standard output or error.
 
     Long lines are wrapped at words. Colours follow the form of a line: a heading after an empty line, a finding by its
@@ -57,7 +64,7 @@ def print_lines(lines: Iterable[str | Row], *, err: bool = False) -> None:
     encoding = stream.encoding or "ascii"
     is_heading = True
     for line in lines:
-        text = line.text(width) if isinstance(line, Row) else line
+        text = line.text(width) if isinstance(line, Row) else line.text if isinstance(line, Line) else line
         style = _style(line, is_heading=is_heading) if has_colour else {}
         for part in _cut(_shown(text, encoding), width):
             click.echo(click.style(part, **style) if style and part else part, err=err)
@@ -83,7 +90,9 @@ def _shown(text: str, encoding: str) -> str:
     return safe(text)
 
 
-def _style(line: str | Row, *, is_heading: bool) -> dict[str, Any]:
+def _style(line: str | Row | Line, *, is_heading: bool) -> dict[str, Any]:
+    if isinstance(line, Line):
+        return line.style
     if isinstance(line, Row):
         return {"dim": True} if line.is_title else {}
     if is_heading:

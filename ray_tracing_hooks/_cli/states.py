@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 
 import click
 
 from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.asking import cluster_address
 from ray_tracing_hooks._cli.text import SafeError, count, examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._formats import task_states
+from ray_tracing_hooks._ops.address import NoClusterError, NoRayError
 from ray_tracing_hooks._ray.states import Answer, ask, keep
 
 
@@ -56,28 +57,13 @@ def states(folder: str | None, address: str | None, timeout: float) -> None:
 def _address(given: str | None) -> str:
     """The address of the cluster's head; ends the command with exit code 2 without one."""
     try:
-        from ray._private import services  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
-    except ImportError as error:
+        return cluster_address(given, clients=False)
+    except NoRayError as error:
         raise click.UsageError(f"this command needs Ray, which is not installed here: {error}") from None
-    try:
-        found = services.canonicalize_bootstrap_address(given)
-    except Exception as error:  # noqa: BLE001  Ray raises different errors for invalid addresses
-        raise _wrong(given, f" ({error})") from None
-    if found is None:
+    except NoClusterError as error:
         raise click.UsageError(
-            "no cluster that `ray start` has started runs here: give the address of its head with --address HOST:PORT, "
-            "or in RAY_ADDRESS"
-        )
-    if not re.fullmatch(r"[^/]+:\d+", str(found)):
-        raise _wrong(given)
-    return str(found)
-
-
-def _wrong(given: str | None, why: str = "") -> click.BadParameter:
-    named = given or os.environ.get("RAY_ADDRESS")
-    return click.BadParameter(
-        safe(f"{named!r} is not the address of a cluster's head: expected HOST:PORT{why}"), param_hint="--address"
-    )
+            f"{error}: give the address of its head with --address HOST:PORT, or in RAY_ADDRESS"
+        ) from None
 
 
 def _ask(address: str, timeout: float) -> Answer:

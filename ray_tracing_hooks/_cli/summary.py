@@ -9,7 +9,7 @@ from datetime import datetime
 
 import click
 
-from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli import datasets, inputs
 from ray_tracing_hooks._cli.screen import Row, aligned, print_lines
 from ray_tracing_hooks._cli.text import examples
 from ray_tracing_hooks._insight.analysis import recorded
@@ -100,6 +100,7 @@ def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verb
     yield from _findings(analysis, findings, verbose=verbose)
     yield from _split(analysis)
     yield from _path(analysis, verbose=verbose)
+    yield from datasets.sections(analysis.pipelines)
     yield from _functions(analysis)
     yield from _actors(analysis)
     yield from _queues(analysis)
@@ -280,12 +281,14 @@ def _queues(analysis: Analysis) -> Iterator[str | Row]:
 
 def _accelerators(analysis: Analysis) -> Iterator[str | Row]:
     idle_first = sorted(analysis.accelerators, key=lambda each: each.busy - each.held)
+    is_sampled = any(each.used is not None for each in idle_first)
     rows = [
         (
             f"{shortened(each.name, _NAME_WIDTH)} of node {each.node[:8]}",
             duration(each.held),
             duration(each.busy),
             percent(each.busy_share),
+            *(["" if each.used is None else percent(each.used)] if is_sampled else []),
             duration(each.longest_gap),
             _name(each.holders[0]) + (f" and {len(each.holders) - 1:,}" if len(each.holders) > 1 else ""),
         )
@@ -294,8 +297,9 @@ def _accelerators(analysis: Analysis) -> Iterator[str | Row]:
     if not rows:
         return
     yield ""
-    yield "Accelerators, the most idle first: how long each was held, and how long something ran on it"
-    yield from aligned(("ACCELERATOR", "HELD", "BUSY", "", "LONGEST GAP", "HELD BY"), rows)
+    yield "Accelerators, the most idle first: how long each was held, and how long its holders ran"
+    used = ["IN USE"] if is_sampled else []
+    yield from aligned(("ACCELERATOR", "HELD", "BUSY", "", *used, "LONGEST GAP", "HELD BY"), rows)
     if more := len(analysis.accelerators) - len(rows):
         yield f" and {count(more, 'other accelerator')}"
 

@@ -20,7 +20,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.text import count, duration, examples, parse_duration
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._insight.analysis.wording import shortened
+from ray_tracing_hooks._insight.analysis.wording import shortened, size
 from ray_tracing_hooks._insight.model import span as model
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.errors import error_text
@@ -86,7 +86,8 @@ def tree(
     Equal siblings are one line, such as "x300", with the median, the minimum and the maximum of their times. [retry 1]
     is a further attempt of a task, [restart 1] of an actor; [no execution] is a call that no traced worker has started.
     A name in quotes is the one from .options(name=...); calls with few different names have a line for each. [never
-    ended] is a span that its program did not end, so it has no TIME.
+    ended] is a span that its program did not end, so it has no TIME. ROWS and BYTES are the output of datasets, their
+    operators and the tasks for their blocks, whose times are added up in TOTAL.
     """
     if trace_id is not None and not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
         raise click.BadParameter(f"{trace_id!r} is not a trace id: expected up to 32 hex digits", param_hint="--trace")
@@ -249,9 +250,9 @@ class _Remark:
     style: str
 
 
-_COLUMNS = ("TIME", "MIN .. MAX", "QUEUED", "SUBMIT", "WHERE")
-_TIME, _EXTREMES, _QUEUED, _SUBMIT, _WHERE = range(len(_COLUMNS))
-_LEAST_NEEDED = (_EXTREMES, _SUBMIT, _WHERE, _QUEUED)
+_COLUMNS = ("TIME", "MIN .. MAX", "TOTAL", "QUEUED", "SUBMIT", "ROWS", "BYTES", "WHERE")
+_TIME, _EXTREMES, _TOTAL, _QUEUED, _SUBMIT, _ROWS, _BYTES, _WHERE = range(len(_COLUMNS))
+_LEAST_NEEDED = (_EXTREMES, _SUBMIT, _TOTAL, _BYTES, _WHERE, _QUEUED, _ROWS)
 """Columns that are left out if the terminal is too narrow, in this order."""
 
 _CREATION = names.execution_name(".__init__")
@@ -338,6 +339,8 @@ def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Ite
         children = groups((child for item in group for child in item.children), collapse=shape.collapse)
         span = group[0].span
         marks = _given_name(group, signs)
+        if stage := group[0].stage:
+            marks += f" ({safe(stage, ascii_only=signs.ascii_only)})"
         marks += f" x{len(group):,}" if len(group) > 1 else ""
         if attempt := group[0].attempt:
             marks += f" [{'restart' if span.name.endswith(_CREATION) else 'retry'} {attempt}]"
@@ -350,7 +353,7 @@ def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Ite
         if group[0].is_unexecuted:
             marks += " [not begun]" if is_live else " [no execution]"
         style = "red" if span.failed else "yellow" if span.state == "running" else ""
-        cells = (*_times(group, now_ns), safe(_where(group, shared_hosts), ascii_only=signs.ascii_only))
+        cells = (*_figures(group, now_ns), safe(_where(group, shared_hosts), ascii_only=signs.ascii_only))
         yield _Line(guide, safe(group[0].name, ascii_only=signs.ascii_only), marks, style, cells)
         if span.failed:
             error = safe(_error(group), ascii_only=signs.ascii_only)
@@ -402,13 +405,26 @@ def _left_out(group: Sequence[Item]) -> int:
     return sum(number for number in counts if isinstance(number, int))
 
 
-def _times(group: Sequence[Item], now_ns: int) -> tuple[str, str, str, str]:
-    """The cells of the time columns; medians if the group has several items."""
+def _figures(group: Sequence[Item], now_ns: int) -> tuple[str, ...]:
+    """The cells of the columns before the last; times are medians if the group has several items."""
     taken = [taken for item in group if (taken := item.span.duration_ns(now_ns)) is not None]
     queued = [item.queued_ns for item in group if item.queued_ns is not None]
     submitting = [item.submission.duration_ns(now_ns) or 0 for item in group if item.submission is not None]
     extremes = f"{duration(min(taken))} .. {duration(max(taken))}" if taken and len(group) > 1 else ""
-    return _median(taken), extremes, _median(queued), _median(submitting)
+    is_for_blocks = names.RAY_DATA_OPERATOR in group[0].span.attributes
+    total = duration(sum(taken)) if taken and len(group) > 1 and is_for_blocks else ""
+    rows, bytes_ = _sum(group, names.RAY_DATA_ROWS), _sum(group, names.RAY_DATA_BYTES)
+    return (
+        *(_median(taken), extremes, total, _median(queued), _median(submitting)),
+        "" if rows is None else f"{rows:,}",
+        "" if bytes_ is None else size(bytes_),
+    )
+
+
+def _sum(group: Sequence[Item], key: str) -> int | None:
+    """The sum of an attribute over the group; None if none of its spans has it."""
+    found = [value for item in group if isinstance(value := item.span.attributes.get(key), int)]
+    return sum(found) if found else None
 
 
 def _median(durations: Sequence[int]) -> str:

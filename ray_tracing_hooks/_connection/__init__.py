@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ray_tracing_hooks._connection.delivery import Delivery
+from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery
 from ray_tracing_hooks._connection.recording import Recording, exit_in_order
 from ray_tracing_hooks._guard import guarded, report
 from ray_tracing_hooks._patching import Patches
@@ -97,10 +97,16 @@ class Connection:
         """Before Ray is instrumented, which depends on the propagators."""
         if not self.delivery.joins_skywalking and PROPAGATOR not in sys.modules:
             return
-        from ray_tracing_hooks._propagators import skywalking  # noqa: PLC0415  few programs need it
+        from ray_tracing_hooks._propagators import skywalking, this_process  # noqa: PLC0415  few programs need them
 
         with guarded("joining the traces of SkyWalking"):
-            skywalking.become(skywalking.Local.of(self.settings, self._recording.resource, self.delivery.spool))
+            local = this_process.Local.of(
+                self.settings,
+                self._recording.resource,
+                self.delivery.spool,
+                is_reported=SKYWALKING in self.delivery.plan.exporters,
+            )
+            this_process.become(local)
             if self.delivery.joins_skywalking:
                 patches.on_undo(skywalking.install(self.settings.skywalking_protocol))
 
@@ -158,6 +164,11 @@ class Connection:
             self._cluster.withdraw(cluster_ends=self.process.owns_cluster)
         with guarded("fetching the states of tasks"):
             self._keep_states()
+        if self.settings.collect_to is not None and not self.process.is_client and not self.process.is_internal:
+            with guarded("collecting spans"):
+                from ray_tracing_hooks._connection.collecting import collect  # noqa: PLC0415  few programs do so
+
+                collect(self.process, self.settings, self.delivery)
 
     def _keep_states(self) -> None:
         """Fetch the states of tasks if the cluster ends with this driver and its spans go to local files."""

@@ -51,7 +51,7 @@ class Delivery:
         self._settings = settings
         self._is_disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
         self.joins_skywalking = SKYWALKING in (settings.exporters if exporters is None else exporters)
-        exporters = () if self._is_disabled else _sending(settings, exporters)
+        exporters = () if self._is_disabled else sending(settings, exporters)
         self._environ = with_settings(environ, settings, process.start_directory)
         self._flush_left = settings.flush_timeout
         self._written: int | None = None
@@ -114,7 +114,7 @@ class Delivery:
 
     def check_exporters(self, exporters: tuple[str, ...] | None) -> None:
         """Report a hook with other exporters than the one that traces this process: it has no effect."""
-        wanted = _sending(self._settings, exporters)
+        wanted = sending(self._settings, exporters)
         if wanted != self.plan.exporters and not self._is_disabled:
             report(
                 f"this process is already traced, with the exporters {', '.join(self.plan.exporters) or 'none'}; "
@@ -168,7 +168,7 @@ class Delivery:
             report(f"not all spans were delivered within {timeout:g} s (RAY_TRACING_FLUSH_TIMEOUT); delivery continues")
 
 
-def _sending(settings: Settings, exporters: tuple[str, ...] | None) -> tuple[str, ...]:
+def sending(settings: Settings, exporters: tuple[str, ...] | None) -> tuple[str, ...]:
     """The exporters that spans are sent with. SkyWalking's is left out where traces are only joined by headers."""
     wanted = settings.exporters if exporters is None else exporters
     if settings.skywalking_transport != "none" or SKYWALKING not in wanted:
@@ -194,10 +194,12 @@ def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], e
         label=label,
         console_file=f"{log}-console.out",
         metrics=settings.metrics and bool(exporters),
+        utilization=(settings.utilization or None) if exporters else None,
         log_records="otlp" in settings.logs and not {"local", "otlp"}.isdisjoint(exporters),
         keep_errors=settings.keep_errors,
         keep_slower=settings.keep_slower,
         keep_wait=settings.keep_wait,
+        prometheus=settings.prometheus if exporters else None,
     )
 
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._settings import Settings
 
 
+_MAY_BE_OPEN = ("awaiting", "data.iteration", "data.executions")
+"""The modules of the instrumentation that may have open spans at the end of a driver, if they have been imported."""
+
+
 class DriverTrace:
     """The trace of this driver.
 
@@ -116,10 +120,11 @@ class DriverTrace:
         if limits is not None:
             recorded_root = root if isinstance(root, RecordedSpan) else None
             self._report_left_out(limits, self._tracing.driver_task_id, recorded_root)
+        for name in _MAY_BE_OPEN:
+            if module := sys.modules.get(f"ray_tracing_hooks._ray.{name}"):
+                module.give_up()
         if root is None:
             return
-        if awaiting := sys.modules.get("ray_tracing_hooks._ray.awaiting"):
-            awaiting.give_up()
         error = fatal_error()
         if error is not None and isinstance(root, RecordedSpan):
             root.fail(error, traceback_of(error))

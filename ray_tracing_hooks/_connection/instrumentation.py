@@ -12,6 +12,7 @@ from ray_tracing_hooks._patching import Patches, in_place
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.cluster import Cluster
+    from ray_tracing_hooks._ray.memory import Memory
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.rates import RateLimits
     from ray_tracing_hooks._ray.tracing import Tracing
@@ -55,7 +56,9 @@ def instrument(
         cluster,
         templates.Selection(parts, settings.include, settings.exclude, internal=settings.internal),
         redactor=_redactor(settings),
+        redact=settings.redact,
         rate_limits=_rate_limits(settings),
+        memory=_memory(settings),
         carries_submit_time=settings.metrics,
         join_serve=_joining_serve(process, patches) if templates.SERVE in parts else lambda: False,
     )
@@ -78,6 +81,7 @@ def instrument(
                 active.job.is_shared = False
     _trace_waiting(process, parts, patches)
     libraries.join(parts, patches, process.ray_version)
+    _carry_into_threads(settings, patches)
     if not process.is_driver and (job_id := process.job_from_the_beginning()):
         active.job.learn(job_id, task_is_there=False)
     # Optional: without it spans lack the resources of tasks, but no span is lost.
@@ -107,6 +111,15 @@ def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches)
             report(f"await makes no spans: Ray {process.ray_version} has changed the code that is instrumented for it")
 
 
+def _carry_into_threads(settings: Settings, patches: Patches) -> None:
+    if not settings.threads:
+        return
+    from ray_tracing_hooks._ray import every_thread  # noqa: PLC0415  opt-in
+
+    if not in_place(every_thread.patch, patches):
+        report("not every thread has the context of who made it: this Python has changed the code of its threads")
+
+
 def _joining_serve(process: RayProcess, patches: Patches) -> Callable[[], bool]:
     """A function that starts tracing Serve once this process takes part in it; nothing is imported before."""
     joining: list[Callable[[], bool]] = []
@@ -127,6 +140,14 @@ def _rate_limits(settings: Settings) -> RateLimits | None:
     from ray_tracing_hooks._ray.rates import RateLimits  # noqa: PLC0415  opt-in
 
     return RateLimits(settings.rate_limit)
+
+
+def _memory(settings: Settings) -> Memory | None:
+    if not settings.memory:
+        return None
+    from ray_tracing_hooks._ray.memory import Memory  # noqa: PLC0415  opt-in
+
+    return Memory()
 
 
 def _redactor(settings: Settings) -> Redactor | None:

@@ -7,13 +7,11 @@ than OpenTelemetry's; it travels in the trace state, under ``sw8``.
 
 from __future__ import annotations
 
-import os
 import random
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from opentelemetry import baggage, propagate, trace
 from opentelemetry.context import Context, get_current
@@ -25,15 +23,13 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.skywalking import headers, ids, peers
 from ray_tracing_hooks._formats.skywalking.headers import Reference
-from ray_tracing_hooks._formats.skywalking.peers import Identity
 from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._private import read_file
+from ray_tracing_hooks._propagators import this_process
+from ray_tracing_hooks._propagators.this_process import Local
 from ray_tracing_hooks._record.current import OF_CALLER, REFERENCE_KEY, SPAN_KEY
-from ray_tracing_hooks._spool.progress import decode, file_name
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._record.span import Parent
-    from ray_tracing_hooks._settings import Settings
 
 CORRELATION_KEY = "ray_tracing_hooks.skywalking_correlation"
 EXTENSION_KEY = "ray_tracing_hooks.skywalking_extension"
@@ -47,84 +43,7 @@ _SAMPLED = 0x01
 _CALLS = (SpanKind.CLIENT, SpanKind.PRODUCER)
 _ENTRIES = (SpanKind.SERVER, SpanKind.CONSUMER)
 
-_LOOK_SECONDS = 1.0
-"""How often a process looks whether its instance has been registered."""
-
 _random = random.SystemRandom()
-
-
-class Local(NamedTuple):
-    """What headers say of this process, and how they are written."""
-
-    identity: Identity
-    prefix: str = ""
-    unsampled: str = "omit"
-    correlation: bool = False
-    instance_id: int = headers.USER
-    is_of_6: bool = False
-    spool: str | None = None
-    """The spool folder, where the exporter stores the id that the back end has given to this instance."""
-
-    @classmethod
-    def of(cls, settings: Settings, resource: Mapping[str, Any], spool: str | None = None) -> Local:
-        """By the settings, in a process with this resource."""
-        return cls(
-            peers.identity(
-                resource, settings.skywalking_service, settings.skywalking_instance, settings.skywalking_namespace
-            ),
-            f"{settings.skywalking_header_prefix.lower()}-" if settings.skywalking_header_prefix else "",
-            settings.skywalking_unsampled,
-            settings.skywalking_correlation,
-            settings.skywalking_instance_id or headers.USER,
-            settings.skywalking_protocol == headers.SW6,
-            spool if settings.skywalking_instance_id is None else None,
-        )
-
-
-class _Process:
-    """What this process is called. A hook says it; in a process without one, the environment does."""
-
-    def __init__(self) -> None:
-        self._local: Local | None = None
-        self._look_at = 0.0
-
-    def become(self, local: Local | None) -> None:
-        self._local, self._look_at = local, 0.0
-
-    def registered(self) -> Local:
-        """The same, with the id of the instance as soon as the exporter has registered it."""
-        local = self.local()
-        if local.spool is None or time.monotonic() < self._look_at:
-            return local
-        self._look_at = time.monotonic() + _LOOK_SECONDS
-        try:
-            state = decode(read_file(os.path.join(local.spool, file_name("skywalking")))).state
-        except (OSError, ValueError, TypeError, KeyError):
-            return local  # nothing has been delivered yet
-        found = peers.registered_in(state).get(local.identity)
-        if found is not None:
-            local = self._local = local._replace(instance_id=found[1], spool=None)
-        return local
-
-    def local(self) -> Local:
-        if self._local is None:
-            import socket  # noqa: PLC0415  few processes need it
-
-            from ray_tracing_hooks import _settings  # noqa: PLC0415  as above
-
-            settings = _settings.load(os.environ, _ignore)
-            service = os.environ.get("OTEL_SERVICE_NAME", "").strip() or os.environ.get("RAY_CLUSTER_NAME", "").strip()
-            self._local = Local.of(settings, {"service.name": service, "host.name": socket.gethostname()})
-        return self._local
-
-
-def _ignore(_problem: str) -> None:
-    """A hook reports it."""
-
-
-_process = _Process()
-become = _process.become
-"""Set what headers say of this process; None lets the environment say it."""
 
 
 class Bound(NamedTuple):
@@ -184,10 +103,12 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
 
     _header: str
     _others: tuple[str, ...] = ()
+    _suppressing: str = ""
+    """The header that keeps a receiver from tracing; empty where this generation has none."""
 
     @property
     def fields(self) -> set[str]:
-        prefix = _process.local().prefix
+        prefix = this_process.local().prefix
         return {prefix + name for name in (self._header, *self._others)}
 
     def extract(
@@ -199,7 +120,7 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
         if context is None:
             context = get_current()
         try:
-            return self._extract(_Reader(carrier, getter, _process.local().prefix), context)
+            return self._extract(_Reader(carrier, getter, this_process.local().prefix), context)
         except Exception as error:  # noqa: BLE001  what a client sends must not fail the request
             failed("reading a header of SkyWalking", error)
             return context
@@ -220,7 +141,7 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
             failed("writing a header of SkyWalking", error)
 
     def _local(self) -> Local:
-        return _process.local()
+        return this_process.local()
 
     @abstractmethod
     def _read(self, header: str) -> Reference | None:
@@ -248,7 +169,7 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
         if not header:
             return context
         before = trace.get_current_span(context).get_span_context()
-        if header == headers.UNSAMPLED:
+        if header == self._suppressing:
             return context if before.is_valid and before.is_remote else _unsampled(context)
         reference = self._read(header)
         if reference is None:
@@ -283,7 +204,7 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
             return {}
         sampled = bool(found.trace_flags & _SAMPLED)
         if not sampled and local.unsampled != "flag":
-            return {self._header: headers.UNSAMPLED} if local.unsampled == "suppress" else {}
+            return {self._header: self._suppressing} if local.unsampled == "suppress" and self._suppressing else {}
         bound = context.get(REFERENCE_KEY)
         trace_id, span_id = found.trace_id.to_bytes(16, "big"), found.span_id.to_bytes(8, "big")
         if not isinstance(bound, Bound) or bound.trace_id != trace_id:
@@ -300,6 +221,7 @@ class Sw8Propagator(_SkyWalkingPropagator):
 
     _header = headers.SW8
     _others = (headers.SW8_CORRELATION, headers.SW8_EXTENSION)
+    _suppressing = headers.UNSAMPLED
 
     def _read(self, header: str) -> Reference | None:
         return headers.read_sw8(header)
@@ -318,7 +240,7 @@ class Sw8Propagator(_SkyWalkingPropagator):
         if not more:
             return context
         context = Context({**context, **more})
-        if _process.local().correlation:
+        if this_process.local().correlation:
             for key, value in correlation.items():
                 context = baggage.set_baggage(key, value, context)
         return context
@@ -361,7 +283,7 @@ class Sw6Propagator(_SkyWalkingPropagator):
     _header = headers.SW6
 
     def _local(self) -> Local:
-        return _process.registered()
+        return this_process.registered()
 
     def _read(self, header: str) -> Reference | None:
         return headers.read_sw6(header)
@@ -372,8 +294,9 @@ class Sw6Propagator(_SkyWalkingPropagator):
     def _of_span(self, span: trace.Span, context: SpanContext, bound: Bound | None, local: Local) -> Reference:
         trace_id, span_id = context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big")
         text, name = _trace_text(context, bound), _name_of(span, local)
-        is_entry = getattr(span, "kind", None) in _ENTRIES and local.instance_id != headers.USER
-        here = f"#{headers.cut(name, headers.LONGEST_ENDPOINT)}" if is_entry else headers.NO_ENDPOINT
+        # A back end of 6.x never lets go of a segment with the name of an endpoint that it does not come to know.
+        is_known = local.is_reported and local.instance_id != headers.USER and getattr(span, "kind", None) in _ENTRIES
+        here = f"#{headers.cut(name, headers.LONGEST_ENDPOINT)}" if is_known else headers.NO_ENDPOINT
         first = bound.reference if bound is not None and bound.reference.is_of_6 else None
         return Reference(
             text if text and ids.three_numbers(text) else ids.trace_numbers(trace_id),
@@ -431,7 +354,8 @@ def _trace_text(context: SpanContext, bound: Bound | None) -> str:
     """SkyWalking's own id of the trace; empty if it began here."""
     if bound is not None:
         return bound.reference.trace_id
-    return unquote((context.trace_state or TraceState()).get(TRACE_STATE_KEY) or "")
+    in_state = (context.trace_state or TraceState()).get(TRACE_STATE_KEY)
+    return ids.in_trace_state(in_state, context.trace_id.to_bytes(16, "big")) if in_state else ""
 
 
 def trace_text(context: Context, fallback: bytes = b"") -> str:
@@ -445,7 +369,7 @@ def trace_text(context: Context, fallback: bytes = b"") -> str:
     text = _trace_text(found, bound if isinstance(bound, Bound) and bound.trace_id == own else None)
     if text or not own:
         return text
-    return ids.trace_numbers(own) if _process.local().is_of_6 else ids.trace_text(own)
+    return ids.trace_numbers(own) if this_process.local().is_of_6 else ids.trace_text(own)
 
 
 def _name_of(span: trace.Span, local: Local) -> str:

@@ -38,18 +38,22 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
 
 
 def _describe_creation(
-    calls: Calls, actor_class: Any, _args: Any, _kwargs: Any, _rest: Any, options: dict[str, Any]
+    calls: Calls, actor_class: Any, args: Any, kwargs: Any, _rest: Any, options: dict[str, Any]
 ) -> Called | None:
     metadata = actor_class.__ray_metadata__
     # With get_if_exists, Ray calls the method again if and only if the actor has to be created.
     if metadata.is_cross_language or options.get("get_if_exists"):
         return None
     module = getattr(metadata.modified_class, "__module__", "")
-    template = calls.templates.of(PRODUCER, metadata.class_name, "__init__", module)
+    named = metadata.class_name, "__init__", module
+    template = calls.templates.of(PRODUCER, *named)
     name = options.get("name")
     # Besides the name of the call, the name of the actor, as on its executions.
     attributes = encode.attribute(names.RAY_ACTOR_NAME, name) if isinstance(name, str) and name else b""
     called = Called(template, inherits=False, creation=True, attributes=attributes, limit=calls.limit(template))
+    naming = calls.namings.of(module, metadata.class_name, "__init__")
+    if naming is not None and (runs := naming.shown(args, kwargs)) is not None:
+        called = calls.shown(called, named, naming.part, runs._replace(is_carried=True))
     return called.named(name)
 
 

@@ -10,7 +10,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._formats.encoded_span.encode import START_TAG, after_id, before_id
 from ray_tracing_hooks._ray.cluster import SharedTrace
-from ray_tracing_hooks._ray.dispatch import Naming, Namings
+from ray_tracing_hooks._ray.dispatch import Naming, Namings, Shown
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._ray.propagation import (
     SPAN_AND_TASK,
@@ -48,13 +48,19 @@ class Called(NamedTuple):
     """The rate limit on such calls. With a limit, ``inherits`` is False, since the task must know the decision."""
     name: str = ""
     """The name from ``.options(name=...)``; ``inherits`` is False then, for the same reason."""
+    runs: Shown | None = None
+    """What the call runs, if its worker has to be told; ``inherits`` is False then, for the same reason."""
 
     def named(self, name: Any) -> Called:
         """The same call with a name, unless its span has that name already."""
         if not name or not isinstance(name, str):
             return self
-        if self.template is not None and self.template.attributes[names.RAY_FUNCTION] == name:
-            return self
+        if self.template is not None:
+            known = self.template.attributes
+            function = known[names.RAY_FUNCTION]
+            # Ray Train names each call of `execute` by the function too.
+            if name in {function, f"{known.get(names.RAY_ACTOR_METHOD)}.{function.rpartition('.')[2]}"}:
+                return self
         return self._replace(inherits=False, name=name)
 
 
@@ -132,11 +138,19 @@ class Calls:
         shown = naming.shown(args, kwargs)
         if shown is None:
             return called
-        template = self.templates.of(PRODUCER, *dispatched.named, "", shown.name, naming.part)
+        return self.shown(called, dispatched.named, naming.part, shown)
+
+    def shown(self, called: Called, named: tuple[str, str, str], part: str, runs: Shown) -> Called:
+        """A call of ``named``, its class, function and the module of its class, described by what it runs."""
+        template = self.templates.of(PRODUCER, *named, "", runs.name, part)
         limit = self.limit(template)
-        inherits = called.inherits and limit is None
-        attributes = called.attributes + shown.attributes
-        return called._replace(template=template, inherits=inherits, limit=limit, attributes=attributes)
+        return called._replace(
+            template=template,
+            inherits=called.inherits and limit is None and not runs.is_carried,
+            limit=limit,
+            attributes=called.attributes + runs.attributes,
+            runs=runs if runs.is_carried else None,
+        )
 
     def caller(self, context: Context) -> bytes:
         """The 24 bytes of the id of the task that ``context`` belongs to, or empty if unknown."""

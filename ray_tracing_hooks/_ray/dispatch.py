@@ -1,8 +1,9 @@
 """Calls that run something else than their function's name says, such as a block of a Ray Data operator, or a function
 that is an argument of ``actor.apply``: their spans are named by what they run.
 
-Both sides of a call name it by its arguments. A row of :data:`NAMINGS` names a module of this package with a function
-``of(module, class_name, function)`` that returns the :class:`Naming` of a function or method, or None.
+Both sides of a call name it by its arguments, or its caller does, and the call carries what it runs. A row of
+:data:`NAMINGS` names a module of this package with a function ``of(module, class_name, function)`` that returns the
+:class:`Naming` of a function or method, or None.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._record.span import RecordedSpan
 
 
 class Shown(NamedTuple):
@@ -23,6 +25,8 @@ class Shown(NamedTuple):
     """Names its spans, and is their ``ray.function``."""
     attributes: bytes = b""
     """Further encoded attributes of both spans."""
+    is_carried: bool = False
+    """Whether the call carries all of this to its worker, which cannot find it out from the arguments."""
 
 
 class Naming(NamedTuple):
@@ -32,7 +36,9 @@ class Naming(NamedTuple):
     """The part in ``RAY_TRACING_RAY`` that these calls belong to."""
     by: Callable[[Any, Any], Shown | None]
     """Names a call by its arguments and keyword arguments, those of a method without ``self``. None if they do not say
-    what it runs; such a call is named by its function."""
+    what it runs; such a call is named by its function. The creation of an actor is named where it is submitted."""
+    returns: Callable[[RecordedSpan, Any], None] | None = None
+    """Called in the worker with the span of a call that is recorded, and what it returns, for a generator each item."""
 
     def shown(self, args: Any, kwargs: Any) -> Shown | None:
         """What a call with these arguments runs, None if that is unknown. Never raises."""
@@ -41,6 +47,14 @@ class Naming(NamedTuple):
         except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
             failed("naming a call", error)
             return None
+
+    def returned(self, span: RecordedSpan, result: Any) -> None:
+        """Call :attr:`returns`, if there is one. Never raises."""
+        try:
+            if self.returns is not None:
+                self.returns(span, result)
+        except Exception as error:  # noqa: BLE001  as above
+            failed("describing the result of a call", error)
 
 
 class Source(NamedTuple):
@@ -54,7 +68,14 @@ class Source(NamedTuple):
     """The module of this package."""
 
 
-NAMINGS: tuple[Source, ...] = ()
+NAMINGS: tuple[Source, ...] = (
+    Source("data", "ray.data._internal.", "data.tasks"),
+    Source("train", "ray.train.", "train.naming"),
+    Source("tune", "ray.tune.", "tune.naming"),
+    Source("rllib", "ray.rllib.", "rllib.naming"),
+    Source("rllib", "ray.train._internal.worker_group", "rllib.naming"),
+    Source("actor", "", "generic_methods"),
+)
 
 _MOST_NAMES = 1000
 """Bounds the cache of a function, since what it runs may have any name."""
@@ -88,8 +109,7 @@ class Namings:
 class Begins:
     """What begins the tasks of one function or method, for each that they run.
 
-    ``make`` returns it for the name of what runs and the part that it belongs to; both are empty if the call does not
-    say what it runs.
+    ``make`` returns it for the name of what runs, empty if the arguments do not say that, and the part of a library.
     """
 
     def __init__(self, make: Callable[[str, str], Callable[..., Any]], part: str) -> None:
@@ -103,7 +123,7 @@ class Begins:
         if begin is None:
             if len(self._made) >= _MOST_NAMES:
                 self._made.clear()
-            begin = self._made[name] = self._make(name, self._part if name else "")
+            begin = self._made[name] = self._make(name, self._part)
         if runs is None or not runs.attributes:
             return begin
         attributes, known = runs.attributes, begin

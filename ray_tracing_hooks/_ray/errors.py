@@ -17,7 +17,7 @@ from typing import Any
 from opentelemetry import trace
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import class_name, is_a, qualified_name, traceback_of, value_of
+from ray_tracing_hooks._exceptions import cause_of, class_name, is_a, qualified_name, traceback_of, value_of
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._record.span import RecordedSpan, exception_attributes, summary
@@ -27,6 +27,9 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _FRAME = rf'^  File "{re.escape(_FOLDER + os.sep)}[^"\n]*", line \d+, in .*\n(?:    .*\n)*'
 
 _EXIT_CODE: Any = vars(SystemExit)["code"]
+
+_AROUND_USERS = frozenset({"UserCodeException", "RayDataUserCodeException"})
+"""What Ray Data raises from an error of the user's function."""
 
 _MOST_CAUSES = 100
 """Bounds the chain of causes, since an error may be its own cause."""
@@ -83,11 +86,18 @@ def is_intended_exit(error: BaseException) -> bool:
 
 
 def cause(error: BaseException) -> BaseException:
-    """The original error, without the ``RayTaskError`` that Ray wraps around an error of another task."""
+    """The original error, without the ``RayTaskError`` that Ray wraps around an error of another task, and without what
+    a library of Ray wraps around an error of the user's function.
+    """
     from ray.exceptions import RayTaskError  # noqa: PLC0415
 
     for _ in range(_MOST_CAUSES):
-        inner = value_of(error, "cause") if is_a(error, RayTaskError) else None
+        if is_a(error, RayTaskError):
+            inner = value_of(error, "cause")
+        elif class_name(error) in _AROUND_USERS:
+            inner = cause_of(error)
+        else:
+            break
         if not is_a(inner, BaseException):
             break
         error = inner

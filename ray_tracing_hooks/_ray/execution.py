@@ -37,12 +37,13 @@ from ray_tracing_hooks._ray.propagation import (
     unrecorded_span,
 )
 from ray_tracing_hooks._ray.templates import CONSUMER, HAS_SERVE, OF_SERVE
-from ray_tracing_hooks._record.carrier import NO_TRACE, Carried, decode
+from ray_tracing_hooks._record.carrier import NO_TRACE, RUNS, Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, reset
 from ray_tracing_hooks._record.recorder import SAMPLED, Template
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.shown import Shown
+    from ray_tracing_hooks._record.span import RecordedSpan
 
 
 def patch(patches: Patches) -> bool:
@@ -110,7 +111,11 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
         module = getattr(function, "__module__", None) or descriptor.module_name
         name = f"{module}.{getattr(function, '__name__', descriptor.function_name)}"
     is_creation = bool(class_name) and name == "__init__"
-    wrap = _coroutine_executor if inspect.iscoroutinefunction(method) else _function_executor
+    wrap = _function_executor
+    if inspect.iscoroutinefunction(method):
+        wrap = _coroutine_executor
+    elif inspect.isasyncgenfunction(method):
+        wrap = _async_generator_executor
     shown = _shown(method or function, descriptor.function_name, class_name)
     group = getattr(method, "__ray_concurrency_group__", None)
     named = class_name, name, descriptor.module_name, group if isinstance(group, str) else ""
@@ -120,14 +125,15 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
 
     active = tracing.active
     naming = None
-    if active is not None and not is_creation:
+    if active is not None:
         naming = active.namings.of(descriptor.module_name, class_name, descriptor.function_name)
-    if naming is None:
-        executor = wrap(function, as_what_runs(), shown)
+    if naming is None or is_creation:
+        executor = wrap(function, as_what_runs(part=naming.part if naming is not None else ""), shown)
     else:
         begins = dispatch.Begins(as_what_runs, naming.part)
+        returned = naming.returned if naming.returns is not None else None
         executor = dispatch.executor(
-            function, naming, lambda runs: wrap(function, begins.of(runs), shown), is_method=bool(class_name)
+            function, naming, lambda runs: wrap(function, begins.of(runs), shown, returned), is_method=bool(class_name)
         )
     if (class_name, name) == ("JobSupervisor", "run") and descriptor.module_name.startswith("ray.dashboard."):
         from ray_tracing_hooks._ray import jobs  # noqa: PLC0415  few workers need it
@@ -137,13 +143,17 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
 
 
 def _reporting(begin: Begin) -> Begin:
-    """``begin``, where calls have rate limits with the reports of those left out."""
+    """``begin``, with what the span of a task reports at its end: calls left out by rate limits, peaks of memory."""
     active = tracing.active
-    if active is None or active.rate_limits is None:
-        return begin
-    from ray_tracing_hooks._ray import rates  # noqa: PLC0415  opt-in
+    if active is not None and active.rate_limits is not None:
+        from ray_tracing_hooks._ray import rates  # noqa: PLC0415  opt-in
 
-    return rates.reporting(begin, active.rate_limits)
+        begin = rates.reporting(begin, active.rate_limits)
+    if active is not None and active.memory is not None:
+        from ray_tracing_hooks._ray import memory  # noqa: PLC0415  opt-in
+
+        begin = memory.measuring(begin, active.memory)
+    return begin
 
 
 def _dressed(executor: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,7 +183,13 @@ Begin = Callable[..., "Begun | None"]
 """Begins a task, given the context that its call carried (:meth:`Beginning.begin`)."""
 
 
-def _function_executor(function: Callable[..., Any], begin: Begin, shown: Shown | None = None) -> Callable[..., Any]:
+Returned = Callable[["RecordedSpan", Any], None]
+"""Is called with a span and the result of its task, for a generator with each item."""
+
+
+def _function_executor(
+    function: Callable[..., Any], begin: Begin, shown: Shown | None = None, returned: Returned | None = None
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def execute(*args: Any, **kwargs: Any) -> Any:
         begun = begin(kwargs.pop(KEY, None)) if shown is None else begin(kwargs.pop(KEY, None), shown.of(args, kwargs))
@@ -192,19 +208,23 @@ def _function_executor(function: Callable[..., Any], begin: Begin, shown: Shown 
             reset(token)
         # The body of a generator runs while Ray iterates it: its span stays open until then.
         if type(result) is GeneratorType:
-            return generators.traced(result, context, span)
+            return generators.traced(result, context, span, returned)
         if type(result) is AsyncGeneratorType:
             return generators.traced_async(result, context, span)
         if span is not None:
             if shown is not None:
                 shown.result(span, result)
+            if returned is not None:
+                returned(span, result)
             span.end()
         return result
 
     return execute
 
 
-def _coroutine_executor(function: Callable[..., Any], begin: Begin, shown: Shown | None = None) -> Callable[..., Any]:
+def _coroutine_executor(
+    function: Callable[..., Any], begin: Begin, shown: Shown | None = None, returned: Returned | None = None
+) -> Callable[..., Any]:
     @functools.wraps(function)
     async def execute(*args: Any, **kwargs: Any) -> Any:
         begun = begin(kwargs.pop(KEY, None)) if shown is None else begin(kwargs.pop(KEY, None), shown.of(args, kwargs))
@@ -224,8 +244,31 @@ def _coroutine_executor(function: Callable[..., Any], begin: Begin, shown: Shown
         if span is not None:
             if shown is not None:
                 shown.result(span, result)
+            if returned is not None:
+                returned(span, result)
             span.end()
         return result
+
+    return execute
+
+
+def _async_generator_executor(
+    function: Callable[..., Any],
+    begin: Begin,
+    shown: Shown | None = None,
+    returned: Returned | None = None,
+) -> Callable[..., Any]:
+    """Its task begins with the first step, which the event loop makes; ``returned`` is not called. Where Ray calls the
+    method itself, other calls have begun since this one did, and Ray names one of them as the current task (Ray 2.60
+    ``_raylet.pyx``, ``execute_task``: the arguments of an async actor's method are awaited, and calls take turns in one
+    thread).
+    """
+
+    @functools.wraps(function)
+    def execute(*args: Any, **kwargs: Any) -> Any:
+        carried = kwargs.pop(KEY, None)
+        first = (carried,) if shown is None else (carried, shown.of(args, kwargs))
+        return generators.traced_from_first_step(function(*args, **kwargs), lambda: begin(*first))
 
     return execute
 
@@ -234,7 +277,7 @@ class Beginning:
     """Begins the tasks of one function or method in this worker.
 
     ``module`` is that of a method's class, and ``group`` the concurrency group of the method. ``runs`` is what they run
-    if that is something else, for the ``part`` of a library.
+    if that is something else, for the ``part`` of a library; what a call carries comes first.
     """
 
     def __init__(
@@ -248,7 +291,8 @@ class Beginning:
         *,
         is_creation: bool = False,
     ) -> None:
-        self._named = (class_name, name, module, group, runs, part)
+        self._named = (class_name, name, module, group, runs, part if runs else "")
+        self._part = part
         self._is_creation = is_creation
         self._inherited: Inherited | None = None
         self._active: tracing.Tracing | None = None
@@ -287,6 +331,8 @@ class Beginning:
                 begun = self._execution.begin(active.recorder, carried, more)
                 if begun is not None:
                     return begun
+            if carried[0] & RUNS:
+                return self._as_the_caller_says(active, decode(carried), more)
             return _carried(active, decode(carried), self._template, self._named[0], self._is_creation, more)
         except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
             failed("tracing a task", error)
@@ -299,6 +345,15 @@ class Beginning:
         if self._template is not None and not self._is_creation and recorder.sampler.follows_parent:
             held = None if self._named[0] else active.held
             self._execution = compiled_execution(recorder, recorder, core_worker, self._template, held)
+
+    def _as_the_caller_says(self, active: tracing.Tracing, carried: Carried, more: Callable[[], bytes] | None) -> Begun:
+        template = active.templates.of(CONSUMER, *self._named[:4], carried.runs, self._part)
+        attributes = carried.attributes
+
+        def with_attributes() -> bytes:
+            return attributes + more() if more is not None else attributes
+
+        return _carried(active, carried, template, self._named[0], self._is_creation, with_attributes)
 
     def _inheriting(self, active: tracing.Tracing) -> Inherited | None:
         """How tasks without a carried context begin; None if the job has no trace."""

@@ -10,22 +10,35 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
 
-def traced(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan | None) -> Generator[Any, Any, Any]:
+def traced(
+    body: Generator[Any, Any, Any],
+    context: Context,
+    span: RecordedSpan | None,
+    yielded: Callable[[RecordedSpan, Any], None] | None = None,
+) -> Generator[Any, Any, Any]:
     """``body``, with ``context`` attached during each step; ends ``span`` when it is done.
+
+    ``yielded`` is called with the span, if there is one, and each item. It must not raise.
 
     Values sent in, exceptions thrown in, closing and the return value are passed through. Context variables that the
     body sets stay set, as without tracing. A generator that is dropped before its first step also ends its span.
     """
-    steps = _steps(body, context, span)
+    steps = _steps(body, context, span, yielded if span is not None else None)
     next(steps)  # enter the try block, so that its end is noticed however it ends
     return steps
 
 
-def _steps(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan | None) -> Generator[Any, Any, Any]:
+def _steps(
+    body: Generator[Any, Any, Any],
+    context: Context,
+    span: RecordedSpan | None,
+    yielded: Callable[[Any, Any], None] | None,
+) -> Generator[Any, Any, Any]:
     items = 0
     try:
         yield
@@ -40,6 +53,8 @@ def _steps(body: Generator[Any, Any, Any], context: Context, span: RecordedSpan 
                 context = get_current()
                 detach(token)
             items += 1
+            if yielded is not None:
+                yielded(span, item)
             try:
                 sent = yield item
             except GeneratorExit:
@@ -66,7 +81,16 @@ def traced_async(
     body: AsyncGenerator[Any, Any], context: Context, span: RecordedSpan | None
 ) -> AsyncGenerator[Any, Any]:
     """Like :func:`traced`."""
-    return _steps_async(body, context, _Unbegun(span))
+    return _steps_async(body, _Unbegun(context, span).begin)
+
+
+def traced_from_first_step(
+    body: AsyncGenerator[Any, Any], begin: Callable[[], Begun | None]
+) -> AsyncGenerator[Any, Any]:
+    """Like :func:`traced`, with a context and span that ``begin`` returns at the first step, in the task of the event
+    loop that makes it; they may be None. A generator that is dropped before that has no span.
+    """
+    return _steps_async(body, begin)
 
 
 class _Unbegun:
@@ -76,22 +100,22 @@ class _Unbegun:
     that step an async generator registers with the event loop, which may not be running yet.
     """
 
-    __slots__ = ("_span",)
+    __slots__ = ("_context", "_span")
 
-    def __init__(self, span: RecordedSpan | None) -> None:
-        self._span = span
+    def __init__(self, context: Context, span: RecordedSpan | None) -> None:
+        self._context, self._span = context, span
 
-    def begin(self) -> RecordedSpan | None:
+    def begin(self) -> Begun:
         """Hand the span over: from now on the generator ends it."""
         span, self._span = self._span, None
-        return span
+        return self._context, span
 
     def __del__(self) -> None:
         _end(self._span, 0, None)
 
 
-async def _steps_async(body: AsyncGenerator[Any, Any], context: Context, unbegun: _Unbegun) -> AsyncGenerator[Any, Any]:
-    span = unbegun.begin()
+async def _steps_async(body: AsyncGenerator[Any, Any], begin: Callable[[], Begun | None]) -> AsyncGenerator[Any, Any]:
+    context, span = begin() or (get_current(), None)
     items = 0
     try:
         step = body.__anext__()

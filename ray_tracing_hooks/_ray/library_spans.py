@@ -22,11 +22,13 @@ def begin(
     attributes: Mapping[str, Any] | None = None,
     *,
     start_time: int | None = None,
+    more: bytes = b"",
 ) -> Begun:
     """Begin a span below that of ``context``; returns the context inside of it, and the span.
 
     Without a span in ``context`` it is below the driver's root span, or begins a trace. The span is None if it is not
-    recorded: the context then propagates the sampling decision. ``start_time`` is in nanoseconds since the epoch.
+    recorded: the context then propagates the sampling decision. ``start_time`` is in nanoseconds since the epoch,
+    and ``more`` are further encoded fields, such as links.
     """
     recorder = active.recorder
     parent = recorder.parent(context)
@@ -35,7 +37,7 @@ def begin(
     if recording is None:
         around = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
         return Context({**context, SPAN_KEY: unrecorded_span(around)}), None
-    first = encode.attributes(attributes or {}) + reference(context, parent)
+    first = encode.attributes(attributes or {}) + reference(context, parent) + more
     template = active.templates.of_waiting(name)
     span = recording.start(template, trace_id, flags, parent, first, start_time)
     return Context({**context, SPAN_KEY: span}), span

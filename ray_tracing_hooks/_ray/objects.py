@@ -9,7 +9,9 @@ Ray pickles code that uses them.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 from typing import Any
 
 from ray_tracing_hooks import names
@@ -19,13 +21,19 @@ from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import sizes, tracing
 from ray_tracing_hooks._ray.errors import cause
-from ray_tracing_hooks._ray.propagation import caller_attribute
+from ray_tracing_hooks._ray.propagation import QUIET_KEY, caller_attribute
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
 _MOST_IDS = 64
 """At most this many objects are listed by id; further ones are only counted."""
+
+_LIBRARIES = ("ray.data.",)
+"""The libraries whose own waits make no spans, unless ``RAY_TRACING_INTERNAL`` is on."""
+
+_BETWEEN = (f"{__name__.partition('.')[0]}.", "ray._private.")
+"""The modules of the frames between our code and the one that waits."""
 
 _GENERATORS = frozenset({"ObjectRefGenerator", "DynamicObjectRefGenerator", "StreamingObjectRefGenerator"})
 """Ray's generator classes, by name, since they differ between versions."""
@@ -87,11 +95,11 @@ def _begin(
 ) -> RecordedSpan | None:
     """Begin the span of a call; None if it has no parent or is not recorded, or on failure."""
     try:
-        if not active.waits:
+        if not active.waits or (not active.selection.shows_internal and _is_internal(sys._getframe(1))):  # noqa: SLF001
             return None
         context, recorder = get_current(), active.recorder
         parent = recorder.parent(context)
-        if parent is None:
+        if parent is None or QUIET_KEY in context:
             return None
         trace_id, flags = recorder.decide(parent)
         recording = recorder.of(flags)
@@ -102,6 +110,18 @@ def _begin(
     except Exception as error:  # noqa: BLE001  as above
         failed(f"tracing {name}", error)
         return None
+
+
+def _is_internal(frame: FrameType | None) -> bool:
+    """Whether code of a library of Ray waits, such as Ray Data's loop for the blocks of a dataset: that is no wait of
+    the program, and there are many in a second.
+    """
+    while frame is not None:
+        module = frame.f_globals.get("__name__") or ""
+        if not module.startswith(_BETWEEN):
+            return module.startswith(_LIBRARIES)
+        frame = frame.f_back
+    return False
 
 
 def begin_get(active: Tracing, name: str, ref: Any) -> RecordedSpan | None:

@@ -20,6 +20,9 @@ an invented task."""
 TASK_ID, PARENT_TASK_ID, ACTOR_ID = encode.BEFORE_TASK_ID, encode.BEFORE_PARENT_TASK_ID, encode.BEFORE_ACTOR_ID
 """The bytes before these ids in the attributes of a call."""
 
+QUIET_KEY = "ray_tracing_hooks.quiet"
+"""The key of a context of a library's own loop, in which waiting for objects makes no spans: it would never stop."""
+
 SPAN_AND_TASK = frozenset({SPAN_KEY, TASK_KEY})
 """The keys of a context without baggage and values of the program."""
 

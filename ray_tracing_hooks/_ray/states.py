@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import About, Attempt
-from ray_tracing_hooks._private import open_file, open_folder
+from ray_tracing_hooks._private import NO_OTHER_WRITER, open_file, open_folder
 
 MOST_AT_THE_END = 20_000
 """Most attempts to fetch at the end of a driver: these are read and written within a second."""
@@ -119,7 +119,7 @@ def _known(path: str) -> Iterator[tuple[tuple[str, int], Attempt]]:
 def _write(path: str, about: About, known: dict[tuple[str, int], Attempt]) -> None:
     """Replace the file, which is private, atomically."""
     folder, name = os.path.split(path)
-    place = open_folder(folder)
+    place = open_folder(folder, deny=NO_OTHER_WRITER)  # as for the spans in it: others may be able to read them
     temporary = f".{name}.{secrets.token_hex(4)}"
     try:
         descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=place)

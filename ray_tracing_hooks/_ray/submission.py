@@ -74,6 +74,7 @@ def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
         creation=what.creation,
         without_span=without_span,
         named=bool(what.name) and not what.creation,
+        runs=what.runs[:2] if what.runs is not None else None,
     )
     if what.name:
         return _NamedSubmission(what, template, around, start, span_id, carried)

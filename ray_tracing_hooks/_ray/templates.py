@@ -26,12 +26,25 @@ HAS_SERVE = "ray.serve.schema"
 
 _INTERNAL_MODULES = tuple(
     f"ray.{name}."
-    for name in ("_private", "autoscaler", "dashboard", "data._internal", "serve._private", "util.client")
+    for name in (
+        *("_private", "autoscaler", "dashboard", "data._internal", "serve._private", "util.client"),
+        *("train._internal", "train.v2._internal", "tune.utils"),
+    )
 )
 """Modules with internal tasks and actors of Ray, which run user code only through further calls, or for Ray Data."""
 
+_OWN_MODULES = "ray_tracing_hooks._ops."
+"""The modules of this package's own actors, which make no spans whatever the settings say."""
+_WORKERS = ("RayTrainWorker.__init__", "_WrappedExecutable.__init__")
+"""The ends of the names of creations in these modules that are worth a span: workers of Ray Train, learners of
+RLlib.
+"""
+
 _RUNS_CODE_OF_THE_USER = "__ray_call__"
 """The one method that Ray adds to each actor which runs user code."""
+
+_INTERNAL_METHODS = frozenset({"get_auto_filled_metrics"})
+"""Methods with which a library of Ray manages actors of the program: here Ray Tune those of trials."""
 
 _MOST_TEMPLATES = 10_000
 """Bounds the cache, since names of library calls and of datasets may come without limit."""
@@ -153,11 +166,17 @@ class Templates:
     def _make(
         self, kind: int, class_name: str, function: str, module: str, group: str, shown: str, part: str
     ) -> Template | None:
+        if module.startswith(_OWN_MODULES):
+            return None
         full_name = shown or (f"{class_name}.{function}" if class_name else function)
         # What a library's call is shown as is worth a span, although the function is internal.
         is_internal = not shown and (
-            (f"{module}." if class_name else function).startswith(_INTERNAL_MODULES)
+            (
+                (f"{module}." if class_name else function).startswith(_INTERNAL_MODULES)
+                and not full_name.endswith(_WORKERS)
+            )
             or (function.startswith("__ray_") and function != _RUNS_CODE_OF_THE_USER)
+            or function in _INTERNAL_METHODS
         )
         part = part or ("actor" if class_name else "task")
         if not self._selection.selects(full_name, part, is_internal=is_internal):

@@ -19,6 +19,7 @@ from ray_tracing_hooks._ray.templates import Selection, Templates, Whereabouts
 from ray_tracing_hooks._record.recorder import Recorder
 
 if TYPE_CHECKING:
+    from ray_tracing_hooks._ray.memory import Memory
     from ray_tracing_hooks._ray.rates import RateLimits
     from ray_tracing_hooks._record.argument_text import Redactor
 
@@ -32,7 +33,9 @@ class Tracing:
         cluster: The cluster that it is connected to.
         selection: Which calls make spans.
         redactor: Renders the arguments and results of executions, or None.
+        redact: Patterns of what is redacted in the configurations of a library, which are recorded in any case.
         rate_limits: The rate limits on calls that make spans, or None.
+        memory: Measures the memory of executions, or None.
         carries_submit_time: Whether recorded calls of tasks carry the time of their submission (:class:`SharedTrace`).
         join_serve: Traces what this process has imported of Ray Serve; returns whether Serve is traced.
 
@@ -55,7 +58,9 @@ class Tracing:
         selection: Selection,
         *,
         redactor: Redactor | None = None,
+        redact: tuple[str, ...] = (),
         rate_limits: RateLimits | None = None,
+        memory: Memory | None = None,
         carries_submit_time: bool = False,
         join_serve: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -63,7 +68,9 @@ class Tracing:
         self.process = process
         self.selection = selection
         self.redactor = redactor
+        self.redact = redact
         self.rate_limits = rate_limits
+        self.memory = memory
         self.join_serve = join_serve
         self.driver_task_id = process.current_task_id() if process.is_driver else b""
         self.whereabouts = Whereabouts(process)

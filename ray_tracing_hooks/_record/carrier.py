@@ -3,13 +3,15 @@
 Layout, integers little endian::
 
     u8   form             CALL or CREATION, plus HEADERS if the last part is present, WITHOUT_SPAN if the submission
-                          was left out, so that the execution makes no span either, and NAMED if the call was given
-                          a name, which the execution then asks Ray for
+                          was left out, so that the execution makes no span either, NAMED if the call was given a
+                          name, which the execution then asks Ray for, and RUNS if the part before the last is present
     u8   trace flags      of the W3C trace context: bit 0 is "sampled"
     16   trace id
     8    span id          of the submission's span, or of the span around it where the submission itself has none
     u64  submit time      nanoseconds since the epoch
     24   parent task id   the task that made the call; zeros if unknown
+    ...  runs             what the call runs, if only its caller knows: two texts, each after its u16 length, the name
+                          and further encoded attributes of its spans
     ...  headers          what the global propagators injected (tracestate, baggage, ...), see :func:`pack_headers`
 
 A call that belongs to no trace carries :data:`NO_TRACE`, the form alone, where its worker would otherwise take it for a
@@ -26,11 +28,13 @@ CREATION = 0x41
 HEADERS = 0x02
 WITHOUT_SPAN = 0x04
 NAMED = 0x08
+RUNS = 0x10
 NO_TRACE = bytes((CALL,))
 
 _LAYOUT = struct.Struct("<BB16s8sQ24s")
+_LENGTH = struct.Struct("<H")
 _NO_TASK = bytes(24)
-_NOT_OPTIONAL = ~(HEADERS | WITHOUT_SPAN | NAMED | 0x01)
+_NOT_OPTIONAL = ~(HEADERS | WITHOUT_SPAN | NAMED | RUNS | 0x01)
 
 
 class Carried(NamedTuple):
@@ -47,6 +51,10 @@ class Carried(NamedTuple):
     headers: dict[str, str]
     named: bool = False
     """Whether ``.options(name=...)`` gave the call a name."""
+    runs: str = ""
+    """What the call runs, if its caller has said so."""
+    attributes: bytes = b""
+    """Further encoded attributes that the caller has said together with it."""
 
 
 def encode(
@@ -60,13 +68,26 @@ def encode(
     creation: bool = False,
     without_span: bool = False,
     named: bool = False,
+    runs: tuple[str, bytes] | None = None,
 ) -> bytes:
-    """The argument that carries this context."""
+    """The argument that carries this context. ``runs`` has two parts of less than 65,536 bytes each."""
     form = CREATION if creation else CALL
     if without_span:
         form |= WITHOUT_SPAN
     if named:
         form |= NAMED
+    if runs is not None:
+        head = _LAYOUT.pack(
+            form | RUNS | (HEADERS if headers else 0),
+            flags,
+            trace_id,
+            span_id,
+            submit_time_ns,
+            parent_task_id or _NO_TASK,
+        )
+        parts = (runs[0].encode("utf-8", "replace"), runs[1])
+        head += b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+        return head + pack_headers(headers) if headers else head
     if headers:
         head = _LAYOUT.pack(form | HEADERS, flags, trace_id, span_id, submit_time_ns, parent_task_id or _NO_TASK)
         return head + pack_headers(headers)
@@ -90,11 +111,33 @@ def decode(argument: bytes) -> Carried:
         raise ValueError(str(error)) from None
     if form & _NOT_OPTIONAL != CALL:
         raise ValueError(f"unknown form {form:#x}")
+    if form & RUNS:
+        # Rare, so that it takes no time of other calls.
+        return _with_what_runs(argument)
     headers = unpack_headers(argument[_LAYOUT.size :]) if form & HEADERS else {}
     if parent_task_id == _NO_TASK:
         parent_task_id = b""
     named = bool(form & NAMED)
     return Carried(bool(form & WITHOUT_SPAN), flags, trace_id, span_id, submit_time_ns, parent_task_id, headers, named)
+
+
+def _with_what_runs(argument: bytes) -> Carried:
+    runs, end = _text(argument, _LAYOUT.size)
+    attributes, end = _text(argument, end)
+    rest = decode(bytes((argument[0] & ~RUNS,)) + argument[1 : _LAYOUT.size] + argument[end:])
+    return rest._replace(runs=runs.decode("utf-8", "replace"), attributes=attributes)
+
+
+def _text(argument: bytes, start: int) -> tuple[bytes, int]:
+    """The text whose length is at ``start``, and where it ends."""
+    try:
+        (length,) = _LENGTH.unpack_from(argument, start)
+    except struct.error as error:
+        raise ValueError(str(error)) from None
+    end = start + _LENGTH.size + length
+    if end > len(argument):
+        raise ValueError("the text is cut off")
+    return argument[start + _LENGTH.size : end], end
 
 
 def pack_headers(headers: dict[str, str]) -> bytes:

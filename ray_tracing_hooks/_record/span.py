@@ -293,7 +293,9 @@ class RecordedSpan(_compiled.SpanBase, trace.Span):
 
     def add_at_end(self, make: Callable[[], bytes]) -> None:
         """Add the encoded attributes that ``make`` returns when the span ends."""
-        self._add().at_end = make
+        added = self._add()
+        before = added.at_end
+        added.at_end = make if before is None else lambda: before() + make()
 
     def _add(self) -> _Added:
         added = self._added

@@ -1,10 +1,11 @@
 """The control channel of a shipper: flush requests and their answers.
 
 A request is one line of JSON on the FIFO ``wake`` in the spool folder: an object with ``answer``, the name of the
-answer, ``timeout`` in seconds, ``until_writers_end``, and the ``pid`` of the requesting process. The shipper answers
-with one line of JSON on a FIFO of that name, which the requesting process has created: ``done``, the lists of sentences
-``problems`` and ``waiting``, and ``written``, a number or null. Both are small enough for an atomic write to a pipe. An
-empty line requests nothing: writing one tells a process whether a shipper is listening.
+answer, ``timeout`` in seconds, ``until_writers_end``, and the ``pid`` of the requesting process with the ``namespace``
+in which it counts. The shipper answers with one line of JSON on a FIFO of that name, which the requesting process has
+created: ``done``, the lists of sentences ``problems`` and ``waiting``, and ``written``, a number or null. Both are
+small enough for an atomic write to a pipe. An empty line requests nothing: writing one tells a process whether a
+shipper is listening.
 
 On a volume without FIFOs, request and answer are files with the same contents: the names of requests begin with
 :data:`REQUEST`, those of answers with :data:`ANSWER`. Sockets are no alternative: their paths have at most 107 bytes.
@@ -20,6 +21,8 @@ import os
 import select
 from dataclasses import dataclass, field
 from typing import Any
+
+from ray_tracing_hooks._spool.pid_namespace import UNKNOWN
 
 WAKE = "wake"
 """The FIFO on which a shipper listens."""
@@ -42,12 +45,14 @@ class Request:
         timeout: How many seconds the requesting process waits.
         until_writers_end: Wait until every other process that writes to this spool has ended.
         pid: The requesting process.
+        namespace: Where its pid counts, as in the names of processes.
     """
 
     answer: str
     timeout: float
     until_writers_end: bool
     pid: int
+    namespace: str = UNKNOWN
 
     def encode(self) -> bytes:
         found = {
@@ -55,6 +60,7 @@ class Request:
             "timeout": self.timeout,
             "until_writers_end": self.until_writers_end,
             "pid": self.pid,
+            "namespace": self.namespace,
         }
         return json.dumps(found).encode() + b"\n"
 
@@ -67,6 +73,7 @@ class Request:
             timeout=float(found["timeout"]),
             until_writers_end=bool(found["until_writers_end"]),
             pid=int(found["pid"]),
+            namespace=str(found.get("namespace", UNKNOWN)),
         )
 
 

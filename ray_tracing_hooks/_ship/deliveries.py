@@ -7,28 +7,30 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._ship.folder import Look, Segment
-from ray_tracing_hooks._ship.metrics.settings import NOT_TAKEN, are_taken
+from ray_tracing_hooks._ship.metrics.settings import are_taken, not_taken
 from ray_tracing_hooks._ship.metrics.stage import MetricsStage
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sink_stage import SinkStage
 from ray_tracing_hooks._ship.sinks.registry import takes, usable
 from ray_tracing_hooks._ship.stage import Stage
+from ray_tracing_hooks._ship.status.figures import Figures
 from ray_tracing_hooks._spool.layout import LOG, SPAN
+from ray_tracing_hooks._spool.progress import WHOLE
 from ray_tracing_hooks._spool.reader import count_spans
 
 RECORDS = {TRACES: SPAN, LOGS: LOG}
 """The signals that are delivered, and the kind of their records in a spool."""
-
-_WHOLE = 1 << 62
-"""An offset beyond the end of any segment, and a sequence beyond the last."""
 
 _LAST_DELIVERY, _LAST_METRICS = 1.0, 5.0
 """Seconds that a delivery may take to end, and the export of the last metrics."""
 
 
 class Deliveries:
-    """The stages of a plan; ``within`` is the path of the spool folder. ``turn_ended`` is called in their threads."""
+    """The stages of a plan; ``within`` is the path of the spool folder.
+
+    In their threads, ``turn_ended`` is called, and ``figures`` for the latest figures.
+    """
 
     def __init__(
         self,
@@ -37,6 +39,7 @@ class Deliveries:
         environ: Mapping[str, str],
         problems: Problems,
         turn_ended: Callable[[], None],
+        figures: Callable[[], Figures],
     ) -> None:
         exporters, wrong = usable(plan.exporters)
         for text in wrong:
@@ -59,10 +62,10 @@ class Deliveries:
             if takes(name, signal)
         ]
         self._metrics = None
-        if plan.metrics and are_taken(exporters):
-            self._metrics = MetricsStage(within, plan, environ, problems, turn_ended=turn_ended)
-        elif plan.metrics:
-            problems.say(NOT_TAKEN)
+        if plan.has_metrics and are_taken(exporters):
+            self._metrics = MetricsStage(within, plan, environ, problems, figures, turn_ended=turn_ended)
+        elif plan.has_metrics:
+            problems.say(not_taken(metrics=plan.metrics))
         self._stages: list[Stage] = [*self._exporting, *([self._metrics] if self._metrics is not None else [])]
 
     def start(self) -> None:
@@ -97,6 +100,16 @@ class Deliveries:
         return set().union(*(stage.open_processes for stage in self._stages))
 
     @property
+    def exporting(self) -> tuple[SinkStage, ...]:
+        """The stages that deliver, one for each exporter and signal."""
+        return tuple(self._exporting)
+
+    @property
+    def unwritten(self) -> int:
+        """How many spans and log records processes could not write to the spool."""
+        return sum(stage.unwritten for stage in self._stages)
+
+    @property
     def written(self) -> int | None:
         """How many spans this and earlier shippers have written to local files; None without local files."""
         found = [each.written for each in self._exporting if each.exporter == "local" and each.signal is TRACES]
@@ -114,7 +127,7 @@ class Deliveries:
 
     def delivered_below(self, process: str) -> int:
         """The sequence below which all stages have processed the segments of this process."""
-        return min((stage.delivered.get(process, -1) for stage in self._stages), default=_WHOLE)
+        return min((stage.delivered.get(process, -1) for stage in self._stages), default=WHOLE)
 
     def read_of(self, process: str, segment: Segment) -> int:
         """The offset up to which all stages have processed this segment, as stored."""
@@ -136,10 +149,18 @@ class Deliveries:
                 stack.enter_context(each.reading)
             yield
 
-    def not_taken(self, process: str, segment: Segment, signal: Signal) -> int:
-        """How many items of this signal in a segment some exporter has not read."""
-        offsets = [each.taken_of(process, segment.sequence) for each in self._exporting if each.signal is signal]
-        return count_spans(segment.path, min(offsets, default=0), kind_of_record=RECORDS[signal])[0]
+    def given_up(self, process: str, segment: Segment, signal: Signal) -> int:
+        """Count the items of this signal in a segment that is about to be removed as dropped for each exporter that has
+        not read them. Returns how many some exporter has not read.
+        """
+        counted: dict[int, int] = {}
+        for each in self._exporting:
+            if each.signal is signal:
+                offset = each.taken_of(process, segment.sequence)
+                if offset not in counted:
+                    counted[offset] = count_spans(segment.path, offset, kind_of_record=RECORDS[signal])[0]
+                each.tally.dropped += counted[offset]
+        return max(counted.values(), default=0)
 
     def waiting(self, look: Look, spool_dir: str, until: float) -> list[str]:
         """How many spans, or log records, wait for each exporter, as far as counted by the monotonic time ``until``."""

@@ -29,13 +29,13 @@ def configured(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[Destina
     """The destinations by their settings alone, and problems of these. Nothing is created or tried."""
     exporters, problems = usable(plan.exporters)
     found = [destination_of(name, plan, environ, problems.append) for name in exporters]
-    if plan.metrics:
+    if plan.has_metrics:
         from ray_tracing_hooks._ship.metrics import settings as metrics  # noqa: PLC0415  only if it is used
 
         if metrics.are_taken(exporters):
             metrics.read(exporters, environ, problems.append)
         else:
-            problems.append(metrics.NOT_TAKEN)
+            problems.append(metrics.not_taken(metrics=plan.metrics))
     return found, problems
 
 

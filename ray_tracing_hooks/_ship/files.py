@@ -18,6 +18,9 @@ PLAN = "plan.json"
 NEWS = "news.json"
 """A list of sentences for the user, see :mod:`~ray_tracing_hooks._ship.news`."""
 
+STATUS = "status.json"
+"""The figures of delivery, see :mod:`~ray_tracing_hooks._ship.status.figures`."""
+
 _BLOCK = 4096
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8}\.new$")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ray_tracing_hooks._private import inside, open_fifo, open_folder, read_file
 from ray_tracing_hooks._ship.control import ANSWER, NO_FIFOS, REQUEST, WAKE, Answer, Request
 from ray_tracing_hooks._ship.files import is_shipper_running, write_atomically
+from ray_tracing_hooks._spool.pid_namespace import pid_namespace
 
 _LOOK_AGAIN = 0.25
 """Seconds between two checks that the shipper still lives."""
@@ -58,7 +59,7 @@ def flush(spool_dir: str, timeout: float, *, until_writers_end: bool = False) ->
     channel: _Fifos | _Files | None = None
     try:
         channel = _open(within)
-        request = Request(channel.name, timeout, until_writers_end, os.getpid())
+        request = Request(channel.name, timeout, until_writers_end, os.getpid(), pid_namespace())
         return _ask(spool_dir, within, channel, request, deadline)
     except OSError as error:
         return _unflushed(spool_dir, error)

@@ -11,7 +11,8 @@ from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.folder import Look
 from ray_tracing_hooks._ship.inbox import Inbox
 from ray_tracing_hooks._ship.problems import Problems, logger
-from ray_tracing_hooks._spool.layout import FORKED
+from ray_tracing_hooks._spool.layout import FORKED, parse_process_name
+from ray_tracing_hooks._spool.pid_namespace import UNKNOWN
 
 _COUNTING = 0.1
 """Seconds for counting what is waiting, if a request is answered because of its time-out."""
@@ -79,7 +80,7 @@ class FlushRequests:
         are up to date.
         """
         for each in list(self._waiting):
-            ended = not each.request.until_writers_end or not _is_writing(everything, each.request.pid)
+            ended = not each.request.until_writers_end or not _is_writing(everything, each.request)
             if seen and each.look is None and ended:
                 each.look = look.number
                 # Again, for spans that came after the request: they must not wait for a batch either.
@@ -109,7 +110,7 @@ def _time_to_answer(timeout: float) -> float:
     return time.monotonic() + max(0.0, timeout - max(_COUNTING, min(_TO_ANSWER, timeout / 10)))
 
 
-def _is_writing(look: Look, asking_pid: int) -> bool:
+def _is_writing(look: Look, request: Request) -> bool:
     """Whether a process other than the requester holds a segment, or closed one a moment ago and is still running.
 
     A process that was forked from one of Ray's does not count: it may run for any time.
@@ -118,5 +119,13 @@ def _is_writing(look: Look, asking_pid: int) -> bool:
     return any(
         process.alive or (process.ended_at is None and now - process.unlocked_at < _EXITING)
         for name, process in look.processes.items()
-        if name.partition("-")[0] != str(asking_pid) and not name.endswith(FORKED)
+        if not _is_of(request, name) and not name.endswith(FORKED)
     )
+
+
+def _is_of(request: Request, name: str) -> bool:
+    """Whether this is the name of the requesting process."""
+    process = parse_process_name(name)
+    if process is None or process.pid != request.pid:
+        return False
+    return process.namespace == request.namespace or UNKNOWN in {process.namespace, request.namespace}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import stat
 import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ray_tracing_hooks._spool.layout import parse_segment_name, segment_name
+from ray_tracing_hooks._spool.layout import parse_process_name, parse_segment_name, segment_name
+from ray_tracing_hooks._spool.pid_namespace import UNKNOWN, pid_namespace
 from ray_tracing_hooks._spool.reader import is_locked, segments
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -136,17 +138,21 @@ def _segment(sequence: int, path: str, memory: _Memory) -> Segment | None:
     return Segment(sequence, path, status.st_size, status.st_mtime_ns, complete=not locked)
 
 
+_namespace = functools.cache(pid_namespace)
+
+
 def is_running(name: str) -> bool:
     """Whether the process that a segment is named after is running, with or without a lock.
 
-    A name is ``<pid>-<hexadecimal time of its first segment in ns>-<random>``. A process with that pid that began later
-    is a different one. So is one that began at another time than the process that an earlier call has seen running:
-    this holds whatever happens to the clock.
+    A process with that pid that began after it was named is a different one. So is one that began at another time than
+    the process that an earlier call has seen running: this holds whatever happens to the clock. Of processes in another
+    namespace of process ids, only their locks are known: they count as not running here.
     """
-    pid, _, rest = name.partition("-")
+    process = parse_process_name(name)
+    if process is None or process.namespace not in {UNKNOWN, _namespace()}:
+        return False
     try:
-        named_at = int(rest.partition("-")[0], 16)
-        with open(f"/proc/{int(pid)}/stat", encoding="utf-8", errors="replace") as file:
+        with open(f"/proc/{process.pid}/stat", encoding="utf-8", errors="replace") as file:
             status = file.read().rpartition(")")[2].split()
         state, began = status[0], int(status[19])
     except (OSError, ValueError, IndexError):
@@ -157,7 +163,7 @@ def is_running(name: str) -> bool:
     if name in _began:
         return _began.get(name) == began
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - began / os.sysconf("SC_CLK_TCK")
-    if age <= (time.time_ns() - named_at) / 1e9 - 1.0:
+    if age <= (time.time_ns() - process.named_at) / 1e9 - 1.0:
         return False
     _began[name] = began
     return True
@@ -173,7 +179,7 @@ def remove_abandoned(folder: str) -> None:
 
 def _is_abandoned(path: str) -> bool:
     parsed = parse_segment_name(os.path.basename(path).removesuffix(_UNSEEN))
-    if parsed is None or not parsed[0].partition("-")[0].isdigit() or is_running(parsed[0]):
+    if parsed is None or parse_process_name(parsed[0]) is None or is_running(parsed[0]):
         return False
     try:
         return stat.S_ISREG(os.lstat(path).st_mode) and not is_locked(path)

@@ -110,6 +110,8 @@ class Follower:
 
     Attributes:
         unread: The complete segments that could not be read, or not in full, by path.
+        unwritten: How many items processes could not write, if this follower counts losses.
+        given_bytes: The size of all items in the portions so far.
         reading: Held while reading: as long as another thread holds it, :meth:`taken_of` does not change.
     """
 
@@ -135,6 +137,7 @@ class Follower:
         self._portion: dict[Scope, list[bytes]] = {}
         self._bytes = 0
         self.unread: set[str] = set()
+        self.unwritten = self.given_bytes = 0
         self.reading = threading.Lock()
 
     def follow(self, look: Look) -> Iterator[list[Batch]]:
@@ -326,6 +329,7 @@ class Follower:
                     "or shown without an end if their start was written"
                 )
                 self._problems.count(text, U64.unpack(payload)[0])
+                self.unwritten += U64.unpack(payload)[0]
         elif kind == EXIT:
             position.in_order = True
         elif (kind == LOG and len(payload) > U16.size) or kind == BLANK:
@@ -387,6 +391,7 @@ class Follower:
 
     def _take(self, at_least: int) -> Iterator[list[Batch]]:
         if self._portion and self._bytes >= at_least:
+            self.given_bytes += self._bytes
             portion, self._portion, self._bytes = self._portion, {}, 0
             yield [Batch(scope.resource, scope.scope, spans) for scope, spans in portion.items()]
 

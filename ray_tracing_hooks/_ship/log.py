@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import logging.handlers
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._private import open_file
+from ray_tracing_hooks._private import open_file, share
 from ray_tracing_hooks._ship.problems import logger
 from ray_tracing_hooks._ship.secrets import Secrets
 
@@ -22,15 +23,18 @@ _MOST_KEYS = 1000
 _Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
-def log_to(path: str | None, secrets: Secrets) -> str | None:
-    """Write the log of this process to this file, with ``secrets`` masked. Returns a problem with the file, or None."""
+def log_to(path: str | None, secrets: Secrets, group: int | None = None) -> str | None:
+    """Write the log of this process to this file, with ``secrets`` masked, for a ``group`` to read if possible.
+
+    Returns a problem with the file, or None.
+    """
     logger.setLevel(logging.INFO)
     logging.raiseExceptions = False
     handler: logging.Handler = logging.NullHandler()
     problem = None
     if path is not None:
         try:
-            handler = _PrivateFile(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
+            handler = _PrivateFile(path, group)
         except OSError as error:
             problem = f"delivery is not logged: {path!r} cannot be written to: {error.strerror}"
     handler.setFormatter(_SafeFormatter(secrets))
@@ -58,8 +62,15 @@ def others_on_stderr(secrets: Secrets) -> Iterator[None]:
 class _PrivateFile(logging.handlers.RotatingFileHandler):
     """A log file in a folder that other users may write to: it must be a file of this user."""
 
+    def __init__(self, path: str, group: int | None) -> None:
+        self._group = group
+        super().__init__(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
+
     def _open(self) -> io.TextIOWrapper:
         descriptor = open_file(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        if self._group is not None:
+            with contextlib.suppress(OSError):  # the sink reports it
+                share(descriptor, self._group)
         return open(descriptor, "a", encoding=self.encoding)
 
 

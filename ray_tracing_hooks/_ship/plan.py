@@ -34,9 +34,12 @@ class ShipPlan(NamedTuple):
         keep_slower: The same for those with a task, method or root span that took this many seconds or more.
         keep_wait: Seconds without activity after which a trace that is not kept is dropped.
         metrics: Whether metrics are computed from the spans.
+        utilization: Seconds between samples of how much of the node is in use, for metrics; None for no samples.
         environment: The digest of the variables of :mod:`~ray_tracing_hooks._ship.environment`: plans differ if these
             do. The values are in the shipper's environment, since some are secrets.
         log_records: Whether processes record log records too, for the exporters that accept them.
+        group: The group that may read the files of the sink ``local`` and the log; None: only this user may.
+        prometheus: Where the figures of delivery are shown to Prometheus, as in RAY_TRACING_PROMETHEUS.
     """
 
     exporters: tuple[str, ...]
@@ -50,15 +53,23 @@ class ShipPlan(NamedTuple):
     jaeger_protocol: str = "otlp-grpc"
     console_file: str | None = None
     metrics: bool = False
+    utilization: float | None = None
     environment: str = ""
     log_records: bool = False
     keep_errors: bool = False
     keep_slower: float | None = None
     keep_wait: float = 30.0
+    group: int | None = None
+    prometheus: str | None = None
 
     def __repr__(self) -> str:
         # Without fields that may contain a secret.
         return f"ShipPlan({self.label}, {', '.join(self.exporters)})"
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether there are metrics, of calls or of the node."""
+        return self.metrics or self.utilization is not None
 
     @property
     def keeps(self) -> bool:
@@ -80,6 +91,7 @@ class ShipPlan(NamedTuple):
             local_max_bytes=settings.local_max_bytes,
             spool_max_bytes=settings.spool_max_bytes,
             jaeger_protocol=settings.jaeger_protocol,
+            group=settings.group,
             environment=digest(environ, exporters),
             **others,
         )

@@ -20,11 +20,12 @@ logger = logging.getLogger("ray_tracing_hooks.ship")
 class Problems:
     """Conditions that last until they are cleared, losses that are counted, and messages that are reported once.
 
-    ``mask`` is applied to all texts: a server may quote the key that it was sent.
+    Attributes:
+        mask: Applied to all texts: a server may quote the key that it was sent.
     """
 
     def __init__(self, mask: Callable[[str], str] = str) -> None:
-        self._mask = mask
+        self.mask = mask
         self._lock = threading.Lock()
         self._lasting: dict[str, str] = {}
         self._logged: dict[str, set[str]] = {}
@@ -39,7 +40,7 @@ class Problems:
 
     def set(self, key: str, text: str) -> None:
         """Report that something does not work at present."""
-        text = self._mask(text)
+        text = self.mask(text)
         with self._lock:
             self._lasting[key] = text
             self._since.setdefault(key, time.monotonic())
@@ -63,7 +64,7 @@ class Problems:
 
     def say(self, text: str) -> None:
         """Report something that does not change, such as an invalid setting, once however often this is called."""
-        text = self._mask(text)
+        text = self.mask(text)
         with self._lock:
             if text in self._once:
                 return
@@ -75,7 +76,7 @@ class Problems:
         """Add to the count of a loss; ``text`` has the placeholder ``{count}`` for the sum. Other braces are text."""
         if number <= 0:
             return
-        text = self._mask(text)
+        text = self.mask(text)
         with self._lock:
             before = self._counts.get(text, 0)
             self._counts[text] = before + number
@@ -106,6 +107,11 @@ class Problems:
             self._numbers.clear()
         times = self._numbers[text]
         self._news.append(text if times == 1 else f"{text} (occurrence {times})")
+
+    def lasting(self) -> list[str]:
+        """What does not work at present."""
+        with self._lock:
+            return list(self._lasting.values())
 
     def tell(self) -> list[str]:
         """Every lasting problem, every loss that has grown since the last call, and messages not reported yet."""

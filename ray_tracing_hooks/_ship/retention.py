@@ -128,7 +128,7 @@ class Retention:
             excess -= size
             with self._deliveries.paused():
                 for signal in lost:
-                    lost[signal] += self._deliveries.not_taken(name, segment, signal)
+                    lost[signal] += self._deliveries.given_up(name, segment, signal)
                 self._unlink(segment.path)
         for signal, count in lost.items():
             self._problems.count(self._lost(signal), count)

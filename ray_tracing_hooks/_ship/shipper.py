@@ -13,7 +13,7 @@ from ray_tracing_hooks._ship import news
 from ray_tracing_hooks._ship.claim import Claim
 from ray_tracing_hooks._ship.control import ANSWER, REQUEST
 from ray_tracing_hooks._ship.deliveries import Deliveries
-from ray_tracing_hooks._ship.files import NEWS, PLAN, final_name
+from ray_tracing_hooks._ship.files import NEWS, PLAN, STATUS, final_name
 from ray_tracing_hooks._ship.flush_requests import FlushRequests
 from ray_tracing_hooks._ship.folder import Folder, Look, is_running, remove_abandoned
 from ray_tracing_hooks._ship.inbox import Inbox
@@ -24,6 +24,8 @@ from ray_tracing_hooks._ship.raylet import Raylet
 from ray_tracing_hooks._ship.replay_progress import FILE_PREFIX as REPLAY_FILE
 from ray_tracing_hooks._ship.retention import Retention
 from ray_tracing_hooks._ship.secrets import Secrets
+from ray_tracing_hooks._ship.status.figures import Figures
+from ray_tracing_hooks._ship.status.publish import StatusFile
 from ray_tracing_hooks._ship.tail_sampling.progress import FILE as SAMPLING
 from ray_tracing_hooks._ship.tail_sampling.sampler import TailSampler
 from ray_tracing_hooks._spool.layout import UNDECIDED
@@ -90,9 +92,10 @@ class Shipper:
         self._claim = Claim(spool_dir, folder, lock, plan, self._inbox, problems)
         if problem is not None:
             problems.say(problem)
-        self._deliveries = Deliveries(within, plan, environ, problems, self._turn_ended)
+        self._deliveries = Deliveries(within, plan, environ, problems, self._turn_ended, self._figures)
         self._retention = Retention(spool_dir, plan, self._deliveries, quarantine, problems)
         self._requests = FlushRequests(spool_dir, self._inbox, self._deliveries, problems)
+        self._status = StatusFile(within, spool_dir, plan, environ, self._deliveries, problems)
         self._pace = _Pace(self._claim)
         self._deliveries.start()
 
@@ -107,7 +110,7 @@ class Shipper:
             self._each_look()
             if not self._claim.keep(remake=not self._raylet.is_gone()):
                 logger.warning("another shipper has taken over the spool %s", self._path)
-                self._deliveries.end()
+                self._end()
                 return
             if self._claim.is_restored:
                 self._claim.is_restored = False
@@ -124,8 +127,10 @@ class Shipper:
             self._offer(look)
             removed = self._retention.remove_delivered(look)
             self._retention.give_back(look)
-            self._retention.keep_below_cap(look, removed, self._sampler.size if self._sampler is not None else 0)
+            undecided = self._sampler.size if self._sampler is not None else 0
+            self._retention.keep_below_cap(look, removed, undecided)
             self._publish_news()
+            self._status.publish(look, undecided)
             seen = seen and not self._is_behind
             everything = self._with_undecided(look)
             self._requests.answer(look, everything, seen=seen)
@@ -134,9 +139,9 @@ class Shipper:
             self._wait(everything, sum(segment.size for segment in removed))
         else:
             self._drain_once()
-            self._deliveries.end()
+            self._end()
             return
-        self._deliveries.end()
+        self._end()
         self._clean_up()
 
     # One look.
@@ -207,6 +212,14 @@ class Shipper:
         if left:
             logger.warning("gave up after %g s: %d files of undelivered spans stay in %s", quiet, left, self._path)
         return True
+
+    def _figures(self) -> Figures:
+        """The latest figures; called in the threads of the deliveries."""
+        return self._status.latest()
+
+    def _end(self) -> None:
+        self._deliveries.end()
+        self._status.close()
 
     def _is_asked(self) -> bool:
         """Whether a request has just arrived, or may arrive because this shipper has just started."""
@@ -281,7 +294,11 @@ def _is_ours(name: str) -> bool:
     So is a temporary file that a killed process left, since only the holder of the shipper's lock writes these files.
     """
     name = final_name(name)
-    return name in {PLAN, NEWS, SAMPLING} or is_progress_file(name) or name.startswith((ANSWER, REQUEST, REPLAY_FILE))
+    return (
+        name in {PLAN, NEWS, STATUS, SAMPLING}
+        or is_progress_file(name)
+        or name.startswith((ANSWER, REQUEST, REPLAY_FILE))
+    )
 
 
 def _paused(look: Look) -> list[str]:

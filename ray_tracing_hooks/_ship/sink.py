@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._formats.signals import TRACES, Signal
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.transport.contract import Tls
 
 
 class DeliveryError(TracingError):
@@ -77,10 +78,12 @@ class Surroundings:
         plan: The settings, as the process that started the shipper stored them.
         state: The last :meth:`Sink.checkpoint` that was stored, or an empty mapping.
         remember: Stores a state between two checkpoints. Raises OSError.
-        count: Reports a loss to the user: a text with the placeholder ``{count}``, and how many more items were lost.
+        count: Reports a loss to the user: a text with the placeholder ``{count}``, and how many more were lost. For
+            items that will never be delivered, sinks call :meth:`lose`.
         environ: The environment variables that configure delivery.
         problem: Reports an invalid setting to the user.
         signal: The signal to deliver. A sink whose protocol has only spans need not check it.
+        lost: Called in place of ``count`` with losses that are numbers of items, if not None.
     """
 
     plan: ShipPlan
@@ -90,6 +93,11 @@ class Surroundings:
     environ: Mapping[str, str] = field(repr=False)
     problem: Callable[[str], None]
     signal: Signal = TRACES
+    lost: Callable[[str, int], None] | None = None
+
+    def lose(self, text: str, number: int) -> None:
+        """Report items that will never be delivered to this destination, as ``count`` does."""
+        (self.lost or self.count)(text, number)
 
 
 @dataclass(frozen=True)
@@ -101,9 +109,14 @@ class Destination:
         identity: Its parts as JSON values. If they are the same, a replay continues after an earlier one.
         otlp_target: The URL or ``host:port`` of an OTLP server, whose requests no instrumentation records.
         check: Returns what prevents delivery, as far as this can be found on this machine, or None.
+        addresses: The servers, as ``scheme://host:port``, without credentials. One of them is used at a time. Empty for
+            what is no server, or not known to be one.
+        tls: The files for TLS, for addresses that begin with ``https``.
     """
 
     text: str
     identity: tuple[Any, ...]
     otlp_target: str | None = None
     check: Callable[[], str | None] = lambda: None
+    addresses: tuple[str, ...] = ()
+    tls: Tls | None = None

@@ -36,6 +36,7 @@ class SinkStage(Stage):
         self._environ = environ
         self._sink: Sink | None = None
         self._pending: list[Batch] = []
+        self._counted_bytes = 0
         label = exporter if signal is TRACES else f"{signal.name}-{exporter}"
         super().__init__(label, spool_dir, plan, problems, reports=reports, turn_ended=turn_ended, signal=signal)
 
@@ -55,11 +56,14 @@ class SinkStage(Stage):
         sink = self._sink
         if self._pending and sink.wants_more:
             # In place, so that the sink need not repeat what it has already done of the portion.
-            self._pending.extend(next(self._follower.follow(look), []))
+            more = next(self._follower.follow(look), [])
+            self.tally.read(more)
+            self._pending.extend(more)
         if self._pending or self._is_unstored:
             self._deliver(sink)
         before = self._follower.sequences()
         for batches in self._follower.follow(look):
+            self.tally.read(batches)
             self._pending = batches
             self._deliver(sink)
         if self._follower.sequences() != before or before.keys() != self.delivered.keys():
@@ -85,12 +89,20 @@ class SinkStage(Stage):
                 self._environ,
                 self._problems.say,
                 self.signal,
+                self._lost,
             ),
         )
+
+    def _lost(self, text: str, number: int) -> None:
+        self._problems.count(text, number)
+        self.tally.refused(number)
 
     def _deliver(self, sink: Sink) -> None:
         if self._pending:
             sink.deliver(self._pending)
+            given = self._follower.given_bytes
+            self.tally.accepted(given - self._counted_bytes)
+            self._counted_bytes = given
             self._pending = []
             self.portions += 1
         self._checkpoint(sink)

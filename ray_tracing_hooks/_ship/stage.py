@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._formats.encoded_span.read import end_time, log_time
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ship.folder import Look
@@ -19,10 +20,8 @@ from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.progress import ProgressFile
 from ray_tracing_hooks._ship.retry import Backoff, retry_after
 from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.status.tally import Tally
 from ray_tracing_hooks._spool.progress import Progress
-
-_WHOLE = 1 << 62
-"""An offset beyond the end of any segment."""
 
 _REST_AFTER = 10.0
 """Seconds without anything new after which a stage rests."""
@@ -43,6 +42,7 @@ class Stage(ABC):
         delivered: For each process, the sequence below which its segments have been processed, as stored.
         open_processes: The processes with open spans.
         portions: How many portions of spans have been processed.
+        tally: What has been done since the shipper began.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Stage(ABC):
         self.label = label
         self.signal = signal
         self.drained = self.hurried = self.portions = 0
+        self.tally = Tally(end_time if signal is TRACES else log_time)
         self._plan = plan
         self._problems = problems
         self._turn_ended = turn_ended
@@ -138,13 +139,14 @@ class Stage(ABC):
         """The offset in this segment up to which everything is delivered, or waits in memory for delivery."""
         return self._follower.taken_of(process, sequence)
 
+    @property
+    def unwritten(self) -> int:
+        """How many spans, or log records, processes could not write; 0 if this stage does not count losses."""
+        return self._follower.unwritten
+
     def read_of(self, process: str, sequence: int) -> int:
         """The offset up to which this segment has been processed, as stored."""
-        entry = self._stored.processes.get(process)
-        reached = -1 if entry is None else int(entry["sequence"])
-        if entry is None or reached < sequence:
-            return 0
-        return int(entry["offset"]) if reached == sequence else _WHOLE
+        return self._stored.read_of(process, sequence)
 
     # In the thread of the stage.
 
@@ -179,10 +181,13 @@ class Stage(ABC):
                 self._turn(look, hurry=hurry)
             except BaseException as error:  # noqa: BLE001  whatever an exporter raises, the next attempt may succeed
                 expected = isinstance(error, TracingError)
-                self._problems.set(key, str(error) if expected else f"sink {self.label!r} failed: {describe(error)}")
+                text = str(error) if expected else f"sink {self.label!r} failed: {describe(error)}"
+                self.tally.failed(self._problems.mask(text))
+                self._problems.set(key, text)
                 rest, asked = backoff.next(), retry_after(error)
             else:
                 self._problems.clear(key)
+                self.tally.recovered()
                 if hurry:
                     self.hurried = look.number
                 with self._news:

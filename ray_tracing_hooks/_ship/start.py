@@ -80,17 +80,21 @@ def _start(spool_dir: str, lock: int, environ: Mapping[str, str]) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd="/",
-        env={
-            **{name: value for name, value in os.environ.items() if not _is_left_behind(name)},
-            **of_delivery(environ),
-            "PYTHONPATH": os.pathsep.join(_import_path()),
-            "PYTHONSAFEPATH": "1",
-            **_ALLOCATOR,
-        },
+        env={**environment(environ), **_ALLOCATOR},
         pass_fds=(lock,),
         start_new_session=True,
     )
     intermediate.wait()
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables of a process that delivers, as ``environ`` configures it."""
+    return {
+        **{name: value for name, value in os.environ.items() if not _is_left_behind(name)},
+        **of_delivery(environ),
+        "PYTHONPATH": os.pathsep.join(_import_path()),
+        "PYTHONSAFEPATH": "1",
+    }
 
 
 def _is_left_behind(variable: str) -> bool:

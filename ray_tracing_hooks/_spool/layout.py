@@ -50,15 +50,20 @@ everything that has not been delivered: offsets stay valid.
 The subfolder :data:`UNDECIDED` is a spool of the same layout for spans of traces that are not sampled: the shipper's
 tail sampler reads it, and writes the spans that it keeps to segments in the main folder.
 
-A segment is called ``<process>.<sequence>.spool``; the name of a process that was forked from one of Ray's ends in
-:data:`FORKED`. While its process lives, the newest segment of a process holds an exclusive ``flock``; the kernel
-releases it with the process, however that ends. A process is dead when none of its segments is locked.
+A segment is called ``<process>.<sequence>.spool``. The name of a process is ``<pid>-<time>-<random>-<namespace>``: when
+its first segment was made, in hexadecimal nanoseconds, and in which namespace its pid counts (in names of older
+releases that is missing). That of a process that was forked from one of Ray's ends in :data:`FORKED`. While its process
+lives, the newest segment of a process holds an exclusive ``flock``; the kernel releases it with the process, however
+that ends. A process is dead when none of its segments is locked.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from typing import NamedTuple
+
+from ray_tracing_hooks._spool.pid_namespace import UNKNOWN
 
 MAGIC = b"RTHSPL1\n"
 FORKED = "-fork"
@@ -97,6 +102,25 @@ def in_payload(part: slice) -> slice:
 def segment_name(process: str, sequence: int) -> str:
     """The file name of one segment; names of one process sort by age."""
     return f"{process}.{sequence:06d}{SUFFIX}"
+
+
+class ProcessName(NamedTuple):
+    """The parts of the name of a process: ``named_at`` is in nanoseconds since the epoch."""
+
+    pid: int
+    named_at: int
+    namespace: str
+
+
+def parse_process_name(name: str) -> ProcessName | None:
+    """The parts of the name of a process in a spool, or None if it is no such name."""
+    pid, _, rest = name.removesuffix(FORKED).partition("-")
+    named_at, _, rest = rest.partition("-")
+    _, _, namespace = rest.partition("-")
+    try:
+        return ProcessName(int(pid), int(named_at, 16), namespace or UNKNOWN)
+    except ValueError:
+        return None
 
 
 def version(head: bytes) -> str | None:

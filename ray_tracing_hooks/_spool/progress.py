@@ -38,12 +38,23 @@ VERSION = 1
 
 _PREFIX, _SUFFIX = "progress-", ".json"
 
+WHOLE = 1 << 62
+"""An offset beyond the end of any segment, and a sequence beyond the last."""
+
 
 class Progress(NamedTuple):
     """What a progress file holds: an object as described above for each process, and the state of the exporter."""
 
     processes: Mapping[str, Any]
     state: Mapping[str, Any]
+
+    def read_of(self, process: str, sequence: int) -> int:
+        """The offset up to which this segment has been processed; :data:`WHOLE` for one that is behind."""
+        entry = self.processes.get(process)
+        reached = -1 if entry is None else int(entry["sequence"])
+        if entry is None or reached < sequence:
+            return 0
+        return int(entry["offset"]) if reached == sequence else WHOLE
 
 
 class StoredSpan(NamedTuple):

@@ -38,6 +38,7 @@ from ray_tracing_hooks._spool.layout import (
     U64,
     segment_name,
 )
+from ray_tracing_hooks._spool.pid_namespace import pid_namespace
 
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 _LEAST_SEGMENT_BYTES = 64 * 1024
@@ -434,7 +435,7 @@ class SpoolWriter(_compiled.WriterBase):
     def _begin_segment(self) -> None:
         if not self._process:
             kind = FORKED if self._is_child else ""
-            self._process = f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(2)}{kind}"
+            self._process = f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(2)}-{pid_namespace()}{kind}"
         self._look_after_segment()
         resources, scopes = len(self._resources), len(self._scopes)
         with being_opened(self.directory):

@@ -18,6 +18,9 @@ from support import run_program
 Series = tuple[str, str, str]
 """Metric, function, error."""
 
+OF_DELIVERY = "ray.tracing."
+"""Begins the names of the metrics of the delivery itself, which have tests of their own."""
+
 POINT = re.compile(
     r"Data point attributes:\n(?P<attributes>(?:     -> .*\n)*)StartTimestamp: \d+\nTimestamp: \d+\n"
     r"(?:Count: (?P<count>\d+)\nSum: (?P<sum>\S+)|Value: (?P<value>\d+))"
@@ -54,6 +57,8 @@ def of_files(folder: Path) -> dict[Series, tuple[int, float]]:
     for path in sorted((folder / "metrics").glob("*.jsonl")):
         for line in path.read_text().splitlines():
             for metric in json_format.Parse(line, MetricsData()).resource_metrics[0].scope_metrics[0].metrics:
+                if metric.name.startswith(OF_DELIVERY):
+                    continue
                 data: Any = getattr(metric, str(metric.WhichOneof("data")))
                 for point in data.data_points:
                     attributes = {pair.key: pair.value.string_value for pair in point.attributes}
@@ -64,10 +69,12 @@ def of_files(folder: Path) -> dict[Series, tuple[int, float]]:
 
 
 def of_rotel(printed: str) -> dict[Series, tuple[int, float]]:
-    """The last point of each series that it has printed."""
+    """The last point of each series of calls that it has printed."""
     found: dict[Series, tuple[int, float]] = {}
     for metric in re.split(r"^Metric #\d+\n", printed, flags=re.MULTILINE)[1:]:
         name = re.findall(r"-> Name: (\S+)", metric)[0]
+        if name.startswith(OF_DELIVERY):
+            continue
         for point in POINT.finditer(metric):
             attributes = dict(re.findall(r"-> ([\w.]+): Str\((.*)\)", point["attributes"]))
             series = (name, attributes["ray.function"], attributes.get("error.type", ""))

@@ -31,7 +31,7 @@ from typing import Any
 
 import psutil
 from soak import shipper_of
-from switched_hook import DONE, FOLDER, OFF, ON
+from switched_hook import DONE, FOLDER, OFF, ON, STATE
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "calls"))
@@ -59,11 +59,14 @@ class Switch:
         self._done = os.open(folder / DONE, os.O_RDWR)
 
     def turn(self, command: bytes) -> None:
-        told = sum(self._tell(path, command) for path in self._folder.glob("*.fifo"))
-        while told:
-            if not select.select([self._done], [], [], PATIENCE)[0]:
-                raise TimeoutError(f"{told} processes have not switched")
-            told -= len(os.read(self._done, told))
+        (self._folder / STATE).write_bytes(command)
+        told = [int(path.stem) for path in self._folder.glob("*.fifo") if self._tell(path, command)]
+        answers, deadline = 0, time.monotonic() + PATIENCE
+        while answers < sum(psutil.pid_exists(pid) for pid in told):  # one that has just ended does not answer
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(told) - answers} processes have not switched")
+            if select.select([self._done], [], [], 0.5)[0]:
+                answers += len(os.read(self._done, len(told)))
 
     @staticmethod
     def _tell(path: Path, command: bytes) -> bool:

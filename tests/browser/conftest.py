@@ -30,18 +30,24 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def report(browser: Browser, tmp_path: Path) -> Iterator[MakeReport]:
-    """Makes the page of a recorded run, by its name, or of spans; nothing may go wrong in it nor leave it."""
+    """Makes the page of a recorded run, by its name, of spans or of an analysis; nothing may go wrong in it nor leave
+    it.
+    """
     contexts: list[BrowserContext] = []
     made: list[Report] = []
 
     def make(
-        run: str | Sequence[Span] | Table, *, scheme: Any = "light", size: tuple[int, int] = (1600, 900), **options: Any
+        run: str | Sequence[Span] | Table | Analysis,
+        *,
+        scheme: Any = "light",
+        size: tuple[int, int] = (1600, 900),
+        **options: Any,
     ) -> Report:
         if isinstance(run, str):
-            table = load(span_files([str(RECORDED / f"{run}.jsonl.gz")]))
-        else:
-            table = run if isinstance(run, Table) else Table.of(run)
-        analysis = Analysis(table)
+            run = load(span_files([str(RECORDED / f"{run}.jsonl.gz")]))
+        elif not isinstance(run, (Table, Analysis)):
+            run = Table.of(run)
+        analysis = run if isinstance(run, Analysis) else Analysis(run)
         path = tmp_path / f"report{len(made)}.html"
         with open(path, "wb") as file:
             pages.write(file, analysis, source="a run", **options)

@@ -241,3 +241,22 @@ def test_what_cannot_be_served_is_told_at_once(folder: Path) -> None:
     (folder / "empty").mkdir()
     empty = run(main, ["serve", str(folder / "empty")])
     assert (empty.exit_code, "it contains no *.jsonl" in empty.output) == (1, True)
+
+
+class TestDatasets:
+    """A run with a dataset."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        recorded = Path(__file__).parent.parent / "insight" / "recorded" / "data_bottleneck.jsonl.gz"
+        (tmp_path / recorded.name).symlink_to(recorded)
+        return tmp_path
+
+    @pytest.mark.parametrize("address", ["20"], indirect=True)
+    def test_operators_are_there_also_if_their_tasks_are_asked_for(self, address: str, page: Any) -> None:
+        page.goto(address + "#view=datasets")
+        frame = report(page, 1)
+        assert frame.locator(".operator .title").all_text_contents()[1:] == ["MapBatches(Embedder)"]
+        frame.locator(".operator").nth(1).click()
+        frame.locator(".details h2", has_text="MapBatches(Embedder) ray.data.operator").wait_for()
+        frame.locator(".details", has_text="ray.data.max_concurrency").wait_for()

@@ -26,7 +26,7 @@ def free_port(kind: int = socket.SOCK_STREAM) -> int:
 
 def _next() -> int:
     path = os.environ.get(NEXT)
-    if path is None:
+    if not path:
         return secrets.randbelow(len(_RANGE))
     with open(path, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

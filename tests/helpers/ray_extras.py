@@ -1,6 +1,6 @@
 """Prints what some extras of the installed Ray ask for, a requirement a line: ``ray_extras.py default serve``.
 
-With what has been published since, an older Ray does not go together in every case: what it cannot use is capped.
+With what has been published since, an older Serve does not go together in every case: what it cannot use is capped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def wanted(extras: list[str]) -> list[str]:
     for requirement in map(Requirement, requires("ray") or ()):
         if requirement.marker and any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
             lines.add(f"{requirement.name}[{','.join(requirement.extras)}]{requirement.specifier}".replace("[]", ""))
-    lines |= {name + cap for name, (first, cap) in _CAPS.items() if Version(version("ray")) < Version(first)}
+    if "serve" in extras:
+        lines |= {name + cap for name, (first, cap) in _CAPS.items() if Version(version("ray")) < Version(first)}
     return sorted(lines)
 
 

@@ -1,4 +1,4 @@
-"""Runs the programs of ``programs/planted.py`` on Ray, and keeps their spans in ``recorded/``.
+"""Runs the programs of ``programs/planted.py`` and ``planted_data.py`` on Ray, and keeps their spans in ``recorded/``.
 
     .venv/bin/python tests/insight/record.py [NAME]...
 
@@ -33,8 +33,19 @@ NAMES = (  # a new program of planted.py belongs here too
     "sweep",
     "parameter_server",
 )
+OF_DATA = (
+    "data_healthy",
+    "data_bottleneck",
+    "data_slow_start",
+    "data_skewed",
+    "data_backpressure",
+    "data_spill",
+)
+"""Programs of planted_data.py, with ray[data], which is in a folder of its own."""
 DATA = "data_pipeline"
-"""Recorded as Ray Data is by default, and with its tasks and actors; with ray[data], in a folder of its own."""
+"""Recorded without the part ``data``, and with Ray's internal tasks and actors instead."""
+TRAINING = ("training", "late_rank", "held_resources", "training_fails", "trials_fail")
+"""Runs of Ray Train and Tune, of ``planted_training.py``: with what the Makefile installs for their tests."""
 EXAMPLE = "worker_tree"
 """Recorded too: a program of the examples, with something of everything."""
 
@@ -50,7 +61,8 @@ def record(name: str, parts: str, to: str, **variables: str) -> None:
             "PLANTED_FOLDER": folder,
             **variables,
         }
-        program = os.path.join(HERE, "programs", "planted.py")
+        planted = "planted_data" if name in OF_DATA else "planted_training" if name in TRAINING else "planted"
+        program = os.path.join(HERE, "programs", f"{planted}.py")
         if name == EXAMPLE:
             program = os.path.join(HERE, "..", "..", "examples", f"{EXAMPLE}.py")
         subprocess.run([sys.executable, program, name], env=os.environ | settings, check=True, timeout=300)
@@ -61,22 +73,31 @@ def record(name: str, parts: str, to: str, **variables: str) -> None:
 
 
 def main() -> None:
-    known = (*NAMES, EXAMPLE, DATA)
+    known = (*NAMES, *OF_DATA, *TRAINING, EXAMPLE, DATA)
+    with_data = {"PYTHONPATH": os.path.join(sys.prefix, "data")}
+    with_training = {"PYTHONPATH": os.path.join(sys.prefix, "train")}
     asked = sys.argv[1:] or known
     if unknown := set(asked) - set(known):
         sys.exit(f"record.py: no such run: {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
     os.makedirs(f"{HERE}/recorded", exist_ok=True)
     for name in asked:
-        if name != DATA:
+        if name in OF_DATA:
+            record(name, "task,actor,data,get,wait,put", f"{HERE}/recorded/{name}.jsonl.gz", **with_data)
+        elif name in TRAINING:
+            record(name, "+get,wait", f"{HERE}/recorded/{name}.jsonl.gz", **with_training)
+        elif name != DATA:
             record(name, "task,actor,get,wait,put", f"{HERE}/recorded/{name}.jsonl.gz")
+        if name != DATA:
             print(name, os.path.getsize(f"{HERE}/recorded/{name}.jsonl.gz"))
     if DATA in asked:
-        there = {"PYTHONPATH": os.path.join(sys.prefix, "data")}
-        record(DATA, "task,actor,job,serve", f"{HERE}/recorded/{DATA}.jsonl.gz", **there)
-        with_all = {**there, "RAY_TRACING_INTERNAL": "1"}
+        record(DATA, "task,actor,job,serve", f"{HERE}/recorded/{DATA}.jsonl.gz", **with_data)
+        with_all = {**with_data, "RAY_TRACING_INTERNAL": "1"}
         record(DATA, "task,actor,get,wait", f"{HERE}/recorded/{DATA}_internal.jsonl.gz", **with_all)
     if "bottleneck" in asked:
         record("bottleneck", "task,actor", f"{HERE}/recorded/bottleneck_inferred.jsonl.gz")
+    if "data_bottleneck" in asked:
+        by_default = "task,actor,job,serve,data"
+        record("data_bottleneck", by_default, f"{HERE}/recorded/data_bottleneck_inferred.jsonl.gz", **with_data)
 
 
 if __name__ == "__main__":

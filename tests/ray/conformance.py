@@ -8,18 +8,21 @@ import platform
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import ray
-from conftest import start_head, stop_head
-from support import PROGRAMS, run_program
+from conftest import Cluster, start_head, stop_head
+from support import PROGRAMS, Run, run_program, with_data
 
 RECORDED = Path(__file__).parent / "recorded"
 WITH_LOGS = {"conform_connections", "conform_observed"}
 """Programs that print what their workers do: the clusters of these alone have a log monitor, which is never idle."""
 LOGS = {"RTH_LOG_MONITOR": "1"}
+WITH_DATA = {"conform_data"}
+"""Programs that need Ray Data, which is installed separately."""
 NAMES = sorted(path.stem for path in PROGRAMS.glob("conform_*.py"))
 PLACES = {
     str(PROGRAMS): "PROGRAMS",
@@ -59,13 +62,20 @@ def record(program: str, outcomes: dict[str, Any]) -> None:
     (RECORDED / f"{program}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
+def variables_of(program: str) -> dict[str, Any]:
+    """The variables of a program and of the clusters that it runs on."""
+    return {**(LOGS if program in WITH_LOGS else {}), **(with_data() if program in WITH_DATA else {})}
+
+
 @contextmanager
 def untraced_runs(program: str, folder: Path) -> Iterator[Callable[..., dict[str, Any]]]:
     """A function that runs the program, or some scenarios of it, on an untraced cluster, and returns its outcomes."""
-    head, address = start_head(folder, **(LOGS if program in WITH_LOGS else {}))
+    variables = variables_of(program)
+    head, address = start_head(folder, **variables)
 
     def run(*scenarios: str) -> dict[str, Any]:
-        return portable(run_program(program, RTH_ADDRESS=address, timeout=420, RTH_ONLY=",".join(scenarios)).result)
+        only = ",".join(scenarios)
+        return portable(run_program(program, RTH_ADDRESS=address, timeout=420, RTH_ONLY=only, **variables).result)
 
     try:
         yield run
@@ -80,3 +90,25 @@ def different(outcomes: dict[str, Any], untraced: dict[str, Any]) -> dict[str, A
         for name, outcome in outcomes.items()
         if outcome != untraced.get(name) or "failed" in outcome
     }
+
+
+def check(program: str, traced: Run, cluster: Cluster, folder: Path, **variables: str) -> None:
+    """Result, error with its text, warnings and output of each scenario are those of an untraced cluster: as they have
+    been recorded, or else as they are now, since other versions of Ray and of Python differ.
+
+    ``traced`` is a run on a traced cluster with these ``variables``.
+    """
+    assert traced.spans, "the traced run was traced"
+    others = different(portable(traced.result), recorded(program))
+    print(f"{program}: {len(traced.result) - len(others)} scenarios as recorded, others: {', '.join(others) or 'none'}")
+    if not others:
+        return
+    with untraced_runs(program, folder) as run, ThreadPoolExecutor(1) as pool:  # most of the time they wait
+        # Ray itself does not do all of it the same way each time. What tracing changes, it changes again.
+        for _ in range(2):
+            plain = pool.submit(run, *others)
+            traced = cluster.run(program, timeout=420, RTH_ONLY=",".join(others), **variables)
+            others = different(portable(traced.result), plain.result())
+            if not others:
+                return
+    assert not others

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -102,6 +103,35 @@ def stop_head(head: subprocess.Popen[bytes]) -> None:
         head.wait()
 
 
+@dataclass
+class Nodes:
+    """Nodes beside a head, by their names; each with variables, and perhaps a Python, of its own."""
+
+    address: str
+    folder: Path
+    started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, name: str, *options: str, python: str = sys.executable, **variables: str) -> None:
+        """Start a node, and wait until it is there: many that start at once time out."""
+        command = [python, *RAY[1:], "start", f"--address={self.address}", f"--node-name={name}", "--block"]
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self.started[name] = subprocess.Popen(
+                [*command, "--num-cpus=1", *ANY_PORTS, "--object-store-memory=100000000", *options],
+                env=environment(**variables),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + 180
+        while b"Ray runtime started" not in (output := (self.folder / f"{name}.log").read_bytes()):
+            assert self.started[name].poll() is None, output.decode()
+            assert time.monotonic() < deadline, output.decode()
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        for node in self.started.values():
+            stop_head(node)
+
+
 @pytest.fixture(scope="session")
 def short_tmp() -> Iterator[Callable[[], Path]]:
     """Makes folders with short names: the path of a unix socket of Ray's may have 107 bytes."""
@@ -168,5 +198,20 @@ def serving(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     folder, variables = short_tmp(), support.with_extras()
     spans = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
     head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **spans)
+    yield Cluster(address, folder / "spans", variables)
+    stop_head(head)
+
+
+@pytest.fixture(scope="session")
+def training(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
+    """The same, where Ray Train, Tune and RLlib can run, with peaks of memory and samples of the node."""
+    folder, variables = short_tmp(), support.with_training()
+    own = {
+        "RAY_TRACING_LOCAL_DIR": str(folder / "spans"),
+        "RAY_TRACING_MEMORY": "1",
+        "RAY_TRACING_UTILIZATION": "0.2",
+        "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+    }
+    head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **own)
     yield Cluster(address, folder / "spans", variables)
     stop_head(head)

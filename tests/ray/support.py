@@ -10,13 +10,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import pytest
+from packaging.version import Version
 
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.read import read
 from ray_tracing_hooks._insight.model.span import Span
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = Path(__file__).parent / "programs"
 HELPERS = Path(__file__).parents[1] / "helpers"
 PRODUCER, CONSUMER = 4, 5
@@ -83,6 +88,25 @@ def with_extras() -> dict[str, Any]:
     }
 
 
+def with_data() -> dict[str, Any]:
+    """The variables of processes that need what Ray Data does."""
+    return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "data")])}
+
+
+def with_training() -> dict[str, Any]:
+    """The variables of processes that use Ray Train, Tune or RLlib."""
+    return {
+        "PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "train")]),
+        # How long a report may wait until the controller asks for it.
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+        "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    }
+
+
+NEEDS_TRAIN_V2 = pytest.mark.skipif(
+    Version(version("ray")) < Version("2.52"), reason="this Ray has the first version of Ray Train, and its API"
+)
+
 CLIENT_SERVER = {
     # How long Ray waits for the server that it starts for a client. Half a minute is short on a busy machine.
     "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "90",
@@ -128,6 +152,35 @@ def run_program(
     _, found, printed = done.stdout.rpartition("RESULT ")
     result = json.JSONDecoder().raw_decode(printed)[0] if found else None
     return Run(result, done.stdout, done.stderr, done.returncode)
+
+
+def without_placement(spans: Sequence[Span]) -> list[Span]:
+    """The spans but those of the task by which older Rays await a placement group."""
+    return [span for span in spans if not span.name.startswith("ray.util.placement_group.")]
+
+
+def run_example(example: Path, folder: Path, **variables: Any) -> tuple[str, str]:
+    """Run one of the examples as it stands; returns what it has printed, and what ``tree`` shows of it."""
+    env = environment(RAY_TRACING_LOCAL_DIR=str(folder / "spans"), **variables)
+    env["PYTHONPATH"] = with_lean_clusters(env["PYTHONPATH"])
+    done = subprocess.run(
+        [sys.executable, str(example)], env=env, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    shown = subprocess.run(
+        [sys.executable, "-m", "ray_tracing_hooks", "tree", str(folder / "spans")],
+        env={**env, "COLUMNS": "120"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stderr == "", "nothing is odd about this trace"
+    assert f"{example.name} ray.driver" in shown.stdout
+    assert os.listdir(folder) == ["spans"]
+    return done.stdout, shown.stdout
 
 
 def run_client(name: str, *arguments: str, check: bool = True, **variables: str) -> Run:
@@ -208,6 +261,17 @@ def tree(spans: Sequence[Span]) -> str:
 
 def by_name(spans: Sequence[Span], name: str) -> list[Span]:
     return [span for span in spans if span.name == name]
+
+
+def below(spans: Sequence[Span], name: str) -> list[Span]:
+    """The span with this name, which there is once, and all below it."""
+    (top,) = by_name(spans, name)
+    found, children = [top], [top]
+    while children:
+        ids = {span.span_id for span in children}
+        children = [span for span in spans if span.parent_id in ids]
+        found += children
+    return found
 
 
 def check_links(spans: Sequence[Span], outside: str = "") -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import LOGS, NAMES, VERSIONS, WITH_LOGS, different, portable, recorded, untraced_runs
+from conformance import LOGS, NAMES, VERSIONS, WITH_DATA, WITH_LOGS, check, different, recorded, untraced_runs
 from conftest import Cluster, start_head, stop_head
 from support import HOOK
 
@@ -28,37 +27,16 @@ def with_logs(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     stop_head(head)
 
 
-@pytest.mark.parametrize("program", sorted({*NAMES} - WITH_LOGS))
+@pytest.mark.parametrize("program", sorted({*NAMES} - WITH_LOGS - WITH_DATA))
 def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, short_tmp: Callable[[], Path]) -> None:
-    check(program, cluster, short_tmp())
+    check(program, cluster.run(program, timeout=420, **EVERYTHING), cluster, short_tmp(), **EVERYTHING)
 
 
 @pytest.mark.parametrize("program", sorted(WITH_LOGS))
 def test_every_scenario_comes_to_the_same_with_logs(
     program: str, with_logs: Cluster, short_tmp: Callable[[], Path]
 ) -> None:
-    check(program, with_logs, short_tmp())
-
-
-def check(program: str, cluster: Cluster, folder: Path) -> None:
-    """Result, error with its text, warnings and output of each scenario are those of an untraced cluster: as they have
-    been recorded, or else as they are now, since other versions of Ray and of Python differ.
-    """
-    traced = cluster.run(program, timeout=420, **EVERYTHING)
-    assert traced.spans, "the traced run was traced"
-    others = different(portable(traced.result), recorded(program))
-    print(f"{program}: {len(traced.result) - len(others)} scenarios as recorded, others: {', '.join(others) or 'none'}")
-    if not others:
-        return
-    with untraced_runs(program, folder) as run, ThreadPoolExecutor(1) as pool:  # most of the time they wait
-        # Ray itself does not do all of it the same way each time. What tracing changes, it changes again.
-        for _ in range(2):
-            plain = pool.submit(run, *others)
-            traced = cluster.run(program, timeout=420, RTH_ONLY=",".join(others), **EVERYTHING)
-            others = different(portable(traced.result), plain.result())
-            if not others:
-                return
-    assert not others
+    check(program, with_logs.run(program, timeout=420, **EVERYTHING), with_logs, short_tmp(), **EVERYTHING)
 
 
 @pytest.mark.slow  # each program without tracing, to see that it comes to what is recorded

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +10,12 @@ from conftest import Cluster
 from google.protobuf import json_format
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from protobuf_json import with_protobuf_ids
-from support import environment, logs_in_json, with_extras, with_lean_clusters
+from support import EXAMPLES as EXAMPLES_FOLDER
+from support import logs_in_json, run_example, with_data, with_extras
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+EXAMPLES = sorted(EXAMPLES_FOLDER.glob("*.py"))
+OF_TRAINING = EXAMPLES_FOLDER / "training.py"
+"""Is run with the other tests of training."""
 
 
 def test_each_line_is_a_traces_data_for_an_independent_parser(cluster: Cluster) -> None:
@@ -44,27 +44,14 @@ def test_files_are_for_their_owner_alone(cluster: Cluster) -> None:
     }
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: str(path.stem))
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if each != OF_TRAINING], ids=lambda path: str(path.stem))
 def test_an_example_runs_as_it_stands_and_its_trace_can_be_shown(example: Path, tmp_path: Path) -> None:
     if 'encoding="JSON"' in example.read_text() and not logs_in_json():
         pytest.skip("this Ray does not write its logs as JSON")
-    extras = with_extras() if "from ray import serve" in example.read_text() else {}
-    env = environment(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), **extras)
-    env["PYTHONPATH"] = with_lean_clusters(env["PYTHONPATH"])
-    done = subprocess.run(
-        [sys.executable, str(example)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    shown = subprocess.run(
-        [sys.executable, "-m", "ray_tracing_hooks", "tree", str(tmp_path / "spans")],
-        env={**env, "COLUMNS": "120"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert shown.returncode == 0, shown.stderr
-    assert shown.stderr == "", "nothing is odd about this trace"
-    assert f"{example.name} ray.driver" in shown.stdout
-    assert os.listdir(tmp_path) == ["spans"]
+    text = example.read_text()
+    extras = with_extras() if "from ray import serve" in text else with_data() if "from ray import data" in text else {}
+    printed, _ = run_example(example, tmp_path, **extras)
+    if example.stem == "logs_to_trace":
+        there, back = printed.split("and back, the lines of span ")
+        assert "✗ ValueError: card refused" in there
+        assert [line.split()[-1] for line in back.splitlines()[1:]] == ["3", "refused"]

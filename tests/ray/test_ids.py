@@ -44,6 +44,21 @@ def test_no_two_spans_of_a_trace_have_one_id(cluster: Cluster, tmp_path: Path) -
         assert span.attributes["ray.parent_task_id"] == by_id[span.parent_id].attributes["ray.task_id"]
 
 
+def test_each_of_many_calls_at_once_is_below_its_own_submission(cluster: Cluster) -> None:
+    """Also asynchronous generators, which Ray calls where another call may be the current task already."""
+    run = cluster.run("crowded")
+    check_links(run.spans)
+    by_id = {span.span_id: span for span in run.spans}
+    for kind, task_id, span_id in run.result:
+        execution = by_id[span_id]
+        assert execution.name == f"Crowded.{kind} ray.remote_worker"
+        assert execution.attributes["ray.task_id"] == task_id
+        assert by_id[execution.parent_id].attributes["ray.task_id"] == task_id
+    assert Counter(kind for kind, _, _ in run.result) == {"coroutine": 10, "function": 10, "generator": 20}
+    executions = Counter(span.name for span in run.spans if span.name.endswith("ray.remote_worker"))
+    assert executions["Crowded.generator ray.remote_worker"] == 10
+
+
 def test_calls_that_belong_to_no_trace_are_in_none(cluster: Cluster) -> None:
     """Those that a driver without tracing makes to an actor of a traced job are not in that job's trace. A function
     that makes no span, called where no span is around it, is in its job's trace, below the driver.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -83,6 +85,29 @@ def test_what_a_ray_client_asks_for_is_in_the_trace_of_its_server(two_nodes: Clu
         (made,) = by_name(spans, f"{call} ray.remote")
         (done,) = by_name(spans, f"{call} ray.remote_worker")
         assert done.parent_id == made.span_id
+
+
+def test_doctor_asks_all_nodes_through_a_client_too(two_nodes: Cluster, client_port: int) -> None:
+    """From a machine that is no node. The process that serves it makes no spans."""
+    before = await_spans(two_nodes.spans, lambda spans: len(of_server(spans)) >= 14)
+    done = subprocess.run(
+        [sys.executable, "-m", "ray_tracing_hooks", "doctor", "--address", f"ray://127.0.0.1:{client_port}", "--json"],
+        env=environment(RAY_TRACING_LOCAL_DIR=str(two_nodes.spans), PYTHONWARNINGS="ignore"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert not [finding for finding in report["findings"] if finding["severity"] != "ok"], report["findings"]
+    assert (report["hook"], len(report["nodes"])) == (HOOK, 2)
+    assert all(node["answered"] and node["exporters"] == ["local"] for node in report["nodes"])
+    # Whatever it recorded would come after what is recorded now.
+    run_client("second_node", RTH_ADDRESS=f"ray://127.0.0.1:{client_port}")
+    more = await_spans(two_nodes.spans, lambda spans: len(of_server(spans)) >= len(of_server(before)) + 14)
+    assert len(of_server(more)) == len(of_server(before)) + 14
+    assert {span.name for span in more} == {span.name for span in before}
 
 
 def of_server(spans: list[Span]) -> list[Span]:

@@ -18,9 +18,12 @@ from skywalking_peers import Backend
 from support import PROGRAMS, environment, run_program, spans_in, with_extras
 
 from ray_tracing_hooks._formats.skywalking import headers, ids
+from ray_tracing_hooks._formats.skywalking.headers import Reference
 
 CALLS = 10_000
 """Calls by one driver, besides those of the trace through the services."""
+
+TRACE = "56a5e1c519ae4c76a2b8b11d92cead7f"
 
 ENTRY, EXIT, LOCAL = 0, 1, 2
 CROSS_PROCESS, CROSS_THREAD = 0, 1
@@ -36,8 +39,11 @@ class Place(NamedTuple):
 class Arrived:
     """The segments that came to a back end, checked for what SkyWalking's own test tool checks."""
 
-    def __init__(self, encoded: list[bytes], *, exact: Sequence[str] = ("caller", "shop", "service")) -> None:
+    def __init__(
+        self, encoded: list[bytes], *, exact: Sequence[str] = ("caller", "shop", "service"), outside: str = ""
+    ) -> None:
         self._exact = exact
+        self._outside = outside
         self.segments = [peers.of_3("SegmentObject").FromString(each) for each in encoded]
         counted = Counter(segment.traceSegmentId for segment in self.segments)
         assert set(counted.values()) == {1}, "no segment is reported twice: its second part would replace the first"
@@ -59,6 +65,8 @@ class Arrived:
         assert span.peer or span.spanType != EXIT
         for reference in span.refs:
             assert reference.traceId == segment.traceId
+            if reference.parentTraceSegmentId == self._outside:
+                continue
             to, parent = self.spans[Place(reference.parentTraceSegmentId, reference.parentSpanId)]
             assert (reference.parentService, reference.parentServiceInstance) == (to.service, to.serviceInstance)
             # The agent for Node leaves it out.
@@ -80,11 +88,14 @@ class Arrived:
 
 
 class Ran(NamedTuple):
-    """What came to the back end, what the application answered, and the folder of the local files."""
+    """What came to the back end, what the application answered, the folder of the local files, and what two tasks would
+    send.
+    """
 
     segments: list[bytes]
     answer: dict[str, Any]
     spans: Path
+    sent: list[dict[str, str]]
 
 
 @contextlib.contextmanager
@@ -125,7 +136,7 @@ def running(agent: str, hook: str, folder: Path, **settings: str) -> Iterator[Ra
         service.stdin.close()
         service.wait(90)
         assert run.result["code"] == 0, run.result["problems"]
-        yield Ran(backend.wait_for(1), json.loads(run.result["caller"]), folder / "spans")
+        yield Ran(backend.wait_for(1), json.loads(run.result["caller"]), folder / "spans", run.result["sent"])
     finally:
         service.kill()
         service.wait()
@@ -198,13 +209,28 @@ def test_every_span_is_a_segment(chain: Chain) -> None:
 
 
 def test_one_trace_goes_through_services_in_javascript(tmp_path: Path) -> None:
-    with running("skywalking_agent.js", "ray_tracing_hooks.skywalking:setup", tmp_path) as ran:
-        arrived = Arrived(ran.segments, exact=["shop"])
+    """And that of the driver's environment, as of a job that an agent's process has submitted, through its tasks."""
+    of_job = Reference(f"{TRACE}.12.1", f"{TRACE}.12.0", 3, True, "gateway", "gw-1", "/api", "10.0.0.5:8000")
+    variables = {"SW8": headers.write_sw8(of_job), "SW8_CORRELATION": "dGVuYW50:YWNtZQ==", "SW8_X": "1- "}
+    with running("skywalking_agent.js", "ray_tracing_hooks.skywalking:setup", tmp_path, **variables) as ran:
+        arrived = Arrived(ran.segments, exact=["shop"], outside=of_job.segment_id)
     ((segment, entry),) = [(segment, segment.spans[-1]) for segment in arrived.of("service")]
     path = arrived.path(segment, entry)
     assert [name.partition(":")[0] for name in path] == ["caller", *["shop"] * 8, "service"]
     (caller,) = arrived.of("caller")
     assert ran.answer["tid"] == caller.traceId
+    assert len(ran.sent) == 2
+    for sent in ran.sent:
+        of_task = headers.read_sw8(sent["sw8"])
+        assert of_task is not None
+        assert of_task.trace_id == of_job.trace_id
+        segment, span = arrived.spans[Place(of_task.segment_id, of_task.span)]
+        assert (segment.traceId, span.operationName) == (of_job.trace_id, "__main__.sent ray.remote_worker")
+        assert (sent["sw8-correlation"], sent["sw8-x"]) == ("dGVuYW50:YWNtZQ==", "1-")
+    (driver,) = [
+        segment.spans[0] for segment in arrived.segments if segment.spans[0].operationName.endswith("ray.driver")
+    ]
+    assert [reference.parentTraceSegmentId for reference in driver.refs] == [of_job.segment_id]
 
 
 def test_one_trace_goes_through_services_of_6_too(tmp_path: Path) -> None:

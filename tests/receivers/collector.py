@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -36,6 +38,18 @@ class Received:
     """Answers to metrics say that some were refused, each time in other words."""
     asked: Counter[str] = field(default_factory=Counter)
     """How many requests have come, by path."""
+    resources: list[dict[str, str]] = field(default_factory=list)
+    """The attributes that are text, of the resource of each span."""
+
+    def found(self, trace_id: str, form: str) -> dict[str, Any] | None:
+        """The spans of a trace as ``jaeger`` or ``tempo`` answer; None if there are none."""
+        ids = [span.span_id for span in self.spans if span.trace_id.hex() == trace_id]
+        if not ids:
+            return None
+        if form == "jaeger":
+            return {"data": [{"traceID": trace_id, "spans": [{"spanID": each.hex().lstrip("0")} for each in ids]}]}
+        spans = [{"spanId": base64.b64encode(each).decode()} for each in ids]
+        return {"batches": [{"scopeSpans": [{"spans": spans}]}]}
 
 
 @contextmanager
@@ -65,6 +79,16 @@ def collector() -> Iterator[Received]:
             self.end_headers()
             self.wfile.write(answer)
 
+        def do_GET(self) -> None:
+            """The query API of Jaeger below ``/jaeger``, that of Tempo below ``/tempo``."""
+            _, form, *rest = self.path.split("/")
+            found = received.found(rest[-1], form) if rest[:-1] == ["api", "traces"] else None
+            answer = json.dumps(found).encode()
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
         def keep(self, body: bytes) -> None:
             if self.path == "/v1/metrics":
                 metrics = ExportMetricsServiceRequest()
@@ -76,9 +100,11 @@ def collector() -> Iterator[Received]:
                 return
             request = ExportTraceServiceRequest.FromString(body)
             received.headers.append({name.lower(): value for name, value in self.headers.items()})
-            received.spans.extend(
-                span for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans
-            )
+            for resource in request.resource_spans:
+                attributes = {each.key: each.value.string_value for each in resource.resource.attributes}
+                spans = [span for scope in resource.scope_spans for span in scope.spans]
+                received.resources.extend([attributes] * len(spans))
+                received.spans.extend(spans)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in the base class
             pass

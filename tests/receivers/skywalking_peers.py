@@ -104,16 +104,28 @@ class Backend:
         reset: Whether it has lost its storage, and gives out other ids of instances from the next ping on.
         token: What the metadata has to have.
         codes: The codes of the next answers to segments.
+
+    ``name`` is the name in its certificate. It may ask its clients for one of the same authority. With ``only``, it has
+    no method but this one.
     """
 
     def __init__(
-        self, port: int = 0, token: str = "", authority: trustme.CA | None = None, registers_after: int = 0
+        self,
+        port: int = 0,
+        token: str = "",
+        authority: trustme.CA | None = None,
+        registers_after: int = 0,
+        *,
+        name: str = "localhost",
+        asks_for_certificate: bool = False,
+        only: str = "",
     ) -> None:
         self.segments: list[bytes] = []
         self.told: queue.Queue[tuple[str, bytes]] = queue.Queue()
         self.ids: dict[str, int] = {}
         self.token = token
         self.codes: list[grpc.StatusCode] = []
+        self.only = only
         self.arrived = threading.Condition()
         self._not_yet = registers_after
         self.reset = False
@@ -124,9 +136,11 @@ class Backend:
         if authority is None:
             self.port = self._server.add_insecure_port(address)
         else:
-            issued = authority.issue_cert("localhost")
+            issued = authority.issue_cert(name)
             pair = issued.private_key_pem.bytes(), b"".join(pem.bytes() for pem in issued.cert_chain_pems)
-            self.port = self._server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+            trusted = authority.cert_pem.bytes() if asks_for_certificate else None
+            credentials = grpc.ssl_server_credentials([pair], trusted, asks_for_certificate)
+            self.port = self._server.add_secure_port(address, credentials)
         self._server.start()
 
     @property
@@ -175,7 +189,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # without types
     def service(self, details: Any) -> Any:
         method, backend = details.method, self._backend
         known = {COLLECT_3, PROPERTIES_3, PING_3, COLLECT_2, SERVICE_2, INSTANCE_2, PING_2}
-        if method not in known:
+        if method not in known or backend.only not in ("", method):
             return None
 
         def stream(requests: Iterator[bytes], context: Any) -> bytes:
@@ -200,9 +214,9 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # without types
 
 
 class HttpBackend:
-    """A back end for protocol 3 by HTTP."""
+    """A back end for protocol 3 by HTTP, which answers with this status."""
 
-    def __init__(self) -> None:
+    def __init__(self, status: int = 200) -> None:
         self.requests: queue.Queue[tuple[str, Mapping[str, str], Any]] = queue.Queue()
         requests = self.requests
 
@@ -210,7 +224,7 @@ class HttpBackend:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 requests.put((self.path, dict(self.headers), json.loads(body)))
-                self.send_response(200)
+                self.send_response(status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 

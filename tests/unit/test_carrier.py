@@ -23,6 +23,7 @@ headers = st.dictionaries(
     headers,
     st.booleans(),
     st.booleans(),
+    st.one_of(st.none(), st.tuples(st.text(st.characters(blacklist_categories=["Cs"])), st.binary())),
 )
 def test_a_context_survives_the_journey(
     trace_id: bytes,
@@ -33,15 +34,17 @@ def test_a_context_survives_the_journey(
     carried: dict[str, str],
     creation: bool,
     without_span: bool,
+    runs: tuple[str, bytes] | None,
 ) -> None:
     argument = carrier.encode(
-        trace_id, span_id, flags, time, task, carried, creation=creation, without_span=without_span
+        trace_id, span_id, flags, time, task, carried, creation=creation, without_span=without_span, runs=runs
     )
     back = carrier.decode(argument)
     assert (back.trace_id, back.span_id, back.flags, back.submit_time_ns) == (trace_id, span_id, flags, time)
     assert back.without_span == without_span
     assert back.parent_task_id == (b"" if task == bytes(24) else task)
     assert back.headers == carried
+    assert (back.runs, back.attributes) == (runs or ("", b""))
     assert carrier.is_creation(argument) == creation
 
 
@@ -51,7 +54,14 @@ def test_other_bytes_are_refused_or_read_but_never_crash(argument: bytes) -> Non
         carrier.decode(argument)
     except ValueError:
         return
-    assert argument[0] & ~7 == carrier.CALL
+    assert argument[0] & ~0x1F == carrier.CALL
+
+
+@pytest.mark.parametrize("missing", [1, 4, 6, 8])
+def test_what_a_call_runs_is_refused_if_it_is_cut_off(missing: int) -> None:
+    argument = carrier.encode(bytes(16), bytes(8), 0, 0, b"", None, runs=("Read", b"..."))
+    with pytest.raises(ValueError, match=r"buffer|cut off"):
+        carrier.decode(argument[:-missing])
 
 
 def test_an_empty_argument_is_refused() -> None:

@@ -17,7 +17,7 @@ from ray_tracing_hooks import _guard, names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._ray import actors, dispatch, execution, submission, tasks, tracing
-from ray_tracing_hooks._ray.arguments import KEY
+from ray_tracing_hooks._ray.arguments import KEY, arrivals
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._ray.rates import RateLimits
@@ -32,7 +32,13 @@ def by_first(args: Any, _kwargs: Any) -> dispatch.Shown | None:
     return dispatch.Shown(args[0].format(), encode.attribute("runs", args[0])) if args else None
 
 
+def by_caller(_args: Any, _kwargs: Any) -> dispatch.Shown:
+    return dispatch.Shown("Sort", encode.attribute("runs", "Sort"), is_carried=True)
+
+
 def of(module: str, _class_name: str, function: str) -> dispatch.Naming | None:
+    if function in {"helper", "__init__"} and "library" in module:
+        return dispatch.Naming("data", by_caller)
     return dispatch.Naming("data", by_first) if function in {"generic", "method"} and "library" in module else None
 
 
@@ -88,6 +94,87 @@ def test_submissions_are_named_by_their_arguments(describe: Any, target: Any, ot
     assert [span.name for span in spans] == [f"{name} ray.remote" for name in ("Read", "Write", "Read", otherwise)]
     assert [span.attributes.get("runs") for span in spans] == ["Read", "Write", "Read", None]
     assert spans[0].attributes[names.RAY_FUNCTION] == "Read"
+
+
+def test_what_only_the_caller_knows_is_carried(tmp_path: Path) -> None:
+    active = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS))
+    active.recorder.fallback = Parent(os.urandom(16), os.urandom(8), 3, None, remote=False)
+    spans = recorded(active)
+
+    class Helper(Task):
+        _function_name = "library.tasks.helper"
+
+    call = submit(active, tasks._describe, Helper(), ())
+    assert call.carried is not None
+
+    def helper() -> None:
+        pass
+
+    helper.__module__ = "library.tasks"
+    tracing.active = worker = tracing_of(tmp_path, selection=Selection(PARTS))
+    spans_there = recorded(worker)
+    executor_of(helper, class_name="", function_name="helper", module_name="library.tasks")(**{KEY: call.carried})
+    assert [span.name for span in (*spans, *spans_there)] == ["Sort ray.remote", "Sort ray.remote_worker"]
+    assert [span.attributes["runs"] for span in (*spans, *spans_there)] == ["Sort", "Sort"]
+
+
+def test_the_creation_of_an_actor_is_named_where_it_is_submitted(tmp_path: Path) -> None:
+    active = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS))
+    spans = recorded(active)
+
+    class Pool:
+        pass
+
+    Pool.__module__ = "library.actor"
+    made = SimpleNamespace(
+        __ray_metadata__=SimpleNamespace(is_cross_language=False, class_name="Pool", modified_class=Pool)
+    )
+    call = submission.begin(active.calls, actors._describe_creation, made, (), {}, (), {})
+    assert call is not None
+    call.submitted(SimpleNamespace(), lambda _result: b"", (), {})
+    assert call.carried is not None
+    assert carrier.decode(call.carried).runs == "Sort"
+
+    def __init__(_self: Any) -> None:  # noqa: N807  as in an actor
+        pass
+
+    tracing.active = worker = tracing_of(tmp_path, selection=Selection(PARTS))
+    spans_there = recorded(worker)
+    execute = executor_of(__init__, class_name="Pool", function_name="__init__", module_name="library.actor")
+    arrivals._creation = call.carried
+    execute(object())
+    assert [span.name for span in (*spans, *spans_there)] == ["Sort ray.remote", "Sort ray.remote_worker"]
+
+
+def test_what_a_call_returns_is_shown_to_its_naming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def returns(_span: Any, result: Any) -> None:
+        seen.append(result)
+        raise KeyError
+
+    reports: list[str] = []
+    _guard.set_reporter(reports.append)
+    naming = dispatch.Naming("data", by_first, returns)
+    monkeypatch.setattr(sys.modules["ray_tracing_hooks._ray.made"], "of", lambda *_names: naming)
+    tracing.active = tracing_of(tmp_path, selection=Selection(PARTS))
+
+    def generic(*_args: Any) -> int:
+        return 5
+
+    def generator(*_args: Any) -> Iterator[int]:
+        yield 6
+        yield 7
+
+    generic.__module__ = generator.__module__ = "library.tasks"
+    execute, iterate = (
+        executor_of(function, class_name="", function_name="generic", module_name="library.tasks")
+        for function in (generic, generator)
+    )
+    assert execute("Read", **carried()) == 5
+    assert list(iterate("Read", **carried())) == [6, 7]
+    assert seen == [5, 6, 7]
+    assert len(reports) == 1
 
 
 def test_a_part_that_is_not_selected_is_named_by_its_function(tmp_path: Path) -> None:
@@ -164,6 +251,7 @@ def test_the_instance_is_no_argument_of_a_method(tmp_path: Path) -> None:
     assert span.attributes[names.RAY_ACTOR_METHOD] == "method"
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="a frame cannot be taken out of a traceback there")
 def test_errors_have_no_frame_of_this_package(tmp_path: Path) -> None:
     def generic(_what: str) -> None:
         raise KeyError

@@ -12,10 +12,10 @@ from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import pytest
-from opentelemetry.context import Context
+from opentelemetry.context import Context, get_current
 
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray.generators import traced_async
+from ray_tracing_hooks._ray.generators import traced_async, traced_from_first_step
 from ray_tracing_hooks._record import ids, sampling
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED, Recorder, Template
@@ -158,4 +158,29 @@ def test_an_async_generator_registers_with_the_loop_at_its_first_step(span: Reco
     steps = traced_async(of_task, Context(), span)
     asyncio.run(step(steps))
     assert begun == [steps, of_task]
+    assert span.end_time is not None
+
+
+def test_an_async_generator_may_begin_its_span_with_its_first_step(span: RecordedSpan) -> None:
+    """In the context of whoever makes that step. Without one, it runs as it is."""
+    context, seen = Context({"key": "value"}), []
+
+    async def reads() -> AsyncGenerator[object, None]:
+        seen.append(get_current().get("key"))
+        yield 1
+
+    async def drain(begun: tuple[Context, RecordedSpan] | None) -> list[object]:
+        calls: list[int] = []
+
+        def begin() -> tuple[Context, RecordedSpan] | None:
+            calls.append(1)
+            return begun
+
+        steps = traced_from_first_step(reads(), begin)
+        assert not calls
+        return [item async for item in steps]
+
+    assert asyncio.run(drain(None)) == [1]
+    assert asyncio.run(drain((context, span))) == [1]
+    assert seen == [None, "value"]
     assert span.end_time is not None

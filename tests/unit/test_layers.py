@@ -28,13 +28,18 @@ _spool              _formats
 _record             _spool _formats
 
 _logs               _record _spool _formats
-_propagators        _record _spool _formats
 _sdk                _record _spool _formats
+_propagators        _sdk _record _spool _formats
 _ray                _record _formats
 _ray.serve          _ray _record _formats
+_ray.data           _ray _record _formats
+_ray.train          _ray _record _formats
+_ray.tune           _ray _record _formats
+_ray.rllib          _ray _record _formats
 
-_ship               _ship.sinks _ship.metrics _ship.tail_sampling _spool _formats
-_ship.metrics       _ship _ship.sinks _ship.transport _ship.tail_sampling _formats
+_ship               _ship.sinks _ship.metrics _ship.status _ship.tail_sampling _ship.transport _spool _formats
+_ship.metrics       _ship _ship.sinks _ship.status _ship.transport _ship.tail_sampling _formats
+_ship.status        _ship _ship.sinks _spool _formats
 _ship.tail_sampling _ship _spool _formats
 _ship.sinks         _ship _ship.transport _formats
 _ship.transport     _ship _formats
@@ -47,7 +52,9 @@ _insight.views      _insight.analysis _insight.ingest _insight.model _formats
 _connection         _ray _ray.serve _sdk _logs _propagators _ship _record _spool _formats
 _startup            _connection _ray
 _run                _startup _ray ray_tracing_hooks
-_cli                _run _ray _ship _ship.sinks _spool _formats ray_tracing_hooks
+_ops                _connection _ray _ship _ship.sinks _ship.status _ship.transport _spool _formats
+_ops                _insight.analysis ray_tracing_hooks
+_cli                _ops _run _ray _ship _ship.sinks _ship.status _spool _formats ray_tracing_hooks
 _cli                _insight.views _insight.analysis _insight.ingest _insight.model
 
 ray_tracing_hooks   _startup
@@ -75,9 +82,10 @@ ANALYSIS_ONLY = {"numpy", "msgspec", "pyarrow", "click", "rich"}
 
 
 MAY_IMPORT_RAY = {
-    *("_ray", "_ray.serve"),
+    *("_ray", "_ray.serve", "_ray.data", "_ray.train", "_ray.tune", "_ray.rllib"),
     "_run",  # `ray-tracing-hooks run` prepares a program that connects to Ray itself
-    "_cli",  # `ray-tracing-hooks states` asks a cluster
+    "_ops",  # asks a running cluster
+    "_cli",  # `ray-tracing-hooks states` does so too
     "jobs",  # the wrapper around Ray's own client for jobs
 }
 

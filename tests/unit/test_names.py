@@ -23,20 +23,45 @@ def test_the_readme_holds_the_table_of_metrics() -> None:
     assert table.strip() == names.metrics_table().strip()
 
 
+def test_the_readme_holds_the_table_of_metrics_of_delivery() -> None:
+    """Between its two `<!-- delivery -->` markers."""
+    _, table, _ = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- delivery -->")
+    assert table.strip() == names.delivery_metrics_table().strip()
+
+
 def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:
-    told = [each.name for each in names.METRICS]
+    told = [each.name for each in (*names.METRICS, *names.DELIVERY_METRICS)]
     assert len(told) == len(set(told))
     for each in names.METRICS:
+        if each.instrument == "gauge":
+            # Of nodes: the names, units and attributes are those of the conventions for hardware and systems.
+            assert re.fullmatch(r"(hw\.gpu|system)(\.[a-z_]+)+", each.name)
+            assert each.unit in {"1", "By"}
+            assert set(each.attributes) <= {names.HW_ID, names.HW_NAME, names.HW_VENDOR, names.RAY_ACCELERATOR_ID}
+            continue
         assert re.fullmatch(r"ray(\.[a-z_]+)+", each.name)
         assert (each.instrument, each.unit) in {("histogram", "s"), ("counter", "{retry}")}
         assert set(each.attributes) <= {key.key for key in names.ATTRIBUTES}
+    for each in names.DELIVERY_METRICS:
+        assert re.fullmatch(r"ray(\.[a-z_]+)+", each.name)
+        assert each.instrument in {"counter", "gauge"}
+        assert each.unit in {"{item}", "{retry}", "{process}", "By", "s"}
+        assert all(key.startswith("ray.tracing.") for key in each.attributes)
 
 
 def test_every_key_of_ours_is_in_the_table_once() -> None:
     told = [each.key for each in names.ATTRIBUTES]
     assert len(told) == len(set(told))
     assert set(told) == KEYS | {names.ERROR_TYPE, names.EXIT_CODE}
-    assert {each.kind for each in names.ATTRIBUTES} <= {"string", "int", "double", "boolean", "string[]"}
+    assert {each.kind for each in names.ATTRIBUTES} <= {
+        "string",
+        "int",
+        "double",
+        "boolean",
+        "string[]",
+        "int[]",
+        "double[]",
+    }
 
 
 def test_no_other_module_spells_a_key_out() -> None:
@@ -52,5 +77,5 @@ def test_no_other_module_spells_a_key_out() -> None:
 
 
 def test_what_can_be_imported_is_listed() -> None:
-    public = {name for name in vars(names) if not name.startswith("_")} - {"annotations", "NamedTuple"}
+    public = {name for name in vars(names) if not name.startswith("_")} - {"annotations", "NamedTuple", "re"}
     assert set(names.__all__) == public

@@ -164,6 +164,22 @@ def test_a_mistyped_variable_is_reported() -> None:
     ]
 
 
+def test_variables_that_kubernetes_makes_for_a_service_are_no_settings() -> None:
+    """As for the head of a RayCluster that is called ray-tracing. Without such a service they are mistakes."""
+    service = {
+        "RAY_TRACING_HEAD_SVC_SERVICE_HOST": "10.0.0.1",
+        "RAY_TRACING_HEAD_SVC_SERVICE_PORT": "6379",
+        "RAY_TRACING_HEAD_SVC_SERVICE_PORT_CLIENT": "10001",
+        "RAY_TRACING_HEAD_SVC_PORT": "tcp://10.0.0.1:6379",
+        "RAY_TRACING_HEAD_SVC_PORT_6379_TCP": "tcp://10.0.0.1:6379",
+        "RAY_TRACING_HEAD_SVC_PORT_6379_TCP_ADDR": "10.0.0.1",
+    }
+    assert problems_of(service) == []
+    del service["RAY_TRACING_HEAD_SVC_SERVICE_HOST"]
+    assert len(problems_of(service)) == len(service)
+    assert len(problems_of({"RAY_TRACING_JAEGER_PORT": "1"})) == 1
+
+
 def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
     """Keys of the file are the variables without RAY_TRACING_, in lower case; values may be what YAML calls them."""
     environ = yaml_file(

@@ -111,6 +111,8 @@ def test_sw6_of_an_agent_is_read_and_written_the_same(header: str) -> None:
         *(changed(part, "") for part in (1, 2, 4, 5, 6, 7)),
         *(changed(part, "@@@") for part in (1, 2, 4, 5, 6, 7)),
         changed(4, "/w=="),  # not UTF-8
+        *(changed(part, "eHh4" * 51) for part in (1, 2)),  # 153 characters, more than SkyWalking stores
+        *(changed(part, "YQpi") for part in (1, 2)),  # two lines: an id gets into logs
         "1-" + "x" * 100_000,
     ],
 )
@@ -118,9 +120,18 @@ def test_what_is_not_exactly_sw8_is_ignored(header: str) -> None:
     assert headers.read_sw8(header) is None
 
 
-@pytest.mark.parametrize("header", [changed(3, "2147483647"), changed(0, "0"), GOOD.replace("=", ""), f" {GOOD} "])
+@pytest.mark.parametrize(
+    "header",
+    [
+        changed(3, "2147483647"),
+        changed(0, "0"),
+        GOOD.replace("=", ""),
+        f" {GOOD} ",
+        changed(1, "NC4xNzk1MjI4MDAyMjI2LjE3OTUyMjgwMDIyMzQ5MzYy"),
+    ],
+)
 def test_what_agents_accept_is_accepted(header: str) -> None:
-    """The highest number, an unsampled trace, and base64 without its padding."""
+    """The highest number, an unsampled trace, base64 without its padding, and an id of three numbers."""
     assert headers.read_sw8(header) is not None
 
 
@@ -164,9 +175,9 @@ def test_no_header_raises(text: str) -> None:
 names = st.text(min_size=1, max_size=50).filter(lambda text: text.encode("utf-8", "replace").decode() == text)
 
 
-@given(names, names, st.integers(0, 2**31 - 1), st.booleans())
-def test_what_is_written_is_read_again(name: str, other: str, number: int, sampled: bool) -> None:
-    reference = Reference(name, other, number, sampled, other, name, other, name)
+@given(names.filter(str.isprintable), names, names, st.integers(0, 2**31 - 1), st.booleans())
+def test_what_is_written_is_read_again(id_: str, name: str, other: str, number: int, sampled: bool) -> None:
+    reference = Reference(id_, id_[::-1], number, sampled, other, name, other, name)
     assert headers.read_sw8(headers.write_sw8(reference)) == reference
 
 
@@ -175,11 +186,18 @@ def test_correlation_has_limits() -> None:
     assert headers.read_correlation("dGVuYW50:YWNtZQ==, x , Og==:@@") == {"tenant": "acme"}
     many = {str(number): "x" for number in range(9)}
     assert len(headers.read_correlation(headers.write_correlation({"long": "x" * 129, **many}))) == 3
+    # Of a header that is too long, the last pair would be cut and have another value.
+    assert headers.read_correlation(f"{'A' * 4000}:{'QUFB' * 30}") == {}
 
 
 @pytest.mark.parametrize(("header", "skips"), [("1-1700000000000", True), ("0- ", False), ("0-", False), ("", None)])
 def test_extension(header: str, skips: bool | None) -> None:
     assert headers.skips_analysis(header) is skips
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_extension_is_read_again(skip: bool) -> None:
+    assert headers.skips_analysis(headers.write_extension(skip=skip)) is skip
 
 
 @pytest.mark.parametrize(
@@ -209,6 +227,8 @@ def test_trace_ids_of_skywalking(text: str, found: str) -> None:
         ("4f2f2774-8b8e-44ec-af18-fe0347194e86", 123, "9b37d977cc970a6a"),
         ("4.1795228002225.17952280022349772", 1, "cd6caea30da20da4"),
         ("de88986043c0471f82eb7df8ea26e9e5.117.16818972022146612", 0, "68653b8c182695fa"),
+        # The Collector's rule is weak. References to spans of agents are those of their headers, not made of these ids.
+        ("de88986043c0471f82eb7df8ea26e9e5.117.16818972022146614", 2, "68653b8c182695fa"),
     ],
 )
 def test_span_ids_of_skywalking(segment: str, number: int, found: str) -> None:

@@ -21,8 +21,8 @@ from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.skywalking import headers, ids, peers
 from ray_tracing_hooks._formats.skywalking.headers import Reference
 from ray_tracing_hooks._formats.skywalking.peers import Identity
-from ray_tracing_hooks._propagators import skywalking
-from ray_tracing_hooks._propagators.skywalking import Local
+from ray_tracing_hooks._propagators import skywalking, this_process
+from ray_tracing_hooks._propagators.this_process import Local
 from ray_tracing_hooks._ray import calls, propagation
 from ray_tracing_hooks._ray.environment import from_environment, to_environment
 from ray_tracing_hooks._ray.serve import in_replica
@@ -73,10 +73,10 @@ def use(*names: str) -> None:
 @pytest.fixture(autouse=True)
 def propagators() -> Iterator[None]:
     before = propagate.get_global_textmap()
-    skywalking.become(HERE)
+    this_process.become(HERE)
     use("tracecontext", "baggage", "sw8")
     yield
-    skywalking.become(None)
+    this_process.become(None)
     propagate.set_global_textmap(before)
 
 
@@ -154,9 +154,17 @@ def test_a_trace_that_a_caller_does_not_sample_is_not_sampled() -> None:
 
 @pytest.mark.parametrize(("policy", "sent"), [("omit", None), ("suppress", headers.UNSAMPLED), ("flag", "0")])
 def test_what_an_unsampled_trace_sends(policy: str, sent: str | None) -> None:
-    skywalking.become(HERE._replace(unsampled=policy))
+    this_process.become(HERE._replace(unsampled=policy))
     header = injected(around(SpanContext(1, 2, is_remote=False))).get("sw8")
     assert header == sent if sent != "0" else header is not None and header.startswith("0-")
+
+
+def test_6_has_no_header_that_suppresses_a_trace() -> None:
+    """That of 8 would be a malformed one, which breaks the request in ``python2sky``."""
+    use("sw6")
+    this_process.become(HERE._replace(unsampled="suppress"))
+    assert injected(around(SpanContext(1, 2, is_remote=False))) == {}
+    assert not span_of(extracted(sw6=headers.UNSAMPLED)).is_valid
 
 
 def test_the_same_trace_of_both_formats_has_the_exact_parent() -> None:
@@ -264,23 +272,43 @@ def test_correlation_and_extension_go_on() -> None:
     context = extracted(sw8=headers.write_sw8(JAVA), sw8_correlation="dGVuYW50:YWNtZQ==", sw8_x="1-1700000000000")
     sent = injected(context)
     assert sent["sw8-correlation"] == "dGVuYW50:YWNtZQ=="
-    assert sent["sw8-x"] == "1- "
+    assert sent["sw8-x"] == "1-", "without the space at its end, with which some clients refuse to send it"
     assert baggage.get_all(context) == {}
 
 
 def test_baggage_becomes_correlation_where_that_is_asked_for() -> None:
-    skywalking.become(HERE._replace(correlation=True))
+    this_process.become(HERE._replace(correlation=True))
     sent = injected(baggage.set_baggage("tenant", "acme", around()))
     assert sent["sw8-correlation"] == "dGVuYW50:YWNtZQ=="
     assert baggage.get_all(extracted(sw8=sent["sw8"], sw8_correlation=sent["sw8-correlation"])) == {"tenant": "acme"}
 
 
 def test_headers_have_a_prefix_where_that_is_asked_for() -> None:
-    skywalking.become(HERE._replace(prefix="shop-"))
+    this_process.become(HERE._replace(prefix="shop-"))
     sent = injected(around())
     assert "shop-sw8" in sent
     assert "sw8" not in sent
     assert span_of(propagate.extract({"Shop-SW8": sent["shop-sw8"]}, Context())).span_id == SPAN.span_id
+
+
+@pytest.mark.parametrize(
+    ("environ", "service"),
+    [
+        ({}, "unknown_service"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=web%20shop"}, "web shop"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=web", "OTEL_SERVICE_NAME": "shop"}, "shop"),
+        ({"OTEL_SERVICE_NAME": "shop", "SW_AGENT_NAME": "agent"}, "agent"),
+    ],
+)
+def test_in_a_process_without_a_hook_the_environment_names_the_service(
+    environ: dict[str, str], service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME", "SW_AGENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    this_process.become(None)
+    assert sw8(around()).service == service
 
 
 def test_sw6_of_a_trace_that_began_here() -> None:
@@ -297,7 +325,7 @@ def test_sw6_of_a_trace_that_began_here() -> None:
 def test_sw6_of_a_trace_of_an_agent() -> None:
     """The entry of the trace stays the one that the agent has named."""
     use("sw6")
-    skywalking.become(HERE._replace(instance_id=9))
+    this_process.become(HERE._replace(instance_id=9))
     context = extracted(sw6=headers.write_sw6(OLD))
     found = span_of(context)
     assert sw6(context) == OLD._replace(address=sw6(context).address)
@@ -312,6 +340,14 @@ def test_the_id_of_sw8_never_gets_into_sw6() -> None:
     use("sw6")
     sent = sw6(around(SpanContext(1, 2, False, TraceFlags(1), trace.TraceState([("sw8", JAVA.trace_id)]))))
     assert sent.trace_id == ids.trace_numbers((1).to_bytes(16, "big"))
+
+
+@pytest.mark.parametrize("value", ["another", "two%0Alines"])
+def test_a_trace_state_that_is_not_of_this_trace_is_no_id(value: str) -> None:
+    """The segments of this trace have the other id, and whoever sends the state could write lines into a log."""
+    trace_id = int.from_bytes(ids.trace_id_of("two\nlines"), "big")
+    context = around(SpanContext(trace_id, 2, False, TraceFlags(1), trace.TraceState([("sw8", value)])))
+    assert sw8(context).trace_id == skywalking.trace_text(context) == f"{trace_id:032x}"
 
 
 def test_an_id_that_the_trace_state_cannot_hold_goes_on_in_its_process() -> None:
@@ -329,7 +365,7 @@ def test_correlation_crosses_a_call(tmp_path: Path) -> None:
     )
     _, there = made_by(active, context)
     sent = injected(there)
-    assert (sent["sw8-correlation"], sent["sw8-x"]) == ("dGVuYW50:YWNtZQ==", "1- ")
+    assert (sent["sw8-correlation"], sent["sw8-x"]) == ("dGVuYW50:YWNtZQ==", "1-")
 
 
 def test_the_environment_of_a_driver_carries_a_trace_of_an_agent() -> None:
@@ -377,20 +413,43 @@ def test_a_process_learns_the_id_that_its_instance_was_registered_with(
 ) -> None:
     """From the progress of the exporter in the spool; until then it is the user of SkyWalking."""
     use("sw6")
-    monkeypatch.setattr(skywalking, "_LOOK_SECONDS", 0.0)
-    skywalking.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
+    monkeypatch.setattr(this_process, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(this_process, "_LOOK_AGAIN_SECONDS", 0.0)
+    this_process.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
     assert sw6(around()).instance_id == 1
     state = {"registered": [["ray", "another", 3, 8], ["ray", "session", 3, 9]]}
     progress_file = ProgressFile(str(tmp_path), "skywalking")
     progress_file.store(Progress({}, state))
     sent = sw6(around())
     assert (sent.instance_id, sent.entry_instance_id) == (9, 9)
+    # The back end has lost its storage, and the exporter has registered again.
+    progress_file.store(Progress({}, {"registered": [["ray", "session", 4, 12]]}))
+    assert sw6(around()).instance_id == 12
+
+
+@pytest.mark.parametrize(
+    ("is_reported", "kind", "endpoint"),
+    [
+        (True, trace.SpanKind.SERVER, "#GET /cart"),
+        (True, trace.SpanKind.INTERNAL, "-1"),
+        (False, trace.SpanKind.SERVER, "-1"),
+    ],
+)
+def test_sw6_names_only_endpoints_that_the_back_end_comes_to_know(
+    is_reported: bool, kind: trace.SpanKind, endpoint: str
+) -> None:
+    """It keeps other segments that refer to an unknown one, and retries for ever."""
+    use("sw6")
+    this_process.become(HERE._replace(instance_id=9, is_reported=is_reported))
+    with TracerProvider().get_tracer("server").start_as_current_span("GET /cart", kind=kind) as request:
+        sent = sw6(trace.set_span_in_context(request, Context()))
+    assert (sent.entry_endpoint, sent.parent_endpoint) == (endpoint, endpoint)
 
 
 def test_a_malformed_progress_is_no_registration(tmp_path: Path) -> None:
     use("sw6")
     (tmp_path / "progress-skywalking.json").write_text("{")
-    skywalking.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
+    this_process.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
     assert sw6(around()).instance_id == 1
 
 
@@ -410,7 +469,7 @@ def test_whatever_things_are_called_the_header_is_right(service: str, instance: 
     tracer = TracerProvider().get_tracer("library")
     with tracer.start_as_current_span(name or "x", kind=trace.SpanKind.CLIENT) as span:
         context = trace.set_span_in_context(span, Context())
-        skywalking.become(Local(peers.identity({"service.name": service}, None, instance)))
+        this_process.become(Local(peers.identity({"service.name": service}, None, instance)))
         for each in ("sw8", "sw6"):
             use(each)
             assert (sw8 if each == "sw8" else sw6)(context).trace_id

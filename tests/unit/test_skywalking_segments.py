@@ -245,6 +245,16 @@ def test_attributes_are_tags_by_the_names_that_skywalking_shows() -> None:
     assert only.component == 7002
 
 
+def test_a_long_name_is_cut_as_in_the_references_to_it() -> None:
+    """SkyWalking would take it for another endpoint otherwise. The whole name is a tag."""
+    name = "x" * 200
+    _, only = made(kind=2, name=name)
+    _, child = made(span_id=b"abcdefgh", parent_span_id=b"12345678", name=f"{name} ray.remote_worker")
+    assert only.name == "x" * 149
+    assert child.references[0].to.endpoint == only.name
+    assert ("otel.span_name", name) in only.tags
+
+
 def test_events_are_logs() -> None:
     """An exception as an agent for Java writes it."""
     told = {

@@ -46,13 +46,21 @@ class Made:
         self._stack.callback(backend.close)
         return backend
 
-    def http(self) -> HttpBackend:
-        backend = HttpBackend()
+    def http(self, **more: Any) -> HttpBackend:
+        backend = HttpBackend(**more)
         self._stack.callback(backend.close)
         return backend
 
-    def sink(self, endpoint: str, state: Mapping[str, Any] | None = None, /, **settings: str) -> Sink:
-        environ = {f"RAY_TRACING_SKYWALKING_{name.upper()}": value for name, value in settings.items()}
+    def sink(
+        self,
+        endpoint: str,
+        state: Mapping[str, Any] | None = None,
+        environ: Mapping[str, str] | None = None,
+        /,
+        **settings: str,
+    ) -> Sink:
+        ours = {f"RAY_TRACING_SKYWALKING_{name.upper()}": value for name, value in settings.items()}
+        environ = {**ours, **(environ or {})}
         environ["SW_AGENT_COLLECTOR_BACKEND_SERVICES"] = endpoint
         arguments = PLAN, state or {}, self.remember, self.count, environ, self.problems.append
         sink = make_sink("skywalking", Surroundings(*arguments))
@@ -274,6 +282,64 @@ def test_a_token(make: Made) -> None:
     assert make.counted == {}, "spans wait, and can be replayed with the right one"
 
 
+@pytest.mark.parametrize(
+    ("protocol", "transport", "expected"),
+    [
+        ("sw8", "grpc", "UNIMPLEMENTED.*6.x or 7.x.*PROTOCOL=sw6"),
+        ("sw6", "grpc", "UNIMPLEMENTED.*8.0 or newer.*PROTOCOL=sw8"),
+        ("sw8", "http", "HTTP 404.*HTTP API.*8.0 or newer"),
+    ],
+)
+def test_spans_wait_where_the_back_end_is_of_the_other_generation(
+    make: Made, protocol: str, transport: str, expected: str
+) -> None:
+    """With what to do about it: nothing is at fault that would be lost, and a replay sends them."""
+    backend: Backend | HttpBackend
+    if transport == "http":
+        backend = make.http(status=404)
+    else:
+        backend = make.backend(only=peers.COLLECT_2 if protocol == "sw8" else peers.COLLECT_3)
+    with pytest.raises(DeliveryError, match=expected):
+        make.sink(backend.endpoint, protocol=protocol, transport=transport).deliver([batch([span(1)])])
+    assert make.counted == {}
+
+
+def test_a_back_end_may_ask_for_a_certificate_of_the_client(make: Made, tmp_path: Path) -> None:
+    """By the variables of SkyWalking's Java agent too."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    client = authority.issue_cert("client")
+    client.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    client.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    backend = make.backend(authority=authority, asks_for_certificate=True)
+    endpoint, trusted = f"https://{backend.endpoint}", str(tmp_path / "ca.pem")
+    with pytest.raises(DeliveryError, match="does it ask for a client certificate"):
+        make.sink(endpoint, certificate=trusted).deliver([batch([span(1)])])
+    files = {"client_certificate": str(tmp_path / "cert.pem"), "client_key": str(tmp_path / "key.pem")}
+    make.sink(endpoint, certificate=trusted, **files).deliver([batch([span(1)])])
+    of_agent = {
+        "SW_AGENT_SSL_TRUSTED_CA_PATH": trusted,
+        "SW_AGENT_SSL_CERT_CHAIN_PATH": files["client_certificate"],
+        "SW_AGENT_SSL_KEY_PATH": files["client_key"],
+    }
+    make.sink(endpoint, None, of_agent).deliver([batch([span(2)])])
+    backend.wait_for(2)
+
+
+def test_tls_of_another_name_or_with_a_file_that_is_none(make: Made, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    backend = make.backend(authority=authority, name="another.example")
+    for transport in ("grpc", "http"):
+        with pytest.raises(DeliveryError, match="for another name"):
+            make.sink(f"https://{backend.endpoint}", transport=transport, certificate=str(tmp_path / "ca.pem")).deliver(
+                [batch([span(1)])]
+            )
+    for wrong in (tmp_path / "none.pem", tmp_path):
+        with pytest.raises(DeliveryError, match=f"expected CA certificates as PEM in {wrong}"):
+            make.sink(f"https://{backend.endpoint}", certificate=str(wrong)).deliver([batch([span(1)])])
+
+
 def test_tls(make: Made, tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -361,6 +427,11 @@ def test_where_spans_go(environ: dict[str, str], text: str) -> None:
             {"RAY_TRACING_SKYWALKING_PROTOCOL": "sw6", "RAY_TRACING_SKYWALKING_TRANSPORT": "http"},
             "accept segments only by gRPC",
         ),
+        ({"RAY_TRACING_SKYWALKING_INSTANCE_ID": "0"}, "expected a whole number from 1 to 2147483647"),
+        ({"RAY_TRACING_SKYWALKING_SERVICE_ID": "2147483648"}, "expected a whole number from 1 to 2147483647"),
+        ({"RAY_TRACING_SKYWALKING_HEADER_PREFIX": "my shop"}, "expected letters, digits, dots, dashes"),
+        ({"RAY_TRACING_SKYWALKING_HEADER_PREFIX": "网关"}, "as in the name of a header"),
+        ({"RAY_TRACING_SKYWALKING_CERTIFICATE": "/ca.pem"}, "no address uses TLS"),
     ],
 )
 def test_what_is_wrong_is_said_without_secrets(environ: dict[str, str], expected: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import CONSUMER, ERROR, decode_attribute
-from ray_tracing_hooks._formats.encoded_span.tags import KeyValueTag, SpanTag, StatusTag
+from ray_tracing_hooks._formats.encoded_span.tags import KeyValueTag, LogRecordTag, SpanTag, StatusTag
 from ray_tracing_hooks._formats.protobuf import FormatError, field, fields
 
 _PARENT, _FLAGS_TAG = SpanTag.PARENT_SPAN_ID, SpanTag.FLAGS
@@ -41,6 +41,17 @@ def parent_id(span: bytes) -> bytes:
 def start_time(span: bytes) -> int:
     """When a span began, in nanoseconds since the epoch; 0 if that is unknown."""
     return next((int.from_bytes(value, "little") for tag, value in _fields(span) if tag == _START), 0)
+
+
+def end_time(span: bytes) -> int:
+    """When a span ended, in nanoseconds since the epoch; 0 if that is unknown."""
+    return next((int.from_bytes(value, "little") for tag, value in _fields(span) if tag == _END), 0)
+
+
+def log_time(record: bytes) -> int:
+    """When a log record was made, in nanoseconds since the epoch; 0 if that is unknown."""
+    found = next((value for tag, value in _fields(record) if tag == LogRecordTag.TIME), b"")
+    return int.from_bytes(found, "little")
 
 
 def _fields(span: bytes) -> list[tuple[int, Any]]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ray_tracing_hooks._formats.skywalking.ids import three_numbers
+from ray_tracing_hooks._formats.skywalking.ids import is_id, three_numbers
 
 SW8, SW8_CORRELATION, SW8_EXTENSION, SW6 = "sw8", "sw8-correlation", "sw8-x", "sw6"
 """The names of the headers, in lower case as SkyWalking writes them."""
@@ -25,7 +25,6 @@ LONGEST_NAME = 50
 LONGEST_ENDPOINT = 149
 LONGEST_ADDRESS = 70
 """SkyWalking cuts the address that it stores at this length, but not the one that it compares it with."""
-LONGEST_ID = 150
 
 MOST_CORRELATIONS, LONGEST_CORRELATION = 3, 128
 """SkyWalking's own limits on the pairs of a correlation context, and on the length of a value."""
@@ -77,6 +76,8 @@ def read_sw8(header: str) -> Reference | None:
     if span is None or not all(texts):
         return None
     trace_id, segment_id, service, instance, endpoint, address = (text or "" for text in texts)
+    if not (is_id(trace_id) and is_id(segment_id)):
+        return None
     return Reference(trace_id, segment_id, span, parts[0] == "1", service, instance, endpoint, address)
 
 
@@ -147,7 +148,7 @@ def write_sw6(reference: Reference) -> str:
 def read_correlation(header: str) -> dict[str, str]:
     """The pairs of a correlation context. What is malformed, and what is beyond SkyWalking's limits, is left out."""
     found: dict[str, str] = {}
-    for pair in header[:_MOST_HEADER].split(","):
+    for pair in header.split(",") if len(header) <= _MOST_HEADER else ():
         key, colon, value = pair.strip().partition(":")
         name, text = _read(key), _read(value) if value else ""
         if colon and name and text is not None and len(text) <= LONGEST_CORRELATION and len(found) < MOST_CORRELATIONS:
@@ -170,8 +171,11 @@ def skips_analysis(extension: str) -> bool | None:
 
 
 def write_extension(*, skip: bool) -> str:
-    """An ``sw8-x`` header without a time, which only the process that sends the request knows."""
-    return f"{int(skip)}- "
+    """An ``sw8-x`` header without a time, which only the process that sends the request knows.
+
+    Agents put a space where the time is missing. A value may not end with one: ``h11``, for one, refuses the request.
+    """
+    return f"{int(skip)}-"
 
 
 def cut(text: str, most: int) -> str:

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from urllib.parse import unquote
+
+LONGEST_ID = 150
+"""SkyWalking stores no longer ids of traces and segments."""
 
 _MARK = 1 << 52
 """The first part of an id of ours in the form of three integers is this or more. Agents put a 32-bit number there."""
@@ -34,6 +38,17 @@ def span_id_of(segment_id: str, number: int) -> bytes:
         return marked[8:] if any(marked[8:]) else _hashed_span(segment_id, number)
     found = _halves(segment_id, number)
     return found if found and any(found) else _hashed_span(segment_id, number)
+
+
+def in_trace_state(value: str, trace_id: bytes) -> str:
+    """SkyWalking's own id of this trace, in a value of its trace state; empty if the value is not one."""
+    text = unquote(value)
+    return text if is_id(text) and trace_id_of(text) == trace_id else ""
+
+
+def is_id(text: str) -> bool:
+    """Whether this may be the id of a trace or a segment: ids get into logs, so lines and colors are none."""
+    return 0 < len(text) <= LONGEST_ID and text.isprintable()
 
 
 def trace_text(trace_id: bytes) -> str:

@@ -148,7 +148,7 @@ def segment(span: Span, scope: Scope, identity: Identity, generation: Generation
                 start_ms,
                 max(start_ms, span.end_ns // 1_000_000),
                 references,
-                span.name or "-",
+                headers.cut(span.name, headers.LONGEST_ENDPOINT),
                 peers.address(span.attributes, called(span.name), identity.service) if type_ == EXIT else "",
                 type_,
                 _layer(span),
@@ -179,20 +179,18 @@ def _told(span: Span, generation: Generation) -> Reference | None:
 
 def _trace_id(span: Span, told: Reference | None, generation: Generation) -> str:
     own = ids.trace_numbers(span.trace_id) if generation.is_of_6 else ids.trace_text(span.trace_id)
-    text = told.trace_id if told is not None else trace_id_in(span.trace_state)
+    text = told.trace_id if told is not None else _in_trace_state(span)
     if not text or ids.trace_id_of(text) != span.trace_id or (generation.is_of_6 and ids.three_numbers(text) is None):
         return own
     return text
 
 
-def trace_id_in(trace_state: str) -> str:
+def _in_trace_state(span: Span) -> str:
     """SkyWalking's own id of a trace, from the trace state of a span; empty if the trace began elsewhere."""
-    from urllib.parse import unquote  # noqa: PLC0415  few spans have a trace state
-
-    for entry in trace_state.split(","):
+    for entry in span.trace_state.split(","):
         key, _, value = entry.strip().partition("=")
         if key == headers.SW8:
-            return unquote(value)
+            return ids.in_trace_state(value, span.trace_id)
     return ""
 
 
@@ -252,6 +250,8 @@ def _tags(span: Span, scope: Scope) -> list[Pair]:
         for key, value in span.attributes.items()
         if key not in _HIDDEN and value is not None
     }
+    if len(span.name) > headers.LONGEST_ENDPOINT:
+        found["otel.span_name"] = span.name
     if span.status_message:
         found["otel.status_description"] = span.status_message
     if scope.name and scope.name != names.SCOPE:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
+from ray_tracing_hooks._insight.model.utilization import Utilization, of_accelerator
 
 
 @dataclass
@@ -23,16 +24,20 @@ class Accelerator:
     held: int = 0
     """How long it was held; an actor holds it at least from its creation to the end of its last method."""
     busy: int = 0
-    """How long its holders ran, without ``ray.get`` and ``ray.wait`` where waiting is recorded."""
+    """How long its holders ran, without ``ray.get`` and ``ray.wait`` where waiting is recorded, and without the steps
+    at which ranks of Ray Train meet.
+    """
     longest_gap: int = 0
     """The longest time in which it was held but no holder ran."""
+    used: float | None = None
+    """How much of it was in use on average while it was held, as its node was sampled; None if it was not."""
 
     @property
     def busy_share(self) -> float:
         return self.busy / self.held if self.held else 0.0
 
 
-def accelerators(calls: Calls) -> list[Accelerator]:
+def accelerators(calls: Calls, utilization: Utilization) -> list[Accelerator]:
     """Every accelerator that an execution held, by node and name."""
     found: dict[tuple[str, str], Accelerator] = {}
     table = calls.table
@@ -53,22 +58,26 @@ def accelerators(calls: Calls) -> list[Accelerator]:
                 accelerator.holders.append(holder)
     waits = _waits(calls)
     for accelerator in found.values():
-        _describe(accelerator, calls, waits)
+        held_in = _describe(accelerator, calls, waits)
+        if samples := of_accelerator(utilization, accelerator.node, accelerator.name):
+            accelerator.used = samples.mean(held_in)
     return [found[key] for key in sorted(found)]
 
 
 def _waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
     """The intervals in which each frame waited, by its row."""
     table = calls.table
+    # At a step, a rank of Ray Train waits for the others.
+    is_step = [name == names.TRAIN_REPORT or name.startswith(names.TRAIN_COLLECTIVES) for name in table.names]
     found: dict[int, list[tuple[int, int]]] = {}
     for row, role in enumerate(calls.role):
-        if role in WAITS:
+        if role in WAITS or is_step[table.name[row]]:
             found.setdefault(calls.frame[row], []).append((table.start[row], table.end_or_now(row)))
     return found
 
 
-def _describe(accelerator: Accelerator, calls: Calls, waits: dict[int, list[tuple[int, int]]]) -> None:
-    """Add up its times in one sweep over all starts and ends."""
+def _describe(accelerator: Accelerator, calls: Calls, waits: dict[int, list[tuple[int, int]]]) -> list[tuple[int, int]]:
+    """Add up its times in one sweep over all starts and ends, and return the intervals in which it was held."""
     table = calls.table
     lives: dict[str, list[int]] = {}
     # Time, change in the number of holders, change in the number of running executions.
@@ -88,15 +97,18 @@ def _describe(accelerator: Accelerator, calls: Calls, waits: dict[int, list[tupl
             lives[actor] = [start, end]
     for start, end in lives.values():
         changes += ((start, 1, 0), (end, -1, 0))
+    intervals: list[tuple[int, int]] = []
     holders = running = gap = last = 0
     for at, held, ran in sorted(changes):
-        if holders > 0:
+        if holders > 0 and at > last:
             accelerator.held += at - last
+            intervals.append((last, at))
             if running > 0:
                 accelerator.busy += at - last
-            elif at > last:
+            else:
                 gap += at - last
                 accelerator.longest_gap = max(accelerator.longest_gap, gap)
         if at > last and (holders <= 0 or running > 0):
             gap = 0
         holders, running, last = holders + held, running + ran, at
+    return intervals

@@ -19,26 +19,31 @@ from ray_tracing_hooks._insight.analysis.actors import Actor, actors
 from ray_tracing_hooks._insight.analysis.critical_path import Path
 from ray_tracing_hooks._insight.analysis.functions import Function, Pieces, functions, running, self_times
 from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
+from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, States, by_function
+from ray_tracing_hooks._insight.analysis.training import TrainRun, last_to_come, train_runs
+from ray_tracing_hooks._insight.analysis.trials import Experiment, experiments
 from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
 from ray_tracing_hooks._insight.model.grouped import by_first
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.model.utilization import Utilization, shifted
 
 
 class Analysis:
     """The analysis of a table, which should hold the spans of one run."""
 
-    def __init__(self, table: Table, states: States | None = None) -> None:
+    def __init__(self, table: Table, states: States | None = None, utilization: Utilization | None = None) -> None:
         self.table = table
         self.states = states or States()
+        self.utilization = shifted(utilization or {}, table)
 
     @classmethod
-    def corrected(cls, table: Table, states: States | None = None) -> Analysis:
+    def corrected(cls, table: Table, states: States | None = None, utilization: Utilization | None = None) -> Analysis:
         """The analysis of a table, with its clock skew corrected."""
         right, calls = corrected(table)
-        analysis = cls(right, states)
+        analysis = cls(right, states, utilization)
         if calls is not None:
             analysis.calls = calls
         return analysis
@@ -80,12 +85,16 @@ class Analysis:
     @cached_property
     def path(self) -> Path:
         """The critical path: what a finding costs is time on it."""
-        return paths.critical_path(self.calls)
+        return paths.critical_path(self.calls, self._arrivals)
 
     @cached_property
     def split(self) -> Path:
         """The wall time split by what it was spent on, with queue time shown separately: what is shown as waiting."""
-        return paths.time_split(self.calls)
+        return paths.time_split(self.calls, self._arrivals)
+
+    @cached_property
+    def _arrivals(self) -> paths.Arrivals:
+        return last_to_come(self.table, self.train_runs)
 
     @property
     def running(self) -> Pieces:
@@ -108,9 +117,24 @@ class Analysis:
         return actors(self.calls, self.self_time, self.path)
 
     @cached_property
+    def pipelines(self) -> Pipelines:
+        """The executions of datasets by Ray Data, and the iterations over them."""
+        return pipelines(self.calls)
+
+    @cached_property
     def accelerators(self) -> list[Accelerator]:
         """GPUs and other accelerators that were held, by node and name."""
-        return accelerators(self.calls)
+        return accelerators(self.calls, self.utilization)
+
+    @cached_property
+    def train_runs(self) -> list[TrainRun]:
+        """Runs of Ray Train, by start."""
+        return train_runs(self.table)
+
+    @cached_property
+    def experiments(self) -> list[Experiment]:
+        """Experiments of Ray Tune, by start."""
+        return experiments(self.table)
 
     @cached_property
     def parallelism(self) -> Parallelism:

@@ -11,6 +11,9 @@ Each step has a kind, for what the time was spent on, and an edge to the step be
 waited for the call of its own that ended last; such edges are marked. If a driver's waits were not recorded, a long
 time without any other span of the driver does not count as its own code.
 
+Ray Data waits for its blocks without spans for these waits. So while a caller waits for Ray Data, the path goes through
+the call for a block that ended last, which is an assumption too.
+
 A wait that timed out has waited all the same. If it polls, so that a later wait soon finds the object, the path goes
 through what both waited for.
 
@@ -24,11 +27,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.dataset_waits import dataset_waits
 from ray_tracing_hooks._insight.model.calls import EXECUTION, GET, SUBMISSION, WAIT, WAITS, Calls, is_item, is_put
 from ray_tracing_hooks._insight.model.event_loops import Loop, is_loop
 from ray_tracing_hooks._insight.model.table import ENDED
@@ -53,9 +57,14 @@ WAITING = "waiting"
 """In ``ray.get``, ``ray.wait`` or ``await`` until its timeout or cancellation, for an unavailable object."""
 RETRYING = "retrying"
 """From the end of a failed attempt to the start of the next one."""
+DATASET = "dataset"
+"""The caller waited for Ray Data, which planned, held operators back, scheduled or handed on blocks."""
 UNEXPLAINED = "unexplained"
 
-KINDS = (RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, STARTING, SCHEDULING, WAITING, RETRYING, UNEXPLAINED)
+KINDS = (
+    *(RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, STARTING, SCHEDULING, WAITING, RETRYING, DATASET),
+    UNEXPLAINED,
+)
 
 MEANINGS = {
     RUN: "running code",
@@ -67,14 +76,16 @@ MEANINGS = {
     SCHEDULING: "scheduling: resources, leases, workers, fetching arguments",
     WAITING: "waiting without a result: ray.wait and ray.get until their timeout",
     RETRYING: "delay before a retry",
+    DATASET: "in Ray Data: planning, backpressure, handing on blocks",
     UNEXPLAINED: "unexplained: no span shows the reason",
 }
 """What each kind means, for people."""
 
 BY_SUBMISSION, BY_ARGUMENT, BY_CREATION, BY_ACTOR, BY_WORKER = "submission", "argument", "creation", "actor", "worker"
 BY_RETRY, BY_GET, BY_ITEM, BY_CODE, BY_NOTHING = "retry", "get", "generator item", "code", "nothing"
-"""Edges: why a step could not start earlier. ``code``: it follows other code of the same frame; ``nothing``: no reason
-is known."""
+BY_RANK = "rank"
+"""Edges: why a step could not start earlier. ``rank``: another rank of Ray Train came to the step last; ``code``: it
+follows other code of the same frame; ``nothing``: no reason is known."""
 
 
 class Step(NamedTuple):
@@ -134,14 +145,18 @@ class Path:
         return 1 - self.kinds[UNEXPLAINED] / self.wall if self.wall else 1.0
 
 
-def critical_path(calls: Calls) -> Path:
+Arrivals = Mapping[int, tuple[int, int]]
+"""For the row of each step at which ranks of Ray Train met, the training loop of the last to come, and when it came."""
+
+
+def critical_path(calls: Calls, arrivals: Arrivals | None = None) -> Path:
     """The path that passes through queues: what would have to be faster for the run to end earlier."""
-    return _Walk(calls, through_queues=True).path()
+    return _Walk(calls, arrivals or {}, through_queues=True).path()
 
 
-def time_split(calls: Calls) -> Path:
+def time_split(calls: Calls, arrivals: Arrivals | None = None) -> Path:
     """The path that stays with calls that wait in queues: how the wall time was spent."""
-    return _Walk(calls, through_queues=False).path()
+    return _Walk(calls, arrivals or {}, through_queues=False).path()
 
 
 _SILENCE = 0.1
@@ -195,8 +210,9 @@ class _Lane:
 
 
 class _Walk:
-    def __init__(self, calls: Calls, *, through_queues: bool) -> None:
+    def __init__(self, calls: Calls, arrivals: Arrivals, *, through_queues: bool) -> None:
         self.calls, self.table = calls, calls.table
+        self.arrivals = arrivals
         self.through_queues = through_queues
         self.steps: list[Step] = []
         self.clamped = 0
@@ -212,6 +228,7 @@ class _Walk:
         self._lanes: dict[tuple[str, str], _Lane] | None = None
         self._creations: dict[str, list[int]] = {}
         self._workers = Workers(calls.table)
+        self._dataset_waits = dataset_waits(calls)
 
     # --- the walk -------------------------------------------------------------------------------------------------
 
@@ -238,6 +255,12 @@ class _Walk:
         begun = max(self.calls.frame_start(frame), start)
         while time > begun:
             wait = self._wait_before(frame, time)
+            before = self._through_dataset(frame, time, wait)
+            if before is not None and before[0] == frame:
+                time = before[1]
+                continue
+            if before is not None:
+                return before
             made = self._assumed_wait(frame, time, wait)
             if made is not None:
                 row, end = made
@@ -275,9 +298,9 @@ class _Walk:
         if frame >= len(self.table) or self.calls.role[frame] != EXECUTION:
             self._run(begun, time, frame, BY_NOTHING, -1)
             return -1, begun
-        before = self._ready(frame, begun)
-        self._run(begun, time, frame, BY_NOTHING if before is None else BY_CODE, -1 if before is None else frame)
-        return (-1, begun) if before is None else self._enter(frame, begun, before)
+        ready = self._ready(frame, begun)
+        self._run(begun, time, frame, BY_NOTHING if ready is None else BY_CODE, -1 if ready is None else frame)
+        return (-1, begun) if ready is None else self._enter(frame, begun, ready)
 
     def _is_circle(self, before: _Before) -> bool:
         """Whether the walk would return to a place that it has visited, since calls wait for each other."""
@@ -371,12 +394,36 @@ class _Walk:
                 return rows[place]
         return None
 
+    def _through_dataset(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
+        """Go back through the last wait for Ray Data, unless ``wait`` was later. Returns where the path continues.
+
+        What Ray Data waited for is assumed to be the call for a block that ended last.
+        """
+        waits = self._dataset_waits.get(frame, ())
+        place = bisect_left(waits, (time,)) - 1
+        waited = self.table.end_or_now(wait) if wait is not None else 0
+        if place < 0 or waited >= min(waits[place][1], time):
+            return None
+        begin, end = max(waits[place][0], waited), min(waits[place][1], time)
+        self._run(end, time, frame, BY_CODE, -1)
+        made = self._last_made(frame, end)
+        if made is not None and made[1] > begin:
+            self._step(DATASET, made[1], end, frame, BY_GET, made[0], is_assumed=True)
+            return made
+        self._step(DATASET, begin, end, frame, BY_CODE, -1)
+        return frame, begin
+
     def _assumed_wait(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
         """The call that a frame is assumed to have waited for, if that is not recorded, and the end of that call."""
+        begun, until = 0, time
         if self.calls.records_waits(frame) and not self._waits_unseen(frame):
-            return None
-        found = self._last_made(frame, time)
-        if found is None or (wait is not None and found[1] <= self.table.end_or_now(wait)):
+            # What a library of Ray waits for is not recorded anywhere.
+            library = self.calls.library_before(frame, time)
+            if library is None:
+                return None
+            begun, until = library
+        found = self._last_made(frame, until)
+        if found is None or found[1] < begun or (wait is not None and found[1] <= self.table.end_or_now(wait)):
             return None
         return found if found[1] < time or self.calls.frame_end(frame) == time else None
 
@@ -393,6 +440,7 @@ class _Walk:
                 for row in calls.members(frame)
                 if calls.role[row] == SUBMISSION and calls.execution[call := calls.call_of[row]] >= 0
             ]
+            rows += calls.loops_of(frame)
             ended = sorted((table.end_or_now(row), row) for row in rows)
             self._made[frame] = [row for _, row in ended], [end for end, _ in ended]
         rows, ends = self._made[frame]
@@ -405,16 +453,30 @@ class _Walk:
         The edge ``BY_CODE`` means that it is only assumed.
         """
         calls, table = self.calls, self.table
+        step = self._step_of(wait)
+        if step >= 0:
+            loop, moment = self.arrivals[step]
+            return _Before(min(moment, end), BY_RANK, loop)
         last: _Before | None = None
         for object_id, call in calls.made_by(wait, table.ready if calls.role[wait] == WAIT else None):
             found = self._made_at(object_id, call, end, failed=table.failed(wait))
             if found is not None and (last is None or found.time > last.time):
                 last = found
-        if calls.role[wait] == GET and calls.is_cut(wait):
+        # A library waits for internal calls of its own, which end with what it has started.
+        library = calls.library_before(calls.frame[wait], end) if last is None else None
+        unseen = library is not None and library[1] == end
+        if calls.role[wait] == GET and (calls.is_cut(wait) or unseen):
             made = self._last_made(calls.frame[wait], end)
             if made is not None and (last is None or made[1] > last.time):
                 return _Before(made[1], BY_CODE, made[0])
         return last
+
+    def _step_of(self, wait: int) -> int:
+        """The step of Ray Train in which a wait is for other ranks; -1 for none."""
+        above = self.table.parent[wait] if self.arrivals else -1
+        while above >= 0 and above not in self.arrivals and above != self.calls.frame[wait]:
+            above = self.table.parent[above]
+        return above if above in self.arrivals else -1
 
     def _gave_up(self, wait: int) -> bool:
         """Whether a wait timed out or was cancelled before its objects were available."""
@@ -496,6 +558,8 @@ class _Walk:
         candidates: list[_Before] = []
         submission = calls.submission[call]
         submitted = calls.submitted_ns(call)
+        if (started := calls.started_loop(row)) is not None:
+            candidates.append(_Before(self._clamp(table.end_or_now(started), begun), BY_CODE, started))
         if submission >= 0:
             candidates.append(_Before(min(submitted, begun), BY_SUBMISSION, submission))
         elif submitted:

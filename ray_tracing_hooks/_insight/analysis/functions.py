@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis.critical_path import Path
+from ray_tracing_hooks._insight.analysis.dataset_waits import executions_waited_for
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import split, uncovered
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
@@ -113,13 +114,13 @@ def running(calls: Calls) -> Pieces:
 
 
 def waits(calls: Calls) -> Pieces:
-    """The intervals in which each frame waited in ``ray.get``, ``ray.wait`` and ``await``.
+    """The intervals in which each frame waited in ``ray.get``, ``ray.wait`` and ``await``, and for Ray Data.
 
     If the process did not record its waits, these are the times in which calls that the frame made had not ended, since
     it may have waited for them.
     """
     frame, role, ends = as_numpy(calls.frame), as_numpy(calls.role), as_numpy(calls.table.ends)
-    waited = np.nonzero(np.isin(role, WAITS))[0]
+    waited = np.concatenate([np.nonzero(np.isin(role, WAITS))[0], executions_waited_for(calls)])
     made = np.nonzero(role == SUBMISSION)[0]
     recorded = np.array(calls.waits_recorded, bool)
     made = made[~recorded[calls.resources_of(frame[made])]]

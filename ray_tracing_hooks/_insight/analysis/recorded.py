@@ -18,8 +18,9 @@ RECORD_WAITS = "RAY_TRACING_RAY=+get,wait"
 RECORD_INTERNAL = "RAY_TRACING_INTERNAL=1"
 """The settings that record it next time."""
 
-_LIBRARIES = {"data": "Ray Data", "train": "Ray Train", "tune": "Ray Tune", "rllib": "RLlib"}
-"""Libraries whose internal tasks and actors make no spans by default. The requests of Ray Serve always do."""
+LIBRARIES = {"data": "Ray Data", "train": "Ray Train", "tune": "Ray Tune", "rllib": "RLlib"}
+"""Libraries whose internal tasks and actors make no spans if their part of ``RAY_TRACING_RAY`` is off. The requests of
+Ray Serve always do."""
 
 _NEARLY_ALL = 0.95
 
@@ -67,15 +68,18 @@ def gaps(calls: Calls, path: Path) -> str:
 
 
 def libraries(calls: Calls) -> list[str]:
-    """The Ray libraries that a driver had imported and whose internal tasks and actors make no spans."""
+    """The Ray libraries that a driver had imported but did not record: their parts in ``RAY_TRACING_RAY``."""
     if calls.internal:
         return []
     table = calls.table
-    imported: set[str] = set()
+    unrecorded: set[str] = set()
     for driver in calls.drivers():
         told = table.attribute(driver, names.RAY_LIBRARIES) if driver < len(table) else None
-        imported.update(map(str, told) if isinstance(told, list) else ())
-    return [name for key, name in _LIBRARIES.items() if key in imported]
+        parts = table.resources[calls.resource_of(driver)].get(names.RESOURCE_PARTS)
+        recorded = parts.split(",") if isinstance(parts, str) else ()
+        if isinstance(told, list):
+            unrecorded.update(str(each) for each in told if each not in recorded)
+    return [key for key in LIBRARIES if key in unrecorded]
 
 
 def unseen_objects(calls: Calls) -> int:
@@ -88,11 +92,15 @@ def unseen_objects(calls: Calls) -> int:
 
 
 def strays(calls: Calls) -> Iterator[int]:
-    """The rows of worker spans that are not inside a recorded call: the call that ran them made no span."""
+    """The rows of worker spans that are not inside a recorded call: the call that ran them made no span.
+
+    An attempt of Ray Train is none: its controller works outside of the calls that the program made.
+    """
     table = calls.table
+    is_attempt = [name.endswith(f" {names.TRAIN_ATTEMPT}") for name in table.names]
     is_worker = [resource.get(names.RESOURCE_PROCESS_TYPE) == "worker" for resource in table.resources]
     for row, frame in enumerate(calls.frame):
-        if is_worker[table.resource[row]] and calls.role[row] != EXECUTION:
+        if is_worker[table.resource[row]] and calls.role[row] != EXECUTION and not is_attempt[table.name[row]]:
             above = table.parent[row]
             if calls.resource_of(frame) != table.resource[row] and (
                 above < 0 or table.resource[above] != table.resource[row]

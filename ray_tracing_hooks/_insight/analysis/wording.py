@@ -19,6 +19,22 @@ def duration(nanoseconds: float) -> str:
     return f"{seconds // 3600}h {seconds // 60 % 60:02}m"
 
 
+def size(number: float) -> str:
+    """A number of bytes to three digits: ``512 B``, ``1.50 KiB``, ``24.0 MiB``, ``3.10 GiB``."""
+    if number < 1024:
+        return f"{number:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        number /= 1024
+        if number < 999.5:
+            return f"{_three_digits(number)} {unit}"
+    return f"{_three_digits(number / 1024)} TiB"
+
+
+def rate(per_second: float) -> str:
+    """A number per second to three digits: ``0.12``, ``48.3``, ``1,204``."""
+    return f"{per_second:,.0f}" if per_second >= 99.95 else _three_digits(per_second)
+
+
 def _three_digits(number: float) -> str:
     return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:.0f}"
 

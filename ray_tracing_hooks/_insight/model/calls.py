@@ -297,6 +297,51 @@ class Calls:
         recorded = [self.waits_recorded[resource] for resource in ran]
         return NOWHERE if not any(recorded) else EVERYWHERE if all(recorded) else PARTLY
 
+    # --- libraries of Ray -----------------------------------------------------------------------------------------
+
+    def library_before(self, frame: int, time: int) -> tuple[int, int] | None:
+        """The last run of a library of Ray in the code of a frame before ``time``: its start, and its end until
+        then.
+        """
+        return max(
+            ((begin, min(end, time)) for begin, end in self._libraries.get(frame, ()) if begin < time), default=None
+        )
+
+    @cached_property
+    def _libraries(self) -> dict[int, list[tuple[int, int]]]:
+        """The times of runs of libraries, by the frame that waited for them."""
+        table, found = self.table, dict[int, list[tuple[int, int]]]()
+        is_library = [name.endswith(_LIBRARY_SUFFIXES) for name in table.names]
+        for row in np.nonzero(np.array(is_library, bool)[as_numpy(table.name)])[0].tolist() if any(is_library) else ():
+            found.setdefault(self.frame[row], []).append((table.start[row], table.end_or_now(row)))
+        return found
+
+    def loops_of(self, frame: int) -> Sequence[int]:
+        """The rows of the training loops that the code of a frame has started."""
+        return self._loops.get(frame, ())
+
+    @cached_property
+    def _loops(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        is_loop = [name.endswith(_LOOP_SUFFIX) for name in self.table.names]
+        for row in np.nonzero(np.array(is_loop, bool)[as_numpy(self.table.name)])[0].tolist() if any(is_loop) else ():
+            above = self.table.parent[row]
+            if above >= 0:
+                found.setdefault(self.frame[above], []).append(row)
+        return found
+
+    def started_loop(self, row: int) -> int | None:
+        """The last execution in its worker before a training loop; None for any other execution."""
+        table = self.table
+        if not table.name_of(row).endswith(_LOOP_SUFFIX):
+            return None
+        here = [
+            each
+            for each in np.nonzero(as_numpy(table.resource) == table.resource[row])[0].tolist()
+            if self.role[each] == EXECUTION and each != row and table.end_or_now(each) <= table.start[row]
+        ]
+        return max(here, key=table.end_or_now, default=None)
+
     # --- making ---------------------------------------------------------------------------------------------------
 
     def _join(self) -> array[int]:
@@ -449,7 +494,7 @@ def _index(object_id: str) -> int:
 
 def role_of(name: str) -> int:
     """The role of a span with this name."""
-    if name.endswith(_EXECUTION_SUFFIX):
+    if name.endswith(_EXECUTION_SUFFIXES):
         return EXECUTION
     if name.endswith(_SUBMISSION_SUFFIX):
         return SUBMISSION
@@ -459,6 +504,11 @@ def role_of(name: str) -> int:
 
 
 _SUBMISSION_SUFFIX, _EXECUTION_SUFFIX = names.submission_name(""), names.execution_name("")
+_LOOP_SUFFIX = names.run_name("", names.TRAIN_WORKER)
+_EXECUTION_SUFFIXES = (_EXECUTION_SUFFIX, _LOOP_SUFFIX)
+"""Also those of the training loops of Ray Train, which run code of the program in a worker, without a submission."""
+_LIBRARY_SUFFIXES = (names.run_name("", names.TRAIN_RUN), names.run_name("", names.TUNE_EXPERIMENT))
+"""Those of what runs in the process that asked for it, and waits for internal calls of a library."""
 _DRIVER_SUFFIX = names.driver_name("")
 _WAITING = {"ray.get": GET, names.AWAIT: GET, "ray.wait": WAIT, "ray.put": PUT}
 

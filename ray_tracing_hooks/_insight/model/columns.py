@@ -56,6 +56,7 @@ SITE_KEYS = frozenset(
         names.RAY_NEVER_ENDED,
         names.RAY_LEFT_OUT,
         names.RAY_KEPT,
+        names.RAY_DATA_STAGE,
         names.EXIT_CODE,
         names.ERROR_TYPE,
         names.THREAD_ID,

@@ -24,7 +24,7 @@ class Item:
     is_unexecuted: bool = False
     """Whether it is a successful submission without a recorded execution."""
     shape: int = 0
-    """The same for items with equal names, outcomes and children."""
+    """The same for items with equal names, outcomes and children. Tasks of operators only need equal kinds of these."""
 
     @property
     def name(self) -> str:
@@ -38,6 +38,11 @@ class Item:
         given = next((str(name) for span in spans if span and (name := span.attributes.get(names.RAY_NAME))), "")
         function = call_name(self.span.name)
         return "" if given in (function, function.rpartition(".")[2]) else given
+
+    @property
+    def stage(self) -> str:
+        """Which step of an operator with several it runs; empty if it has one or is no task of an operator."""
+        return str(self.span.attributes.get(names.RAY_DATA_STAGE, ""))
 
     @property
     def attempt(self) -> int:
@@ -120,9 +125,14 @@ def _is_unexecuted(node: Node) -> bool:
 def _outcome(item: Item) -> object:
     span = item.span
     error = error_type(span) if span.failed else None
-    children = tuple(sorted(child.shape for child in item.children))
+    name = item.name
+    children = [child.shape for child in item.children]
+    if names.RAY_DATA_OPERATOR in span.attributes:
+        # Tasks for blocks differ in how often the user's function ran.
+        children = list(set(children))
+        name = f"{name} {item.stage}"
     how = span.state, span.never_ended, error, span.failed, item.attempt, item.is_unexecuted
-    return item.name, span.kind, how, item.submission is None, children
+    return name, span.kind, how, item.submission is None, tuple(sorted(children))
 
 
 def _children_first(roots: Iterable[Node]) -> Iterable[Node]:

@@ -20,6 +20,9 @@ may contain anything. The members:
 ``queues``         what calls waited for before they ran, if files with task states are next to the spans: the number of
                    ``calls`` with states, events that Ray ``dropped``, and ``functions`` with their time by phase:
                    ``arguments_ns``, ``scheduling_ns``, ``fetching_ns``, ``actor_queue_ns``; null without such files.
+``datasets``       of Ray Data: ``executions`` with ``outcome``, ``rows``, ``bytes``, what it is ``limited_by``, and its
+                   ``operators`` with their totals, ``timeline``, and what they were ``held_back`` by; ``iterations``
+                   with what the program waited for. A ``span`` is the id of its span.
 ``accelerators``   by ``node`` and ``accelerator``: ``held_ns``, ``busy_ns``, ``longest_gap_ns``, ``holders``,
                    ``executions``.
 ``parallelism``    calls that ran at the same time: ``average``, ``peak``, ``buckets`` over the wall time; ``waiting``:
@@ -40,6 +43,7 @@ from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.queues import PHASES
 from ray_tracing_hooks._insight.model.table import RUNNING
+from ray_tracing_hooks._insight.views.datasets import datasets
 
 VERSION = 1
 
@@ -60,6 +64,7 @@ def document(
         "functions": list(_functions(analysis)),
         "actors": list(_actors(analysis)),
         "queues": _queues(analysis),
+        "datasets": datasets(analysis.pipelines, analysis.table.span_id_of),
         "accelerators": list(_accelerators(analysis)),
         "parallelism": {
             "average": analysis.parallelism.average,
@@ -240,6 +245,7 @@ def _accelerators(analysis: Analysis) -> Iterator[dict[str, Any]]:
             "held_ns": each.held,
             "busy_ns": each.busy,
             "longest_gap_ns": each.longest_gap,
+            "used": each.used,
         }
 
 

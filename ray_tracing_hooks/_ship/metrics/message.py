@@ -52,12 +52,10 @@ def messages(
             message, points, open_metrics, scopes = pb.MetricsData(), 0, {}, {}
         scope = scopes.get(key.resource)
         if scope is None:
-            scope = scopes[key.resource] = _scope(message, totals.resources[key.resource])
+            scope = scopes[key.resource] = add_scope(message, totals.resources[key.resource])
         metric = open_metrics.get(key[:2])
         if metric is None:
-            metric = open_metrics[key[:2]] = scope.metrics.add(
-                name=key.metric, unit=_METRICS[key.metric].unit, description=_DESCRIPTIONS[key.metric]
-            )
+            metric = open_metrics[key[:2]] = describe_metric(scope, key.metric)
         _add_point(metric, point, key.attributes, start_ns, now_ns, temporality)
         points += 1
     if points:
@@ -93,16 +91,22 @@ def refused(answer: bytes, *, is_json: bool) -> tuple[int, str]:
     return response.partial_success.rejected_data_points, response.partial_success.error_message
 
 
-def _scope(message: pb.MetricsData, resource: bytes) -> pb.ScopeMetrics:
+def add_scope(message: pb.MetricsData, resource: bytes) -> pb.ScopeMetrics:
+    """The metrics of this encoded resource in the message."""
     resource_metrics = message.resource_metrics.add(resource=Resource.FromString(resource))
     return resource_metrics.scope_metrics.add(scope=InstrumentationScope(name=names.SCOPE, version=__version__))
+
+
+def describe_metric(scope: pb.ScopeMetrics, name: str) -> pb.Metric:
+    """A metric of ours without points yet."""
+    return scope.metrics.add(name=name, unit=_METRICS[name].unit, description=_DESCRIPTIONS[name])
 
 
 def _add_point(
     metric: pb.Metric, point: Instrument, attributes: Attributes, start_ns: int, now_ns: int, temporality: Any
 ) -> None:
     common: dict[str, Any] = {
-        "attributes": [_attribute(key, value) for key, value in attributes],
+        "attributes": [attribute(key, value) for key, value in attributes],
         "start_time_unix_nano": start_ns,
         "time_unix_nano": now_ns,
     }
@@ -135,13 +139,14 @@ def _exemplars(histogram: Histogram) -> list[pb.Exemplar]:
     ]
 
 
-def _attribute(key: str, value: str | bool) -> KeyValue:
-    attribute = KeyValue(key=key)
+def attribute(key: str, value: str | bool) -> KeyValue:
+    """An attribute of a data point."""
+    made = KeyValue(key=key)
     if isinstance(value, bool):
-        attribute.value.bool_value = value
+        made.value.bool_value = value
     else:
-        attribute.value.string_value = value
-    return attribute
+        made.value.string_value = value
+    return made
 
 
 def _hexadecimal(exemplar: Mapping[str, str]) -> dict[str, str]:

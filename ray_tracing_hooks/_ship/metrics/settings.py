@@ -13,12 +13,6 @@ from ray_tracing_hooks._standard import read as read_variable
 
 _TAKERS = frozenset({"otlp", "local"})
 
-NOT_TAKEN = (
-    "RAY_TRACING_METRICS=1 is ignored: expected otlp or local among the exporters, since no other accepts metrics; "
-    "using no metrics."
-)
-"""The message where :func:`are_taken` is false."""
-
 
 class MetricsSettings(NamedTuple):
     """The settings of metrics.
@@ -43,6 +37,15 @@ class MetricsSettings(NamedTuple):
 def are_taken(exporters: Sequence[str]) -> bool:
     """Whether one of these exporters accepts metrics."""
     return not _TAKERS.isdisjoint(exporters)
+
+
+def not_taken(*, metrics: bool) -> str:
+    """The message where that is not so, for ``RAY_TRACING_METRICS`` or else for ``RAY_TRACING_UTILIZATION``."""
+    ignored, instead = ("RAY_TRACING_METRICS=1", "metrics") if metrics else ("RAY_TRACING_UTILIZATION", "samples")
+    return (
+        f"{ignored} is ignored: expected otlp or local among the exporters, since no other accepts metrics; using no "
+        f"{instead}."
+    )
 
 
 def read(exporters: Sequence[str], environ: Mapping[str, str], problem: Callable[[str], None]) -> MetricsSettings:

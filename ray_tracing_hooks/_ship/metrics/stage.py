@@ -1,4 +1,4 @@
-"""The stage that counts spans for metrics, in parallel with the deliveries of the spans."""
+"""The stage that counts spans for metrics, in parallel with the deliveries of the spans, and has the node sampled."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from ray_tracing_hooks._ship.metrics.settings import read
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.stage import Stage
+from ray_tracing_hooks._ship.status.figures import Figures
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ship.metrics.calls import Calls
     from ray_tracing_hooks._ship.metrics.export import MetricsExport
+    from ray_tracing_hooks._ship.metrics.utilization import Utilization
 
 _LABEL = "metrics"
 
@@ -30,7 +32,8 @@ class MetricsStage(Stage):
     """Counts spans, and exports the totals at every interval and when a flush is waiting.
 
     The totals are stored with the progress, so the next shipper does not count spans again. Metrics delay nothing: if
-    they cannot be computed, stored, written or sent, spans are delivered without them.
+    they cannot be computed, stored, written or sent, spans are delivered without them. ``figures`` returns the latest
+    figures of the delivery, which are exported with the metrics of calls.
     """
 
     def __init__(
@@ -39,11 +42,13 @@ class MetricsStage(Stage):
         plan: ShipPlan,
         environ: Mapping[str, str],
         problems: Problems,
+        figures: Callable[[], Figures],
         *,
         turn_ended: Callable[[], None],
     ) -> None:
         super().__init__(_LABEL, spool_dir, plan, problems, reports=False, turn_ended=turn_ended)
         self._environ = environ
+        self._figures = figures
         self._calls: Calls | None = None
         self._export: MetricsExport | None = None
         self._has_begun = False
@@ -69,6 +74,8 @@ class MetricsStage(Stage):
             self._checkpoint()
         before = self._follower.sequences()
         for batches in self._follower.follow(look):
+            if self._export is not None:
+                self._export.note(batches)
             if self._calls is not None:
                 bad = self._calls.read(batches)
                 self._problems.count("{count} spans could not be decoded for metrics and were not counted", bad)
@@ -95,6 +102,7 @@ class MetricsStage(Stage):
             # Imported here because most shippers do not need these libraries, and a fault in one of them must not end
             # the deliveries.
             from ray_tracing_hooks._ship.metrics.calls import Calls  # noqa: PLC0415
+            from ray_tracing_hooks._ship.metrics.delivery import DeliveryMetrics  # noqa: PLC0415
             from ray_tracing_hooks._ship.metrics.export import MetricsExport  # noqa: PLC0415
             from ray_tracing_hooks._ship.metrics.totals import Totals  # noqa: PLC0415
 
@@ -108,10 +116,20 @@ class MetricsStage(Stage):
                 self._problems,
                 remember=self._remember,
                 wake=self._turn_ended,
+                delivery=DeliveryMetrics(self._figures) if self._plan.metrics else None,
+                utilization=self._utilization(),
             )
-            self._calls = Calls(totals, exemplars=settings.exemplars)
+            if self._plan.metrics:
+                self._calls = Calls(totals, exemplars=settings.exemplars)
         except Exception as error:  # noqa: BLE001  otherwise every turn would fail, and no segment would be removed
             self._problems.say(f"metrics cannot be computed: {describe(error)}; spans are delivered without them")
+
+    def _utilization(self) -> Utilization | None:
+        if self._plan.utilization is None:
+            return None
+        from ray_tracing_hooks._ship.metrics.utilization import Utilization  # noqa: PLC0415  opt-in
+
+        return Utilization(self._plan.utilization, self._problems.say)
 
     def _checkpoint(self) -> None:
         self._stored_at = time.monotonic()

@@ -89,7 +89,9 @@ class Totals:
     def __init__(self, stored: Any = None, *, exponential: bool = False) -> None:
         self._histogram = ExponentialHistogram if exponential else ExplicitHistogram
         self._kinds: dict[str, type[Instrument]] = {
-            metric.name: Count if metric.instrument == "counter" else self._histogram for metric in names.METRICS
+            metric.name: Count if metric.instrument == "counter" else self._histogram
+            for metric in names.METRICS
+            if metric.instrument != "gauge"
         }
         self._begin()
         if stored:

@@ -148,6 +148,7 @@ class EntryPointSink:
         self._exporter = exporter
         self._environ = surroundings.environ
         self._count = surroundings.count
+        self._lose = surroundings.lose
         self._file = file
         self._reasons: dict[str, str] = {}
         self._batches: Sequence[Batch] | None = None
@@ -186,7 +187,7 @@ class EntryPointSink:
                 self._left.popleft()
                 # Losses are counted by text, and an exporter's messages may differ for each span.
                 reason = self._reasons.setdefault(problem.partition(":")[0], problem)
-                self._count(f"{{count}} spans were refused by the exporter {self._name!r}: {reason}", 1)
+                self._lose(f"{{count}} spans were refused by the exporter {self._name!r}: {reason}", 1)
             else:
                 self._at_once = max(1, len(spans) // 2)
                 if failed or len(self._left) == 1:
@@ -251,7 +252,7 @@ class EntryPointSink:
                     yield decode(span, resource, scope)
                 except (ValueError, OverflowError, RecursionError):  # malformed, or not representable in the SDK
                     bad += 1
-        self._count("{count} spans could not be decoded and were skipped", bad)
+        self._lose("{count} spans could not be decoded and were skipped", bad)
 
     def _part(self, decode: Callable[[bytes], T], encoded: bytes) -> T:
         try:

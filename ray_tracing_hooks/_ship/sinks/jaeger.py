@@ -77,7 +77,7 @@ class JaegerSink(SendingSink):
                     spans.append(self._encoder.span(jaeger_span(decode_span(span), scope)))
                 except (ValueError, OverflowError, RecursionError, struct.error):  # malformed, or numbers out of range
                     bad += 1
-        self._count("{count} spans could not be decoded and were skipped", bad)
+        self._lose("{count} spans could not be decoded and were skipped", bad)
         return [Group(self._encoder.process(_process(resource)), b"", spans) for resource, spans in spans_of.items()]
 
 

@@ -62,7 +62,7 @@ def destination(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[s
     """The server or agent."""
     found = read(plan, environ, problem)
     target = found.target if found.protocol.startswith("otlp") else None
-    return Destination(f"Jaeger {found.address}", (found.address,), target)
+    return Destination(f"Jaeger {found.address}", (found.address,), target, addresses=(found.address,), tls=found.tls)
 
 
 def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> JaegerSettings:

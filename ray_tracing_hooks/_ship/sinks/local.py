@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
 from ray_tracing_hooks._formats.signals import TRACES
-from ray_tracing_hooks._private import NO_OTHER_WRITER, open_file, open_folder
+from ray_tracing_hooks._private import NO_OTHER_WRITER, open_file, open_folder, share
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Surroundings
 
@@ -48,32 +48,49 @@ _resource = lru_cache(maxsize=1024)(resource_json)
 _scope = lru_cache(maxsize=1024)(scope_json)
 
 
-def check_folder(path: str) -> str | None:
-    """Create the folder, for this user only, if it does not exist. Returns what prevents spans from being written to
-    it, or None.
+def check_folder(path: str, group: int | None = None) -> str | None:
+    """Create the folder, for this user and the ``group`` only, if it does not exist. Returns what prevents spans from
+    being written to it, or None.
 
     If other users may write to a folder of this user, that permission is removed: no other user may be able to put
     files or links where spans are written.
     """
     try:
+        if group is not None:
+            with contextlib.suppress(DeliveryError):
+                os.close(_open_folder(path, group=group))
+                return None
         os.close(_open_folder(path))
     except DeliveryError as error:
         return str(error)
     return None
 
 
-def _open_folder(path: str, what: str = "spans") -> int:
+def _open_folder(path: str, what: str = "spans", group: int | None = None) -> int:
     """A descriptor of the folder. Raises DeliveryError."""
     try:
         # A folder that others can read was made readable on purpose.
-        return open_folder(path, deny=NO_OTHER_WRITER)
+        return open_folder(path, deny=NO_OTHER_WRITER, group=group)
     except OSError as error:
         raise DeliveryError(f"cannot write {what} to {path!r}: {error.strerror}; {_NEXT_STEP}") from error
 
 
-def destination(plan: ShipPlan, _environ: Mapping[str, str], _problem: Callable[[str], None]) -> Destination:
+def destination(plan: ShipPlan, _environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
     """The folder, which the check creates if it does not exist."""
-    return Destination(plan.local_dir, (plan.local_dir,), check=partial(check_folder, plan.local_dir))
+    if plan.group is not None and not _is_ours(plan.group):
+        problem(
+            f"RAY_TRACING_GROUP={plan.group} is not a group of this user (uid {os.geteuid()}), so files stay private: "
+            f"expected one of {', '.join(map(str, _groups()))}; in Kubernetes, set `fsGroup` of the pod to it"
+        )
+    return Destination(plan.local_dir, (plan.local_dir,), check=partial(check_folder, plan.local_dir, plan.group))
+
+
+def _is_ours(group: int) -> bool:
+    return os.geteuid() == 0 or group in _groups()
+
+
+def _groups() -> list[int]:
+    return sorted({os.getegid(), *os.getgroups()})
 
 
 class _Delivered(NamedTuple):
@@ -115,9 +132,12 @@ class LocalSink:
         self._file_max_bytes = min(plan.local_file_max_bytes, self._max_bytes // 2)
         self._remember = surroundings.remember
         self._count: Callable[[str, int], None] = surroundings.count
+        self._problem = surroundings.problem
+        self._group = plan.group
+        self._lose = surroundings.lose
         if signal is not TRACES:
-            os.close(_open_folder(plan.local_dir, signal.items))  # checks its permissions too
-        self._folder = _open_folder(self._path, signal.items)
+            os.close(self._open_folder(plan.local_dir))  # checks its permissions too
+        self._folder = self._open_folder(self._path)
         self._file = -1
         self._size = 0
         self._name: str | None = None
@@ -206,7 +226,7 @@ class LocalSink:
             with contextlib.suppress(FormatError):
                 good.append(item_json(span))
         bad = len(spans) - len(good)
-        self._count(f"{{count}} {self._signal.items} could not be decoded and were skipped", bad)
+        self._lose(f"{{count}} {self._signal.items} could not be decoded and were skipped", bad)
         return good
 
     def _write(self, line: bytes) -> None:
@@ -232,6 +252,9 @@ class LocalSink:
                 continue
         # Other shippers that share the folder do not remove a locked file to enforce their cap.
         _lock(file)
+        if self._group is not None:
+            with contextlib.suppress(OSError):  # the folder could be given to the group; a file that cannot is private
+                share(file, self._group)
         self._made[name] = _Head(len(first_line), _digest(first_line))
         self._use(file, name)
         # Before the first byte, so that after a kill the next shipper knows that it has to write this file again.
@@ -311,6 +334,18 @@ class LocalSink:
             self._delivered = _Delivered(name, size, tail if isinstance(tail, str) else None)
         self._return()
 
+    def _open_folder(self, path: str) -> int:
+        """A descriptor of the folder, for the group too if it can be given to it. Raises DeliveryError."""
+        if self._group is not None:
+            try:
+                return _open_folder(path, self._signal.items, self._group)
+            except DeliveryError as error:
+                folder = _open_folder(path, self._signal.items)  # raises if that was not because of the group
+                self._problem(f"files in {path!r} stay private, despite RAY_TRACING_GROUP: {error}")
+                self._group = None
+                return folder
+        return _open_folder(path, self._signal.items)
+
     def _look_after_folder(self) -> None:
         """Start a new file if the folder or the file has been removed."""
         try:
@@ -318,7 +353,7 @@ class LocalSink:
         except OSError:
             moved = True
         if moved:
-            folder = _open_folder(self._path, self._signal.items)
+            folder = self._open_folder(self._path)
             os.close(self._folder)
             self._folder = folder
         if moved or (self._file >= 0 and not os.fstat(self._file).st_nlink):

@@ -52,7 +52,7 @@ class OtlpSink(SendingSink):
         return body
 
     def accepted(self, groups: Sequence[Group], answer: bytes) -> None:
-        self._count(f"{{count}} {self._items} could not be decoded and were skipped", self._undecodable)
+        self._lose(f"{{count}} {self._items} could not be decoded and were skipped", self._undecodable)
         rejected, message = otlp.decode_json_answer(answer, self._signal) if self._json else otlp.decode_answer(answer)
         message = one_line(message)
         if rejected:

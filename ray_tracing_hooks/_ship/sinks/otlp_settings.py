@@ -61,7 +61,9 @@ def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[
     """The server. The identity includes headers that may name an account or a tenant, but no token."""
     found = read(environ, problem)
     headers = sorted(item for item in found.headers.items() if item[0] != "authorization")
-    return Destination(f"OTLP {found.address}", (found.address, headers), found.target)
+    return Destination(
+        f"OTLP {found.address}", (found.address, headers), found.target, addresses=(found.address,), tls=found.tls
+    )
 
 
 def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Signal = TRACES) -> OtlpSettings:

@@ -28,7 +28,7 @@ class SendingSink(ABC):
     def __init__(self, surroundings: Surroundings, transport: Transport, delay: float) -> None:
         self.delay = delay
         self._transport = transport
-        self._count = surroundings.count
+        self._lose = surroundings.lose
         self._problem = surroundings.problem
         self._items = surroundings.signal.items
         self._batches: Sequence[Batch] | None = None
@@ -79,7 +79,7 @@ class SendingSink(ABC):
             if len(self._texts) >= _MOST_TEXTS:
                 reason = "for various reasons"
             self._texts.add(reason)
-        self._count(f"{{count}} {self._items} were refused by {self._transport.address} and are lost: {reason}", spans)
+        self._lose(f"{{count}} {self._items} were refused by {self._transport.address} and are lost: {reason}", spans)
 
     def _refused(self, groups: list[Group], refusal: Refused) -> None:
         self._requests.popleft()

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import struct
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_resource, decode_scope, decode_span
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
-from ray_tracing_hooks._formats.skywalking import segments, v2, v3
-from ray_tracing_hooks._formats.skywalking.peers import REGISTERED, Identity, registered_in
-from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair, Segment
+from ray_tracing_hooks._formats.skywalking import segments
+from ray_tracing_hooks._formats.skywalking.peers import Identity
+from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
 from ray_tracing_hooks._ship.sinks import skywalking_settings
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
-from ray_tracing_hooks._ship.sinks.skywalking_settings import SEGMENTS_PATH, Server, SkyWalkingSettings
+from ray_tracing_hooks._ship.sinks.skywalking_settings import Server, SkyWalkingSettings
+from ray_tracing_hooks._ship.sinks.skywalking_versions import (
+    COLLECT_2,
+    COLLECT_3,
+    Properties,
+    Version,
+    Version2,
+    Version3,
+    Version3Http,
+)
 from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport
 
 HEARTBEAT_SECONDS = 30.0
@@ -29,27 +36,11 @@ HEARTBEAT_SECONDS = 30.0
 _PROPERTIES_EACH = 10
 """It says what it is with the first heartbeat and with each tenth one."""
 
-_COLLECT_3 = "/skywalking.v3.TraceSegmentReportService/collect"
-_PROPERTIES_3 = "/skywalking.v3.ManagementService/reportInstanceProperties"
-_PING_3 = "/skywalking.v3.ManagementService/keepAlive"
-_PROPERTIES_PATH, _PING_PATH = "/v3/management/reportProperties", "/v3/management/keepAlive"
-_COLLECT_2 = "/TraceSegmentReportService/collect"
-_SERVICE_2, _INSTANCE_2 = "/Register/doServiceRegister", "/Register/doServiceInstanceRegister"
-_PING_2 = "/ServiceInstancePing/doPing"
-
 _BUSY = ("HTTP 500", "RESOURCE_EXHAUSTED", "UNKNOWN")
 """The responses of a back end with a problem of its own: it accepts segments that it cannot read, and drops them."""
 
 _WRONG_TOKEN = ("PERMISSION_DENIED", "UNAUTHENTICATED", "HTTP 401", "HTTP 403")
-
-_INSTANCES = uuid.UUID("9f0c4b4e-54f5-4f8b-9a7e-0b6d1f7c2f4b")
-"""The namespace of the ids of instances: each node of a cluster registers the same one."""
-
-Call = Callable[[str, bytes], bytes]
-"""Sends one request to a method or path of the server in use, and returns its answer."""
-
-Properties = Callable[[Identity], "list[Pair]"]
-"""What SkyWalking shows of an instance."""
+_UNKNOWN_METHOD = ("UNIMPLEMENTED", "HTTP 404", "HTTP 405")
 
 
 def make(surroundings: Surroundings) -> SkyWalkingSink:
@@ -58,127 +49,6 @@ def make(surroundings: Surroundings) -> SkyWalkingSink:
     if settings.protocol == "sw6":
         return SkyWalkingSink(settings, surroundings, Version2)
     return SkyWalkingSink(settings, surroundings, Version3Http if settings.transport == "http" else Version3)
-
-
-class Version(Protocol):
-    """A protocol of SkyWalking. The sink and its heartbeat share one object.
-
-    Attributes:
-        collect: The method or path that takes segments.
-    """
-
-    collect: str
-
-    def know(self, call: Call, identity: Identity) -> Generation:
-        """Ensure that the back end knows this instance; returns how its spans become segments.
-
-        Raises DeliveryError, Refused.
-        """
-
-    def encode(self, segment: Segment, generation: Generation) -> bytes: ...
-
-    def join(self, encoded: Iterable[bytes]) -> bytes:
-        """The body of a request."""
-
-    def beat(self, call: Call, identity: Identity, *, whole: bool) -> None:
-        """Tell the back end that this instance is there, and what it is if ``whole``. Raises as above."""
-
-    def state(self) -> Mapping[str, Any]:
-        """What a later shipper, and the processes whose spans are sent, want to know of it."""
-
-
-class Version3:
-    """Protocol 3 over gRPC."""
-
-    collect = _COLLECT_3
-
-    def __init__(self, settings: SkyWalkingSettings, properties: Properties, state: Mapping[str, Any]) -> None:
-        self._properties = properties
-
-    def know(self, call: Call, identity: Identity) -> Generation:
-        return segments.OF_8  # segments of unknown instances are accepted
-
-    def encode(self, segment: Segment, generation: Generation) -> bytes:
-        return v3.segment(segment)
-
-    def join(self, encoded: Iterable[bytes]) -> bytes:
-        return v3.collection(encoded)
-
-    def beat(self, call: Call, identity: Identity, *, whole: bool) -> None:
-        if whole:
-            call(_PROPERTIES_3, v3.instance_properties(identity, self._properties(identity)))
-        call(_PING_3, v3.ping(identity))
-
-    def state(self) -> Mapping[str, Any]:
-        return {}
-
-
-class Version3Http(Version3):
-    """The same over HTTP, in JSON."""
-
-    collect = SEGMENTS_PATH
-
-    def encode(self, segment: Segment, generation: Generation) -> bytes:
-        return v3.segment_json(segment)
-
-    def join(self, encoded: Iterable[bytes]) -> bytes:
-        return v3.collection_json(encoded)
-
-    def beat(self, call: Call, identity: Identity, *, whole: bool) -> None:
-        if whole:
-            call(_PROPERTIES_PATH, v3.instance_properties_json(identity, self._properties(identity)))
-        call(_PING_PATH, v3.ping_json(identity))
-
-
-class Version2:
-    """Protocol 2 over gRPC. The back end gives out ids some time after it was asked to."""
-
-    collect = _COLLECT_2
-
-    def __init__(self, settings: SkyWalkingSettings, properties: Properties, state: Mapping[str, Any]) -> None:
-        self._properties = properties
-        self._service_id, self._instance_id = settings.service_id or 0, settings.instance_id or 0
-        self._known = registered_in(state)
-
-    def know(self, call: Call, identity: Identity) -> Generation:
-        known = self._known.get(identity)
-        if known is None:
-            service_id, instance_id = self._service_id, self._instance_id
-            if not service_id:
-                service_id = _registered(call, _SERVICE_2, v2.services(identity.service), identity.service)
-            if not instance_id:
-                # Of these two it makes the name that it shows.
-                told = [*self._properties(identity), ("host_name", identity.instance), ("process_no", "1")]
-                body = v2.instances(service_id, _uuid(identity), _now_ms(), told)
-                instance_id = _registered(call, _INSTANCE_2, body, _uuid(identity))
-            known = self._known[identity] = service_id, instance_id
-        return Generation(True, *known)
-
-    def encode(self, segment: Segment, generation: Generation) -> bytes:
-        return v2.upstream_segment(segment, generation.service_id, generation.instance_id)
-
-    def join(self, encoded: Iterable[bytes]) -> bytes:
-        return v3.collection(encoded)  # cut into its parts again, as a stream
-
-    def beat(self, call: Call, identity: Identity, *, whole: bool) -> None:
-        known = self.know(call, identity)
-        answer = call(_PING_2, v2.ping(known.instance_id, _now_ms(), _uuid(identity)))
-        if v2.RESET in v2.commands(answer) and not self._instance_id:
-            # The storage of the back end is a new one.
-            self._known.pop(identity, None)
-
-    def state(self) -> Mapping[str, Any]:
-        return {REGISTERED: [[*identity, *ids] for identity, ids in self._known.items()]}
-
-
-def _registered(call: Call, method: str, body: bytes, key: str) -> int:
-    try:
-        found = v2.given_id(call(method, body), key)
-    except FormatError as error:
-        raise DeliveryError(f"the answer of SkyWalking to a registration cannot be read: {error}") from None
-    if not found:
-        raise DeliveryError("SkyWalking has not registered this service yet")
-    return found
 
 
 class SkyWalkingSink(SendingSink):
@@ -190,14 +60,14 @@ class SkyWalkingSink(SendingSink):
         surroundings: Surroundings,
         version: Callable[[SkyWalkingSettings, Properties, Mapping[str, Any]], Version],
     ) -> None:
-        self._servers = _Servers(settings)
         self._version = version(settings, self._told, surroundings.state)
+        self._servers = _Servers(settings, self._version.hint)
         super().__init__(surroundings, _Collecting(self._servers, self._version.collect), settings.delay)
         self._settings = settings
         self._max_spans = settings.max_spans
         self._resources: dict[Identity, dict[str, Any]] = {}
         self._generations: dict[Identity, Generation] = {}
-        self._heartbeat = _Heartbeat(_Servers(settings), self._version)
+        self._heartbeat = _Heartbeat(_Servers(settings, self._version.hint), self._version)
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         for resource in {batch.resource for batch in batches}:
@@ -205,7 +75,7 @@ class SkyWalkingSink(SendingSink):
             try:
                 self._generations[identity] = self._version.know(self._servers.call, identity)
             except Refused as refusal:
-                raise DeliveryError(f"{self._transport.address} refuses to register: {refusal.reason}") from None
+                raise DeliveryError(f"{self._servers.address} refuses to register: {refusal.reason}") from None
             self._heartbeat.add(identity)
         super().deliver(batches)
 
@@ -238,7 +108,7 @@ class SkyWalkingSink(SendingSink):
                     encoded.append(self._version.encode(made, generation))
                 except (ValueError, OverflowError, RecursionError, struct.error):  # malformed, or numbers out of range
                     bad += 1
-        self._count("{count} spans could not be decoded and were skipped", bad)
+        self._lose("{count} spans could not be decoded and were skipped", bad)
         return encoded
 
     def _identity(self, resource: bytes) -> Identity:
@@ -275,6 +145,12 @@ class _Heartbeat:
             self._thread.join(timeout=1)
 
     def _run(self) -> None:
+        try:
+            self._beat()
+        finally:
+            self._servers.close()  # it may have connected since `close`
+
+    def _beat(self) -> None:
         beats = 0
         while not self._closing.is_set():
             for identity in self._identities:
@@ -289,9 +165,12 @@ class _Heartbeat:
 class _Servers:
     """The transports to the methods of the server in use. After a failure the next server is in use."""
 
-    def __init__(self, settings: SkyWalkingSettings) -> None:
+    def __init__(self, settings: SkyWalkingSettings, hint: str) -> None:
         self._settings = settings
+        self._hint = hint
         self._index = 0
+        # Another thread than the one that calls may close.
+        self._lock = threading.Lock()
         self._transports: dict[str, Transport] = {}
 
     @property
@@ -303,22 +182,38 @@ class _Servers:
         return self._settings.servers[self._index]
 
     def call(self, method: str, body: bytes) -> bytes:
-        """Send a request. Raises Refused, DeliveryError."""
-        transport = self._transports.get(method)
-        if transport is None:
-            transport = self._transports[method] = self._connect(method)
+        """Send a request. Raises Refused if this request is at fault, DeliveryError if none would be accepted."""
+        with self._lock:
+            transport = self._transports.get(method)
+            if transport is None:
+                transport = self._transports[method] = self._connect(method)
         try:
-            return transport.send(body)
+            return self._send(transport, body)
         except DeliveryError:
             if len(self._settings.servers) > 1:
                 self.close()
                 self._index = (self._index + 1) % len(self._settings.servers)
             raise
 
+    def _send(self, transport: Transport, body: bytes) -> bytes:
+        try:
+            return transport.send(body)
+        except Refused as refusal:
+            # A server that refuses everything for one of these reasons must not cost the spans.
+            reason = refusal.reason
+            if reason.startswith(_WRONG_TOKEN):
+                raise DeliveryError(f"{self.address} refuses the token: {reason}") from None
+            if reason.startswith(_UNKNOWN_METHOD):
+                raise DeliveryError(f"{self.address} does not accept segments: {reason}; {self._hint}") from None
+            if reason.startswith(_BUSY) and not refusal.too_large:
+                raise DeliveryError(f"{self.address} does not accept spans at present: {reason}") from None
+            raise
+
     def close(self) -> None:
-        for transport in self._transports.values():
+        with self._lock:
+            transports, self._transports = self._transports, {}
+        for transport in transports.values():
             transport.close()
-        self._transports = {}
 
     def _connect(self, method: str) -> Transport:
         settings, server = self._settings, self._server
@@ -329,6 +224,7 @@ class _Servers:
             return HttpTransport(
                 server.target + method,
                 address=server.address,
+                over_grpc="TRANSPORT=grpc",
                 content_type="application/json",
                 headers=settings.headers,
                 timeout=settings.timeout,
@@ -341,11 +237,12 @@ class _Servers:
             server.target,
             method,
             address=server.address,
+            over_http="TRANSPORT=http",
             headers=settings.headers,
             timeout=settings.timeout,
             gzip=False,
             tls=settings.tls if server.is_secure else None,
-            parts=_parts if method in (_COLLECT_3, _COLLECT_2) else None,
+            parts=_parts if method in (COLLECT_3, COLLECT_2) else None,
         )
 
 
@@ -360,13 +257,6 @@ class _Collecting:
     def send(self, body: bytes) -> bytes:
         try:
             return self._servers.call(self._method, body)
-        except Refused as refusal:
-            if refusal.reason.startswith(_WRONG_TOKEN):
-                # It refuses everything, and nothing is at fault that would be lost.
-                raise DeliveryError(f"{self.address} refuses the token: {refusal.reason}") from None
-            if refusal.too_large or not refusal.reason.startswith(_BUSY):
-                raise
-            raise DeliveryError(f"{self.address} does not accept spans at present: {refusal.reason}") from None
         finally:
             self.address = self._servers.address  # it may be another one now
 
@@ -374,14 +264,6 @@ class _Collecting:
 def _parts(collection: bytes) -> list[bytes]:
     """The segments of a collection: each agent sends them as a stream, and every back end takes that."""
     return [segment for _, segment in fields(collection)]
-
-
-def _uuid(identity: Identity) -> str:
-    return uuid.uuid5(_INSTANCES, "\0".join(identity)).hex
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @lru_cache(maxsize=1024)

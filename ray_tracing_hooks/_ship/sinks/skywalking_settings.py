@@ -75,7 +75,12 @@ def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[
     """The back end."""
     found = read(environ, problem)
     addresses = [server.address for server in found.servers]
-    return Destination(f"SkyWalking {', '.join(addresses)}", (found.protocol, *addresses))
+    return Destination(
+        f"SkyWalking {', '.join(addresses)}",
+        (found.protocol, *addresses),
+        addresses=tuple(addresses),
+        tls=found.tls,
+    )
 
 
 def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> SkyWalkingSettings:
@@ -89,6 +94,12 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> SkyWalki
         )
         transport = "grpc"
     servers = tuple(_server(each, transport, given["tls"]) for each in given["endpoint"] or ("localhost",))
+    tls = Tls(given["certificate"], given["client_certificate"], given["client_key"])
+    if any(tls) and not any(server.is_secure for server in servers):
+        problem(
+            "the certificates for SkyWalking are not used, since no address uses TLS: set RAY_TRACING_SKYWALKING_TLS=1 "
+            "(SW_AGENT_FORCE_TLS), or begin the address with https://."
+        )
     token = given["token"]
     if token is not None and not token.isascii():
         problem("RAY_TRACING_SKYWALKING_TOKEN (not shown) is ignored: expected printable ASCII; using no token.")
@@ -100,7 +111,7 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> SkyWalki
         servers,
         {_TOKEN_HEADER: token} if token else {},
         timeout,
-        Tls(given["certificate"]),
+        tls,
         max_spans,
         delay,
         (given["service"], given["instance"], given["namespace"]),

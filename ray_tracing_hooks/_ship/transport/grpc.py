@@ -55,7 +55,8 @@ _CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "GOAWAY", "End of
 class GrpcTransport:
     """Calls one method of one server. ``timeout`` is in seconds, for a whole call. Without ``tls``, in plaintext.
 
-    With ``parts`` the method takes a stream of messages, those that ``parts`` returns for a body.
+    With ``parts`` the method takes a stream of messages, those that ``parts`` returns for a body. ``over_http`` is the
+    setting of the exporter for a server that speaks HTTP, for a message.
 
     After a call without a response, the next one uses a new connection. A connection can die silently, when a load
     balancer, a NAT or a node drops it, and gRPC would use it for as long as the kernel retransmits.
@@ -72,8 +73,10 @@ class GrpcTransport:
         gzip: bool,
         tls: Tls | None,
         parts: Callable[[bytes], Iterable[bytes]] | None = None,
+        over_http: str = "PROTOCOL=http/protobuf",
     ) -> None:
         self._parts = parts
+        self._over_http = over_http
         self.address = address
         self._timeout = timeout
         self._tls = tls is not None
@@ -151,7 +154,7 @@ class GrpcTransport:
         if "WRONG_VERSION_NUMBER" in details:
             return "it does not speak TLS; should the endpoint begin with http://?"
         if "Failed parsing HTTP/2" in details or "ALPN" in details or "HTTP_REQUEST" in details:
-            return "it does not speak gRPC; is this its port for HTTP, which is PROTOCOL=http/protobuf?"
+            return f"it does not speak gRPC; is this its port for HTTP, which is {self._over_http}?"
         if "Connection refused" in details:
             return "connection refused"
         if "resol" in details or "Domain name not found" in details:

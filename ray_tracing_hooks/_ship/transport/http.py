@@ -121,7 +121,10 @@ def _default_authorities() -> str:
 
 
 class HttpTransport:
-    """Posts bodies to one URL. ``timeout`` is in seconds, for connecting and the response together."""
+    """Posts bodies to one URL. ``timeout`` is in seconds, for connecting and the response together.
+
+    ``over_grpc`` is the setting of the exporter for a server that speaks gRPC, for a message.
+    """
 
     def __init__(
         self,
@@ -133,8 +136,10 @@ class HttpTransport:
         timeout: float,
         gzip: bool,
         tls: Tls,
+        over_grpc: str = "PROTOCOL=grpc",
     ) -> None:
         check(tls)
+        self._over_grpc = over_grpc
         self.address = address
         self._url = url
         self._timeout = timeout
@@ -210,7 +215,7 @@ class HttpTransport:
         if "WRONG_VERSION_NUMBER" in text:
             return "it does not speak TLS; should the endpoint begin with http://?"
         if "BadStatusLine" in text:
-            return "it does not speak HTTP; is this its port for gRPC, which is PROTOCOL=grpc?"
+            return f"it does not speak HTTP; is this its port for gRPC, which is {self._over_grpc}?"
         if "NameResolutionError" in text or "Name or service not known" in text:
             return "its name cannot be resolved"
         if "Connection refused" in text:

@@ -64,10 +64,11 @@ LANES = {
 """``again`` is a second one like the first: how far it is from 1 is how far the others may be off."""
 
 OPTIONS = {
-    "waiting": Lane(f"{OURS}local:setup", {"RAY_TRACING_RAY": "task,actor,job,get,wait,put"}),
+    "waiting": Lane(f"{OURS}local:setup", {"RAY_TRACING_RAY": "+get,wait,put"}),
     "arguments": Lane(f"{OURS}local:setup", {"RAY_TRACING_ARGUMENTS": "1"}),
     "limited": Lane(f"{OURS}local:setup", {"RAY_TRACING_RATE_LIMIT": "10"}),
     "metrics": Lane(f"{OURS}local:setup", {"RAY_TRACING_METRICS": "1"}),
+    "sw8": Lane(f"{OURS}local:setup", {"OTEL_PROPAGATORS": "tracecontext,baggage,sw8"}),
     "undecided": Lane(
         f"{OURS}local:setup",
         {"OTEL_TRACES_SAMPLER": "always_off", "RAY_TRACING_KEEP_ERRORS": "1", "RAY_TRACING_KEEP_WAIT": "0"},

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -24,6 +25,12 @@ def until_killed() -> NoReturn:
     """Wait for a signal that ends this process, or whose handler raises. For the main thread."""
     while True:
         signal.pause()
+
+
+def until_killed_in_thread() -> NoReturn:
+    """The same for another thread than the main one."""
+    while True:
+        time.sleep(60)
 
 
 def run(main: Callable[[], Any], **options: Any) -> None:

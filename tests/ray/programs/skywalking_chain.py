@@ -1,8 +1,9 @@
 """A caller that SkyWalking's agent traces calls a Serve application, which calls a task, which calls a service that the
 agent traces too.
 
-It makes ``RTH_CALLS`` more calls. ``RTH_SERVICE`` is the address of that service, ``RTH_CALLER`` the program that
-calls, and ``RTH_AGENT`` the folder with the packages of the agent.
+It makes ``RTH_CALLS`` more calls, and tells which headers two tasks would send, the second one called by the first.
+``RTH_SERVICE`` is the address of that service, ``RTH_CALLER`` the program that calls, and ``RTH_AGENT`` the folder with
+the packages of the agent.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import sys
 import harness
 import ray
 import requests
+from opentelemetry import propagate
 from ports import free_port
 from ray import serve
 from starlette.requests import Request
@@ -24,6 +26,13 @@ CALLER = os.path.join(os.path.dirname(__file__), os.environ["RTH_CALLER"])
 @ray.remote(num_cpus=0)
 def fetch(url):
     return requests.get(url, timeout=60).text
+
+
+@ray.remote(num_cpus=0)
+def sent(more):
+    headers = {}
+    propagate.inject(headers)
+    return [headers, *(ray.get(sent.remote(more - 1)) if more else [])]
 
 
 @ray.remote(num_cpus=0)
@@ -83,7 +92,8 @@ def main():
     for ref in (counter.fail.remote(), die.remote()):
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(ref)
-    return {"caller": done.stdout, "problems": done.stderr, "code": done.returncode}
+    answered = {"caller": done.stdout, "problems": done.stderr, "code": done.returncode}
+    return {**answered, "sent": ray.get(sent.remote(1))}
 
 
 harness.run(main)

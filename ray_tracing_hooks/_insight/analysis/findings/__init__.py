@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import (
+    backpressure,
     blocked_event_loop,
     bottleneck_actor,
+    bottleneck_operator,
+    ended_trials,
     failures,
     get_in_loop,
     idle_accelerator,
     large_arguments,
     serial_driver,
+    slow_actor_start,
     slow_places,
+    spilling,
+    straggler_rank,
     stragglers,
     tiny_tasks,
+    training_restarts,
+    training_start,
     unfinished,
     unrecorded,
     waiting_for_resources,
@@ -30,10 +38,16 @@ __all__ = ["Finding", "find"]
 _FINDERS = (
     failures.find,
     unfinished.find,
+    bottleneck_operator.find,
+    ended_trials.find,
+    training_restarts.find,
     bottleneck_actor.find,
+    backpressure.find,
+    slow_actor_start.find,
     blocked_event_loop.find,
     get_in_loop.find,
     stragglers.find,
+    straggler_rank.find,
     slow_places.find,
     idle_accelerator.find,
     tiny_tasks.find,
@@ -41,7 +55,9 @@ _FINDERS = (
     serial_driver.find,
     unrecorded.find,
     worker_start.find,
+    training_start.find,
     waiting_for_resources.find,
+    spilling.find,
 )
 
 

@@ -6,6 +6,7 @@ from ray_tracing_hooks._insight.analysis.actors import Actor
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.limits import saturated
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 
 KIND = "bottleneck-actor"
@@ -22,6 +23,7 @@ _HOTTER = 1.5
 def find(analysis: Analysis) -> list[Finding]:
     """Actors that are busy most of the time while calls wait, and so are on the critical path."""
     found = []
+    of_operators = _of_operators(analysis)
     for actor in analysis.actors:
         cost = actor.on_path / analysis.path.wall if analysis.path.wall else 0.0
         if (
@@ -31,9 +33,16 @@ def find(analysis: Analysis) -> list[Finding]:
             and (actor.mean_depth >= _DEPTH or actor.found_busy >= _SATURATED * len(actor.executions))
             and cost >= _COST
             and _is_hot(actor, analysis.actors)
+            and actor.actor_class not in of_operators
         ):
             found.append(_finding(actor, analysis, cost))
     return found
+
+
+def _of_operators(analysis: Analysis) -> set[str]:
+    """The classes of the actors of operators that limit a dataset: these are findings of their own."""
+    found = map(saturated, analysis.pipelines.executions)
+    return {analysis.calls.place(each.executions[0]).actor_class for each in found if each and each.executions}
 
 
 def _is_hot(actor: Actor, actors: list[Actor]) -> bool:

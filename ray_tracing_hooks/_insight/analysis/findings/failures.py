@@ -11,13 +11,15 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN
+from ray_tracing_hooks._insight.analysis.findings.ended_trials import rows_of_trials
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.training_restarts import rows_of_restarts
 from ray_tracing_hooks._insight.analysis.functions import covered
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.errors import error_text, error_type
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.table import LOST
+from ray_tracing_hooks._insight.model.table import LOST, Table
 
 KILLED, ERRORS = "killed-workers", "errors"
 
@@ -29,9 +31,19 @@ def find(analysis: Analysis) -> list[Finding]:
     """Executions whose worker died, and executions that failed, by the type of their error."""
     table, calls = analysis.table, analysis.calls
     failed = np.nonzero((as_numpy(calls.role) == EXECUTION) & table.is_failed())[0].tolist()
+    # Other findings say what the restarts of training and failed trials cost. Of a rank that failed for another one,
+    # the other one says why.
+    restarted, trials = rows_of_restarts(analysis), rows_of_trials(analysis)
+    failed = [row for row in failed if row not in restarted and not _is_below(table, row, trials)]
     killed = [row for row in failed if table.state[row] == LOST]
     raised = [row for row in failed if table.state[row] != LOST]
     return [*_killed(analysis, killed), *_errors(analysis, raised)]
+
+
+def _is_below(table: Table, row: int, rows: set[int]) -> bool:
+    """Whether an execution was submitted for one of these spans."""
+    submission = table.parent[row]
+    return bool(rows) and submission >= 0 and table.parent[submission] in rows
 
 
 @dataclass

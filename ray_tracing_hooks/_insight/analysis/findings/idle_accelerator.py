@@ -1,4 +1,4 @@
-"""A GPU that is held, but whose holders do not run for most of that time."""
+"""A GPU that is held, but whose holders do not run for most of that time; or that is hardly in use while they run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ _COST = 0.2
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Accelerators that were idle for more than half of the time that they were held, and for a fifth of the run."""
+    """Accelerators that were idle for more than half of the time that they were held, and for a fifth of the run.
+
+    Where its node was sampled, an accelerator was idle as far as its driver says so: a holder may run without using it.
+    """
     wall = analysis.path.wall
     return [
-        _finding(each, (each.held - each.busy) / wall)
+        _finding(each, (1 - _busy_share(each)) * each.held / wall)
         for each in analysis.accelerators
-        if wall and each.busy_share < _BUSY and (each.held - each.busy) / wall >= _COST
+        if wall and _busy_share(each) < _BUSY and (1 - _busy_share(each)) * each.held / wall >= _COST
     ]
+
+
+def _busy_share(accelerator: Accelerator) -> float:
+    return accelerator.busy_share if accelerator.used is None else accelerator.used
 
 
 def _finding(accelerator: Accelerator, share: float) -> Finding:
@@ -28,10 +35,12 @@ def _finding(accelerator: Accelerator, share: float) -> Finding:
     if others := len(accelerator.holders) - 1:
         held_by += f" and {count(others, 'other')}"
     busy = f"{duration(accelerator.busy)} ({percent(accelerator.busy_share)})"
-    text = (
-        f"{accelerator.name} of node {accelerator.node[:8]} was held by {held_by} for {duration(accelerator.held)}, "
-        f"but its holders ran for only {busy}; the longest gap was {duration(accelerator.longest_gap)}"
-    )
+    text = f"{accelerator.name} of node {accelerator.node[:8]} was held by {held_by} for {duration(accelerator.held)}, "
+    if accelerator.used is None:
+        text += f"but its holders ran for only {busy}"
+    else:
+        text += f"but only {percent(accelerator.used)} of it was in use on average; its holders ran for {busy}"
+    text += f"; the longest gap was {duration(accelerator.longest_gap)}"
     advice = (
         "prepare the next input before it is needed, use larger batches, or let several tasks or actors share it "
         "(num_gpus below 1)"
@@ -44,4 +53,6 @@ def _finding(accelerator: Accelerator, share: float) -> Finding:
         "longest_gap_ns": accelerator.longest_gap,
         "executions": len(accelerator.executions),
     }
+    if accelerator.used is not None:
+        figures["used"] = accelerator.used
     return Finding(KIND, text, advice, min(1.0, share), accelerator.executions, figures)

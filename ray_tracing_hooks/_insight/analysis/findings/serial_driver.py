@@ -20,8 +20,8 @@ def find(analysis: Analysis) -> list[Finding]:
     by_name = {function.name: function for function in analysis.functions}
     for driver in analysis.calls.drivers():
         for name, (between, rows) in _between(analysis.calls, driver).items():
-            if len(between) < _CALLS or not analysis.path.wall:
-                continue
+            if len(between) < _CALLS or not analysis.path.wall or name in analysis.pipelines.operator_names:
+                continue  # Ray Data decides when to submit the tasks of operators
             usual, runs = percentile(sorted(between), 0.5), percentile(by_name[name].self_times, 0.5)
             # The critical path includes this time if the run waits for it.
             own = min(sum(between), analysis.path.functions[analysis.calls.frame_name(driver)])

@@ -1,11 +1,17 @@
-"""Stragglers: calls that take far longer than other calls of the same function, while the run waits for them."""
+"""Stragglers: calls that take far longer than other calls of the same function, while the run waits for them.
+
+If they are tasks for blocks of a dataset that are larger than the others, that is another finding.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings import skewed_blocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
@@ -36,16 +42,27 @@ def find(analysis: Analysis) -> list[Finding]:
             slow = np.array(rows)[times > _TIMES * max(usual, 1)].tolist()
             excess = sum(max(0, min(on_path[row], analysis.self_time[row]) - usual) for row in slow)
             if slow and len(slow) <= max(1, _FEW * len(rows)) and excess / wall >= _COST:
-                found.append(_finding(analysis, function, usual, rows, slow, excess))
+                slow.sort(key=lambda row: -analysis.self_time[row])
+                skewed = skewed_blocks.finding(analysis, rows, slow, usual, excess)
+                found.append(skewed or _finding(analysis, function, usual, rows, slow, excess))
     return found
 
 
 def _alike(analysis: Analysis, function: Function) -> list[list[int]]:
     """Groups of a function's executions that should take about equally long.
 
-    All executions of a task; all of a method if it has many actors with few calls each; else those of each actor.
+    All executions of a task; all of a method if it has many actors with few calls each; else those of each actor. The
+    tasks of an operator of a dataset may be of several stages.
     """
     rows, table = as_numpy(function.executions), analysis.table
+    stages: dict[Any, int] = {}
+    of_site = np.array([stages.setdefault(site.get(names.RAY_DATA_STAGE), len(stages)) for site in table.sites])
+    (by_stage,) = split(of_site[as_numpy(table.site)[rows]], len(stages), rows)
+    return [group for each in by_stage if len(each) for group in _by_actor(analysis, each)]
+
+
+def _by_actor(analysis: Analysis, rows: Any) -> list[list[int]]:
+    table = analysis.table
     actors: dict[str, int] = {}
     of_site = np.array([actors.setdefault(place.actor, len(actors)) for place in analysis.calls.places], np.int64)
     of_run = of_site[as_numpy(table.site)[rows]]
@@ -59,7 +76,6 @@ def _alike(analysis: Analysis, function: Function) -> list[list[int]]:
 def _finding(
     analysis: Analysis, function: Function, usual: int, rows: list[int], slow: list[int], excess: int
 ) -> Finding:
-    slow = sorted(slow, key=lambda row: -analysis.self_time[row])
     longest = analysis.self_time[slow[0]]
     where = _in_common(analysis, rows, slow) or _itself(analysis, slow[0], among=rows)
     up_to, them = ("up to ", "them") if len(slow) > 1 else ("", "it")

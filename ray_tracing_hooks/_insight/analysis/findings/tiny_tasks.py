@@ -38,6 +38,8 @@ def _finding(analysis: Analysis, function: Function, usual: int, cost: int) -> F
         f"their submission and results they take {duration(cost)} of the run"
     )
     advice = "give each call more work: batch what is now one call each"
+    if function.name in analysis.pipelines.operator_names:
+        advice = "use fewer and larger blocks (override_num_blocks or repartition): each block is a task"
     figures: dict[str, float | int | str] = {
         "function": function.name,
         "calls": function.calls,

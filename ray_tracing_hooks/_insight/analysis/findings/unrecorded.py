@@ -23,7 +23,8 @@ def find(analysis: Analysis) -> list[Finding]:
     drivers = set(calls.drivers())
     if not path.wall or not drivers:
         return []
-    libraries = recorded.libraries(calls)
+    parts = recorded.libraries(calls)
+    libraries = [recorded.LIBRARIES[part] for part in parts]
     own = (RUN, WAITING) if libraries else ()
     hidden = sum(
         step.end - step.start
@@ -39,7 +40,7 @@ def find(analysis: Analysis) -> list[Finding]:
         several = " and ".join(libraries)
         was, its = ("was", "its") if len(libraries) == 1 else ("were", "their")
         reasons.append(f"{several} {was} imported and {its} internal calls made no spans")
-        advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of {several}")
+        advice.append(f"RAY_TRACING_RAY=+{',+'.join(parts)} shows what {several} {'does' if len(parts) == 1 else 'do'}")
     if unseen:
         reasons.append(f"{count(unseen, 'object')} that the run waited for came from calls without spans")
     if strays:

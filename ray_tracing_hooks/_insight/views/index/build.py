@@ -19,6 +19,7 @@ from ray_tracing_hooks._insight.views.index.answers import Answers
 from ray_tracing_hooks._insight.views.index.bars import laid_out, rows_of_lanes
 from ray_tracing_hooks._insight.views.index.figures import figures, queues, strip
 from ray_tracing_hooks._insight.views.index.mapped import opened, save, save_table
+from ray_tracing_hooks._insight.views.page import datasets, ranks
 from ray_tracing_hooks._insight.views.page.breakdown import rows_of
 from ray_tracing_hooks._insight.views.page.content import ON_PATH, Whole, described, flags_of, on_path, whole
 from ray_tracing_hooks._insight.views.page.pack import plain
@@ -27,7 +28,7 @@ from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _MOST_STEPS = 2_000
 _MOST_ROWS = 50_000
-"""The most spans in the page itself: those of the critical path, and those that findings refer to."""
+"""The most spans in the page itself: those of the critical path and of datasets, and those that findings refer to."""
 
 _MOST_EVIDENCE = 200
 
@@ -53,7 +54,14 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
     on_step("tables")
     evidence = [row for finding in drawn.findings for row in finding.rows[:_MOST_EVIDENCE]]
     chosen = dict.fromkeys(
-        row for row in (*on_path(analysis, steps), *evidence, *rows_of(drawn.split)) if 0 <= row < len(table)
+        row
+        for row in (
+            *on_path(analysis, steps),
+            *datasets.rows_of(analysis.pipelines),
+            *evidence,
+            *rows_of(drawn.split),
+        )
+        if 0 <= row < len(table)
     )
     rows = sorted(list(chosen)[:_MOST_ROWS])
     position = {row: number for number, row in enumerate(rows)}
@@ -62,6 +70,7 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
         return position.get(row, -1)
 
     meta, name_of, resource_of = described(analysis, drawn, source, number, redaction, _MOST_STEPS)
+    meta |= ranks.described(analysis, int)  # the page requests the spans that it does not hold
     meta["deepest"] = rows_of_lanes(drawn.lanes)
     on_step("columns")
     save(folder, _columns(analysis, drawn, name_of, resource_of))

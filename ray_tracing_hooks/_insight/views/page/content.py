@@ -28,7 +28,7 @@ from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Place, Places, places
 from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_ERROR
 from ray_tracing_hooks._insight.model.table import LOST, Table
-from ray_tracing_hooks._insight.views.page import report
+from ray_tracing_hooks._insight.views.page import datasets, ranks, report, utilization
 from ray_tracing_hooks._insight.views.page.breakdown import Group, breakdown
 from ray_tracing_hooks._insight.views.page.details import CHUNK, shortened
 from ray_tracing_hooks._insight.views.page.pack import differences, plain, zigzag
@@ -82,7 +82,8 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
     """The content of the page of this analysis, with at most ``most_spans`` spans. Figures cover all spans."""
     table, calls, path = analysis.table, analysis.calls, analysis.path
     drawn = whole(analysis)
-    rows = sample(table, drawn.ends, most_spans, on_path(analysis, path.steps))
+    wanted = (*on_path(analysis, path.steps), *datasets.rows_of(analysis.pipelines))
+    rows = sample(table, drawn.ends, most_spans, wanted)
     position = _positions(table, rows)
 
     def number(row: int) -> int:
@@ -90,6 +91,8 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
         return position[row] if 0 <= row < len(table) and rows[position[row]] == row else -1
 
     meta, name_of, resource_of = described(analysis, drawn, source, number, redaction)
+    if redaction.attributes:
+        meta |= ranks.described(analysis, number)
     traces, trace_of = _used(table.trace, table.traces)
     meta["traces"] = traces
     meta["notes"] += _notes(table, rows)
@@ -145,6 +148,7 @@ def described(
         "facts": report.facts(analysis),
         "split": report.split(analysis, drawn.split, number, function),
         "queues": report.queues(analysis),
+        "datasets": datasets.shown(analysis.pipelines, number, begin, redaction),
         "findings": report.described(drawn.findings, number, redaction),
         "nothing_found": report.nothing_found(analysis),
         "path": report.critical_path(analysis, number, function, most_steps),
@@ -153,6 +157,9 @@ def described(
         "notes": [] if redaction.attributes else ["Made with --no-attributes: only names, times and places are shown."],
         "details_note": "",
         "names": names,
+        "training": [],
+        "trainings": 0,
+        **utilization.described(analysis.utilization, drawn.places, begin, max(ends, default=begin)),
     }
     meta["top_about"], meta["top"] = _top(analysis, ends, drawn.stacks, name_of)
     _mark_path(meta, analysis, drawn.places, drawn.stacks, called)
@@ -321,6 +328,7 @@ def _accelerator(accelerator: Accelerator) -> dict[str, Any]:
         "held": accelerator.held,
         "busy": accelerator.busy,
         "gap": accelerator.longest_gap,
+        "used": accelerator.used,
     }
 
 

@@ -37,6 +37,7 @@ _WHY = {
     paths.BY_RETRY: "from when the previous attempt failed",
     paths.BY_GET: "from when what it waited for ended",
     paths.BY_ITEM: "from when the item was available",
+    paths.BY_RANK: "from when the last rank came to the step",
     paths.BY_CODE: "",
     paths.BY_NOTHING: "",
 }

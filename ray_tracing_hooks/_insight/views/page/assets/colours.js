@@ -23,10 +23,11 @@ const CATEGORIES = new Map(Object.entries({
   scheduling: { colour: "#d8a93a", waits: true },
   waiting: { colour: "#6d87a8", waits: true, label: "timed-out wait" },
   retrying: { colour: "#d96d3c", waits: true, label: "retry delay" },
+  dataset: { colour: "#6f9a5b", waits: true, label: "Ray Data" },
   unexplained: { colour: "#b9c0ca", waits: true },
 }));
 /** @type {Category} */
-const OTHER_CATEGORY = { colour: "#6f9a5b", waits: true };
+const OTHER_CATEGORY = { colour: "#7d8aa5", waits: true };
 
 /** @param {string} kind */
 export function category(kind) {

@@ -40,7 +40,7 @@ export function shown(value) {
 }
 
 /** @param {number} n */
-function threeDigits(n) {
+export function threeDigits(n) {
   return n < 9.995 ? n.toFixed(2) : n < 99.95 ? n.toFixed(1) : n.toFixed(0);
 }
 

@@ -2,7 +2,7 @@
 
 /** Keys and their descriptions, for the help dialog. */
 export const KEYS = [
-  ["1 – 7", "Open a tab"], ["W  S  +  −", "Zoom in and out"], ["A  D", "Move left and right"], ["F", "Zoom to the selected span"], ["0", "Show the whole run"],
+  ["1 – 9", "Open a tab"], ["W  S  +  −", "Zoom in and out"], ["A  D", "Move left and right"], ["F", "Zoom to the selected span"], ["0", "Show the whole run"],
   ["← →", "Previous and next span in the lane"], ["↑ ↓", "Parent, first child"], ["Enter", "Go to the details"], ["/", "Search and filter"], ["C", "Critical path"],
   ["T", "Light or dark theme"], ["Esc", "Close, deselect, clear the filter"], ["?", "This list"],
 ];

@@ -3,6 +3,7 @@
 import { GROUPS, read, written } from "./address.js";
 import { Details, embedded, readColumns, readJson, spanColumns } from "./codec.js";
 import { Colours } from "./colours.js";
+import { Datasets } from "./datasets.js";
 import { DetailsPanel } from "./details.js";
 import { byId, el, emptied } from "./dom.js";
 import { Findings } from "./findings.js";
@@ -12,6 +13,7 @@ import { KEYS, actionOf, tabAfter } from "./keys.js";
 import { Logical } from "./logical.js";
 import { Physical } from "./physical.js";
 import { narrowed, toggled } from "./query.js";
+import { Ranks } from "./ranks.js";
 import { FILTER_HELP, Filter } from "./search.js";
 import { ServedStore } from "./served.js";
 import { SpanTable } from "./spans.js";
@@ -19,10 +21,11 @@ import { Stack } from "./stack.js";
 import { Store } from "./store.js";
 import { Timeline, ZOOM, spanTip } from "./timeline.js";
 
-/** @typedef {"findings" | "timeline" | "flame" | "logical" | "physical" | "stack" | "spans"} ViewName */
+/** @typedef {"findings" | "timeline" | "flame" | "logical" | "physical" | "stack" | "spans" | "datasets" | "ranks"} ViewName */
 
-/** @type {[ViewName, string][]} */
-const TABS = [["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Logical"], ["physical", "Physical"], ["stack", "Stack"], ["spans", "Spans"]];
+/** The views in the order of their tabs; those of libraries are left out if there is nothing to show.
+ * @type {[ViewName, string][]} */
+const TABS = [["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Logical"], ["physical", "Physical"], ["stack", "Stack"], ["spans", "Spans"], ["datasets", "Datasets"], ["ranks", "Ranks"]];
 
 /** How far the keys A and D move, as a share of the visible range. */
 const STEP = 0.15;
@@ -45,9 +48,14 @@ export class App {
     this.views = {
       findings: new Findings(store, this.colours, this), timeline: new Timeline(store, this.colours, this), flame: new Flame(store, this.colours, this),
       logical: new Logical(store, this.colours, this), physical: new Physical(store), stack: new Stack(store, this.colours, this),
-      spans: new SpanTable(store, this.colours, this),
+      spans: new SpanTable(store, this.colours, this), datasets: new Datasets(store, this.colours, this), ranks: new Ranks(store, this.colours, this),
     };
-    for (const [key, label] of TABS) {
+    const { executions, iterations } = store.meta.datasets;
+    /** @type {Partial<Record<ViewName, boolean>>} */
+    const isEmpty = { datasets: !executions.length && !iterations.length, ranks: !store.meta.training.length };
+    /** The tabs of this run: most have no datasets, and train nothing. */
+    this.shownTabs = TABS.filter(([key]) => !isEmpty[key]);
+    for (const [key, label] of this.shownTabs) {
       const { root } = this.views[key];
       Object.assign(root, { id: `view-${key}`, hidden: true });
       root.setAttribute("role", "tabpanel");
@@ -108,7 +116,7 @@ export class App {
     this.hideTip();
     const wasInside = this.main.contains(document.activeElement);
     this.view = key;
-    for (const [each, label] of TABS) {
+    for (const [each, label] of this.shownTabs) {
       views[each].root.hidden = each !== key;
       const tab = byId(`tab-${each}`);
       tab.setAttribute("aria-selected", String(each === key));
@@ -138,7 +146,7 @@ export class App {
       this.details.update();
       if (wasInside && this.details.root.hidden) this.focusView();
     }
-    for (const [key] of TABS) this.views[key].update(what);
+    for (const [key] of this.shownTabs) this.views[key].update(what);
     this.status();
     if (what === "selection") this.announce();
     this.writeHash();
@@ -283,7 +291,7 @@ export class App {
 
   recolour() {
     this.colours.update();
-    for (const [key] of TABS) this.views[key].update("range");
+    for (const [key] of this.shownTabs) this.views[key].update("range");
   }
 
   help() {
@@ -300,15 +308,15 @@ export class App {
       const action = actionOf({
         key: event.key, view: this.view, isSlider, isTyping: /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) && !isSlider,
         hasModifier: event.ctrlKey || event.metaKey || event.altKey, isHelpOpen: this.helpBox.open,
-      }, TABS.length);
+      }, this.shownTabs.length);
       if (action && this.act(action, target) && action.act !== "escape" && action.act !== "leave") event.preventDefault();
     });
     this.tabs.addEventListener("keydown", (event) => {
-      const next = tabAfter(event.key, TABS.findIndex(([key]) => key === this.view), TABS.length);
+      const next = tabAfter(event.key, this.shownTabs.findIndex(([key]) => key === this.view), this.shownTabs.length);
       if (next < 0) return;
       event.stopPropagation();
       event.preventDefault();
-      this.show(TABS[next][0]);
+      this.show(this.shownTabs[next][0]);
       byId(`tab-${this.view}`).focus();
     });
   }
@@ -318,7 +326,7 @@ export class App {
   act(action, target) {
     const { store, views } = this;
     switch (action.act) {
-      case "tab": this.show(TABS[action.tab][0], null, true); break;
+      case "tab": this.show(this.shownTabs[action.tab][0], null, true); break;
       case "leave": target.blur(); break;
       case "escape": this.escape(); break;
       case "search": this.input.focus(); this.input.select(); break;
@@ -362,7 +370,7 @@ export class App {
     const chosen = store.selection;
     const hash = written({
       view: this.view, range: store.isWhole ? null : [store.range[0], store.range[1]], query: store.query, showPath: store.showPath || !store.meta.path.steps.length,
-      part: this.views.findings.opened, moment: store.momentShown ? store.moment : null, span: store.chosenRow < 0 ? -1 : store.numberOf(store.chosenRow),
+      part: this.views.findings.opened, dataset: this.view === "datasets" ? this.views.datasets.shown : -1, moment: store.momentShown ? store.moment : null, span: store.chosenRow < 0 ? -1 : store.numberOf(store.chosenRow),
       function: store.chosenId("function"), flame: store.chosenId("flame"), place: store.chosenId("place"), name: chosen?.name ?? -1,
       theme: document.documentElement.dataset.theme ?? "",
     });
@@ -387,7 +395,8 @@ export class App {
     const [from, to] = asked.range ?? [0, store.end];
     store.setRange(from, to);
     views.timeline.resize();
-    this.show(TABS.find(([key]) => key === asked.view)?.[0] ?? "findings");
+    views.datasets.choose(asked.dataset);
+    this.show(this.shownTabs.find(([key]) => key === asked.view)?.[0] ?? "findings");
     await this.selectAsked(asked);
     this.isReading = false;
     this.status();

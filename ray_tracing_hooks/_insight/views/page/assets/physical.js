@@ -90,7 +90,7 @@ export class Physical {
 
 /** An accelerator, filled by the share of its held time in which its holders ran.
  * @param {Accelerator} accelerator */
-function accelerator({ label, held_by: [holder, ...others], held, busy, gap }) {
+function accelerator({ label, held_by: [holder, ...others], held, busy, gap, used }) {
   const holders = safe(holder.replace(/^__main__\./, "")) + (others.length ? ` and ${counted(others.length, "other")}` : "");
   const share = held ? busy / held : 0;
   return el("div", { class: "place accelerator" },
@@ -98,5 +98,6 @@ function accelerator({ label, held_by: [holder, ...others], held, busy, gap }) {
     el("span", { class: "title" }, shortened(safe(label), 34)),
     el("span", { class: "share" }, percent(share)),
     el("span", { class: "soft" }, `held for ${duration(held)} by ${holders}`),
-    el("span", { class: "soft" }, `used for ${duration(busy)}, longest gap ${duration(gap)}`));
+    el("span", { class: "soft" }, `used for ${duration(busy)}, longest gap ${duration(gap)}`),
+    used === null ? null : el("span", { class: "soft" }, `sampled: ${percent(used)} in use on average`));
 }

@@ -10,6 +10,7 @@ import { drawBars, drawGutter } from "./timeline_bars.js";
 import { AXIS_HEIGHT, GUTTER, OVERVIEW_HEIGHT, PATH_HEIGHT, drawHead } from "./timeline_head.js";
 import { layOut } from "./timeline_layout.js";
 import { drawOverlay } from "./timeline_overlay.js";
+import { Utilization } from "./utilization.js";
 
 export const ZOOM = 0.7;
 const MOST_IN_LEGEND = 6;
@@ -71,7 +72,8 @@ export class Timeline {
     this.fillLegend();
     const bar = el("div", { class: "viewbar" },
       el("div", { class: "segments", role: "group", "aria-label": "Zoom" }, this.outButton, button("+", "Zoom in", "W or +", () => store.zoom(ZOOM)), this.wholeButton), this.legendButton, this.legend);
-    this.root = el("div", { class: "view timeline" }, bar, this.scroller);
+    this.utilization = new Utilization(this);
+    this.root = el("div", { class: "view timeline" }, bar, this.scroller, this.utilization.root);
     const isHidden = () => !this.width || this.root.hidden;
     this.redraw = inNextFrame(isHidden, () => this.draw());
     this.buildRows();
@@ -116,6 +118,7 @@ export class Timeline {
   }
 
   resize() {
+    this.utilization.resize();
     const width = this.scroller.clientWidth, height = this.scroller.clientHeight;
     if (!width || !height) return;
     this.ratio = window.devicePixelRatio || 1;
@@ -150,6 +153,7 @@ export class Timeline {
     drawGutter(this, context);
     drawHead(this, context);
     drawOverlay(this);
+    this.utilization.draw();
     this.frame = performance.now() - began;
   }
 

@@ -89,6 +89,7 @@ interface Accelerator {
   held: number;
   busy: number;
   gap: number;
+  used: number | null;
 }
 
 interface Place {
@@ -145,6 +146,93 @@ interface Finding {
   rows: number[];
 }
 
+interface DatasetTimeline {
+  /** Since the execution began. */
+  ns: number[];
+  queued_blocks: number[];
+  queued_bytes: number[];
+  running: number[];
+  rows: number[];
+}
+
+interface Cause {
+  kind: string;
+  policy: string;
+  resource: string;
+  ns: number;
+}
+
+/** Null is not known. */
+interface DatasetOperator {
+  name: string;
+  id: string;
+  type: string;
+  inputs: string[];
+  start: number;
+  ns: number;
+  is_running: boolean;
+  tasks: number;
+  tasks_recorded: number;
+  tasks_failed: number;
+  actors: number;
+  slots: number | null;
+  slot_share: number | null;
+  needs: Record<string, number>;
+  busy_ns: number;
+  parallelism: number;
+  input_rows: number | null;
+  input_bytes: number | null;
+  rows: number | null;
+  bytes: number | null;
+  blocks: number | null;
+  rows_per_second: number | null;
+  mean_queue: number;
+  longest_queue: number;
+  /** The longest first. */
+  held_back: Cause[];
+  held_back_at: (Cause & { start: number })[];
+  timeline: DatasetTimeline;
+  span: number;
+}
+
+interface Dataset {
+  name: string;
+  dataset_id: string;
+  run: number | null;
+  consumer: string;
+  outcome: string | null;
+  is_running: boolean;
+  start: number;
+  ns: number;
+  rows: number | null;
+  bytes: number | null;
+  spilled_bytes: number;
+  restored_bytes: number;
+  limits: Record<string, number>;
+  processor_share: number | null;
+  limited_by: { kind: string; operator: string | null; share: number } | null;
+  operators: DatasetOperator[];
+  span: number;
+}
+
+interface DatasetIteration {
+  method: string;
+  outcome: string | null;
+  is_running: boolean;
+  start: number;
+  ns: number;
+  split: number | null;
+  epoch: number | null;
+  batches: number;
+  rows: number;
+  waited_ns: number;
+  waiting_share: number | null;
+  first_batch_ns: number;
+  used_ns: number;
+  stages_ns: Record<string, number>;
+  span: number;
+}
+
 interface TopFunction {
   label: string;
   name: number;
@@ -154,6 +242,31 @@ interface TopFunction {
   p50: number;
   p95: number;
   max: number;
+}
+
+/** One attempt of a run of Ray Train; `size` steps to a column. Times are in microseconds, `took` is one more, and 0 for none. */
+interface TrainAttempt {
+  run: string;
+  attempt: number;
+  row: number;
+  failed: boolean;
+  steps: number;
+  met: number;
+  size: number;
+  world: number;
+  delays: number[];
+  ranks: { rank: number; row: number; node: string; failed: boolean; last: number; took: number[]; waited: number[]; rows: number[] }[];
+}
+
+/** How much of a part of a node was in use: times in milliseconds, values in thousandths. */
+interface UtilizationLane {
+  label: string;
+  node: string;
+  mean: number;
+  most: number;
+  begins: number[];
+  ends: number[];
+  values: number[];
 }
 
 interface Meta {
@@ -177,6 +290,7 @@ interface Meta {
   facts: [label: string, value: string, isBad?: boolean][];
   split: { of: string; parts: SplitPart[] } | null;
   queues: { about: string; titles: string[]; rows: [string, ...number[]][] } | null;
+  datasets: { executions: Dataset[]; iterations: DatasetIteration[]; left_out: number };
   findings: Finding[];
   nothing_found: string;
   path: { steps: PathStep[]; by: PathPart[]; total: number; about: string; places: Record<number, number> };
@@ -187,6 +301,9 @@ interface Meta {
   names: string[];
   top_about: string;
   top: TopFunction[];
+  training: TrainAttempt[];
+  trainings: number;
+  utilization: UtilizationLane[];
   /** The following are only in a served page. */
   served?: boolean;
   running?: boolean;

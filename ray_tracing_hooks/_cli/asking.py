@@ -1,0 +1,73 @@
+"""What commands share that ask a running cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from ray_tracing_hooks._escape import safe
+from ray_tracing_hooks._ops.address import CLIENT, AddressError, NoClusterError, NoRayError, find
+from ray_tracing_hooks._ops.head import NoAnswerError, ask
+
+_HEAD_TIMEOUT = 5.0
+
+NO_RAY = "Ray is not installed here"
+
+
+def cluster_address(given: str | None, *, clients: bool = True) -> str:
+    """The address of the cluster; an invalid one ends the command with exit code 2.
+
+    Raises NoRayError, and NoClusterError if none is given and none runs here.
+    """
+    try:
+        return find(given, clients=clients)
+    except AddressError as error:
+        raise click.BadParameter(safe(str(error)), param_hint="--address") from None
+
+
+def answering_cluster(given: str | None, instead: str = "") -> str:
+    """The address of a cluster that answers; without one the command ends with exit code 2.
+
+    ``instead`` is what else the user can give.
+    """
+    try:
+        found = cluster_address(given)
+        if not found.startswith(CLIENT):
+            ask(found, _HEAD_TIMEOUT)
+    except NoRayError as error:
+        raise click.UsageError(f"{NO_RAY}: {error}") from None
+    except NoClusterError as error:
+        raise click.UsageError(f"{error}: give the address of one with --address, or in RAY_ADDRESS{instead}") from None
+    except NoAnswerError as error:
+        raise click.UsageError(f"{error}; `ray-tracing-hooks doctor` finds out more") from None
+    return found
+
+
+@contextmanager
+def progress(*, shown: bool = True, is_size: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """A function that shows on standard error, if it is a terminal, what is being done, and how much of it is done.
+
+    With ``is_size`` that is a number of bytes.
+    """
+    from rich.console import Console  # noqa: PLC0415  slow to import
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    console = Console(stderr=True)
+    amount = DownloadColumn(binary_units=True) if is_size else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
+        task = bar.add_task("", total=1)
+
+        def advance(doing: str, done: int, total: int) -> None:
+            bar.update(task, description=doing, completed=done, total=max(1, total))
+
+        yield advance

@@ -1,0 +1,233 @@
+"""``ray-tracing-hooks status``: what each node of a running cluster records, delivers and has waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+
+from ray_tracing_hooks._cli.asking import answering_cluster, progress
+from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, screen_width
+from ray_tracing_hooks._cli.text import SafeError, count, duration, examples
+from ray_tracing_hooks._insight.analysis.wording import shortened
+from ray_tracing_hooks._ops import cluster
+from ray_tracing_hooks._ops.cluster import ConnectError, Visit
+from ray_tracing_hooks._ops.facts import Spool
+from ray_tracing_hooks._ops.status import NodeStatus, as_json, take
+from ray_tracing_hooks._ship.status.figures import Destination
+from ray_tracing_hooks._ship.status.series import age
+
+_BETWEEN = 2.0
+"""Seconds between the two looks of a single status, from which rates are computed: figures are taken once a second."""
+
+_LONGEST_ADDRESS = 40
+_TITLES = ("NODE", "WRITERS", "SPANS/S", "TO", "DELIVERED", "WAITING", "OLDEST", "LOST", "RETRIES")
+
+Take = Callable[[Sequence[NodeStatus]], list[NodeStatus]]
+
+
+@click.command(
+    short_help="Show what each node records, delivers and has waiting.",
+    epilog=examples(
+        "ray-tracing-hooks status",
+        "ray-tracing-hooks status --address 10.0.0.1:6379 --watch",
+    ),
+)
+@click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="The cluster: HOST:PORT of its head, or ray://HOST:PORT; by default RAY_ADDRESS, or the one on this machine.",
+)
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --watch: how often.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long each node may take to answer.",
+)
+@click.option("--json", "as_json_", is_flag=True, help="Print a JSON object instead of text; with --watch one a line.")
+@click.pass_context
+def status(
+    context: click.Context, address: str | None, watch: bool, interval: float, timeout: float, as_json_: bool
+) -> None:
+    """Show what each node of a running cluster records, delivers and has waiting.
+
+    WRITERS are processes that record spans, TO is where spans go, WAITING how many of them wait on the disk of the
+    node, and OLDEST how long ago the oldest of these ended. LOST are those that the destination refused, or that the
+    spool's limit removed. The counts begin with the shipper of the node.
+
+    The exit code is 1 if a node does not answer, spans are lost, or delivery fails.
+    """
+    found = answering_cluster(address)
+    try:
+        with progress(shown=not as_json_) as advance:
+            advance("connecting", 0, 1)
+            stack = contextlib.ExitStack()
+            stack.enter_context(cluster.connected(found))
+            visit = stack.enter_context(cluster.visiting(cluster.nodes()))
+            advance("asking the nodes", 0, 1)
+            first = take(visit, timeout)
+        with stack:
+            if watch:
+                _watch(found, visit, first, interval, timeout, as_json_=as_json_)
+                return
+            time.sleep(_BETWEEN)
+            last = take(visit, timeout, first)
+    except ConnectError as error:
+        raise SafeError(f"the connection to {found} fails: {error}") from None
+    if as_json_:
+        click.echo(json.dumps(as_json(found, last), indent=2))
+    else:
+        print_lines(_lines(found, last))
+    if any(each.is_bad for each in last):
+        context.exit(1)
+
+
+def _watch(
+    address: str, visit: Visit, first: Sequence[NodeStatus], interval: float, timeout: float, *, as_json_: bool
+) -> None:
+    """Show the status until Ctrl-C."""
+    shown = _shower(address, as_json_=as_json_)
+    statuses = list(first)
+    with contextlib.suppress(KeyboardInterrupt), shown as show:
+        while True:
+            show(statuses)
+            time.sleep(interval)
+            visit.go_to(cluster.nodes())
+            statuses = take(visit, timeout, statuses)
+
+
+@contextlib.contextmanager
+def _shower(address: str, *, as_json_: bool) -> Iterator[Callable[[Sequence[NodeStatus]], None]]:
+    """What shows a status: in the place of the last one on a terminal, and else below it."""
+    if as_json_:
+        yield lambda statuses: click.echo(json.dumps(as_json(address, statuses)))
+        return
+
+    is_terminal = sys.stdout.isatty()
+
+    def show(statuses: Sequence[NodeStatus]) -> None:
+        if is_terminal:
+            click.clear()
+        print_lines(_lines(address, statuses))
+        if not is_terminal:
+            click.echo()
+        sys.stdout.flush()
+
+    yield show
+
+
+def _lines(address: str, statuses: Sequence[NodeStatus]) -> Iterator[Any]:
+    yield _title(address, statuses)
+    yield ""
+    rows: list[tuple[str, ...]] = []
+    for each in statuses:
+        rows += _rows(each)
+    if rows:
+        yield from aligned(_TITLES, rows)
+    notes = [note for each in statuses for note in _notes(each)]
+    if notes:
+        yield ""
+    yield from notes
+
+
+def _title(address: str, statuses: Sequence[NodeStatus]) -> str:
+    spools = [spool for each in statuses for spool in each.spools]
+    rates = [each.rate for each in statuses if each.rate is not None]
+    writers = sum(spool.figures.writers for spool in spools)
+    recorded = f" {_number(sum(rates))} spans/s" if rates else ""
+    # Of several destinations, each gets the same spans.
+    delivered = sum(max((each.delivered for each in spool.figures.destinations), default=0) for spool in spools)
+    waiting = [max(spool.figures.destinations, key=_waits) for spool in spools if spool.figures.destinations]
+    lost = sum(
+        spool.figures.unwritten + max((each.refused + each.dropped for each in spool.figures.destinations), default=0)
+        for spool in spools
+    )
+    return (
+        f"Cluster {address}, {count(len(statuses), 'node')}: {count(writers, 'process', 'processes')} "
+        f"record{'s' * (writers == 1)}{recorded}; {delivered:,} delivered, {_waiting(waiting)} waiting, {lost:,} lost"
+    )
+
+
+def _rows(status: NodeStatus) -> list[tuple[str, ...]]:
+    """A row for each destination; the name of the node is on the first."""
+    rows: list[tuple[str, ...]] = []
+    for spool, rate in zip(status.spools, status.rates, strict=True):
+        for number, each in enumerate(spool.figures.destinations):
+            is_first = number == 0
+            rows.append(
+                (
+                    status.node.name if not rows else "",
+                    str(spool.figures.writers) if is_first else "",
+                    "" if not is_first else _number(rate) if rate is not None else "?",
+                    _address(each),
+                    f"{each.delivered:,}",
+                    _waiting([each]),
+                    duration(age(each, time.time_ns()) * 1e9) if each.oldest_ns else "",
+                    f"{each.refused + each.dropped:,}" if each.refused or each.dropped else "",
+                    f"{each.retries:,}" if each.retries else "",
+                )
+            )
+    if not rows and not status.error:
+        rows.append((status.node.name, "0", "", "nothing is recorded", "", "", "", "", ""))
+    return rows
+
+
+def _notes(status: NodeStatus) -> Iterator[Line]:
+    """What is wrong, below the table."""
+    name = status.node.name
+    if status.error:
+        yield Line(f" {name}: {status.error}", {"fg": "red"})
+    for spool in status.spools:
+        waiting = sum(each.waiting for each in spool.figures.destinations)
+        if not spool.runs and waiting:
+            yield Line(f" {name}: no shipper runs for {spool.path}", {"fg": "red"})
+        elif spool.is_stuck:
+            yield Line(
+                f" {name}: the shipper of {spool.path} (process {spool.figures.pid}) does nothing", {"fg": "red"}
+            )
+        if spool.figures.unwritten:
+            lost = count(spool.figures.unwritten, "span")
+            yield Line(f" {name}: {lost} could not be written to {spool.path}, and are lost", {"fg": "red"})
+        yield from (_error(name, spool, each) for each in spool.figures.destinations if each.error)
+
+
+def _error(name: str, spool: Spool, each: Destination) -> Line:
+    ago = duration(max(0, time.time_ns() - each.failed_ns))
+    if each.is_failing and spool.runs:
+        return Line(f" {name}: {each.error} (last tried {ago} ago)", {"fg": "red"})
+    return Line(f" {name}: {each.error} ({ago} ago; no longer)", {"dim": True})
+
+
+def _address(each: Destination) -> str:
+    signal = "" if each.signal == "traces" else f" ({each.signal})"
+    longest = max(20, min(_LONGEST_ADDRESS, screen_width(sys.stdout) - 70))
+    return shortened(each.address or each.exporter, longest) + signal
+
+
+def _waits(each: Destination) -> int:
+    return each.waiting
+
+
+def _waiting(destinations: Sequence[Destination]) -> str:
+    about = "~" if any(each.is_estimate for each in destinations) else ""
+    return f"{about}{sum(each.waiting for each in destinations):,}"
+
+
+def _number(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 or number == round(number) else f"{number:.1f}"

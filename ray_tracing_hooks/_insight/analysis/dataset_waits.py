@@ -1,0 +1,51 @@
+"""When callers wait for Ray Data: its own waits make no spans, but its executions and iterations do.
+
+A caller waits for the whole of an execution that a method such as ``materialize`` asked for. In an iteration it waits
+and does something else by turns: how long each takes in all is recorded, but not when.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.pipelines import rows_named
+from ray_tracing_hooks._insight.model.calls import Calls
+from ray_tracing_hooks._insight.model.merge import as_numpy
+
+_MOSTLY = 0.5
+
+
+def executions_waited_for(calls: Calls) -> Any:
+    """The rows of executions of datasets that no iteration asked for, as a NumPy column."""
+    table = calls.table
+    rows = np.array(rows_named(table, names.DATASET), np.int64)
+    return rows[~np.isin(as_numpy(table.parent)[rows], rows_named(table, names.DATA_ITERATION))]
+
+
+def dataset_waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
+    """By frame, the times in which it waits for Ray Data, in order and apart from each other.
+
+    An iteration counts if waiting is most of it.
+    """
+    table = calls.table
+    iterations = [row for row in rows_named(table, names.DATA_ITERATION) if _mostly_waits(calls, row)]
+    found: dict[int, list[tuple[int, int]]] = {}
+    for row in sorted([*iterations, *executions_waited_for(calls).tolist()]):
+        begin, end = table.start[row], table.end_or_now(row)
+        own = found.setdefault(calls.frame[row], [])
+        if own and begin <= own[-1][1]:
+            own[-1] = own[-1][0], max(end, own[-1][1])
+        else:
+            own.append((begin, end))
+    return found
+
+
+def _mostly_waits(calls: Calls, row: int) -> bool:
+    told = calls.table.span(row).attributes
+    waited, used = told.get(names.RAY_DATA_WAIT_TIME), told.get(names.RAY_DATA_USER_TIME)
+    if not isinstance(waited, (int, float)) or not isinstance(used, (int, float)):
+        return True  # it has not ended: it may wait for its next batch
+    return waited >= _MOSTLY * (waited + used)

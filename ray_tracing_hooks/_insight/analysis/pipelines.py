@@ -1,0 +1,439 @@
+"""The executions of datasets by Ray Data: their operators, what these did, and the iterations over their results.
+
+Totals are those of Ray Data where its spans have them, which is so once an operator has completed. Otherwise they are
+those of the recorded tasks. Times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, Calls
+from ray_tracing_hooks._insight.model.grouped import most_at_once
+from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.table import RUNNING, Table
+
+_CREATION = ".__init__"
+
+
+class Cause(NamedTuple):
+    """What held an operator back. Strings are empty where Ray Data does not say."""
+
+    kind: str
+    """``submission`` of tasks, or reading of their ``output``."""
+    policy: str
+    resource: str
+
+
+class Moment(NamedTuple):
+    """An operator at one moment."""
+
+    at: int
+    """Nanoseconds since the execution of the dataset began."""
+    queued_blocks: int
+    queued_bytes: int
+    running: int
+    rows: int
+
+
+class Interval(NamedTuple):
+    """A time in which an operator was held back, perhaps with short breaks."""
+
+    start: int
+    end: int
+    cause: Cause
+
+
+@dataclass
+class Operator:
+    """An operator of one execution."""
+
+    row: int
+    name: str
+    operator_id: str
+    type: str
+    """Its class in Ray Data."""
+    inputs: list[str]
+    """The ids of the operators that its input comes from."""
+    start: int
+    end: int
+    is_running: bool
+    tasks: int
+    """The tasks that it submitted, also those without a span."""
+    executions: list[int]
+    """The rows of its recorded tasks, by start; each attempt is one."""
+    creations: list[int]
+    """The rows of the recorded starts of its actors, by start."""
+    actors: int
+    rows: int | None
+    bytes: int | None
+    blocks: int | None
+    input_rows: int | None
+    input_bytes: int | None
+    busy: int
+    """How long its tasks ran, added up."""
+    slots: int | None
+    """How many of its tasks may run at a time, if that is limited."""
+    needs: dict[str, float]
+    """What each task, or actor, requires of each resource."""
+    held_back: dict[Cause, int]
+    """For how long something held it back while it had something to submit or to hand on."""
+    intervals: list[Interval]
+    """When, by start; short ones are left out."""
+    timeline: list[Moment]
+    failed: int
+    spilled: int
+    """Bytes of its input that had been spilled to disk."""
+    worked: int
+    """From the start of its first to the end of its last recorded task; its whole time if not all are recorded."""
+
+    @property
+    def duration(self) -> int:
+        return self.end - self.start
+
+    @property
+    def parallelism(self) -> float:
+        """How many of its tasks ran at a time, on average over its whole time."""
+        return self.busy / self.duration if self.duration else 0.0
+
+    @property
+    def occupied(self) -> int:
+        """How long Ray Data counted its tasks as running, added up: from their submission to their end."""
+        if not self.timeline:
+            return self.busy
+        return max(self.busy, sum(each.running for each in self.timeline) * self.duration // len(self.timeline))
+
+    @property
+    def rows_per_second(self) -> float | None:
+        return self.rows / self.duration * 1e9 if self.rows is not None and self.duration else None
+
+    @property
+    def queued(self) -> float:
+        """How many blocks waited for it on average, as far as that was looked at."""
+        return sum(each.queued_blocks for each in self.timeline) / len(self.timeline) if self.timeline else 0.0
+
+    @property
+    def longest_queue(self) -> int:
+        return max((each.queued_blocks for each in self.timeline), default=0)
+
+    @property
+    def has_actors(self) -> bool:
+        return bool(self.actors or self.creations)
+
+
+@dataclass
+class Iteration:
+    """An iteration over the results of a dataset. Times of a running one are not known yet and are 0."""
+
+    row: int
+    method: str
+    start: int
+    end: int
+    is_running: bool
+    outcome: str
+    split: int | None
+    epoch: int | None
+    batches: int
+    rows: int
+    waited: int
+    """How long the program waited for batches."""
+    first: int
+    """How long it waited for the first batch."""
+    used: int
+    """How long it did something else between its batches."""
+    stages: dict[str, int]
+    """How long it waited for ``production``, ``transfer`` and so on; these may overlap."""
+
+    @property
+    def waiting_share(self) -> float | None:
+        """The share of its time that it waited; None if it has not ended."""
+        total = self.waited + self.used
+        return self.waited / total if total else None
+
+
+@dataclass
+class Pipeline:
+    """One execution of a dataset."""
+
+    row: int
+    name: str
+    dataset_id: str
+    run: int | None
+    consumer: str
+    """The method of Ray Data that asked for it, such as ``materialize``; empty if unknown."""
+    outcome: str
+    """Empty if it has not ended."""
+    start: int
+    end: int
+    is_running: bool
+    rows: int | None
+    bytes: int | None
+    limits: dict[str, float]
+    """What all its tasks together could use of each resource."""
+    spilled: int
+    """Bytes that the whole cluster spilled to disk during the execution."""
+    restored: int
+    operators: list[Operator]
+    """Inputs first."""
+    iteration: Iteration | None
+    """The iteration that asked for it."""
+
+    @property
+    def duration(self) -> int:
+        return self.end - self.start
+
+    @cached_property
+    def by_id(self) -> dict[str, Operator]:
+        return {each.operator_id: each for each in self.operators}
+
+    def before(self, operator: Operator) -> list[Operator]:
+        """All operators that its input has gone through."""
+        found: dict[str, Operator] = {}
+        pending = list(operator.inputs)
+        while pending:
+            each = self.by_id.get(pending.pop())
+            if each is not None and each.operator_id not in found:
+                found[each.operator_id] = each
+                pending.extend(each.inputs)
+        return list(found.values())
+
+
+@dataclass
+class Pipelines:
+    """What was recorded of Ray Data."""
+
+    executions: list[Pipeline] = field(default_factory=list)
+    """By start."""
+    iterations: list[Iteration] = field(default_factory=list)
+    """By start; also those that other processes execute the dataset for."""
+
+    @cached_property
+    def operator_names(self) -> set[str]:
+        """The names of all operators, which are also those of the functions of their tasks."""
+        return {operator.name for one in self.executions for operator in one.operators}
+
+    @cached_property
+    def of_task(self) -> dict[int, Operator]:
+        """The operator of each row of a recorded task."""
+        return {row: each for one in self.executions for each in one.operators for row in each.executions}
+
+
+def pipelines(calls: Calls) -> Pipelines:
+    """The executions and iterations in a table, by start."""
+    table = calls.table
+    datasets, operators, iterations = (
+        rows_named(table, kind) for kind in (names.DATASET, names.DATA_OPERATOR, names.DATA_ITERATION)
+    )
+    if not datasets and not iterations:
+        return Pipelines()
+    spans = {row: table.span(row) for row in table.as_recorded([*datasets, *operators, *iterations])}
+    by_dataset: dict[int, list[int]] = {}
+    for row in operators:
+        by_dataset.setdefault(table.parent[row], []).append(row)
+    found = Pipelines(iterations=[_iteration(table, row, spans[row]) for row in iterations])
+    by_row = {each.row: each for each in found.iterations}
+    for row in datasets:
+        own = [_operator(calls, each, spans[each]) for each in by_dataset.get(row, ())]
+        own.sort(key=lambda each: (_position(each.operator_id), each.start))
+        found.executions.append(_pipeline(table, row, spans[row], own, by_row.get(table.parent[row])))
+    return found
+
+
+def rows_named(table: Table, kind: str) -> list[int]:
+    """The rows of spans of this kind, the last word of their names, by start."""
+    wanted = [index for index, name in enumerate(table.names) if name.endswith(f" {kind}")]
+    if not wanted:
+        return []
+    found: list[int] = np.nonzero(np.isin(as_numpy(table.name), wanted))[0].tolist()
+    return found
+
+
+def _pipeline(table: Table, row: int, span: Span, operators: list[Operator], iteration: Iteration | None) -> Pipeline:
+    told = span.attributes
+    return Pipeline(
+        row=row,
+        name=span.name.removesuffix(f" {names.DATASET}"),
+        dataset_id=str(told.get(names.RAY_DATA_DATASET_ID, "")),
+        run=_whole(told.get(names.RAY_DATA_RUN)),
+        consumer=str(told.get(names.RAY_DATA_CONSUMER, "")),
+        outcome=str(told.get(names.RAY_DATA_OUTCOME, "")),
+        start=table.start[row],
+        end=table.end_or_now(row),
+        is_running=table.state[row] == RUNNING,
+        rows=_whole(told.get(names.RAY_DATA_ROWS)),
+        bytes=_whole(told.get(names.RAY_DATA_BYTES)),
+        limits=_amounts(told.get(names.RAY_DATA_LIMITS)),
+        spilled=_whole(told.get(names.RAY_DATA_SPILLED)) or 0,
+        restored=_whole(told.get(names.RAY_DATA_RESTORED)) or 0,
+        operators=operators,
+        iteration=iteration,
+    )
+
+
+def _operator(calls: Calls, row: int, span: Span) -> Operator:
+    table, told = calls.table, span.attributes
+    executions, creations = _tasks(calls, row)
+    start, end = table.start[row], table.end_or_now(row)
+    tasks = _whole(told.get(names.RAY_DATA_TASKS)) or len({calls.call_of[each] for each in executions})
+    busy = sum(map(table.duration, executions))
+    is_complete = len(executions) >= tasks
+    if not is_complete:
+        measured = _nanoseconds(told.get(names.RAY_DATA_TASK_TIME))
+        busy = measured or (busy * tasks // len(executions) if executions else 0)
+    ends = max(map(table.end_or_now, executions), default=0)
+    slots = _whole(told.get(names.RAY_DATA_MAX_CONCURRENCY))
+    actors = _whole(told.get(names.RAY_DATA_ACTORS)) or len(creations)
+    if actors and slots and executions:
+        slots = min(slots, actors * calls.place(executions[0]).slots)
+    return Operator(
+        row=row,
+        name=str(told.get(names.RAY_DATA_OPERATOR) or span.name.removesuffix(f" {names.DATA_OPERATOR}")),
+        operator_id=str(told.get(names.RAY_DATA_OPERATOR_ID, "")),
+        type=str(told.get(names.RAY_DATA_OPERATOR_TYPE, "")),
+        inputs=_texts(told.get(names.RAY_DATA_INPUTS)),
+        start=start,
+        end=end,
+        is_running=table.state[row] == RUNNING,
+        tasks=tasks,
+        executions=executions,
+        creations=creations,
+        actors=actors,
+        rows=_whole(told.get(names.RAY_DATA_ROWS)),
+        bytes=_whole(told.get(names.RAY_DATA_BYTES)),
+        blocks=_whole(told.get(names.RAY_DATA_BLOCKS)),
+        input_rows=_whole(told.get(names.RAY_DATA_INPUT_ROWS)),
+        input_bytes=_whole(told.get(names.RAY_DATA_INPUT_BYTES)),
+        busy=busy,
+        slots=slots,
+        needs=_amounts(told.get(names.RAY_DATA_TASK_RESOURCES)),
+        held_back=_held_back(told),
+        intervals=_intervals(span),
+        timeline=_timeline(told),
+        failed=_whole(told.get(names.RAY_DATA_TASKS_FAILED)) or 0,
+        spilled=_whole(told.get(names.RAY_DATA_SPILLED)) or 0,
+        worked=ends - table.start[executions[0]] if executions and is_complete else end - start,
+    )
+
+
+def _tasks(calls: Calls, row: int) -> tuple[list[int], list[int]]:
+    """The executions below an operator: of its tasks, and of the constructors of its actors."""
+    tasks: list[int] = []
+    creations: list[int] = []
+    for child in calls.table.children(row):
+        role = calls.role[child]
+        if role in (SUBMISSION, EXECUTION):
+            to = creations if calls.function_of(child).endswith(_CREATION) else tasks
+            to.extend(calls.attempts(calls.call_of[child]) if role == SUBMISSION else (child,))
+    return sorted(set(tasks)), sorted(set(creations))
+
+
+def _iteration(table: Table, row: int, span: Span) -> Iteration:
+    told = span.attributes
+    stages = {
+        key.removeprefix(f"{names.RAY_DATA_WAIT_TIME}."): _nanoseconds(value)
+        for key, value in told.items()
+        if key.startswith(f"{names.RAY_DATA_WAIT_TIME}.")
+    }
+    return Iteration(
+        row=row,
+        method=span.name.removesuffix(f" {names.DATA_ITERATION}"),
+        start=table.start[row],
+        end=table.end_or_now(row),
+        is_running=table.state[row] == RUNNING,
+        outcome=str(told.get(names.RAY_DATA_OUTCOME, "")),
+        split=_whole(told.get(names.RAY_DATA_SPLIT)),
+        epoch=_whole(told.get(names.RAY_DATA_EPOCH)),
+        batches=_whole(told.get(names.RAY_DATA_BATCHES)) or 0,
+        rows=_whole(told.get(names.RAY_DATA_ROWS)) or 0,
+        waited=_nanoseconds(told.get(names.RAY_DATA_WAIT_TIME)),
+        first=_nanoseconds(told.get(names.RAY_DATA_FIRST_BATCH_TIME)),
+        used=_nanoseconds(told.get(names.RAY_DATA_USER_TIME)),
+        stages={stage: time for stage, time in stages.items() if time},
+    )
+
+
+def _held_back(told: dict[str, Any]) -> dict[Cause, int]:
+    found: dict[Cause, int] = {}
+    times = told.get(names.RAY_DATA_BACKPRESSURE_BY_TIME)
+    for text, seconds in zip(_texts(told.get(names.RAY_DATA_BACKPRESSURE_BY)), _list(times), strict=False):
+        kind, policy, resource, *_ = [*(part.strip() for part in text.split(",")), "", ""]
+        found[Cause(kind, policy, resource)] = _nanoseconds(seconds)
+    return found
+
+
+def _intervals(span: Span) -> list[Interval]:
+    found = []
+    for event in span.events:
+        told = event.attributes
+        if event.name == names.DATA_BACKPRESSURE:
+            keys = (
+                names.RAY_DATA_BACKPRESSURE_KIND,
+                names.RAY_DATA_BACKPRESSURE_POLICY,
+                names.RAY_DATA_BACKPRESSURE_RESOURCE,
+            )
+            cause = Cause(*(str(told.get(key, "")) for key in keys))
+            until = event.time_ns + _nanoseconds(told.get(names.RAY_DATA_BACKPRESSURE_DURATION))
+            found.append(Interval(event.time_ns, until, cause))
+    return sorted(found)
+
+
+def _timeline(told: dict[str, Any]) -> list[Moment]:
+    keys = (
+        names.RAY_DATA_TIMELINE_SECONDS,
+        names.RAY_DATA_TIMELINE_QUEUED_BLOCKS,
+        names.RAY_DATA_TIMELINE_QUEUED_BYTES,
+        names.RAY_DATA_TIMELINE_RUNNING_TASKS,
+        names.RAY_DATA_TIMELINE_ROWS,
+    )
+    columns = [_list(told.get(key)) for key in keys]
+    return [
+        Moment(_nanoseconds(seconds), *(_whole(each) or 0 for each in others))
+        for seconds, *others in zip(*columns, strict=False)
+    ]
+
+
+def at_once(calls: Calls, rows: Sequence[int]) -> int:
+    """The most of these executions that ran at a time."""
+    start, end = as_numpy(calls.table.start)[list(rows)], as_numpy(calls.table.ends)[list(rows)]
+    is_long = end > start
+    return most_at_once(start[is_long], end[is_long])
+
+
+def _position(operator_id: str) -> int:
+    last = operator_id.rpartition("_")[2]
+    return int(last) if last.isdigit() else 0
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _nanoseconds(seconds: Any) -> int:
+    return round(seconds * 1e9) if isinstance(seconds, (int, float)) else 0
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(each) for each in _list(value)]
+
+
+def _amounts(told: Any) -> dict[str, float]:
+    """Amounts by resource, from JSON; empty if it is not that."""
+    try:
+        found = json.loads(told) if isinstance(told, str) else {}
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {str(key): value for key, value in found.items() if isinstance(value, (int, float))}

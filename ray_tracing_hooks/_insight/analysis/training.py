@@ -1,0 +1,193 @@
+"""Runs of Ray Train: their attempts, the training loops of ranks, and the steps at which ranks meet.
+
+At a step (a report, or a collective function) every rank waits until all are there. How long each waited was measured
+on its own clock, so the clocks of nodes do not matter: the last rank to come is the one that waited least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.table import Table
+
+MOST_STEPS = 200_000
+"""The most steps of ranks that are read from the files."""
+
+_RUN, _ATTEMPT, _WORKER = (f" {each}" for each in (names.TRAIN_RUN, names.TRAIN_ATTEMPT, names.TRAIN_WORKER))
+
+
+@dataclass
+class Step:
+    """One step of one rank. Times are nanoseconds."""
+
+    row: int
+    number: int
+    """From 1: the ranks that meet there have the same one."""
+    took: int
+    """From the end of the rank's step before it, or the start of its loop, to the start of this one."""
+    waited: int = 0
+    """How much longer the rank waited there than the last rank to come."""
+
+
+@dataclass
+class Rank:
+    """The training loop of one rank."""
+
+    row: int
+    rank: int
+    steps: list[Step] = field(default_factory=list)
+
+
+@dataclass
+class Meeting:
+    """A step of an attempt at which at least two ranks met. Times are nanoseconds."""
+
+    number: int
+    last: int
+    """The rank that came last."""
+    delay: int
+    """How much earlier the step would have been over without it: how long the last but one waited for it."""
+    waited: int
+    """How long the other ranks waited for it, added up."""
+
+
+@dataclass
+class Attempt:
+    """One attempt of a run."""
+
+    row: int
+    number: int
+    ranks: list[Rank] = field(default_factory=list)
+    """By rank."""
+    meetings: list[Meeting] = field(default_factory=list)
+    scheduling: int = 0
+    """How long it took until its workers ran, in nanoseconds; 0 if they never did."""
+
+
+@dataclass
+class TrainRun:
+    """One run of Ray Train."""
+
+    row: int
+    name: str
+    attempts: list[Attempt] = field(default_factory=list)
+
+
+def train_runs(table: Table) -> list[TrainRun]:
+    """The runs in a table, by start. Attempts whose run is not there are left out."""
+    by_name = [_kind(name) for name in table.names]
+    if _WORKER not in by_name:
+        return []
+    found: dict[int, TrainRun] = {}
+    attempts: dict[int, Attempt] = {}
+    ranks: dict[int, Rank] = {}
+    steps: list[int] = []
+    for row, name in enumerate(table.name):
+        kind = by_name[name]
+        above = table.parent[row]
+        if kind == _RUN:
+            found[row] = TrainRun(row, table.name_of(row).removesuffix(_RUN))
+        elif kind == _ATTEMPT and (run := _above(table, row, found)) is not None:
+            span = table.span(row)
+            number = _whole(span, names.RAY_TRAIN_ATTEMPT) or len(run.attempts) + 1
+            attempts[row] = Attempt(row, number, scheduling=_nanoseconds(span, names.RAY_TRAIN_SCHEDULING_TIME))
+            run.attempts.append(attempts[row])
+        elif kind == _WORKER and above in attempts:
+            rank = _whole(table.span(row), names.RAY_TRAIN_WORLD_RANK)
+            ranks[row] = Rank(row, rank if rank is not None else len(attempts[above].ranks))
+            attempts[above].ranks.append(ranks[row])
+        elif kind == names.TRAIN_REPORT:
+            steps.append(row)
+    for attempt in attempts.values():
+        attempt.ranks.sort(key=lambda each: each.rank)
+    barriers = _read_steps(table, steps[:MOST_STEPS], ranks)
+    for attempt in attempts.values():
+        _meet(attempt, barriers)
+    return list(found.values())
+
+
+def last_to_come(table: Table, runs: list[TrainRun]) -> dict[int, tuple[int, int]]:
+    """For the row of each step at which ranks met, the training loop of the rank that came last, and when it came."""
+    found = {}
+    for attempt in (attempt for run in runs for attempt in run.attempts):
+        there: dict[int, list[tuple[int, int, int]]] = {}
+        for rank in attempt.ranks:
+            for step in rank.steps:
+                there.setdefault(step.number, []).append((table.start[step.row], rank.row, step.row))
+        for came in there.values():
+            moment, loop, _ = max(came)
+            found.update({row: (loop, moment) for _, _, row in came if len(came) > 1})
+    return found
+
+
+def _kind(name: str) -> str:
+    if name == names.TRAIN_REPORT or name.startswith(names.TRAIN_COLLECTIVES):
+        return names.TRAIN_REPORT
+    return next((suffix for suffix in (_RUN, _ATTEMPT, _WORKER) if name.endswith(suffix)), "")
+
+
+def _above(table: Table, row: int, runs: dict[int, TrainRun]) -> TrainRun | None:
+    """The run around an attempt: with internal calls recorded, those of the controller are between them."""
+    for above in _ancestors(table, row):
+        if above in runs:
+            return runs[above]
+    return None
+
+
+def _ancestors(table: Table, row: int) -> Iterator[int]:
+    above = table.parent[row]
+    while above >= 0:
+        yield above
+        above = table.parent[above]
+
+
+def _read_steps(table: Table, rows: list[int], ranks: dict[int, Rank]) -> dict[int, int]:
+    """Add the steps to their ranks, and return how long each waited at its barrier, where that is known."""
+    loops = {row: loop for row in rows for loop in _ancestors(table, row) if loop in ranks}
+    barriers: dict[int, int] = {}
+    numbers: dict[int, int] = {}
+    for row in table.as_recorded(loops):
+        span = table.span(row)
+        numbers[row] = _whole(span, names.RAY_TRAIN_STEP) or 0
+        if names.RAY_TRAIN_BARRIER_TIME in span.attributes:
+            barriers[row] = _nanoseconds(span, names.RAY_TRAIN_BARRIER_TIME)
+    for row in sorted(loops):
+        rank = ranks[loops[row]]
+        before = table.end_or_now(rank.steps[-1].row) if rank.steps else table.start[rank.row]
+        number = numbers[row] or len(rank.steps) + 1
+        rank.steps.append(Step(row, number, max(0, table.start[row] - before)))
+    return barriers
+
+
+def _meet(attempt: Attempt, barriers: dict[int, int]) -> None:
+    """Find out who came last at each step, and set how long the others waited."""
+    if len(attempt.ranks) < 2:
+        return
+    by_number: dict[int, list[tuple[int, Rank, Step]]] = {}
+    for rank in attempt.ranks:
+        for step in rank.steps:
+            if step.row in barriers:
+                by_number.setdefault(step.number, []).append((barriers[step.row], rank, step))
+    for number, there in sorted(by_number.items()):
+        # Of a rank that died at the barrier, it is not known how long it waited.
+        if len(there) < len(attempt.ranks):
+            continue
+        there.sort(key=lambda each: each[0])
+        least = there[0][0]
+        for barrier, _, step in there:
+            step.waited = barrier - least
+        waited = sum(step.waited for _, _, step in there)
+        attempt.meetings.append(Meeting(number, there[0][1].rank, there[1][2].waited, waited))
+
+
+def _whole(span: Span, key: str) -> int | None:
+    value = span.attributes.get(key)
+    return value if type(value) is int else None
+
+
+def _nanoseconds(span: Span, key: str) -> int:
+    value = span.attributes.get(key)
+    return int(value * 1e9) if isinstance(value, (int, float)) else 0

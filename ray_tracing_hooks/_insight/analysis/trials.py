@@ -1,0 +1,72 @@
+"""Experiments of Ray Tune and their trials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.table import Table
+
+MOST_TRIALS = 50_000
+"""The most trials that are read from the files."""
+
+_EXPERIMENT, _TRIAL = f" {names.TUNE_EXPERIMENT}", f" {names.TUNE_TRIAL}"
+
+
+@dataclass
+class Trial:
+    """One trial."""
+
+    row: int
+    status: str
+    """Its last status; empty if it is not recorded, as for a trial that has not ended."""
+    stopped_by: str
+    iterations: int
+    error: str
+    """The type of the error that ended it, if one did."""
+    running: int
+    """How long it ran, in nanoseconds: without the time until it ran for the first time."""
+
+
+@dataclass
+class Experiment:
+    """One experiment."""
+
+    row: int
+    name: str
+    scheduler: str
+    trials: list[Trial] = field(default_factory=list)
+
+
+def experiments(table: Table) -> list[Experiment]:
+    """The experiments in a table, by start."""
+    kinds = [next((each for each in (_EXPERIMENT, _TRIAL) if name.endswith(each)), "") for name in table.names]
+    if _TRIAL not in kinds:
+        return []
+    found: dict[int, Experiment] = {}
+    rows: list[int] = []
+    for row, name in enumerate(table.name):
+        if kinds[name] == _EXPERIMENT:
+            scheduler = str(table.attribute(row, names.RAY_TUNE_SCHEDULER) or "")
+            found[row] = Experiment(row, table.name_of(row).removesuffix(_EXPERIMENT), scheduler)
+        elif kinds[name] == _TRIAL and table.parent[row] in found:
+            rows.append(row)
+    for row in table.as_recorded(rows[:MOST_TRIALS]):
+        found[table.parent[row]].trials.append(_trial(table, row))
+    for experiment in found.values():
+        experiment.trials.sort(key=lambda trial: trial.row)
+    return list(found.values())
+
+
+def _trial(table: Table, row: int) -> Trial:
+    attributes = table.span(row).attributes
+    pending, iterations = attributes.get(names.RAY_TUNE_PENDING_TIME), attributes.get(names.RAY_TUNE_ITERATIONS)
+    waited = int(pending * 1e9) if isinstance(pending, (int, float)) else 0
+    return Trial(
+        row,
+        str(attributes.get(names.RAY_TUNE_TRIAL_STATUS) or ""),
+        str(attributes.get(names.RAY_TUNE_STOPPED_BY) or ""),
+        iterations if type(iterations) is int else 0,
+        str(attributes.get(names.ERROR_TYPE) or "") if table.failed(row) else "",
+        max(0, table.duration(row) - waited),
+    )

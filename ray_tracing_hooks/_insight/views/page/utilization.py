@@ -1,0 +1,62 @@
+"""The lanes of the page that show how much of each node was in use over time, as far as it was sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ray_tracing_hooks._insight.model.processes import Places
+from ray_tracing_hooks._insight.model.utilization import Utilization
+from ray_tracing_hooks._insight.views.page.details import shortened
+
+_MOST_LANES = 200
+_MOST_PIECES = 100_000
+"""In all lanes; more are averaged. One takes about 8 bytes in the page."""
+
+_LEAST_PIECES = 100
+_LONGEST_LABEL = 100
+
+
+def described(found: Utilization, places: Places, begin: int, end: int) -> dict[str, Any]:
+    """The lanes of the nodes that the run used: GPUs of each node first."""
+    nodes = {place.node: place.node_label for place in places.places if place.node}
+    used = {each: series for each, series in found.items() if each.node in nodes}
+    most = max(_LEAST_PIECES, _MOST_PIECES // (min(len(used), _MOST_LANES) or 1))
+    lanes: list[dict[str, Any]] = []
+    for each, series in used.items():
+        pieces = [piece for piece in series.pieces() if piece[1] > begin and piece[0] < end]
+        if pieces and len(lanes) < _MOST_LANES:
+            lanes.append(_lane(shortened(each.label, _LONGEST_LABEL), nodes[each.node], pieces, begin, most))
+    return {"utilization": lanes}
+
+
+def _lane(label: str, node: str, pieces: list[tuple[int, int, float]], begin: int, most: int) -> dict[str, Any]:
+    drawn = list(_averaged(pieces, -(-len(pieces) // most)))
+    whole = sum(end - start for start, end, _ in pieces)
+    return {
+        "label": label,
+        "node": node,
+        "mean": round(sum((end - start) * value for start, end, value in pieces) / whole, 4),
+        "most": round(max(value for _, _, value in pieces), 4),
+        # Whole milliseconds and thousandths are shorter.
+        "begins": [(start - begin) // 1_000_000 for start, _, _ in drawn],
+        "ends": [(end - begin) // 1_000_000 for _, end, _ in drawn],
+        "values": [round(1000 * value) for _, _, value in drawn],
+    }
+
+
+def _averaged(pieces: list[tuple[int, int, float]], size: int) -> Iterator[tuple[int, int, float]]:
+    """Of each so many consecutive pieces one, as long as there is no gap between them."""
+    group: list[tuple[int, int, float]] = []
+    for piece in pieces:
+        if group and (len(group) == size or piece[0] != group[-1][1]):
+            yield _mean(group)
+            group = []
+        group.append(piece)
+    if group:
+        yield _mean(group)
+
+
+def _mean(group: list[tuple[int, int, float]]) -> tuple[int, int, float]:
+    whole = group[-1][1] - group[0][0]
+    return group[0][0], group[-1][1], sum((end - start) * value for start, end, value in group) / whole

@@ -1,0 +1,6 @@
+"""What asks a running cluster, for the commands ``doctor``, ``status`` and ``collect``.
+
+``address`` finds the cluster, and ``cluster`` connects to it and runs functions on its nodes. ``probe`` is what runs
+there first, whatever is installed; ``examination``, ``delivery`` and ``spools`` are what it then calls of that node's
+own package. ``checks`` are functions from what was found to findings, and ``doctor`` puts the parts together.
+"""

@@ -1,0 +1,133 @@
+"""Whether test spans arrived at their destinations, and where it failed if they did not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._ops.facts import Facts, Place, Trial
+from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
+
+_DENIED = re.compile(r"\b(401|403|407)\b|UNAUTHENTICATED|PERMISSION_DENIED|[Uu]nauthori[sz]ed|[Ff]orbidden")
+_NOT_THERE = re.compile(r"\b(404|405)\b|UNIMPLEMENTED|NOT_FOUND")
+_LOCALHOST = re.compile(r"//(localhost|127\.|\[::1\])")
+
+_UDP = "udp://"
+
+_HEADERS = {
+    "otlp": "OTEL_EXPORTER_OTLP_HEADERS, such as authorization=Bearer%20TOKEN or x-api-key=KEY",
+    "jaeger": "OTEL_EXPORTER_JAEGER_USER and OTEL_EXPORTER_JAEGER_PASSWORD",
+    "skywalking": "RAY_TRACING_SKYWALKING_TOKEN",
+}
+_ENDPOINTS = {
+    "otlp": "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "jaeger": "RAY_TRACING_JAEGER_ENDPOINT",
+    "skywalking": "RAY_TRACING_SKYWALKING_ENDPOINT",
+}
+_CERTIFICATES = {
+    "otlp": "OTEL_EXPORTER_OTLP_CERTIFICATE",
+    "jaeger": "OTEL_EXPORTER_JAEGER_CERTIFICATE",
+    "skywalking": "RAY_TRACING_SKYWALKING_CERTIFICATE",
+}
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Each destination of each place."""
+    arrived: dict[str, list[Trial]] = {}
+    unacknowledged: dict[str, int] = {}
+    files: dict[str, int] = {}
+    for place in facts.places:
+        for trial in place.examined.trials if place.examined is not None else ():
+            if trial.error is not None:
+                yield _failed(facts, place, trial)
+                continue
+            if trial.sent and _UDP in trial.text:
+                unacknowledged[trial.text] = unacknowledged.get(trial.text, 0) + 1
+            elif trial.sent:
+                arrived.setdefault(trial.text, []).append(trial)
+            elif trial.exporter == "local":
+                files[trial.text] = files.get(trial.text, 0) + (place.node is not None)
+            for text in trial.warnings:
+                yield Finding(
+                    "delivery-warning", WARNING, f"{trial.text}: {text}", (place.name,), "see the log of the collector"
+                )
+    for text, trials in arrived.items():
+        times = sorted(trial.seconds * 1e9 for trial in trials)
+        spread = duration(times[0]) if len(times) == 1 else f"{duration(times[0])} to {duration(times[-1])}"
+        many = f"{len(trials)} test spans were accepted, in {spread}" if len(trials) > 1 else f"in {spread}"
+        yield Finding("delivery", GOOD, f"{text}: {many if len(trials) > 1 else f'a test span was accepted {many}'}")
+    for text, number in unacknowledged.items():
+        sent = f"{count(number, 'test span')} {'was' if number == 1 else 'were'} sent"
+        yield Finding("delivery", GOOD, f"{text}: {sent}; whether they arrived is not known, since UDP has no answer")
+    for text, nodes in files.items():
+        each = " of each node; `ray-tracing-hooks collect` fetches them" if nodes > 1 else ""
+        yield Finding("delivery", GOOD, f"spans are written to {text}{each}")
+
+
+def _failed(facts: Facts, place: Place, trial: Trial) -> Finding:
+    where, error = (place.name,), str(trial.error)
+    endpoint = _ENDPOINTS.get(trial.exporter, "the variables of the exporter")
+    if trial.is_setting:
+        return Finding(
+            "exporter-unusable",
+            PROBLEM,
+            f"the exporter {trial.exporter!r} cannot be used: {error}",
+            where,
+            "see the text",
+        )
+    if trial.is_refused:
+        return _refused(trial, where, error, endpoint)
+    details: tuple[str, ...] = ()
+    if trial.step == "name":
+        kind, advice = "endpoint-name", f"correct the host name in {endpoint}, or the name service of the node"
+    elif trial.step == "connection":
+        kind = "endpoint-connection"
+        advice = (
+            f"is the collector running, and is the port in {endpoint} right (4317 is OTLP by gRPC, 4318 by HTTP)? Do "
+            "firewalls and network policies let the node through?"
+        )
+        if _LOCALHOST.search(trial.text) and len(facts.nodes) > 1:
+            advice = (
+                f"localhost is the node itself: name the host of the collector in {endpoint}, or run one on each node"
+            )
+    elif trial.step == "TLS":
+        kind = "endpoint-tls"
+        is_certificate = "certificate" in trial.step_error
+        advice = (
+            f"name the CA certificate that signed it in {_CERTIFICATES.get(trial.exporter, 'the settings')}"
+            if is_certificate and "expired" not in trial.step_error and "mismatch" not in trial.step_error
+            else "renew the certificate of the server, or use the host name that it is for"
+            if is_certificate
+            else f"begin {endpoint} with http:// if the server has no TLS"
+        )
+    else:
+        kind, advice = "endpoint-silent", f"see the log of the collector; {_protocol(trial, endpoint)}"
+    if trial.step_error and trial.step_error.rpartition(": ")[2].lower() not in error.lower():
+        details = (trial.step_error,)
+    return Finding(kind, PROBLEM, f"spans do not arrive: {error}", where, advice, details)
+
+
+def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) -> Finding:
+    reason = error.rpartition("are lost: ")[2] or error
+    if _DENIED.search(reason):
+        kind = "endpoint-denied"
+        advice = f"set the credentials in {_HEADERS.get(trial.exporter, 'the settings of the exporter')}"
+    elif _NOT_THERE.search(reason):
+        kind = "endpoint-path"
+        advice = (
+            f"correct the path or the port in {endpoint}: OTLP by HTTP expects /v1/traces, which is appended to "
+            "OTEL_EXPORTER_OTLP_ENDPOINT alone, and not to OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+        )
+    else:
+        kind, advice = "endpoint-refuses", "see the log of the collector"
+    return Finding(kind, PROBLEM, f"{trial.text} refuses spans: {reason}", where, advice)
+
+
+def _protocol(trial: Trial, endpoint: str) -> str:
+    if trial.exporter == "otlp":
+        return (
+            f"OTEL_EXPORTER_OTLP_PROTOCOL (grpc, http/protobuf) must be that of the port in {endpoint}, which begins "
+            "with https:// if the server has TLS"
+        )
+    return f"the protocol must be that of the port in {endpoint}"

@@ -1,0 +1,213 @@
+"""Wrong, unknown and differing settings, and those that switch tracing off."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ray_tracing_hooks._ops.facts import Examined, Facts, Place
+from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, where
+
+_IGNORED = re.compile(r"\b(is|are) (ignored|left out)\b|^unknown exporter")
+"""How texts about settings say that something that was asked for is not done. Others are hints."""
+
+_MAY_DIFFER = frozenset({"OTEL_RESOURCE_ATTRIBUTES"})
+"""Variables that are meant to differ between nodes."""
+
+_OF_PLACES = re.compile(r"ENDPOINT|_HOST|_BACKEND_SERVICES")
+"""Variables that may differ as long as spans arrive: a node may have a collector of its own."""
+
+_CONFIG = "`ray-tracing-hooks config` on the node shows all settings and their sources"
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """The settings of each place, and then their differences."""
+    begun = 0
+    for place in facts.places:
+        for finding in _of_place(place):
+            begun += 1
+            yield finding
+    for finding in (*_between_nodes(facts), *_between_here_and_nodes(facts)):
+        begun += 1
+        yield finding
+    if not begun and facts.answered and all(place.examined for place in facts.places):
+        yield Finding("settings", GOOD, f"settings are valid{', and the same everywhere' * (len(facts.places) > 1)}")
+    elif not begun and facts.here.examined:
+        yield Finding("settings", GOOD, "settings are valid")
+
+
+def _of_place(place: Place) -> Iterator[Finding]:
+    examined = place.examined
+    if examined is None:
+        return
+    here = (place.name,)
+    for text in examined.problems:
+        is_ignored = _IGNORED.search(text) is not None
+        yield Finding(
+            "setting-wrong" if is_ignored else "setting-odd",
+            PROBLEM if is_ignored else WARNING,
+            text.removesuffix("."),
+            here,
+            f"set it right where Ray, or the driver, is started; {_CONFIG}",
+        )
+    for wrong, right in examined.misspelled:
+        yield Finding(
+            "variable-misspelled", WARNING, f"nothing reads {wrong}", here, f"did you mean {right}? Set that instead"
+        )
+    yield from _questionable(examined, here)
+
+
+def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding]:
+    """Valid settings by which nothing is recorded, or less than expected, or which endanger programs."""
+    value = examined.value
+    if value("RAY_TRACING_STRICT") == "1":
+        yield Finding(
+            "strict",
+            WARNING,
+            "RAY_TRACING_STRICT=1: a fault of tracing ends workers and programs",
+            here,
+            "unset it outside of tests",
+        )
+    if value("OTEL_SDK_DISABLED") == "true":
+        yield Finding(
+            "tracing-disabled",
+            PROBLEM,
+            "OTEL_SDK_DISABLED=true switches tracing off",
+            here,
+            "unset it, and restart Ray",
+        )
+        return
+    if not examined.exporters and value("RAY_TRACING_SKYWALKING_TRANSPORT") == "none":
+        yield Finding(
+            "only-joins",
+            WARNING,
+            "RAY_TRACING_SKYWALKING_TRANSPORT=none: traces are joined by headers, and nothing is recorded",
+            here,
+            "name another exporter in RAY_TRACING_EXPORTERS, if spans are wanted",
+        )
+    elif not examined.exporters:
+        name = "OTEL_TRACES_EXPORTER" if value("RAY_TRACING_EXPORTERS") == "" else "RAY_TRACING_EXPORTERS"
+        yield Finding(
+            "no-exporter",
+            PROBLEM,
+            f"{name}=none: nothing is recorded",
+            here,
+            "set RAY_TRACING_EXPORTERS=local or otlp, or use a hook with an exporter of its own, such as "
+            "ray_tracing_hooks.otlp:setup",
+        )
+    sampler, ratio = value("OTEL_TRACES_SAMPLER").lower(), value("OTEL_TRACES_SAMPLER_ARG")
+    keeps = value("RAY_TRACING_KEEP_ERRORS") == "1" or value("RAY_TRACING_KEEP_SLOWER") != ""
+    share = _share(sampler, ratio)
+    if share == 0:
+        yield Finding(
+            "not-sampled",
+            WARNING if keeps else PROBLEM,
+            f"no trace is sampled: OTEL_TRACES_SAMPLER={sampler}{f', OTEL_TRACES_SAMPLER_ARG={ratio}' if ratio else ''}"
+            + ("; only what tail sampling keeps is delivered" if keeps else ""),
+            here,
+            "unset OTEL_TRACES_SAMPLER, or set a ratio above 0",
+        )
+    elif share < 0.01:
+        yield Finding(
+            "rarely-sampled",
+            WARNING,
+            f"only {share:.3%} of traces are sampled (OTEL_TRACES_SAMPLER_ARG={ratio}), so a short test shows nothing",
+            here,
+            "raise OTEL_TRACES_SAMPLER_ARG for a test, or keep errors with RAY_TRACING_KEEP_ERRORS=1",
+        )
+    if value("RAY_TRACING_RAY") == "none":
+        yield Finding(
+            "no-part-of-ray",
+            PROBLEM,
+            "RAY_TRACING_RAY=none: calls of Ray make no spans",
+            here,
+            "unset it, or name parts, such as task,actor,job,serve",
+        )
+    if value("OTEL_PROPAGATORS") == "none":
+        yield Finding(
+            "no-propagation",
+            WARNING,
+            "OTEL_PROPAGATORS=none: traces end at the border of the cluster",
+            here,
+            "unset it, or set tracecontext,baggage",
+        )
+    endpoint = next((name for name in examined.settings if re.fullmatch(r"OTEL_EXPORTER_OTLP_\w*ENDPOINT", name)), None)
+    if endpoint and examined.exporters == ("local",):
+        yield Finding(
+            "endpoint-unused",
+            WARNING,
+            f"{endpoint} is set, but spans go to local files only",
+            here,
+            "to send them, use the hook ray_tracing_hooks.otlp:setup, or ray_tracing_hooks:setup with "
+            "RAY_TRACING_EXPORTERS=otlp",
+        )
+
+
+def _share(sampler: str, ratio: str) -> float:
+    """The share of traces that a standard sampler samples."""
+    name = sampler.removeprefix("parentbased_")
+    if name == "always_off":
+        return 0.0
+    if name == "traceidratio" and ratio:
+        return float(ratio)
+    return 1.0
+
+
+def _between_nodes(facts: Facts) -> Iterator[Finding]:
+    examined = {place.name: place.examined for place in facts.answered if place.examined is not None}
+    nodes = dict.fromkeys(node.name for node in facts.nodes)
+    details = []
+    for variable in _variables(*examined.values()):
+        by_value: dict[str, list[str]] = {}
+        for name, found in examined.items():
+            by_value.setdefault(found.value(variable), []).append(name)
+        if len(by_value) > 1 and _matters(variable, facts):
+            values = [
+                f"{value or 'not set'} {where(tuple(names), nodes)}"
+                for value, names in sorted(by_value.items(), key=lambda item: (len(item[1]), item[0]))
+            ]
+            details.append(f"{variable}: {'; '.join(values)}")
+    if details:
+        yield Finding(
+            "settings-differ",
+            WARNING,
+            "settings differ between nodes",
+            advice="set these variables to the same values wherever `ray start` runs",
+            details=tuple(details),
+        )
+
+
+def _between_here_and_nodes(facts: Facts) -> Iterator[Finding]:
+    """Settings that all nodes have, and this shell has otherwise: a driver that it starts has those of the shell."""
+    here = facts.here.examined
+    nodes = [place.examined for place in facts.answered if place.examined is not None]
+    if here is None or not nodes:
+        return
+    different = [
+        variable
+        for variable in _variables(here, *nodes)
+        if len({node.value(variable) for node in nodes}) == 1
+        and here.value(variable) != nodes[0].value(variable)
+        and _matters(variable, facts)
+    ]
+    if different:
+        yield Finding(
+            "settings-of-driver",
+            WARNING,
+            "a driver started from this shell has other settings than the cluster: its spans may go elsewhere",
+            advice="set the variables here as where the cluster is started, if drivers are started here",
+            details=tuple(
+                f"{variable}: {here.value(variable) or 'not set'} here, {nodes[0].value(variable) or 'not set'} there"
+                for variable in different
+            ),
+        )
+
+
+def _variables(*examined: Examined) -> list[str]:
+    return sorted({variable for each in examined for variable in each.settings} - _MAY_DIFFER)
+
+
+def _matters(variable: str, facts: Facts) -> bool:
+    if not _OF_PLACES.search(variable):
+        return True
+    return any(trial.error for place in facts.places if place.examined for trial in place.examined.trials)

@@ -1,0 +1,149 @@
+"""What has been delivered and lost so far, what waits, and whether shippers run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._ops.checks.disk import size
+from ray_tracing_hooks._ops.facts import Facts, Place, Spool
+from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
+from ray_tracing_hooks._ship.status.figures import Destination
+from ray_tracing_hooks._ship.status.series import age
+
+_LONG = 60.0
+"""Seconds after which spans that wait have waited long."""
+
+_FULL = 0.8
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Each spool of each place. Spools of nodes on this machine are not looked at a second time."""
+    seen: set[tuple[str, str]] = set()
+    shippers = delivered = waiting = 0
+    for place in facts.places:
+        for spool in place.examined.spools if place.examined is not None else ():
+            if place.node is None and any(path == spool.path for _, path in seen):
+                continue
+            seen.add((place.name, spool.path))
+            yield from _of_spool(place, spool)
+            shippers += spool.runs
+            delivered += sum(each.delivered for each in spool.figures.destinations)
+            waiting += sum(each.waiting for each in spool.figures.destinations)
+    if shippers:
+        many = f"{count(shippers, 'shipper')} run{'s' * (shippers == 1)}"
+        yield Finding("shippers", GOOD, f"{many}: {count(delivered, 'span')} delivered so far, {waiting:,} waiting")
+
+
+def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
+    where, figures = (place.name,), spool.figures
+    waiting = sum(each.waiting for each in figures.destinations)
+    if spool.error is not None:
+        yield Finding(
+            "spool-unreadable",
+            PROBLEM,
+            f"a spool cannot be read: {spool.error}",
+            where,
+            "does it belong to another user? Run this as the user that runs Ray",
+            (spool.path,),
+        )
+    elif not spool.runs and waiting:
+        yield Finding(
+            "shipper-gone",
+            PROBLEM,
+            "spans wait that nothing delivers",
+            where,
+            "`ray-tracing-hooks replay FOLDER` there delivers them, if no process with these settings runs; "
+            "one would start a shipper soon",
+            tuple(f"{spool.path}: {_waits(each)}" for each in figures.destinations if each.waiting),
+        )
+    elif spool.is_stuck:
+        yield Finding(
+            "shipper-stuck",
+            PROBLEM,
+            "a shipper does nothing",
+            where,
+            "see its process, and ray_tracing_hooks-*.log in the folder logs of the Ray session; if it is killed, "
+            "another one takes over",
+            (f"process {figures.pid}, {spool.path}",),
+        )
+    for each in figures.destinations:
+        yield from _of_destination(place, spool, each)
+    for text in figures.problems if spool.runs else ():
+        if text not in {each.error for each in figures.destinations}:
+            yield Finding(
+                "shipper-reports",
+                WARNING,
+                f"a shipper reports: {text}",
+                where,
+                "repair what it says; ray_tracing_hooks-*.log in the folder logs of the Ray session has more",
+            )
+    if figures.unwritten:
+        yield Finding(
+            "spans-unwritten",
+            PROBLEM,
+            "spans could not be written to the spool, and are lost: its disk is full or fails",
+            where,
+            "make room, or set RAY_TRACING_SPOOL_DIR to another disk",
+            (f"{spool.path}: {count(figures.unwritten, 'span')}",),
+        )
+    if figures.limit_bytes and figures.bytes > _FULL * figures.limit_bytes:
+        yield Finding(
+            "spool-full",
+            WARNING,
+            "a spool is nearly full: at its limit the oldest spans are dropped",
+            where,
+            "repair delivery, or raise RAY_TRACING_SPOOL_MAX_BYTES",
+            (f"{spool.path}: {size(figures.bytes)} of {size(figures.limit_bytes)}",),
+        )
+
+
+def _of_destination(place: Place, spool: Spool, each: Destination) -> Iterator[Finding]:
+    where, to = (place.name,), each.address or each.exporter
+    trials = place.examined.trials if place.examined is not None else ()
+    failed_now = any(trial.exporter == each.exporter and trial.error is not None for trial in trials)
+    if each.refused:
+        yield Finding(
+            "spans-refused",
+            PROBLEM,
+            f"{to} has refused spans, which are lost",
+            where,
+            "the delivery log, ray_tracing_hooks-*.log in the folder logs of the Ray session, quotes the reason",
+            (f"{count(each.refused, 'span')} since the shipper began",),
+        )
+    if each.dropped:
+        yield Finding(
+            "spans-dropped",
+            PROBLEM,
+            f"spans for {to} were dropped, since the spool reached its limit",
+            where,
+            "repair delivery, or raise RAY_TRACING_SPOOL_MAX_BYTES",
+            (f"{count(each.dropped, 'span')} since the shipper began",),
+        )
+    if not spool.runs or not each.waiting:
+        return
+    if each.is_failing and not failed_now:
+        yield Finding(
+            "delivery-fails",
+            PROBLEM,
+            f"spans wait for {to}: {each.error}",
+            where,
+            "they are kept until the spool is full; see the log of the collector",
+            (_waits(each),),
+        )
+    elif not each.is_failing and age(each, time.time_ns()) > _LONG:
+        yield Finding(
+            "delivery-slow",
+            WARNING,
+            f"spans wait long for {to}",
+            where,
+            "is the destination slow, or the node overloaded? The shipper has a low priority",
+            (_waits(each),),
+        )
+
+
+def _waits(each: Destination) -> str:
+    about = "about " if each.is_estimate else ""
+    since = f", the oldest for {duration(age(each, time.time_ns()) * 1e9)}" if each.oldest_ns else ""
+    return f"{about}{count(each.waiting, 'span')} for {each.address or each.exporter}{since}"

@@ -1,0 +1,302 @@
+"""Collects the files of all nodes in one place, resumably and in bounded memory.
+
+A node reads its files in chunks, which come through Ray's object store; of each node at most two are on their way. A
+file is complete once the digest of what arrived is that of the node's file.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._ops import probe, sources
+from ray_tracing_hooks._ops.cluster import Node, Visit
+from ray_tracing_hooks._ops.target import Complete, Target, TargetError
+
+CHUNK = 4 << 20
+_AT_ONCE = 4
+"""Nodes that files are fetched from at the same time."""
+
+_NAME = re.compile(r"((logs|metrics)/)?[\w@+-][\w.@+-]*")
+_TRIES = 2
+
+
+class SourceError(TracingError):
+    """A node does not give what it was asked for."""
+
+
+class Source(Protocol):
+    """One machine with files.
+
+    Attributes:
+        name: What it is called in messages.
+    """
+
+    name: str
+
+    def place(self) -> dict[str, Any]:
+        """Where its files are, for :func:`~ray_tracing_hooks._ops.sources.prepare`. Raises SourceError."""
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a function there. Raises SourceError."""
+
+    def later(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+        """The same, begun now; the result is that of what is returned."""
+
+
+class Here:
+    """This machine, with the folder of a Ray session."""
+
+    def __init__(self, session_dir: str) -> None:
+        self.name = session_dir
+        self._session_dir = session_dir
+
+    def place(self) -> dict[str, Any]:
+        return {"session_dir": self._session_dir, "node_id": ""}
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            raise SourceError(describe(error)) from error
+
+    def later(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+        return partial(self.call, function, *arguments)
+
+
+class OfNode:
+    """A node of a cluster."""
+
+    def __init__(self, visit: Visit, node: Node, timeout: float) -> None:
+        self.name = node.name
+        self._visit = visit
+        self._node = node
+        self._timeout = timeout
+
+    def place(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.call(probe.place)
+        return found
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self.later(function, *arguments)()
+
+    def later(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+        reference = self._visit.ask(self._node, function, *arguments)
+
+        def result() -> Any:
+            answer = self._visit.answer(reference, self._timeout)
+            if answer.failure is not None:
+                raise SourceError(answer.text)
+            return answer.value
+
+        return result
+
+
+class File(NamedTuple):
+    """A file of a source, and the name that it gets."""
+
+    source: Source
+    path: str
+    name: str
+    size: int
+
+
+@dataclass
+class Collected:
+    """The result.
+
+    Attributes:
+        files: How many files are complete at the target.
+        bytes: Their size.
+        fetched_files: How many of them were fetched, or have grown, now.
+        fetched_bytes: How many bytes were fetched now.
+        problems: What could not be collected, as sentences.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    fetched_files: int = 0
+    fetched_bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def collect(
+    found: Sequence[Source],
+    options: dict[str, Any],
+    target: Target,
+    advance: Callable[[str, int, int], None],
+) -> Collected:
+    """Collect the files of these sources at the target. What fails at one does not keep the others.
+
+    ``options`` are those of :func:`~ray_tracing_hooks._ops.sources.prepare` that are the same everywhere. ``advance``
+    is called with what is being done, and how many bytes of how many are done. Raises TargetError where nothing can be
+    written.
+    """
+    result = Collected()
+    transfer = _Transfer(target, result)
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        try:
+            advance("having spans written", 0, 1)
+            listed = list(threads.map(partial(_listed, options, result), found))
+            files = _named([file for each in listed for file in each], result)
+            transfer.begin(sum(file.size for file in files), advance)
+            by_source = [[file for file in files if file.source is source] for source in found]
+            list(threads.map(transfer.fetch, by_source))
+        except BaseException:
+            transfer.is_over = True
+            with suppress(TargetError):
+                target.close()
+            raise
+    target.close()
+    return result
+
+
+def _listed(options: dict[str, Any], result: Collected, source: Source) -> list[File]:
+    try:
+        answer = source.call(sources.prepare, {**source.place(), **options})
+    except SourceError as error:
+        result.problems.append(f"{source.name}: {error}")
+        return []
+    result.problems += [f"{source.name}: {problem}" for problem in answer["problems"]]
+    return [
+        File(source, each["path"], each["name"], int(each["size"]))
+        for each in answer["files"]
+        # A node names no path outside of the target.
+        if _NAME.fullmatch(each["name"])
+    ]
+
+
+def _named(files: Sequence[File], result: Collected) -> list[File]:
+    """The files, with other names for different ones of the same name.
+
+    Nodes that share a folder name the same file: it is fetched once.
+    """
+    by_name: dict[str, list[File]] = {}
+    for file in sorted(files, key=lambda file: -file.size):
+        known = by_name.setdefault(file.name, [])
+        try:
+            if not any(_is_same(file, other) for other in known):
+                known.append(file)
+        except SourceError as error:
+            result.problems.append(f"{file.source.name}: {file.path}: {error}")
+    return [file for same in by_name.values() for file in _apart(same)]
+
+
+def _is_same(file: File, other: File) -> bool:
+    """Whether a file is another one, or the beginning of it."""
+    return bool(
+        file.source.call(sources.digest, file.path, file.size)
+        == other.source.call(sources.digest, other.path, file.size)
+    )
+
+
+def _apart(same: Sequence[File]) -> Iterator[File]:
+    first, *others = same
+    yield first
+    for number, file in enumerate(others, start=2):
+        stem, dot, suffix = file.name.rpartition(".")
+        node = re.sub(r"[^\w.@+-]", "_", file.source.name)
+        yield file._replace(name=f"{stem}-{node}-{number}{dot}{suffix}")
+
+
+class _Transfer:
+    """Fetches files. Threads share it, each with the files of one source.
+
+    Attributes:
+        is_over: Set to end all threads soon.
+    """
+
+    def __init__(self, target: Target, result: Collected) -> None:
+        self.is_over = False
+        self._target = target
+        self._result = result
+        self._lock = threading.Lock()
+        self._done = self._total = 0
+        self._advance: Callable[[str, int, int], None] = lambda *_told: None
+
+    def begin(self, total: int, advance: Callable[[str, int, int], None]) -> None:
+        """Fetch ``total`` bytes, and tell ``advance`` how far this is."""
+        self._total, self._advance = total, advance
+        self._count(0)
+
+    def fetch(self, files: Sequence[File]) -> None:
+        for file in files:
+            try:
+                self._fetch(file)
+            except SourceError as error:
+                with self._lock:
+                    self._result.problems.append(f"{file.source.name}: {file.path}: {error}")
+
+    def _fetch(self, file: File) -> None:
+        for _ in range(_TRIES):
+            complete = self._complete(file)
+            if complete is not None:
+                self._target.note(file.name, complete)
+                with self._lock:
+                    self._result.files += 1
+                    self._result.bytes += complete.size
+                return
+        raise SourceError("it has changed while it was read")
+
+    def _complete(self, file: File) -> Complete | None:
+        """Fetch what is missing; None if the file is another one than when it was begun."""
+        known = self._target.complete_of(file.name)
+        offset = self._matching(file, known)
+        if known is not None and offset == known.size == file.size:
+            self._count(offset)
+            return known
+        if not offset:
+            offset = self._matching(file, self._target.started(file.name))
+        writer = self._target.write(file.name, offset)
+        counted = 0
+        try:
+            counted += self._count(offset)
+            for data in self._chunks(file, offset):
+                writer.write(data)
+                counted += self._count(len(data), fetched=len(data))
+            if writer.hashed.hexdigest() != file.source.call(sources.digest, file.path, file.size):
+                self._count(-counted)
+                return None
+            writer.complete()
+        finally:
+            writer.close()
+        with self._lock:
+            self._result.fetched_files += 1
+        return Complete(file.size, writer.hashed.hexdigest())
+
+    def _matching(self, file: File, written: Complete | None) -> int:
+        """How many bytes of a file are at the target already: all that are there, if they are its beginning."""
+        if written is None or written.size > file.size:
+            return 0
+        return written.size if file.source.call(sources.digest, file.path, written.size) == written.sha256 else 0
+
+    def _chunks(self, file: File, offset: int) -> Iterator[bytes]:
+        """The rest of the file. While one chunk is written, the next one is on its way."""
+        waiting: Callable[[], bytes] | None = None
+        while offset < file.size or waiting is not None:
+            if self.is_over:
+                raise SourceError("interrupted")
+            following = None
+            if offset < file.size:
+                size = min(CHUNK, file.size - offset)
+                following = file.source.later(sources.chunk, file.path, offset, size)
+                offset += size
+            if waiting is not None:
+                yield waiting()
+            waiting = following
+
+    def _count(self, size: int, fetched: int = 0) -> int:
+        """Count bytes that are at the target; returns their number."""
+        with self._lock:
+            self._done += size
+            self._result.fetched_bytes += fetched
+            self._advance("fetching files", self._done, self._total)
+        return size

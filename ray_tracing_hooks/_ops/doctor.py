@@ -1,0 +1,215 @@
+"""Collects the facts for the checks: of the head, of every node, and of this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks._connection.folders import session_folders
+from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._ops import cluster, probe
+from ray_tracing_hooks._ops.address import CLIENT
+from ray_tracing_hooks._ops.cluster import Answer, ConnectError, Node, Visit
+from ray_tracing_hooks._ops.facts import HERE, Asked, Clock, Facts, Place
+from ray_tracing_hooks._ops.head import Head, NoAnswerError, ask
+from ray_tracing_hooks._ops.hooks import BY_SETTINGS
+from ray_tracing_hooks._version import __version__
+
+_PINGS = 3
+_PING_TIMEOUT = 5.0
+_HEAD_TIMEOUT = 5.0
+_CLIENT_HEAD = b"tracing_startup_hook"
+
+
+class Options(NamedTuple):
+    """What the user asked for.
+
+    Attributes:
+        timeout: Seconds for each node to answer.
+        hook: The hook that is to be used, where no cluster runs.
+        sends: Whether test spans are sent.
+        query: The query API of a back end to ask them back from.
+    """
+
+    timeout: float = 30.0
+    hook: str | None = None
+    sends: bool = True
+    query: str | None = None
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how many of its parts are done, and how many there are."""
+
+
+def examine(address: str | None, options: Options, progress: Progress) -> Facts:
+    """All facts; those of this machine alone where ``address`` is None."""
+    trace_id = secrets.token_hex(16) if options.sends else None
+    request: dict[str, Any] = {
+        "version": __version__,
+        "is_worker": True,
+        "salt": secrets.token_hex(16),
+        "trace_id": trace_id,
+        "timeout": min(options.timeout, 15.0),
+    }
+    with ThreadPoolExecutor(1) as threads:
+        if address is None:
+            progress("looking at this machine", 0, 1)
+            hook = options.hook or BY_SETTINGS
+            facts = Facts(None, None, "", False, hook, (), _here({**request, "hook": hook}, is_alone=True))
+        else:
+            facts = _of_cluster(address, options, request, progress, threads)
+    if options.query and trace_id:
+        facts = facts._replace(asked=_asked(options.query, trace_id, facts, options.timeout, progress))
+    return facts
+
+
+def _of_cluster(
+    address: str, options: Options, request: dict[str, Any], progress: Progress, threads: ThreadPoolExecutor
+) -> Facts:
+    progress("asking the head", 0, 1)
+    head: Head | None = None
+    unreachable, needs_token = "", False
+    if not address.startswith(CLIENT):
+        try:
+            head = ask(address, _HEAD_TIMEOUT)
+        except NoAnswerError as error:
+            unreachable, needs_token = str(error), error.needs_token
+    hook = head.hook if head is not None else None
+    if unreachable:
+        here = _here({**request, "hook": options.hook})
+        return Facts(address, None, unreachable, needs_token, hook, (), here)
+    here_later: Future[Place] = threads.submit(_here, {**request, "hook": hook})
+    places: list[Place] = []
+    try:
+        with cluster.connected(address):
+            if head is None:
+                head = _head_of_client()
+                hook = head.hook
+            places = _nodes(cluster.nodes(), {**request, "hook": hook}, options.timeout, progress)
+        if any(place.failure == "died" for place in places):
+            places = _again_without_hook(address, places, {**request, "hook": hook}, options.timeout, progress)
+    except ConnectError as error:
+        unreachable = f"the connection to {address} fails: {error}"
+    return Facts(address, head, unreachable, False, hook, tuple(places), here_later.result())
+
+
+def _head_of_client() -> Head:
+    """What a client can know of the head that it is connected to through a server."""
+    import ray  # noqa: PLC0415  only where a cluster is asked
+    from ray.experimental import internal_kv  # noqa: PLC0415
+
+    hook = internal_kv._internal_kv_get(_CLIENT_HEAD, namespace="tracing")  # noqa: SLF001  it has no public name
+    return Head("", hook.decode(errors="replace") if hook else None, False, ray.__version__, "")
+
+
+def _nodes(nodes: Sequence[Node], request: dict[str, Any], timeout: float, progress: Progress) -> list[Place]:
+    """What is found on each node, by an ordinary worker."""
+    with cluster.visiting(nodes) as visit:
+        answers = _look(visit, request, timeout, progress, "asking the nodes")
+        answered = [node for node, answer in answers.items() if answer.failure is None]
+        clocks = _clocks(visit, answered, progress)
+    return [_place(node, answers[node], clocks.get(node)) for node in nodes]
+
+
+def _again_without_hook(
+    address: str, places: list[Place], request: dict[str, Any], timeout: float, progress: Progress
+) -> list[Place]:
+    """The same, where workers have died on some nodes: these are asked by workers that skip the hook."""
+    died = {place.node for place in places if place.failure == "died"}
+    with cluster.connected(address, skips_hook=True):
+        nodes = [node for node in cluster.nodes() if node in died]
+        with cluster.visiting(nodes) as visit:
+            doing = "asking nodes where workers end, without the hook"
+            answers = _look(visit, {**request, "calls_hook": True}, timeout, progress, doing)
+    return [
+        _place(place.node, answers[place.node], None, hook_failed=True)
+        if place.node is not None and place.node in answers and answers[place.node].failure is None
+        else place
+        for place in places
+    ]
+
+
+def _look(visit: Visit, request: dict[str, Any], timeout: float, progress: Progress, doing: str) -> dict[Node, Answer]:
+    done: list[Node] = []
+
+    def answered(node: Node) -> None:
+        done.append(node)
+        progress(doing, len(done), len(visit.nodes))
+
+    progress(doing, 0, len(visit.nodes))
+    return visit.call(probe.look, request, timeout=timeout, on_answer=answered)
+
+
+def _place(node: Node, answer: Answer, clock: Clock | None, *, hook_failed: bool = False) -> Place:
+    if answer.failure is not None:
+        return Place(node.name, node, failure=answer.failure, text=answer.text)
+    return Place.of(node.name, answer.value, node, hook_failed=hook_failed)._replace(clock=clock)
+
+
+def _clocks(visit: Visit, nodes: Sequence[Node], progress: Progress) -> dict[Node, Clock]:
+    """The clock of each node: the quickest of several answers says how far it is ahead."""
+    clocks: dict[Node, Clock] = {}
+    for number, node in enumerate(nodes):
+        progress("comparing clocks", number, len(nodes))
+        for _ in range(_PINGS):
+            before = time.time_ns()
+            answer = visit.call(probe.clock, timeout=_PING_TIMEOUT, nodes=[node])[node]
+            after = time.time_ns()
+            if answer.failure is not None:
+                break
+            clock = Clock((answer.value - (before + after) / 2) / 1e9, (after - before) / 2e9)
+            if node not in clocks or clock.uncertainty < clocks[node].uncertainty:
+                clocks[node] = clock
+    return clocks
+
+
+def _here(request: dict[str, Any], *, is_alone: bool = False) -> Place:
+    """What is found on this machine. Where no cluster runs, that includes whether the hook can be imported, and what an
+    earlier cluster has left.
+    """
+    left = {"spool_dirs": _last_session()} if is_alone else {}
+    try:
+        found = probe.look({**request, **left, "is_worker": False})
+        if is_alone:
+            found["hook_error"] = probe.import_error(request["hook"])
+    except Exception as error:  # noqa: BLE001  the cluster is looked at in any case
+        return Place(HERE, examination_error=describe(error))
+    place = Place.of(HERE, found)
+    if not place.ray:
+        place = place._replace(ray=_ray_version())
+    return place
+
+
+def _ray_version() -> str:
+    try:
+        import ray  # noqa: PLC0415  it may be missing
+    except ImportError:
+        return ""
+    return str(ray.__version__)
+
+
+def _asked(url: str, trace_id: str, facts: Facts, timeout: float, progress: Progress) -> Asked | None:
+    """What became of the spans that were accepted; None if none was."""
+    from ray_tracing_hooks._ops.query import ask_back  # noqa: PLC0415  imports an HTTP client
+
+    spans = {
+        trial.span_id: place.name
+        for place in facts.places
+        if place.examined is not None
+        for trial in place.examined.trials
+        if trial.sent and trial.error is None
+    }
+    if not spans:
+        return None
+    progress("asking the back end for the test spans", 0, 1)
+    return ask_back(url, trace_id, spans, timeout)
+
+
+def _last_session() -> list[str]:
+    """The folders of spools in the last Ray session of this machine, if there is one."""
+    path = os.path.join(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "session_latest")  # noqa: S108  Ray's own
+    return list(session_folders(os.path.realpath(path))) if os.path.isdir(path) else []

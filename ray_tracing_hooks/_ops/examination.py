@@ -1,0 +1,135 @@
+"""Examines a node, or this machine, with the package that is installed there.
+
+It runs in a process of its own, ``python -m ray_tracing_hooks._ops.examination``, with the environment of a shipper: it
+finds what a shipper would find, and no network client is imported into a worker. It reads a request from standard input
+and writes its result to standard output, both as JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray_tracing_hooks._connection.folders import session_folders
+from ray_tracing_hooks._ops.delivery import trial
+from ray_tracing_hooks._ops.disk import LOCAL, SPOOL, folder
+from ray_tracing_hooks._ops.effective import Effective, effective, misspelled
+from ray_tracing_hooks._ops.hooks import exporters_of
+from ray_tracing_hooks._ops.spools import spools_of
+from ray_tracing_hooks._settings import SETTINGS
+from ray_tracing_hooks._ship.secrets import Secrets
+from ray_tracing_hooks._ship.sinks.registry import usable
+from ray_tracing_hooks._ship.start import environment
+from ray_tracing_hooks._standard import VARIABLES, read_with_source
+from ray_tracing_hooks._values import URL, without_credentials
+
+_EXTRA = 5.0
+"""Seconds that a process may take in addition to the time-out of its requests."""
+
+
+def examine(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a process that examines this machine.
+
+    ``request`` has what :func:`~ray_tracing_hooks._ops.probe.look` has found, and what it was asked: ``hook``, ``salt``
+    for comparing secrets, ``trace_id`` for test spans or None to send none, and ``timeout`` in seconds. Raises OSError,
+    ValueError or ``subprocess.SubprocessError``.
+    """
+    done = subprocess.run(  # noqa: S603  the arguments are ours
+        [sys.executable, "-m", __name__],
+        input=json.dumps({**request, "environ": dict(os.environ)}),
+        env=environment(os.environ),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=float(request["timeout"]) + _EXTRA,
+        check=False,
+    )
+    if done.returncode:
+        raise ValueError(f"the examination failed: {done.stderr.strip()[-500:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _result(request: Mapping[str, Any]) -> dict[str, Any]:
+    environ: dict[str, str] = request["environ"]
+    live: dict[str, Any] = request.get("tracing") or {}
+    directory = _directory(live.get("directory"))
+    found = effective(environ, exporters_of(request.get("hook"), live.get("exporters")), directory)
+    exporters, _ = usable(found.plan.exporters)
+    secrets = Secrets(environ, found.environ, {"endpoint": found.settings.jaeger_endpoint or ""})
+    session = request.get("session_dir")
+    spool = live.get("spool") or _spool(found, session)
+    sends = None if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" else request.get("trace_id")
+    return {
+        "exporters": list(exporters),
+        "settings": _rows(found, environ, request["salt"]),
+        "problems": [secrets.mask(problem) for problem in found.problems],
+        "misspelled": [list(pair) for pair in misspelled(environ)],
+        "destinations": trial(found, sends, float(request["timeout"]), secrets),
+        "folders": [
+            *([folder(SPOOL, spool, found.settings.spool_max_bytes)] if spool else []),
+            *([folder(LOCAL, found.settings.local_dir, 0)] if "local" in exporters else []),
+        ],
+        "spools": spools_of(session, request.get("node_id") or "", spool, request),
+    }
+
+
+def _directory(given: str | None) -> Callable[[], str]:
+    """The folder that relative paths are relative to."""
+    return (lambda: given) if given else os.getcwd
+
+
+def _spool(found: Effective, session: str | None) -> str | None:
+    """The folder with the spools of this node, if no traced process has told its own."""
+    return found.settings.spool_dir or (session_folders(session)[0] if session else None)
+
+
+def _rows(found: Effective, environ: Mapping[str, str], salt: str) -> dict[str, list[str]]:
+    """The settings and standard variables that are set: by variable their value and its source.
+
+    The value of a secret has a digest in its place: it can be compared with that of another node, and nothing else.
+    """
+
+    def shown(row: Any, value: Any) -> str:
+        text: str = row.text(value)
+        if not row.secret:
+            return text
+        public = without_credentials(text) if row.kind is URL else "(not shown)"
+        if public == text:
+            return text
+        return f"{public} ({hmac.new(salt.encode(), text.encode(), hashlib.sha256).hexdigest()[:8]})"
+
+    rows = {
+        row.variable: [shown(row, getattr(found.settings, row.name)), source]
+        for row in SETTINGS
+        if (source := found.sources[row.name]) != "default"
+    }
+    for row in VARIABLES:
+        value, variable = read_with_source(row.name, environ, lambda _problem: None)
+        if variable is not None:
+            rows[row.name] = [shown(row, value), variable]
+    return rows
+
+
+def main() -> None:
+    """Examine this machine as standard input asks, and print the result."""
+    request = json.load(sys.stdin)
+    # Libraries may print; the result alone is on standard output.
+    output = os.dup(1)
+    os.dup2(2, 1)
+    result = json.dumps(_result(request))
+    with contextlib.suppress(BrokenPipeError), open(output, "w", encoding="utf-8") as file:
+        file.write(result)
+    # Threads of exporters that have not come to an end are not waited for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""What was found of a cluster and its nodes, read from the plain data of probes.
+
+A node may have another version of this package, so what is missing or malformed counts as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks._ops.cluster import Node
+from ray_tracing_hooks._ops.head import Head
+from ray_tracing_hooks._ship.status.figures import Figures
+
+HERE = "here"
+"""The name of the machine that the command runs on, in findings."""
+
+
+class Clock(NamedTuple):
+    """How far the clock of a node is ahead of that of this machine, and how exactly that is known, in seconds."""
+
+    offset: float
+    uncertainty: float
+
+
+class Trial(NamedTuple):
+    """What became of a test span at one destination.
+
+    Attributes:
+        exporter: The name of the exporter.
+        text: The destination.
+        sent: Whether a span was sent.
+        span_id: Its id, in hexadecimal.
+        error: Why it did not arrive, or None.
+        is_setting: Whether a setting is at fault, or a missing package.
+        is_refused: Whether the destination answered, and will never accept it.
+        seconds: How long it took.
+        warnings: What else the exporter reported.
+        step: The step on the way to the server that failed: ``name``, ``connection``, ``TLS``, or empty.
+        step_error: Why it failed.
+    """
+
+    exporter: str
+    text: str
+    sent: bool
+    span_id: str
+    error: str | None
+    is_setting: bool
+    is_refused: bool
+    seconds: float
+    warnings: tuple[str, ...]
+    step: str
+    step_error: str
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Trial:
+        failed = [step for step in found.get("steps", ()) if step.get("error")]
+        return cls(
+            str(found.get("exporter", "")),
+            str(found.get("text", "")),
+            bool(found.get("sent")),
+            str(found.get("span_id", "")),
+            found.get("error"),
+            bool(found.get("is_setting")),
+            bool(found.get("is_refused")),
+            float(found.get("seconds", 0)),
+            tuple(found.get("warnings", ())),
+            str(failed[0]["step"]) if failed else "",
+            str(failed[0]["error"]) if failed else "",
+        )
+
+
+class Folder(NamedTuple):
+    """A folder for spans: why it takes none, if so, and the room on its disk in bytes, if known."""
+
+    what: str
+    path: str
+    error: str | None
+    is_full: bool
+    free: int | None
+    limit: int
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Folder:
+        return cls(
+            str(found.get("what", "")),
+            str(found.get("path", "")),
+            found.get("error"),
+            bool(found.get("is_full")),
+            found.get("free"),
+            int(found.get("limit", 0)),
+        )
+
+
+class Spool(NamedTuple):
+    """One spool: whether its shipper runs, and works, and its figures."""
+
+    path: str
+    runs: bool
+    is_stuck: bool
+    error: str | None
+    exporters: tuple[str, ...]
+    figures: Figures
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Spool:
+        return cls(
+            str(found.get("path", "")),
+            bool(found.get("runs")),
+            bool(found.get("is_stuck")),
+            found.get("error"),
+            tuple(found.get("exporters", ())),
+            Figures.of(found.get("figures") or {}),
+        )
+
+
+class Examined(NamedTuple):
+    """What the node's own package found.
+
+    Attributes:
+        exporters: The exporters in use.
+        settings: The settings that are set: by variable the value and its source. Of secrets, the value is a digest.
+        problems: What is wrong with them.
+        misspelled: Variables that nothing reads, each with the one that it resembles.
+        trials: What became of test spans.
+        folders: The folders for spans.
+        spools: The spools.
+    """
+
+    exporters: tuple[str, ...]
+    settings: Mapping[str, tuple[str, str]]
+    problems: tuple[str, ...]
+    misspelled: tuple[tuple[str, str], ...]
+    trials: tuple[Trial, ...]
+    folders: tuple[Folder, ...]
+    spools: tuple[Spool, ...]
+
+    def value(self, variable: str) -> str:
+        """The value of a setting, empty if it is not set."""
+        return self.settings.get(variable, ("", ""))[0]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Examined:
+        return cls(
+            tuple(found.get("exporters", ())),
+            {name: (str(row[0]), str(row[1])) for name, row in found.get("settings", {}).items()},
+            tuple(found.get("problems", ())),
+            tuple((str(pair[0]), str(pair[1])) for pair in found.get("misspelled", ())),
+            tuple(map(Trial.of, found.get("destinations", ()))),
+            tuple(map(Folder.of, found.get("folders", ()))),
+            tuple(map(Spool.of, found.get("spools", ()))),
+        )
+
+
+class Place(NamedTuple):
+    """What was found on one node, or on this machine.
+
+    Attributes:
+        name: How findings call it.
+        node: The node; None for this machine.
+        failure: Why there is no answer: see :class:`~ray_tracing_hooks._ops.cluster.Answer`; None if there is one.
+        text: The error in that case.
+        hook_failed: Whether the workers of the node end when they start, and the answer is from one without the hook.
+        python: The version of Python.
+        executable: Python itself.
+        ray: The version of Ray; empty if Ray is not there.
+        package: The version of this package; empty if it cannot be imported.
+        package_error: Why it cannot.
+        distributions: Versions of installed packages of interest.
+        hook_error: Why the hook does not work.
+        called: Whether a hook of this package was called in the worker.
+        traced: Whether it then traced the worker.
+        reported: What it reported there.
+        examined: What the package found; None if it could not be asked.
+        examination_error: Why it could not.
+        clock: The clock, if known.
+    """
+
+    name: str
+    node: Node | None = None
+    failure: str | None = None
+    text: str = ""
+    hook_failed: bool = False
+    python: str = ""
+    executable: str = ""
+    ray: str = ""
+    package: str = ""
+    package_error: str = ""
+    distributions: Mapping[str, str] = {}
+    hook_error: str = ""
+    called: bool = False
+    traced: bool = False
+    reported: tuple[str, ...] = ()
+    examined: Examined | None = None
+    examination_error: str = ""
+    clock: Clock | None = None
+
+    @classmethod
+    def of(cls, name: str, found: Mapping[str, Any], node: Node | None = None, *, hook_failed: bool = False) -> Place:
+        """What an answer says."""
+        package, tracing = found.get("package", {}), found.get("tracing", {})
+        examined = found.get("examined")
+        return cls(
+            name=name,
+            node=node,
+            hook_failed=hook_failed,
+            python=str(found.get("python", "")),
+            executable=str(found.get("executable", "")),
+            ray=str(found.get("ray", "")),
+            package=str(package.get("version", "")),
+            package_error=str(package.get("error", "")),
+            distributions=found.get("distributions", {}),
+            hook_error=str(found.get("hook_error") or ""),
+            called=bool(tracing.get("called")),
+            traced="exporters" in tracing,
+            reported=tuple(tracing.get("reported", ())),
+            examined=Examined.of(examined) if isinstance(examined, dict) else None,
+            examination_error=str(found.get("examination_error", "")),
+        )
+
+
+class Asked(NamedTuple):
+    """What a back end answered when test spans were asked back.
+
+    Attributes:
+        url: Its query API.
+        error: Why it did not answer, or None.
+        missing: The names of the places whose spans are not there.
+        seconds: How long it took until all were there.
+    """
+
+    url: str
+    error: str | None
+    missing: tuple[str, ...]
+    seconds: float
+
+
+class Facts(NamedTuple):
+    """All that was found.
+
+    Attributes:
+        address: The address of the cluster; None if only this machine was looked at.
+        head: What its head says; None if there is no cluster, or no answer.
+        unreachable: Why there is no connection to the cluster; empty if there is one.
+        needs_token: Whether the cluster asks for a token that is not here.
+        hook: The hook of the cluster, or the one that is to be used.
+        nodes: What was found on the nodes.
+        here: What was found on this machine.
+        asked: What became of asking test spans back, if that was wanted.
+    """
+
+    address: str | None
+    head: Head | None
+    unreachable: str
+    needs_token: bool
+    hook: str | None
+    nodes: tuple[Place, ...]
+    here: Place
+    asked: Asked | None = None
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The nodes that answered, and this machine."""
+        return (*self.answered, self.here)
+
+    @property
+    def answered(self) -> tuple[Place, ...]:
+        """The nodes that answered."""
+        return tuple(node for node in self.nodes if node.failure is None)

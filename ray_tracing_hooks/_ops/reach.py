@@ -1,0 +1,99 @@
+"""Finds the step at which a server cannot be reached: its name, the connection, or TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from ray_tracing_hooks._ship.transport.contract import Tls
+
+T = TypeVar("T")
+
+_TIMEOUT = 3.0
+"""Seconds for each step."""
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class Step(NamedTuple):
+    """One step on the way to a server.
+
+    Attributes:
+        step: ``name``, ``connection`` or ``TLS``.
+        error: Why it failed; None if it did not.
+        text: What was found, if it did not fail.
+    """
+
+    step: str
+    error: str | None
+    text: str = ""
+
+
+def steps(addresses: Sequence[str], tls: Tls | None) -> list[Step]:
+    """The steps to the first of these servers, up to one that fails. Direct ones: proxies are left out of account."""
+    return list(_steps(addresses[0], tls)) if addresses else []
+
+
+def _steps(address: str, tls: Tls | None) -> Iterator[Step]:
+    parts = urlsplit(address)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        return  # a unix socket, or UDP, where nothing answers
+    host, port = parts.hostname, parts.port or _PORTS[parts.scheme]
+    try:
+        found = _in_time(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError) as error:
+        yield Step("name", f"{host} cannot be resolved: {getattr(error, 'strerror', None) or error}")
+        return
+    yield Step("name", None, ", ".join(dict.fromkeys(str(each[4][0]) for each in found)))
+    try:
+        connection = socket.create_connection((host, port), timeout=_TIMEOUT)
+    except OSError as error:
+        yield Step("connection", f"no connection to {host} port {port}: {error.strerror or error}")
+        return
+    with connection:
+        yield Step("connection", None, f"{host} port {port}")
+        if parts.scheme != "https":
+            return
+        try:
+            with _context(tls).wrap_socket(connection, server_hostname=host) as secured:
+                yield Step("TLS", None, str(secured.version()))
+        except ssl.SSLCertVerificationError as error:
+            yield Step("TLS", f"its certificate is not accepted: {error.verify_message}")
+        except (OSError, ssl.SSLError) as error:
+            yield Step("TLS", f"no TLS there: {getattr(error, 'reason', None) or error.strerror or error}")
+
+
+def _context(tls: Tls | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=tls.certificate if tls is not None else None)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    if tls is not None and tls.client_certificate is not None:
+        context.load_cert_chain(tls.client_certificate, tls.client_key)
+    return context
+
+
+def _in_time(resolve: Callable[[], T]) -> T:
+    """The result of a look-up of a name, which has no time limit of its own. Raises OSError without one."""
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(resolve())
+        except (OSError, UnicodeError) as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_TIMEOUT)
+    for failure in failures:
+        raise failure
+    if not results:
+        raise TimeoutError(None, f"no answer from the name server within {_TIMEOUT:g} s")
+    with contextlib.suppress(IndexError):
+        return results[0]
+    raise AssertionError

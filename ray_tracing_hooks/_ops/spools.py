@@ -1,0 +1,156 @@
+"""The spools of a node: who writes to them, what is delivered, and what waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any
+
+from ray_tracing_hooks._connection.folders import session_folders
+from ray_tracing_hooks._private import read_file
+from ray_tracing_hooks._ship.deliveries import RECORDS
+from ray_tracing_hooks._ship.files import is_shipper_running
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sinks.registry import takes
+from ray_tracing_hooks._ship.status.backlog import Unread, measure
+from ray_tracing_hooks._ship.status.figures import Destination, Figures, read
+from ray_tracing_hooks._spool.progress import Progress, decode, file_name
+from ray_tracing_hooks._spool.reader import iterate
+
+_PREFIX = 12
+"""How many digits of a node's id the name of its spools begins with."""
+
+_CLIENT = "client-"
+_COUNTING = 0.5
+"""Seconds that counting what waits for one destination may take."""
+
+_STALE_NS = 15 * 10**9
+"""A shipper whose figures are older than this although its spool has changed does nothing."""
+
+
+def spools_of(session: str | None, node_id: str, spool: str | None, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is found of each spool of this node.
+
+    ``session`` is Ray's session folder and ``node_id`` the node, if there is one; ``spool`` is the folder that a traced
+    process writes to, or one above. ``request`` may name more folders of spools in ``spool_dirs``.
+    """
+    folders = [*(session_folders(session) if session else ()), *request.get("spool_dirs", ())]
+    if spool:
+        folders += [spool, os.path.dirname(spool)]
+    found: dict[str, dict[str, Any]] = {}
+    for path in _spools(folders, node_id):
+        real = os.path.realpath(path)
+        if real not in found:
+            found[real] = _look(path)
+    return [found[path] for path in sorted(found)]
+
+
+def waiting(path: str) -> dict[str, int]:
+    """How many spans of this spool wait, or a few more, for each of its exporters, as its files say now."""
+    segments = list(iterate(path))
+    figures = _counted(path, Figures(), segments, 0)
+    return {each.exporter: each.waiting for each in figures.destinations if each.signal == "traces"}
+
+
+def _spools(folders: list[str], node_id: str) -> Iterator[str]:
+    for folder in dict.fromkeys(folders):
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            continue
+        if any(name.endswith((".spool", "plan.json")) for name in names):
+            yield folder
+        for name in names:
+            path = os.path.join(folder, name)
+            is_of_node = not node_id or name.startswith((node_id[:_PREFIX], _CLIENT))
+            if is_of_node and os.path.exists(os.path.join(path, "plan.json")):
+                yield path
+
+
+def _look(path: str) -> dict[str, Any]:
+    """What is found of one spool: its figures, counted here if its shipper does not do it."""
+    runs, error = False, None
+    try:
+        runs = is_shipper_running(path)
+    except OSError as failure:
+        error = failure.strerror or str(failure)
+    figures = read(path)
+    segments = [(name, paths, alive) for name, paths, alive in iterate(path)]
+    size = sum(_size(each) for _, paths, _ in segments for each in paths)
+    is_stuck = figures is not None and size != figures.bytes and time.time_ns() - figures.updated_ns > _STALE_NS
+    if figures is None or not runs or is_stuck:
+        figures = _counted(path, figures or Figures(), segments, size)
+    return {
+        "path": path,
+        "runs": runs,
+        "is_stuck": runs and is_stuck,
+        "error": error,
+        "exporters": list(_exporters(path)),
+        "local_dir": _local_dir(path),
+        "figures": asdict(figures),
+    }
+
+
+def _counted(path: str, before: Figures, segments: list[tuple[str, list[str], bool]], size: int) -> Figures:
+    """The figures, with what waits now."""
+    known = {(each.exporter, each.signal): each for each in before.destinations}
+    destinations = []
+    for exporter in _exporters(path):
+        for signal, kind in RECORDS.items():
+            if not takes(exporter, signal):
+                continue
+            progress = _progress(path, exporter if signal.name == "traces" else f"{signal.name}-{exporter}")
+            unread = [
+                [
+                    Unread(each, progress.read_of(name, int(each.rpartition(".")[0].rpartition(".")[2])), _size(each))
+                    for each in paths
+                ]
+                for name, paths, _ in segments
+            ]
+            found = measure(unread, kind, _COUNTING)
+            if signal.name != "traces" and not found.items:
+                continue
+            destinations.append(
+                replace(
+                    known.get((exporter, signal.name), Destination(exporter=exporter, signal=signal.name)),
+                    waiting=found.items,
+                    waiting_bytes=found.bytes,
+                    is_estimate=found.is_estimate,
+                    oldest_ns=found.oldest_ns,
+                )
+            )
+    writers = sum(alive for _, _, alive in segments)
+    return replace(before, destinations=tuple(destinations), bytes=size, writers=writers)
+
+
+def _local_dir(path: str) -> str | None:
+    """The folder of the local files of a spool, if it has any."""
+    with suppress(OSError, ValueError):
+        plan = ShipPlan.load(path)
+        return plan.local_dir if "local" in plan.exporters else None
+    return None
+
+
+def _progress(path: str, label: str) -> Progress:
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return decode(read_file(os.path.join(path, file_name(label))))
+    return Progress({}, {})
+
+
+def _exporters(path: str) -> tuple[str, ...]:
+    with suppress(OSError, ValueError):
+        return ShipPlan.load(path).exporters
+    with suppress(OSError, ValueError):
+        return tuple(json.loads(read_file(os.path.join(path, "plan.json")))["exporters"])
+    return ()
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

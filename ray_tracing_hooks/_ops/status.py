@@ -1,0 +1,123 @@
+"""What each node of a cluster records, delivers and has waiting, now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks._ops import probe
+from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
+from ray_tracing_hooks._ops.facts import Spool
+from ray_tracing_hooks._ops.report import spool_as_json
+from ray_tracing_hooks._ship.status.figures import Destination
+
+VERSION = 1
+
+_DIED = "workers end when they start; `ray-tracing-hooks doctor` finds out why"
+
+
+class NodeStatus(NamedTuple):
+    """The status of one node.
+
+    Attributes:
+        node: The node.
+        error: Why there is none; empty if there is one.
+        time_ns: When it was taken, by the clock of the node.
+        spools: Its spools.
+        rates: For each spool, how many spans a second its processes have recorded since the last status; None if that
+            is not known.
+    """
+
+    node: Node
+    error: str
+    time_ns: int
+    spools: tuple[Spool, ...]
+    rates: tuple[float | None, ...]
+
+    @property
+    def rate(self) -> float | None:
+        """The rate of all spools, as far as known."""
+        known = [rate for rate in self.rates if rate is not None]
+        return sum(known) if known else None
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the node does not answer, spans are lost, or delivery fails."""
+        return bool(self.error) or any(
+            each.refused or each.dropped or (each.waiting and (each.is_failing or not spool.runs or spool.is_stuck))
+            for spool in self.spools
+            for each in spool.figures.destinations
+        )
+
+
+def take(visit: Visit, timeout: float, before: Sequence[NodeStatus] = ()) -> list[NodeStatus]:
+    """The status of each visited node, with rates since the statuses ``before``."""
+    answers = visit.call(probe.spools, {}, timeout=timeout)
+    earlier = {each.node: each for each in before}
+    return [_status(node, answers[node], earlier.get(node)) for node in visit.nodes]
+
+
+def as_json(address: str, statuses: Sequence[NodeStatus]) -> dict[str, Any]:
+    """The statuses for programs: members are added, and not changed.
+
+    An object with ``version``, ``address`` and ``nodes``, a list of objects: ``name``, ``id``, ``ip``, ``error`` (null
+    if the node has answered), ``time_ns``, ``spans_per_second`` (null if unknown) and ``spools``: ``path``,
+    ``shipper_runs``, ``exporters``, ``spans_per_second``, and ``figures`` as in ``_ship/status/figures.py``.
+    """
+    return {
+        "version": VERSION,
+        "address": address,
+        "nodes": [
+            {
+                "name": each.node.name,
+                "id": each.node.id,
+                "ip": each.node.ip,
+                "error": each.error or None,
+                "time_ns": each.time_ns,
+                "spans_per_second": each.rate,
+                "spools": [
+                    {**spool_as_json(spool), "spans_per_second": rate}
+                    for spool, rate in zip(each.spools, each.rates, strict=True)
+                ],
+            }
+            for each in statuses
+        ],
+    }
+
+
+def _status(node: Node, answer: Answer, before: NodeStatus | None) -> NodeStatus:
+    found: dict[str, Any] = answer.value or {}
+    error = str(found.get("error", ""))
+    if answer.failure is not None:
+        error = _DIED if answer.failure == "died" else answer.text
+    time_ns = int(found.get("time_ns", 0))
+    spools = tuple(map(Spool.of, found.get("spools", ())))
+    known = {spool.path: spool for spool in before.spools} if before is not None and not before.error else {}
+    since = before.time_ns if before is not None else 0
+    rates = tuple(_rate(spool, known.get(spool.path), since, time_ns) for spool in spools)
+    return NodeStatus(node, error, time_ns, spools, rates)
+
+
+def _rate(now: Spool, before: Spool | None, since_ns: int, time_ns: int) -> float | None:
+    """Spans a second that were recorded between two statuses of a spool."""
+    if before is None or now.figures.began_ns != before.figures.began_ns:
+        return None
+    more = _recorded(now.figures.destinations) - _recorded(before.figures.destinations)
+    if not more:
+        return 0.0
+    # A shipper takes its figures once a second, and stores them only if they have changed.
+    began = max(before.figures.updated_ns, since_ns - 10**9)
+    ended = now.figures.updated_ns if now.runs else time_ns
+    return max(0.0, more * 1e9 / (ended - began)) if ended > began else None
+
+
+def _recorded(destinations: Sequence[Destination]) -> int:
+    """How many spans have come to the spool, as far as one destination shows."""
+    return max(
+        (
+            each.delivered + each.refused + each.dropped + each.waiting
+            for each in destinations
+            if each.signal == "traces"
+        ),
+        default=0,
+    )

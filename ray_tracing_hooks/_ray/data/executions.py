@@ -1,0 +1,299 @@
+"""Executions of datasets: wraps ``StreamingExecutor`` (Ray 2.60 ``data/_internal/execution/streaming_executor.py``).
+
+Each execution has an executor of its own. ``execute`` sets it up in the thread of its caller, and ``run`` is its own
+thread, which calls ``_scheduling_loop_step`` again and again. ``shutdown`` is called by whoever notices the end first:
+the consumer at the last block, at an error or when it stops early, or a finalizer in any thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._guard import failed, guarded
+from ray_tracing_hooks._patching import ABSENT, Patches
+from ray_tracing_hooks._ray import library_spans, tracing
+from ray_tracing_hooks._ray.data import outcomes, submitting, totals
+from ray_tracing_hooks._ray.data.backpressure import HELD_BACK
+from ray_tracing_hooks._ray.data.consumers import consumer_in
+from ray_tracing_hooks._ray.data.errors import end_with
+from ray_tracing_hooks._ray.data.iteration import this_iteration
+from ray_tracing_hooks._ray.data.operators import NO_WORK, Around, Operator, shown_name
+from ray_tracing_hooks._ray.data.spilling import Watch
+from ray_tracing_hooks._ray.data.timeline import Moments
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record.current import attach, detach, get_current
+from ray_tracing_hooks._record.span import RecordedSpan
+
+_EXECUTION = "_ray_tracing_hooks_execution"
+"""The attribute of Ray's executor that holds ours. Executors are not pickled."""
+
+_MOST_GRAPH = 4000
+"""Characters of the description of the operators that are kept."""
+
+_monotonic = time.monotonic
+
+_open: weakref.WeakSet[Execution] = weakref.WeakSet()
+"""The executions that have not ended."""
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the executor; False if this Ray lacks one of the methods."""
+    from ray.data._internal.execution.streaming_executor import StreamingExecutor  # noqa: PLC0415
+
+    patches.on_undo(_open.clear)
+    wrapped = [
+        patches.wrap(StreamingExecutor, "execute", _execute),
+        patches.wrap(StreamingExecutor, "run", _run),
+        patches.wrap(StreamingExecutor, "shutdown", _shutdown),
+        patches.wrap(StreamingExecutor, "_scheduling_loop_step", _step),
+    ]
+    return all(wrapped)
+
+
+def give_up() -> None:
+    """End the spans of executions that are still running when this process disconnects."""
+    for execution in list(_open):
+        execution.end(None, outcomes.ABANDONED)
+
+
+def _of(executor: Any) -> Execution | None:
+    found: Execution | None = vars(executor).get(_EXECUTION)
+    return found
+
+
+def _execute(original: Callable[..., Any]) -> Callable[..., Any]:
+    def execute(self: Any, dag: Any, *args: Any, **kwargs: Any) -> Any:
+        active = tracing.active
+        execution = _begin(active, self, dag) if active is not None else None
+        if execution is None:
+            return original(self, dag, *args, **kwargs)
+        token = attach(execution.context)
+        try:
+            return original(self, dag, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            execution.end(error)
+            raise
+        finally:
+            detach(token)
+
+    return execute
+
+
+def _run(original: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: Any) -> Any:
+        execution = _of(self)
+        if execution is None:
+            return original(self)
+        token = attach(execution.context)
+        try:
+            return original(self)
+        finally:
+            detach(token)
+            execution.loop_ended()
+
+    return run
+
+
+def _step(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _scheduling_loop_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        execution = _of(self)
+        if execution is not None:
+            execution.stepped()
+        return result
+
+    return _scheduling_loop_step
+
+
+def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = list(inspect.signature(original).parameters)[1:]
+
+    def error_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = dict(zip(parameters, args, strict=False)) | kwargs
+        if given.get("execution_completed") is False:
+            # Old versions of Ray only say that there is an error, in the code that handles it.
+            return sys.exc_info()[1]
+        return given.get("exception")
+
+    def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
+        execution = _of(self)
+        if execution is None or not self._execution_started:
+            return original(self, *args, **kwargs)
+        error = error_of(args, kwargs)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as fault:
+            hide_frame(fault)
+            raise
+        finally:
+            execution.end(error)
+
+    return shutdown
+
+
+def _begin(active: Tracing, executor: Any, dag: Any) -> Execution | None:
+    try:
+        execution = Execution(active, executor, dag)
+        setattr(executor, _EXECUTION, execution)
+    except Exception as error:  # noqa: BLE001  the dataset must be executed whatever fails here
+        failed("tracing an execution of a dataset", error)
+        return None
+    _open.add(execution)
+    with guarded("tracing the operators of a dataset"):
+        execution.watch()
+    return execution
+
+
+class Execution:
+    """One execution of a dataset.
+
+    Args:
+        active: The instrumentation of this connection.
+        executor: Ray's executor.
+        dag: Its last operator.
+
+    Attributes:
+        context: The context of what belongs to the execution and to none of its operators.
+        dataset_id: Ray's id of the execution.
+        has_ended: Whether its spans have ended.
+        operators: Its operators, inputs first.
+    """
+
+    def __init__(self, active: Tracing, executor: Any, dag: Any) -> None:
+        # The executor ends when nothing refers to it any more.
+        self._executor = weakref.ref(executor)
+        self.dataset_id = str(getattr(executor, "_dataset_id", None) or getattr(executor, "_dataset_tag", ""))
+        self.has_ended = False
+        self._patches = Patches()
+        self._last = dag
+        self._is_complete = False
+        self._error: BaseException | None = None
+        name, run = _name_and_run(self.dataset_id)
+        attributes = {
+            names.RAY_DATA_DATASET_ID: self.dataset_id,
+            **({names.RAY_DATA_RUN: run} if run is not None else {}),
+            names.RAY_DATA_CONSUMER: this_iteration.method or consumer_in(sys._getframe(1)),  # noqa: SLF001
+            names.RAY_DATA_GRAPH: str(getattr(dag, "dag_str", dag))[:_MOST_GRAPH],
+        }
+        self.context, self.span = library_spans.begin(active, f"{name} {names.DATASET}", get_current(), attributes)
+        self.operators: list[Operator] = []
+        self._working: list[Operator] = []
+        self._moments = Moments()
+        gcs_address = active.process.gcs_address
+        self._spilling = Watch(gcs_address) if self.span is not None and gcs_address else None
+
+    @property
+    def executor(self) -> Any:
+        """Ray's executor."""
+        return self._executor()
+
+    def watch(self) -> None:
+        """Watch its operators, until it ends."""
+        self.operators = self._operators_of(self._last)
+        self._working = list(self.operators)
+        for operator in self.operators:
+            self._patches.set(operator.op, HELD_BACK, operator.held_back, back=ABSENT)
+            submitting.watch(operator, self._patches)
+
+    def _operators_of(self, dag: Any) -> list[Operator]:
+        found: dict[int, Operator | None] = {}
+        around = Around(self.dataset_id, self.context, self._executor)
+
+        def add(op: Any) -> None:
+            if id(op) in found:
+                return
+            for each in op.input_dependencies:
+                add(each)
+            position = len(found)
+            if type(op).__name__ in NO_WORK:
+                found[id(op)] = None
+                return
+            operator = found[id(op)] = Operator(around, op, shown_name(f"{op.name}_{position}"))
+            operator.inputs = [known for each in op.input_dependencies if (known := found[id(each)]) is not None]
+
+        add(dag)
+        return [operator for operator in found.values() if operator is not None]
+
+    def stepped(self) -> None:
+        """After each step of the executor's loop, in its thread: many times a second, so this takes microseconds."""
+        try:
+            completed = self.executor._has_op_completed  # noqa: SLF001  set in the step
+            for operator in self._working:
+                if completed.get(operator.op):
+                    operator.end()
+                    self._working = [each for each in self._working if each is not operator]
+            now = _monotonic()
+            if now >= self._moments.next:
+                self._moments.look(now, [each.timeline for each in self._working if each.span is not None])
+        except Exception as error:  # noqa: BLE001  the dataset must be executed whatever fails here
+            failed("tracing the steps of an execution of a dataset", error)
+
+    def loop_ended(self) -> None:
+        """At the end of the executor's thread, before its operators are shut down."""
+        with guarded("tracing the end of an execution of a dataset"):
+            executor = self.executor
+            completed = executor._has_op_completed or {}  # noqa: SLF001  as above
+            self._is_complete = bool(completed.get(self._last))
+            node = executor._output_node  # noqa: SLF001  its consumer gets the error from there
+            self._error = getattr(node[1] if isinstance(node, tuple) else node, "_exception", None)
+
+    def end(self, error: BaseException | None, outcome: str = "") -> None:
+        """End its spans, once; an ``error`` ended it."""
+        if self.has_ended:
+            return
+        self.has_ended = True
+        _open.discard(self)
+        error = error or self._error
+        outcome = outcome or outcomes.of(error, is_complete=self._is_complete)
+        with guarded("ending the operators of a dataset"):
+            self._end_operators(error if outcome == outcomes.FAILED else None)
+        span = self.span
+        if span is None:
+            return
+        with guarded("describing an execution of a dataset"):
+            self._describe(span, outcome)
+        if error is not None and outcome in {outcomes.FAILED, outcomes.CANCELLED}:
+            end_with(span, error)
+        else:
+            span.end()
+
+    def _end_operators(self, error: BaseException | None) -> None:
+        """End what is open; the operators whose tasks failed have the error."""
+        self._patches.undo()
+        for operator in self.operators:
+            failed_tasks = getattr(operator.op._metrics, "num_tasks_failed", 0)  # noqa: SLF001
+            operator.end(error if failed_tasks else None)
+
+    def _describe(self, span: RecordedSpan, outcome: str) -> None:
+        span.set_attribute(names.RAY_DATA_OUTCOME, outcome)
+        span.set_attributes(_output(self._last))
+        span.set_attributes(totals.limits_of(self.executor))
+        if self._spilling is not None:
+            span.set_attributes(self._spilling.end())
+
+
+def _output(last: Any) -> dict[str, Any]:
+    """The output of the last operator."""
+    keys = names.RAY_DATA_ROWS, names.RAY_DATA_BYTES, names.RAY_DATA_BLOCKS
+    return {key: value for key, value in totals.of_operator(last, 0).items() if key in keys}
+
+
+def _name_and_run(dataset_id: str) -> tuple[str, int | None]:
+    """The name of the dataset and the number of the run, from an id such as ``dataset_12_0``."""
+    name, _, rest = dataset_id.rpartition("_")
+    name, _, _ = name.rpartition("_")
+    if name and rest.isdigit():
+        return shown_name(name), int(rest)
+    return "dataset", None

@@ -1,0 +1,244 @@
+"""Iterations over a dataset, and what the program waited for: wraps ``DataIterator._iter_batches`` (Ray 2.60
+``data/iterator.py``), which ``iter_batches``, ``iter_rows``, ``iter_torch_batches``, ``take`` and others call.
+
+The span of an iteration is not current in the body of the program's loop, only while a batch is being fetched: an
+execution that this starts is below it. How long each stage let the program wait is measured by Ray Data (Ray 2.60
+``data/_internal/stats.py``); ``BatchIterator`` is given where (``data/_internal/block_batching/iter_batches.py``).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+from weakref import WeakSet
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import library_spans, tracing
+from ray_tracing_hooks._ray.data import outcomes
+from ray_tracing_hooks._ray.data.consumers import consumer_in
+from ray_tracing_hooks._ray.data.errors import end_with
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record.current import attach, detach, get_current
+
+_STAGES = (
+    (names.RAY_DATA_WAIT_TIME_PRODUCTION, "iter_blocked_production_wait_s"),
+    (names.RAY_DATA_WAIT_TIME_TRANSFER, "iter_blocked_data_transfer_s"),
+    (names.RAY_DATA_WAIT_TIME_BATCHING, "iter_blocked_batching_s"),
+    (names.RAY_DATA_WAIT_TIME_FORMAT, "iter_blocked_format_s"),
+    (names.RAY_DATA_WAIT_TIME_COLLATE, "iter_blocked_collate_s"),
+    (names.RAY_DATA_WAIT_TIME_FINALIZE, "iter_blocked_finalize_s"),
+)
+"""Our attribute and the timer of ``DatasetStats``."""
+
+_perf_counter = time.perf_counter
+
+
+class _ThisIteration(threading.local):
+    iteration: Iteration | None = None
+
+    @property
+    def method(self) -> str:
+        """The method of Ray Data that iterates; empty without an iteration."""
+        return self.iteration.method if self.iteration is not None else ""
+
+
+this_iteration = _ThisIteration()
+"""The iteration that fetches a batch in this thread now."""
+
+_open: WeakSet[Iteration] = WeakSet()
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the method; False if this Ray lacks it."""
+    from ray.data.iterator import DataIterator  # noqa: PLC0415
+
+    patches.on_undo(_open.clear)
+    return patches.wrap(DataIterator, "_iter_batches", _iter_batches)
+
+
+def patch_stages(patches: Patches) -> bool:
+    """Learn where the stages are measured; False if this Ray does not measure them for each iteration."""
+    from ray.data._internal.block_batching import iter_batches  # noqa: PLC0415
+
+    made = vars(iter_batches).get("BatchIterator")
+    return made is not None and patches.wrap(made, "__init__", _init)
+
+
+def give_up() -> None:
+    """End the spans of open iterations when this process disconnects."""
+    for iteration in list(_open):
+        iteration.end(None, outcomes.ABANDONED)
+
+
+def _iter_batches(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _iter_batches(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            batches = original(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        make = getattr(batches, "iterator_gen", None)
+        if tracing.active is not None and make is not None:
+            method = consumer_in(sys._getframe(1))  # noqa: SLF001  no other way to look at the callers
+            batches.iterator_gen = lambda: _steps(make, self, method)
+        return batches
+
+    return _iter_batches
+
+
+def _steps(make: Callable[[], Any], source: Any, method: str) -> Generator[Any, Any, Any]:
+    """What ``make`` returns, as a span. Like a plain ``yield from``, all that its consumer does is passed on."""
+    iteration = _begin(source, method)
+    body = make()
+    if iteration is None:
+        return (yield from body)
+    step, value = body.send, None
+    try:
+        while True:
+            batch = iteration.fetch(step, value)
+            try:
+                sent = yield batch
+            except GeneratorExit:
+                iteration.fetch(body.close)
+                raise
+            except BaseException as error:  # noqa: BLE001  thrown in by the consumer, for the body to handle
+                step, value = body.throw, error
+            else:
+                step, value = body.send, sent
+    except StopIteration as stop:
+        iteration.end(None)
+        return stop.value
+    except BaseException as error:
+        hide_frame(error)
+        iteration.end(error)
+        raise
+
+
+def _begin(source: Any, method: str) -> Iteration | None:
+    active = tracing.active
+    if active is None:
+        return None
+    try:
+        iteration = Iteration(active, source, method)
+    except Exception as error:  # noqa: BLE001  the program must get its batches whatever fails here
+        failed("tracing an iteration over a dataset", error)
+        return None
+    _open.add(iteration)
+    return iteration
+
+
+class Iteration:
+    """One iteration.
+
+    Args:
+        active: The instrumentation of this connection.
+        source: Ray's iterator.
+        method: The method that the program called.
+
+    Attributes:
+        method: As above.
+    """
+
+    def __init__(self, active: Tracing, source: Any, method: str) -> None:
+        self.method = method
+        self._source = source
+        self._batches = -1
+        self._waited = self._used = self._first = 0.0
+        self._until: float | None = None
+        self._epoch: int | None = None
+        self._stats: Any = None
+        self._before: dict[str, float] = {}
+        split = getattr(source, "_output_split_idx", None)
+        attributes = {names.RAY_DATA_CONSUMER: method, **({names.RAY_DATA_SPLIT: split} if split is not None else {})}
+        name = f"{method or 'iterate'} {names.DATA_ITERATION}"
+        self._context, self._span = library_spans.begin(active, name, get_current(), attributes)
+
+    def fetch(self, step: Callable[..., Any], *value: Any) -> Any:
+        """Make one step in the context of the iteration, as its consumer waits for it."""
+        began = _perf_counter()
+        if self._until is not None:
+            self._used += began - self._until
+        self._batches += 1
+        around = this_iteration.iteration
+        this_iteration.iteration = self
+        token = attach(self._context)
+        try:
+            return step(*value)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            detach(token)
+            this_iteration.iteration = around
+            self._until = _perf_counter()
+            self._waited += self._until - began
+            if not self._batches:
+                self._first = self._until - began
+                self._epoch = getattr(self._source, "_active_epoch", None)
+
+    def measures(self, stats: Any, tags: Any) -> None:
+        """Learn where Ray Data measures the stages, and of which dataset."""
+        self._stats = stats
+        self._before = _measured(stats)
+        dataset = tags.get("dataset") if isinstance(tags, dict) else tags
+        if self._span is not None and isinstance(dataset, str):
+            self._span.set_attribute(names.RAY_DATA_DATASET_ID, dataset)
+
+    def end(self, error: BaseException | None, outcome: str = "") -> None:
+        """End its span, once."""
+        span = self._span
+        _open.discard(self)
+        if span is None or not span.is_recording():
+            return
+        try:
+            outcome = outcome or outcomes.of(error, is_complete=error is None)
+            span.set_attributes(self._attributes(outcome))
+        except Exception as fault:  # noqa: BLE001  as above
+            failed("describing an iteration over a dataset", fault)
+        if error is not None and outcome in {outcomes.FAILED, outcomes.CANCELLED}:
+            end_with(span, error)
+        else:
+            span.end()
+
+    def _attributes(self, outcome: str) -> dict[str, Any]:
+        measured = {key: value - self._before.get(key, 0) for key, value in _measured(self._stats).items()}
+        found = {
+            names.RAY_DATA_OUTCOME: outcome,
+            names.RAY_DATA_BATCHES: max(self._batches, 0),
+            names.RAY_DATA_WAIT_TIME: round(self._waited, 6),
+            names.RAY_DATA_USER_TIME: round(self._used, 6),
+            **({names.RAY_DATA_FIRST_BATCH_TIME: round(self._first, 6)} if self._first else {}),
+            **({names.RAY_DATA_EPOCH: self._epoch} if self._epoch is not None else {}),
+        }
+        return found | {key: round(value, 6) for key, value in measured.items() if value > 0}
+
+
+def _measured(stats: Any) -> dict[str, float]:
+    """What Ray Data has measured by now, for all iterations that share these statistics."""
+    timers = ((key, getattr(stats, name, None)) for key, name in _STAGES)
+    found = {key: timer.get() for key, timer in timers if timer is not None}
+    rows = getattr(stats, "iter_rows_total", None)
+    return found | ({names.RAY_DATA_ROWS: rows} if rows is not None else {})
+
+
+def _init(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  the name of what is wrapped
+        iteration = this_iteration.iteration
+        if iteration is not None:
+            try:
+                iteration.measures(kwargs.get("stats"), kwargs.get("dataset_tags", kwargs.get("dataset_tag")))
+            except Exception as error:  # noqa: BLE001  as above
+                failed("tracing an iteration over a dataset", error)
+        try:
+            original(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    return __init__

@@ -1,0 +1,128 @@
+"""The operators of an execution: each has a span from its first work until it has completed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from opentelemetry.context import Context
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._ray import library_spans
+from ray_tracing_hooks._ray.data import totals
+from ray_tracing_hooks._ray.data.backpressure import HeldBack
+from ray_tracing_hooks._ray.data.errors import end_with
+from ray_tracing_hooks._ray.data.timeline import Timeline
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record.span import RecordedSpan
+
+_MOST_NAME = 200
+"""Characters of an operator's name that are kept: that of a union contains those of all its inputs."""
+
+NO_WORK = frozenset({"InputDataBuffer"})
+"""Operators that only hold what is there already. ``stats()`` leaves them out too."""
+
+
+def shown_name(name: Any) -> str:
+    """The name of an operator as its spans show it, the same on both sides of its calls."""
+    text = str(name)
+    return text if len(text) <= _MOST_NAME else f"{text[: _MOST_NAME - 1]}…"
+
+
+class Around(NamedTuple):
+    """What the operators of an execution share."""
+
+    dataset_id: str
+    """Ray's id of the execution."""
+    context: Context
+    """The context of the execution."""
+    executor: Callable[[], Any]
+    """Returns Ray's executor; None if it is gone."""
+
+
+class Operator:
+    """One operator of an execution.
+
+    Args:
+        around: What it shares with the others.
+        op: Ray's operator.
+        operator_id: Its name and position, as in Ray's dashboard.
+
+    Attributes:
+        op: As above.
+        operator_id: As above.
+        name: Its name.
+        inputs: The operators that it takes its input from.
+        span: Its span; None before its first work, and if it is not recorded.
+        held_back: When backpressure held it back.
+        timeline: Its queues over time.
+        encoded: The encoded attribute of the spans of its calls.
+        submitted: How many calls for its blocks it has made.
+        actors: How many actors it has started.
+    """
+
+    def __init__(self, around: Around, op: Any, operator_id: str) -> None:
+        self._around = around
+        self.op = op
+        self.operator_id = operator_id
+        self.name = shown_name(op.name)
+        self.inputs: list[Operator] = []
+        self.span: RecordedSpan | None = None
+        self.held_back = HeldBack(op, around.executor)
+        self.timeline = Timeline(op, around.executor)
+        self.encoded = encode.attribute(names.RAY_DATA_OPERATOR, self.name)
+        self.submitted = 0
+        self.actors = 0
+        self._linked: list[Operator] = []
+        self._context: Context | None = None
+
+    def working(self, active: Tracing) -> Context:
+        """The context of its work; the first time begins its span."""
+        context = self._context
+        if context is None:
+            context = self._begin(active)
+        return context
+
+    def _begin(self, active: Tracing) -> Context:
+        attributes = {
+            names.RAY_DATA_DATASET_ID: self._around.dataset_id,
+            names.RAY_DATA_OPERATOR: self.name,
+            names.RAY_DATA_OPERATOR_ID: self.operator_id,
+            names.RAY_DATA_OPERATOR_TYPE: type(self.op).__name__,
+            **({names.RAY_DATA_INPUTS: [each.operator_id for each in self.inputs]} if self.inputs else {}),
+            **totals.of_plan(self.op),
+        }
+        # One of several inputs may begin only later.
+        self._linked = [each for each in self.inputs if each.span is not None]
+        links = b"".join(_link_to(each.span) for each in self._linked if each.span is not None)
+        name = f"{self.name} {names.DATA_OPERATOR}"
+        self._context, self.span = library_spans.begin(active, name, self._around.context, attributes, more=links)
+        self.held_back.span = self.span
+        return self._context
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End its span, if it has begun and not ended; an ``error`` of its tasks failed the execution."""
+        span = self.span
+        if span is None or not span.is_recording():
+            return
+        try:
+            for each in self.inputs:
+                if each.span is not None and each not in self._linked:
+                    span.add_link(each.span.get_span_context())
+            self.held_back.end()
+            span.set_attributes(totals.of_operator(self.op, self.submitted))
+            if self.actors:
+                span.set_attribute(names.RAY_DATA_ACTORS, self.actors)
+            span.set_attributes(self.timeline.attributes())
+        except Exception as fault:  # noqa: BLE001  the program must run whatever fails here
+            failed("describing an operator of a dataset", fault)
+        if error is not None:
+            end_with(span, error)
+        else:
+            span.end()
+
+
+def _link_to(span: RecordedSpan) -> bytes:
+    return encode.link(span.trace_id, span.span_id, "", None, remote=False)

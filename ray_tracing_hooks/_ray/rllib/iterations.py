@@ -1,0 +1,117 @@
+"""The iterations of an algorithm of RLlib and their phases: wraps ``Algorithm.step``, and ``MetricsLogger.log_time``,
+with which algorithms time what they do (Ray 2.60 ``rllib/algorithms/algorithm.py`` and
+``utils/metrics/metrics_logger.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from opentelemetry.context import Context
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import library_spans, tracing
+from ray_tracing_hooks._ray.library_calls import begun, end_call, spanned, within
+from ray_tracing_hooks._ray.propagation import Begun
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+from ray_tracing_hooks._record.span import RecordedSpan
+
+_TIMERS, _TIMER = "timers", "_timer"
+"""The first part of the keys of an algorithm's own timers, and how most of their names end."""
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap iterations; False if this Ray lacks one of these methods."""
+    from ray.rllib.algorithms.algorithm import Algorithm  # noqa: PLC0415  imported by now
+    from ray.rllib.utils.metrics.metrics_logger import MetricsLogger  # noqa: PLC0415  as above
+
+    return (
+        patches.wrap(Algorithm, "step", spanned(_begin))
+        and patches.wrap(Algorithm, "_run_one_training_iteration", within(_context_of, "tracing an iteration of RLlib"))
+        and patches.wrap(MetricsLogger, "log_time", _log_time)
+    )
+
+
+_contexts: WeakKeyDictionary[Any, Context] = WeakKeyDictionary()
+"""The contexts of the current iterations, by the algorithm."""
+
+_algorithms: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""The names of algorithms, by what they log their metrics with."""
+
+
+def _begin(active: Tracing, algorithm: Any) -> Begun:
+    name = type(algorithm).__name__
+    attributes = {names.RAY_RLLIB_ALGORITHM: name, names.RAY_RLLIB_ITERATION: algorithm.iteration + 1}
+    begun = library_spans.begin(active, names.run_name(name, names.RLLIB), get_current(), attributes)
+    _contexts[algorithm] = begun[0]
+    metrics = getattr(algorithm, "metrics", None)
+    if metrics is not None:
+        _algorithms[metrics] = name
+    return begun
+
+
+def _context_of(algorithm: Any) -> Context | None:
+    """For training in another thread, while the evaluation runs in this one."""
+    return None if SPAN_KEY in get_current() else _contexts.get(algorithm)
+
+
+def _log_time(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def log_time(metrics: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            timer = original(metrics, key, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        if tracing.active is None or type(key) is not tuple or len(key) != 2 or key[0] != _TIMERS:
+            return timer
+        algorithm = _algorithms.get(metrics)
+        return timer if algorithm is None else _Phase(timer, algorithm, str(key[1]).removesuffix(_TIMER))
+
+    return log_time
+
+
+class _Phase:
+    """The timer of a phase, which is also its span while it runs."""
+
+    def __init__(self, timer: Any, algorithm: str, phase: str) -> None:
+        self._timer, self._algorithm, self._phase = timer, algorithm, phase
+        self._span: RecordedSpan | None = None
+        self._token: Any = None
+
+    def __enter__(self) -> Any:
+        found = begun(self._begin, tracing.active)
+        if found is not None:
+            context, self._span = found
+            self._token = attach(context)
+        return self._timer.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Any:
+        result = self._timer.__exit__(kind, error, trace)
+        token, self._token = self._token, None
+        if token is not None:
+            detach(token)
+        span, self._span = self._span, None
+        if span is not None:
+            try:
+                end_call(span, error)
+            except Exception as fault:  # noqa: BLE001  the algorithm must go on whatever fails here
+                failed("ending a phase of RLlib", fault)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._timer, name)
+
+    def _begin(self, active: Tracing) -> Begun:
+        name = names.run_name(self._algorithm, f"{names.RLLIB}.{self._phase}")
+        return library_spans.begin(active, name, get_current(), {names.RAY_RLLIB_ALGORITHM: self._algorithm})

@@ -1,0 +1,229 @@
+"""An experiment, in the process that runs it: wraps the methods of ``TuneController`` in which it begins, goes on and
+ends (Ray 2.60 ``tune/execution/tune_controller.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from opentelemetry.context import Context
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import errors, library_spans, tracing
+from ray_tracing_hooks._ray.library_calls import within
+from ray_tracing_hooks._ray.propagation import QUIET_KEY
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._ray.tune.trials import ERROR, FINAL, Trial
+from ray_tracing_hooks._record.current import attach, detach, get_current
+from ray_tracing_hooks._record.span import RecordedSpan
+
+_IN_EXPERIMENT = ("setup_experiments", "checkpoint")
+"""Further methods that submit calls for the experiment."""
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap experiments; False if this Ray lacks one of these methods."""
+    from ray.tune.execution.tune_controller import TuneController  # noqa: PLC0415  imported by now
+
+    in_experiment = within(_context_of, "tracing an experiment of Ray Tune")
+    return (
+        patches.wrap(TuneController, "__init__", _init)
+        and patches.wrap(TuneController, "step", _step)
+        and patches.wrap(TuneController, "cleanup", _cleanup)
+        and all(patches.wrap(TuneController, name, in_experiment) for name in _IN_EXPERIMENT)
+    )
+
+
+class Experiment:
+    """One experiment.
+
+    Args:
+        active: The instrumentation.
+        name: Its name.
+        around: The context that it began in.
+
+    Attributes:
+        trials: Its trials that have not ended, by id.
+        metric: The metric that is optimized.
+        asked: How often its scheduler was asked for anything.
+        context: The context of its trials.
+        loop: The context of its loop, in which waiting for objects makes no spans.
+    """
+
+    def __init__(self, active: Tracing, name: str, around: Context) -> None:
+        self.active = active
+        self.name = name
+        self.trials: dict[str, Trial] = {}
+        self.metric = ""
+        self.asked = 0
+        self._count = self._failed = 0
+        self._error: BaseException | None = None
+        self.context, self.span = library_spans.begin(
+            active, names.run_name(self.name, names.TUNE_EXPERIMENT), around, {names.RAY_TUNE_EXPERIMENT: name}
+        )
+        self.loop = Context({**self.context, QUIET_KEY: True})
+
+    def describe(self, controller: Any) -> None:
+        """Record how the experiment chooses among its trials, from its ``TuneController``."""
+        metric = getattr(controller, "_metric", None)
+        self.metric = metric if isinstance(metric, str) else ""
+        if self.span is not None:
+            self.span.set_attribute(names.RAY_TUNE_SCHEDULER, type(controller.scheduler_alg).__name__)
+            self.span.set_attribute(names.RAY_TUNE_SEARCHER, _searcher(controller.search_alg))
+            if self.metric:
+                self.span.set_attribute(names.RAY_TUNE_METRIC, self.metric)
+
+    def add(self, trial: Any) -> None:
+        """Begin the span of a new trial; one that had ended before the experiment was resumed has none."""
+        if trial.trial_id not in self.trials and trial.status not in FINAL:
+            self.trials[trial.trial_id] = Trial(self.active, self.context, self.name, self.metric, trial)
+
+    def of(self, trial: Any) -> Trial | None:
+        """The span of a trial of Ray's."""
+        return self.trials.get(trial.trial_id)
+
+    def end_trials(self, trials: Any = None) -> None:
+        """End the spans of these trials of Ray's that have ended; of all without them."""
+        for trial in list(self.trials.values()) if trials is None else trials:
+            status = trial.end(by_experiment=trials is None)
+            self.trials.pop(trial.trial_id, None)
+            self._count += 1
+            self._failed += status == ERROR
+
+    def failed(self, error: BaseException) -> None:
+        """Remember what has ended the experiment."""
+        self._error = error
+
+    def end(self) -> None:
+        """End the experiment and its trials."""
+        self.end_trials()
+        _end(self.span, self._count, self._failed, self._error)
+        self.span = None
+
+
+def _end(span: RecordedSpan | None, count: int, failures: int, error: BaseException | None) -> None:
+    if span is None:
+        return
+    span.set_attribute(names.RAY_TUNE_TRIALS, count)
+    if failures:
+        span.set_attribute(names.RAY_TUNE_TRIALS_FAILED, failures)
+    if error is not None:
+        errors.fail(span, error)
+    span.end()
+
+
+def _searcher(algorithm: Any) -> str:
+    """The class of the search algorithm, within what limits or generates its trials."""
+    for _ in range(3):
+        inner = vars(algorithm).get("searcher")
+        if inner is None:
+            break
+        algorithm = inner
+    return type(algorithm).__name__
+
+
+_experiments: WeakKeyDictionary[Any, Experiment] = WeakKeyDictionary()
+
+
+def experiment_of(controller: Any) -> Experiment | None:
+    """The experiment of a ``TuneController``."""
+    return _experiments.get(controller)
+
+
+def _context_of(controller: Any, *_args: Any, **_kwargs: Any) -> Context | None:
+    experiment = _experiments.get(controller)
+    return experiment.loop if experiment is not None else None
+
+
+def _init(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def init(controller: Any, *args: Any, **kwargs: Any) -> None:
+        experiment = _begin(controller, kwargs.get("storage"))
+        token = attach(experiment.loop) if experiment is not None else None
+        try:
+            original(controller, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            if experiment is not None:
+                experiment.failed(error)
+                experiment.end()
+            raise
+        finally:
+            if token is not None:
+                detach(token)
+        if experiment is not None:
+            try:
+                experiment.describe(controller)
+            except Exception as error:  # noqa: BLE001  the experiment must run whatever fails here
+                failed("describing an experiment of Ray Tune", error)
+
+    return init
+
+
+def _begin(controller: Any, storage: Any) -> Experiment | None:
+    active = tracing.active
+    if active is None:
+        return None
+    try:
+        name = getattr(storage, "experiment_dir_name", None) or "experiment"
+        experiment = _experiments[controller] = Experiment(active, name, get_current())
+        # An experiment that an interruption ends is not cleaned up.
+        weakref.finalize(controller, experiment.end).atexit = False
+        return experiment  # noqa: TRY300  the usual case
+    except Exception as error:  # noqa: BLE001  as above
+        failed("tracing an experiment of Ray Tune", error)
+        return None
+
+
+def _step(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def step(controller: Any) -> Any:
+        experiment = _experiments.get(controller)
+        token = attach(experiment.loop) if experiment is not None else None
+        try:
+            result = original(controller)
+        except BaseException as error:
+            hide_frame(error)
+            if experiment is not None:
+                experiment.failed(error)
+            raise
+        finally:
+            if token is not None:
+                detach(token)
+        if experiment is not None:
+            try:
+                # Not where their status changes, since Ray sets some back in the same step.
+                experiment.end_trials([trial for trial in experiment.trials.values() if trial.has_ended])
+            except Exception as error:  # noqa: BLE001  as above
+                failed("ending the trials of an experiment", error)
+        return result
+
+    return step
+
+
+def _cleanup(original: Callable[..., Any]) -> Callable[..., Any]:
+    in_experiment = within(_context_of, "tracing an experiment of Ray Tune")(original)
+
+    @functools.wraps(original)
+    def cleanup(controller: Any) -> Any:
+        try:
+            return in_experiment(controller)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            experiment = _experiments.pop(controller, None)
+            if experiment is not None:
+                try:
+                    experiment.end()
+                except Exception as error:  # noqa: BLE001  as above
+                    failed("ending an experiment of Ray Tune", error)
+
+    return cleanup

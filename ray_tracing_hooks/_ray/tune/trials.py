@@ -1,0 +1,132 @@
+"""The span of a trial."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+from opentelemetry.context import Context
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import qualified_name
+from ray_tracing_hooks._ray import errors, library_spans
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record.argument_text import Redactor
+
+RUNNING, ERROR = "RUNNING", "ERROR"
+FINAL = frozenset({"TERMINATED", ERROR})
+"""The statuses in which a trial has ended, unless Ray sets it back in the same step."""
+
+BY_TRIAL, BY_CRITERION, BY_SCHEDULER, BY_EXPERIMENT = "trial", "criterion", "scheduler", "experiment"
+"""What ends a trial, if no error does."""
+
+_running: WeakValueDictionary[str, Trial] = WeakValueDictionary()
+
+
+def trial_of(trial_id: str) -> Trial | None:
+    """The trial with this id, unless it has ended."""
+    return _running.get(trial_id)
+
+
+class Trial:
+    """The span of one trial.
+
+    Args:
+        active: The instrumentation.
+        context: The context of its experiment.
+        name: The name of its experiment, for spans.
+        metric: The metric that is optimized.
+        trial: Ray's object for it.
+
+    Attributes:
+        context: The context of what is done for it.
+        trial_id: Its id.
+        stopped_by: What decided that it ends, once something has.
+    """
+
+    def __init__(self, active: Tracing, context: Context, name: str, metric: str, trial: Any) -> None:
+        self.trial_id: str = trial.trial_id
+        self.stopped_by = ""
+        self._trial, self._metric = trial, metric
+        self._redactor = Redactor(active.redact)
+        self._error: BaseException | None = None
+        self._failures = 0
+        self._began, self._ended_at = time.monotonic(), time.time_ns()
+        self._pending: float | None = None
+        attributes = {
+            names.RAY_TUNE_TRIAL_ID: self.trial_id,
+            names.RAY_TUNE_TRAINABLE: str(trial.trainable_name),
+            names.RAY_TUNE_CONFIG: self.text(trial.config),
+        }
+        self.context, self._span = library_spans.begin(
+            active, names.run_name(name, names.TUNE_TRIAL), context, attributes
+        )
+        _running[self.trial_id] = self
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, by its status."""
+        return self._trial.status in FINAL
+
+    def text(self, config: Any) -> str:
+        """A configuration as a short text."""
+        if isinstance(config, Mapping):
+            return self._redactor.arguments([], [], {str(key): value for key, value in config.items()})
+        return self._redactor.result("", config)
+
+    def changed(self, status: str) -> None:
+        """Record that it has another status. Ray sets one that is final too, before it pauses or restarts a trial."""
+        if status in FINAL:
+            self._ended_at = time.time_ns()
+            return
+        self.note(names.TUNE_CHANGED, {names.RAY_TUNE_TRIAL_STATUS: status})
+        if status == RUNNING and self._pending is None:
+            self._pending = time.monotonic() - self._began
+
+    def failed(self, error: BaseException) -> None:
+        """Record that it has failed. Ray may start it again."""
+        self._error = error
+        self._failures += 1
+        kind = qualified_name(type(errors.cause(error)))
+        self.note(names.TUNE_FAILURE, {names.ERROR_TYPE: kind})
+
+    def note(self, event: str, attributes: dict[str, Any]) -> None:
+        """Add an event to its span."""
+        if self._span is not None:
+            self._span.add_event(event, attributes)
+
+    def end(self, *, by_experiment: bool) -> str:
+        """End its span; returns its status. ``by_experiment`` says that its experiment ends before it."""
+        span, self._span = self._span, None
+        _running.pop(self.trial_id, None)
+        status: str = self._trial.status
+        if span is None:
+            return status
+        if status in FINAL:
+            span.add_event(names.TUNE_CHANGED, {names.RAY_TUNE_TRIAL_STATUS: status}, self._ended_at)
+        attributes: dict[str, Any] = {
+            names.RAY_TUNE_TRIAL_STATUS: status,
+            names.RAY_TUNE_ITERATIONS: self._reported("training_iteration"),
+            names.RAY_TUNE_METRIC_VALUE: self._reported(self._metric),
+            names.RAY_TUNE_FAILURES: self._failures or None,
+            names.RAY_TUNE_PENDING_TIME: self._pending,
+        }
+        span.set_attributes({key: value for key, value in attributes.items() if value is not None})
+        if status == ERROR and self._error is not None:
+            # Ends it.
+            errors.fail(span, self._error)
+            return status
+        if status != ERROR:
+            span.set_attribute(names.RAY_TUNE_STOPPED_BY, self.stopped_by or BY_EXPERIMENT)
+        span.end(self._ended_at if not by_experiment else None)
+        return status
+
+    def _reported(self, key: str) -> float | None:
+        """A number that it has reported last. Ray's property for that may wait for the actor."""
+        value = (self._trial.run_metadata.last_result or {}).get(key) if key else None
+        if type(value) is int or type(value) is float:
+            return value
+        is_number = type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0
+        return float(value) if value is not None and is_number else None

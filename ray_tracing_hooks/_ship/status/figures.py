@@ -1,0 +1,136 @@
+"""The figures of a spool's delivery at one moment, and the file in which its shipper stores them.
+
+``status.json`` in a spool folder is one JSON object with the fields of :class:`Figures`. The counts begin with the
+shipper, as those of any process do: a shipper that takes over from a killed one begins at zero.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
+
+from ray_tracing_hooks._private import read_file
+from ray_tracing_hooks._ship.files import STATUS
+
+VERSION = 1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The figures of one exporter and signal. Times are in nanoseconds since the epoch; 0 means never.
+
+    Attributes:
+        exporter: The name of the exporter.
+        signal: ``traces`` or ``logs``: what the counts are of, spans or log records.
+        address: Where it delivers to, without credentials.
+        received: How many were read from the spool.
+        delivered: How many were accepted.
+        delivered_bytes: Their size as encoded spans, before compression.
+        refused: How many will never be accepted, and are lost.
+        dropped: How many the spool's limit removed before they were delivered, so that they are lost.
+        retries: How many attempts failed and were repeated.
+        waiting: How many wait in the spool.
+        waiting_bytes: The bytes of the spool that have not been delivered.
+        is_estimate: Whether ``waiting`` is extrapolated from a part of these bytes.
+        oldest_ns: When the oldest of those that wait ended; 0 if none waits, or it is unknown.
+        delivered_ns: When something was last delivered.
+        failed_ns: When an attempt last failed.
+        error: What the last failed attempt reported.
+        is_failing: Whether the last attempt failed.
+    """
+
+    exporter: str = ""
+    signal: str = "traces"
+    address: str = ""
+    received: int = 0
+    delivered: int = 0
+    delivered_bytes: int = 0
+    refused: int = 0
+    dropped: int = 0
+    retries: int = 0
+    waiting: int = 0
+    waiting_bytes: int = 0
+    is_estimate: bool = False
+    oldest_ns: int = 0
+    delivered_ns: int = 0
+    failed_ns: int = 0
+    error: str = ""
+    is_failing: bool = False
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of one spool.
+
+    Attributes:
+        version: The version of this layout.
+        release: The version of the package.
+        pid: The process of the shipper.
+        began_ns: When the shipper began, and with it the counts.
+        updated_ns: When these figures were taken.
+        writers: How many processes write to the spool.
+        bytes: The size of its segments.
+        limit_bytes: The most that undelivered ones may take.
+        undecided_bytes: The size of what waits for the decision of tail sampling.
+        unwritten: How many spans their processes could not write, since the disk was full or failed.
+        destinations: One for each exporter and signal.
+        problems: What prevents delivery or looks wrong at present, as sentences.
+    """
+
+    version: int = VERSION
+    release: str = ""
+    pid: int = 0
+    began_ns: int = 0
+    updated_ns: int = 0
+    writers: int = 0
+    bytes: int = 0
+    limit_bytes: int = 0
+    undecided_bytes: int = 0
+    unwritten: int = 0
+    destinations: tuple[Destination, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Figures:
+        """The figures of a parsed ``status.json``; what is missing or malformed in it has its default."""
+        destinations = found.get("destinations")
+        problems = found.get("problems")
+        return _made(
+            cls,
+            {
+                **found,
+                "destinations": tuple(
+                    _made(Destination, each)
+                    for each in (destinations if isinstance(destinations, list | tuple) else ())
+                    if isinstance(each, dict)
+                ),
+                "problems": tuple(map(str, problems)) if isinstance(problems, list | tuple) else (),
+            },
+        )
+
+
+def read(spool_dir: str) -> Figures | None:
+    """What the shipper of this spool folder has stored last; None if it has stored nothing, or nothing readable."""
+    try:
+        found = json.loads(read_file(os.path.join(spool_dir, STATUS)))
+    except (OSError, ValueError):
+        return None
+    return Figures.of(found) if isinstance(found, dict) else None
+
+
+def _made(kind: type[T], values: Mapping[str, Any]) -> T:
+    """An instance with those of ``values`` that have the type of the field's default."""
+    known = {}
+    for each in fields(kind):  # type: ignore[arg-type]  # both are dataclasses
+        value = values.get(each.name)
+        if type(value) is type(each.default):
+            known[each.name] = value
+    return kind(**known)

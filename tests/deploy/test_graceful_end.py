@@ -1,0 +1,189 @@
+"""What is left when a pod ends: the scripts of the manifests, run in containers that share the pod's volume.
+
+The containers are namespaces of this machine, made by the tests, which need root for that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import containers
+import psutil
+import pytest
+from containers import Container
+from manifests import MANIFESTS, Document, combine, needs_kubectl, one, overlay, pods
+from shipping import WRITER, until
+from store import Store
+
+pytestmark = [
+    needs_kubectl,
+    pytest.mark.skipif(bool(containers.unavailable()), reason=containers.unavailable()),
+]
+
+RAY = 1000
+
+# The Ray container: a process that records, and the shipper of its node.
+PROCESS = """
+import os, sys
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.start import ensure_running
+plan = ShipPlan(("otlp",), "/nowhere", 1 << 26, 1 << 30, 1 << 30, raylet_socket="/tmp/ray/raylet")
+ensure_running(sys.argv[1], plan)
+"""
+
+
+@pytest.fixture
+def volume() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="rth-"))
+    folder.chmod(0o2777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path)
+    yield store
+    store.close()
+
+
+class Pod:
+    """Containers of one pod, which have a volume in common."""
+
+    def __init__(self, mount: str, volume: Path, store: Store) -> None:
+        self._container = Container(RAY, (RAY,), {mount: volume})
+        self._environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "RAY_TRACING_EXPORTERS": "otlp",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{store.port}",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        }
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str, **pipes: Any) -> subprocess.Popen[str]:
+        process = subprocess.Popen(self._container.command(*arguments), env=self._environment, text=True, **pipes)
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def pod(volume: Path, store: Store) -> Iterator[Pod]:
+    pod = Pod("/tmp/ray", volume, store)
+    yield pod
+    pod.end()
+
+
+def record(pod: Pod, spool: str, first: int, last: int) -> subprocess.Popen[str]:
+    """A Ray container that has recorded spans of these numbers; the first one is not over."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    ray = pod.start(sys.executable, "-c", f"{PROCESS}\n{WRITER}", spool, "1000000", **pipes)
+    assert ray.stdin is not None
+    assert ray.stdout is not None
+    for line in (f"start {first}", f"end {first + 1} {last}"):
+        ray.stdin.write(line + "\n")
+        ray.stdin.flush()
+        assert ray.stdout.readline()
+    return ray
+
+
+def terminate(container: subprocess.Popen[str]) -> None:
+    """As Kubernetes does: process 1 of the container gets the signal."""
+    (first,) = psutil.Process(container.pid).children()
+    first.send_signal(signal.SIGTERM)
+
+
+def numbers(store: Store) -> Counter[int]:
+    return Counter(int(span_id, 16) for (span_id,) in store.ask("SELECT span_id FROM spans"))
+
+
+def sidecar() -> Document:
+    (_, template), *_ = pods(one(overlay("collector"), "RayCluster"))
+    found: Document = template["spec"]["initContainers"][-1]
+    assert found["name"] == "ray-tracing-replay"
+    return found
+
+
+def test_what_ray_left_is_sent_before_the_pod_is_gone(pod: Pod, store: Store, volume: Path) -> None:
+    """The Collector was away. Kubernetes kills all of Ray's container, the shipper included, and ends the sidecar then:
+    it sends every span once, the interrupted one too.
+    """
+    (volume / "session_latest").symlink_to("session_2026-11-24_23-06-24_1")
+    ray = record(pod, "/tmp/ray/session_2026-11-24_23-06-24_1/ray_tracing_hooks/0a1b-00000000", 1, 300)
+    container = sidecar()
+    replaying = pod.start(*container["command"], *container["args"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    until(lambda: b"sleep" in commands(replaying), "the sidecar waits")
+    ray.kill()
+    ray.communicate()
+    store.open()
+    terminate(replaying)
+    said, _ = replaying.communicate(timeout=60)
+    assert replaying.returncode == 0, said
+    assert numbers(store) == Counter(range(1, 301)), said
+    print(f"spans expected 300, found {numbers(store).total()}")
+
+
+def commands(container: subprocess.Popen[str]) -> list[bytes]:
+    """The names of the programs that a container runs."""
+    return [process.name().encode() for process in psutil.Process(container.pid).children(recursive=True)]
+
+
+def test_what_a_crashed_container_left_is_sent_while_its_successor_runs(pod: Pod, store: Store, volume: Path) -> None:
+    """Ray has begun another session in the same pod, whose shipper delivers by itself."""
+    crashed = record(pod, "/tmp/ray/session_2026-11-24_23-06-24_1/ray_tracing_hooks/0a1b-00000000", 1, 100)
+    crashed.kill()
+    crashed.communicate()
+    (volume / "session_latest").symlink_to("session_2026-11-24_23-07-00_1")
+    record(pod, "/tmp/ray/session_2026-11-24_23-07-00_1/ray_tracing_hooks/0c2d-00000000", 1001, 1100)
+    store.open()
+    until(lambda: numbers(store).total() == 99, "the shipper delivers")
+    container = sidecar()
+    replaying = pod.start(*container["command"], *container["args"])
+    until(lambda: numbers(store).total() == 199, "the sidecar sends the rest")
+    until(lambda: b"sleep" in commands(replaying), "the sidecar waits")
+    assert numbers(store) == Counter([*range(1, 101), *range(1002, 1101)])
+    terminate(replaying)
+    replaying.communicate(timeout=60)
+    # The spool of the running session is its shipper's.
+    assert numbers(store) == Counter([*range(1, 101), *range(1002, 1101)])
+
+
+def test_a_cron_job_sends_what_pods_left_on_a_claim(store: Store, volume: Path, tmp_path: Path) -> None:
+    """Once, with the spools of running nodes left to their shippers, and removed a day later."""
+    documents = combine(tmp_path, MANIFESTS / "base", "collector", "spool-volume")
+    ((_, template),) = pods(one(documents, "CronJob"))
+    (job,) = template["spec"]["containers"]
+    ((mount),) = (each["mountPath"] for each in job["volumeMounts"])
+    pod = Pod(mount, volume, store)
+    try:
+        gone = record(pod, f"{mount}/spans/0a1b-00000000", 1, 100)
+        record(pod, f"{mount}/spans/0c2d-00000000", 1001, 1100)
+        gone.kill()
+        gone.communicate()
+        store.open()
+        until(lambda: numbers(store).total() == 99, "the shipper of the running node delivers")
+        for _ in range(2):
+            done = pod.start(*job["command"], *job["args"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            said, _ = done.communicate(timeout=60)
+            assert numbers(store) == Counter([*range(1, 101), *range(1002, 1101)]), said
+        sent = volume / "spans" / "0a1b-00000000" / ".sent"
+        assert sent.exists()
+        os.utime(sent, (0, 0))
+        pod.start(*job["command"], *job["args"]).communicate(timeout=60)
+        assert [path.name for path in (volume / "spans").iterdir()] == ["0c2d-00000000"]
+    finally:
+        pod.end()

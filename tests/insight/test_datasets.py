@@ -1,0 +1,449 @@
+"""Datasets of Ray Data in what the commands show: faults planted in real pipelines, and executions made by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hand_made import HandMade
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._cli.datasets import sections
+from ray_tracing_hooks._insight.analysis import limits
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import DATASET, RUN, SCHEDULING
+from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.analysis.pipelines import Cause, Pipeline
+
+RECORDED = os.path.join(os.path.dirname(__file__), "recorded")
+S = 1000
+"""Milliseconds, which the times of runs made by hand are in."""
+
+
+def shown(*arguments: str) -> str:
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def recorded(name: str) -> str:
+    return os.path.join(RECORDED, f"{name}.jsonl.gz")
+
+
+def document(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shown("summary", recorded(name), "--json"))
+    return found
+
+
+# --- real pipelines -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "figures", "said", "beside"),
+    [
+        (
+            "data_bottleneck",
+            "bottleneck-operator",
+            {"operator": "MapBatches(Embedder)", "slots": 1, "actors": 1, "tasks": 30},
+            ["it may run 1 task at a time (1 actor) and was busy 9", "raise its concurrency"],
+            (),
+        ),
+        (
+            "data_bottleneck_inferred",
+            "bottleneck-operator",
+            {"operator": "MapBatches(Embedder)", "slots": 1, "actors": 1, "tasks": 30},
+            ["blocks waited for it", "of its 4 CPUs"],
+            ("worker-start",),
+        ),
+        (
+            "data_backpressure",
+            "backpressure",
+            {
+                "operator": "ReadRange->MapBatches(large)",
+                "policy": "ResourceBudget",
+                "resource": "object store memory",
+                "object_store_bytes": 48 << 20,
+            },
+            ["object store memory of the 48.0 MiB that it may use was used up (policy ResourceBudget)", "16.0 MiB on"],
+            (),
+        ),
+        (
+            "data_skewed",
+            "skewed-blocks",
+            {"operator": "MapBatches(by_user)", "slow_calls": 1, "calls": 12},
+            ["1 block of operator MapBatches(by_user) had 4,290 rows, 13.0 times the median of 329", "one key may"],
+            ("worker-start",),
+        ),
+        (
+            "data_slow_start",
+            "slow-actor-start",
+            {"operator": "MapBatches(Loaded)", "actors": 2, "tasks": 24},
+            ["2 actors took 4.01 s each to construct (median), and their 24 tasks took 1.", "load less in __init__"],
+            ("worker-start",),
+        ),
+        (
+            "data_spill",
+            "spilling",
+            {"dataset": "dataset", "executions": 2},
+            ["of objects to disk and read 304 MiB back during dataset (materialize)", "instead of materialize"],
+            ("backpressure",),
+        ),
+    ],
+)
+def test_the_planted_fault_is_found_and_no_other(
+    name: str, kind: str, figures: dict[str, Any], said: list[str], beside: Collection[str]
+) -> None:
+    """Workers may start slowly where others run too; and what spills is held back by memory as well."""
+    found = document(name)["findings"]
+    assert {each["kind"] for each in found} - set(beside) == {kind}
+    (finding,) = (each for each in found if each["kind"] == kind)
+    assert figures.items() <= finding["figures"].items()
+    assert finding["evidence"]
+    assert kind == "spilling" or 0.1 < finding["share"] < 1
+    text = " ".join(shown("summary", recorded(name)).split())
+    for each in (finding["text"], *said):
+        assert each in text
+
+
+def test_a_healthy_pipeline_has_no_findings() -> None:
+    assert "Findings: none\n" in shown("summary", recorded("data_healthy"))
+
+
+def test_the_path_goes_through_the_tasks_of_the_operator_that_all_wait_for() -> None:
+    """The driver waits in Ray Data, whose waits make no spans: it does not run its own code meanwhile."""
+    found = document("data_bottleneck")
+    on_path = {each["function"]: each["ns"] for each in found["critical_path"]["functions"]}
+    (embedder,) = (each for each in found["functions"] if each["function"] == "MapBatches(Embedder)")
+    assert on_path["MapBatches(Embedder)"] > 0.8 * embedder["self_ns"]
+    assert on_path["planted_data.py"] < 0.05 * found["run"]["wall_ns"]
+    assert (found["mode"], found["critical_path"]["is_exact"]) == ("inferred", False)
+
+
+def test_each_execution_has_a_table_of_its_operators() -> None:
+    text = shown("summary", recorded("data_backpressure"))
+    heading, (*_, read, classify) = _section(text, "Dataset (iter_batches): finished after ")
+    assert "160 rows, 1.25 KiB; limited by memory, which held ReadRange->MapBatches(large) back 73 % of" in heading
+    assert read.split()[:5] == ["ReadRange->MapBatches(large)", "40", "160", "640", "MiB"]
+    assert read.endswith("9.99 s memory")
+    assert classify.split()[:5] == ["MapBatches(classify)", "40", "160", "1.25", "KiB"]
+    _, (_, iteration) = _section(text, "Iterations over datasets")
+    assert iteration.split()[:4] == ["iter_batches", "1", "40", "160"]
+    assert "100 %" in iteration
+
+
+def _section(text: str, begins: str) -> tuple[str, list[str]]:
+    """The heading of a section of the summary as one line, and its table with the titles."""
+    (section,) = (each for each in text.split("\n\n") if each.startswith(begins))
+    lines = section.splitlines()
+    table = next(place for place, line in enumerate(lines) if line.startswith((" OPERATOR", " METHOD")))
+    return " ".join(" ".join(lines[:table]).split()), lines[table:]
+
+
+def test_the_document_has_what_the_summary_shows() -> None:
+    (execution,) = document("data_bottleneck")["datasets"]["executions"]
+    read, embedder = execution["operators"]
+    assert execution["limited_by"] == {
+        "kind": "operator",
+        "operator": embedder["id"],
+        "share": pytest.approx(0.957, abs=0.001),
+    }
+    assert (execution["consumer"], execution["outcome"], execution["rows"]) == ("iter_batches", "finished", 3000)
+    assert embedder["inputs"] == [read["id"]]
+    assert [each["tasks"] for each in (read, embedder)] == [30, 30]
+    assert (embedder["slots"], embedder["actors"], embedder["type"]) == (1, 1, "ActorPoolMapOperator")
+    assert read["timeline"]["rows"][-1] <= 3000
+    assert {len(each) for each in read["timeline"].values()} == {len(read["timeline"]["ns"])}
+    assert read["held_back"][0]["policy"] == "ResourceBudget"
+    (iteration,) = document("data_bottleneck")["datasets"]["iterations"]
+    assert (iteration["batches"], iteration["rows"]) == (30, 3000)
+    assert iteration["waiting_share"] > 0.99
+
+
+def test_the_tree_folds_the_tasks_of_an_operator() -> None:
+    text = shown("tree", recorded("data_bottleneck"))
+    (line,) = (line for line in text.splitlines() if "MapBatches(Embedder) x30" in line)
+    assert "3,000  23.4 KiB" in line
+    assert line.split("..")[1].split()[2:4] == ["9.18", "s"]  # the total
+    assert line.startswith("      │  └─ ")
+
+
+# --- executions made by hand --------------------------------------------------------------------------------------
+
+
+class Made:
+    """A driver with one execution of a dataset, to which operators are added."""
+
+    def __init__(self, seconds: float = 10, **limit: float) -> None:
+        self.run = HandMade()
+        self.run.parts = "actor,data,get,task,wait"
+        self.driver = self.run.driver(0, seconds * S)
+        self.parent = self.driver
+        self.seconds = seconds
+        self.limits = {"CPU": 4.0, **limit}
+        self.dataset = ""
+
+    def iteration(self, waited: float, used: float, **told: Any) -> None:
+        """The execution is for an iteration with these times, in seconds."""
+        attributes = {names.RAY_DATA_WAIT_TIME: waited, names.RAY_DATA_USER_TIME: used, **told}
+        name = f"iter_batches {names.DATA_ITERATION}"
+        self.parent = self.run.span(name, 0, self.seconds * S, self.driver, attributes=attributes)
+
+    def execution(self, *, end: float | None = None, is_running: bool = False, **told: Any) -> None:
+        own = {names.RAY_DATA_OUTCOME: "finished", names.RAY_DATA_LIMITS: json.dumps(self.limits)}
+        self.dataset = self.run.span(
+            f"numbers {names.DATASET}",
+            0,
+            None if is_running else (self.seconds if end is None else end) * S,
+            self.parent,
+            attributes={**({} if is_running else own), names.RAY_DATA_CONSUMER: "materialize", **told},
+            state="running" if is_running else "ended",
+        )
+
+    def operator(self, name: str, tasks: list[tuple[float, float]], **told: Any) -> str:
+        """An operator with tasks at these times, in seconds."""
+        if not self.dataset:
+            self.execution()
+        attributes = {
+            names.RAY_DATA_OPERATOR: name,
+            names.RAY_DATA_OPERATOR_ID: f"{name}_1",
+            names.RAY_DATA_TASKS: len(tasks),
+            names.RAY_DATA_TASK_RESOURCES: '{"CPU": 1}',
+            **told,
+        }
+        name_of_span = f"{name} {names.DATA_OPERATOR}"
+        row = self.run.span(name_of_span, 0, self.seconds * S, self.dataset, attributes=attributes)
+        for number, (start, end) in enumerate(tasks):
+            self.run.task(row, name, start * S, start * S, end * S, worker=f"w{number % 4}")
+        return row
+
+    @property
+    def analysis(self) -> Analysis:
+        return Analysis(self.run.table())
+
+    @property
+    def pipeline(self) -> Pipeline:
+        (found,) = self.analysis.pipelines.executions
+        return found
+
+    def findings(self) -> list[Finding]:
+        return find(self.analysis)
+
+    def text(self) -> str:
+        lines = sections(self.analysis.pipelines)
+        return "\n".join(line if isinstance(line, str) else line.text(110) for line in lines)
+
+
+def in_turn(number: int, seconds: float, at_once: int = 1) -> list[tuple[float, float]]:
+    """Times of tasks that keep some slots busy from the start on."""
+    return [(seconds * (each // at_once), seconds * (each // at_once + 1)) for each in range(number)]
+
+
+def test_an_operator_that_uses_all_of_its_slots_is_the_limit() -> None:
+    made = Made()
+    made.operator("Read", in_turn(10, 0.1))
+    made.operator("Infer", in_turn(20, 1.0, at_once=2), **{names.RAY_DATA_MAX_CONCURRENCY: 2})
+    limit = limits.limit_of(made.pipeline)
+    assert limit is not None
+    assert (limit.kind, limit.operator and limit.operator.name, limit.share) == (limits.OPERATOR, "Infer", 1.0)
+    (finding,) = made.findings()
+    assert (finding.kind, finding.figures["operator"], finding.figures["slots"]) == ("bottleneck-operator", "Infer", 2)
+    # Ten seconds, where four processors could do it in a little more than five.
+    assert finding.share == pytest.approx((10 - 21 / 4) / 10)
+    assert "limited by Infer, which may run 2 tasks at a time" in made.text()
+
+
+@pytest.mark.parametrize(
+    ("slots", "others"),
+    [
+        (4, 1),  # it has all of the processors
+        (2, 2),  # another one needs as long
+    ],
+)
+def test_an_operator_that_no_higher_limit_would_help_is_not_the_limit(slots: int, others: int) -> None:
+    made = Made()
+    made.operator("Infer", in_turn(10 * slots, 1.0, at_once=slots), **{names.RAY_DATA_MAX_CONCURRENCY: slots})
+    made.operator("Write", in_turn(10 * others, 1.0, at_once=others), **{names.RAY_DATA_MAX_CONCURRENCY: others})
+    assert limits.saturated(made.pipeline) is None
+    assert not [each for each in made.findings() if each.kind == "bottleneck-operator"]
+
+
+def test_totals_of_ray_data_count_where_tasks_have_no_spans() -> None:
+    """As with a rate limit or sampling: the times of all tasks are those that Ray Data measures."""
+    made = Made()
+    told = {names.RAY_DATA_TASKS: 1000, names.RAY_DATA_TASK_TIME: 9.5, names.RAY_DATA_MAX_CONCURRENCY: 1}
+    made.operator("Infer", in_turn(3, 0.01), **told)
+    (operator,) = made.pipeline.operators
+    assert (operator.tasks, len(operator.executions), operator.busy) == (1000, 3, 9_500_000_000)
+    assert limits.slot_share(operator) == pytest.approx(0.95)
+    assert "bottleneck-operator" in {each.kind for each in made.findings()}
+
+
+def test_a_consumer_that_does_something_else_is_the_limit() -> None:
+    made = Made()
+    made.iteration(2.0, 8.0)
+    made.operator("Map", in_turn(10, 0.2))
+    limit = limits.limit_of(made.pipeline)
+    assert limit is not None
+    assert (limit.kind, limit.share) == (limits.CONSUMER, 0.8)
+    assert "limited by its consumer, which did something else for 80 % of the time" in made.text()
+    assert made.findings() == []
+
+
+def test_processors_are_the_limit_where_all_are_held() -> None:
+    made = Made()
+    timeline = {
+        names.RAY_DATA_TIMELINE_SECONDS: [2.0, 4.0],
+        names.RAY_DATA_TIMELINE_RUNNING_TASKS: [4, 3],
+        names.RAY_DATA_TIMELINE_QUEUED_BLOCKS: [7, 2],
+        names.RAY_DATA_TIMELINE_QUEUED_BYTES: [70, 20],
+        names.RAY_DATA_TIMELINE_ROWS: [1, 2],
+    }
+    made.operator("Map", in_turn(10, 1.0), **timeline)
+    assert limits.processor_share(made.pipeline) == pytest.approx(3.5 / 4)
+    assert "limited by the processors, of which its tasks held 88 %" in made.text()
+    (operator,) = made.pipeline.operators
+    assert (operator.longest_queue, operator.queued) == (7, 4.5)
+
+
+def held_back(seconds: float, *cause: str) -> dict[str, Any]:
+    return {
+        names.RAY_DATA_BACKPRESSURE_BY: [", ".join(cause)],
+        names.RAY_DATA_BACKPRESSURE_BY_TIME: [seconds],
+    }
+
+
+@pytest.mark.parametrize(
+    ("cause", "seconds", "kinds"),
+    [
+        (("submission", "ResourceBudget", "object store memory"), 6.0, ["backpressure"]),
+        (("submission", "ResourceBudget", "CPU and object store memory"), 6.0, ["backpressure"]),
+        (("submission", "ResourceBudget", "memory"), 6.0, ["backpressure"]),
+        (("submission", "ResourceBudget", "object store memory"), 1.0, []),
+        (("submission", "ResourceBudget", "CPU"), 6.0, []),
+        (("submission", "ConcurrencyCap", "concurrency limit"), 6.0, []),
+        (("output", "ResourceBudget", "object store memory"), 6.0, []),
+    ],
+)
+def test_memory_that_holds_an_operator_back_is_a_finding(cause: tuple[str, ...], seconds: float, kinds: Any) -> None:
+    made = Made(memory=1 << 30, object_store_memory=100 << 20)
+    made.operator("Read", in_turn(10, 1.0), **held_back(seconds, *cause))
+    assert [each.kind for each in made.findings()] == kinds
+    (operator,) = made.pipeline.operators
+    assert operator.held_back == {Cause(*cause): seconds * 1e9}
+
+
+def test_memory_is_not_the_limit_where_an_operator_behind_it_is() -> None:
+    """What waits for the slow operator fills the memory: the operator is the cause."""
+    made = Made(object_store_memory=100 << 20)
+    made.operator("Read", in_turn(10, 0.1), **held_back(6.0, "submission", "ResourceBudget", "object store memory"))
+    made.operator("Infer", in_turn(10, 1.0), **{names.RAY_DATA_MAX_CONCURRENCY: 1})
+    assert [each.kind for each in made.findings()] == ["bottleneck-operator"]
+
+
+def test_an_iteration_that_mostly_does_something_else_is_no_wait() -> None:
+    """Then the path stays in the code of the driver; otherwise it goes through the last task that ended."""
+    for waited, used, on_path in ((1.0, 9.0, {RUN: 10 * S}), (9.0, 1.0, {DATASET: 2 * S, RUN: 8 * S})):
+        made = Made()
+        made.iteration(waited, used)
+        made.operator("Map", in_turn(4, 2.0))
+        path = made.analysis.path
+        assert {kind: time // 1_000_000 for kind, time in path.kinds.items() if time} == on_path
+        assert path.is_exact == (waited < used)
+
+
+def test_what_a_caller_does_after_a_dataset_is_its_own_code() -> None:
+    made = Made(seconds=20)
+    made.execution(end=10)
+    row = made.run.span(f"Map {names.DATA_OPERATOR}", 0, 10 * S, made.dataset)
+    made.run.task(row, "Map", 1 * S, 3 * S, 8 * S)
+    kinds = {kind: time // 1_000_000 for kind, time in made.analysis.path.kinds.items() if time}
+    # Planned for one second, scheduled for two, ran for five, and the blocks were handed on for two.
+    assert kinds == {RUN: 5 * S + 10 * S, SCHEDULING: 2 * S, DATASET: 3 * S}
+
+
+def test_what_a_task_waits_for_ray_data_is_not_its_self_time() -> None:
+    run = HandMade()
+    run.parts = "actor,data,get,task,wait"
+    driver = run.driver(0, 100)
+    call = run.submit(driver, "train", 0)
+    task = run.run(call, 0, 100)
+    run.span(f"dataset {names.DATASET}", 10, 60, task, worker="w1")
+    run.get(driver, [call], 0, 100)
+    (function,) = Analysis(run.table()).functions
+    assert function.self_time == 50 * 1_000_000
+
+
+def test_an_execution_that_runs_or_hangs_is_shown_with_what_is_known() -> None:
+    made = Made()
+    made.execution(is_running=True)
+    row = made.run.span(f"Map {names.DATA_OPERATOR}", 0, None, made.dataset, state="running")
+    made.run.task(row, "Map", 0, 0, 4 * S)
+    assert made.pipeline.is_running
+    assert "Dataset numbers (materialize): running for 10.0 s\n" in made.text()
+    assert "OPERATOR" in made.text()
+    assert [each.kind for each in made.findings() if each.is_failure] == []
+
+
+def test_tasks_of_different_sizes_are_named_by_their_rows() -> None:
+    """A task with many more rows in its input than the others is skewed; one that is only slow is a straggler."""
+    for many, kind in ((5000, "skewed-blocks"), (100, "straggler")):
+        made = Made()
+        read = made.operator("Read", [])
+        calls = []
+        for number in range(10):
+            rows = {names.RAY_DATA_ROWS: many if number == 9 else 100, names.RAY_DATA_BLOCKS: 1}
+            calls.append(made.run.task(read, "Read", 0, 0, 100, worker="w1", attributes=rows))
+        row = made.operator("Count", [])
+        for number, call in enumerate(calls):
+            end = 9 * S if number == 9 else 600
+            arguments = [call.object()]
+            made.run.task(row, "Count", 200, 200, end, worker=f"w{number}", arguments=arguments)
+        assert [each.kind for each in made.findings()] == [kind]
+
+
+def test_tiny_blocks_have_advice_of_their_own() -> None:
+    made = Made(seconds=1)
+    made.operator("Map", [(number * 0.005, number * 0.005 + 0.0005) for number in range(200)])
+    (finding,) = (each for each in made.findings() if each.kind == "tiny-tasks")
+    assert "fewer and larger blocks" in finding.advice
+
+
+def test_ray_data_decides_when_tasks_are_submitted() -> None:
+    """A driver whose iteration is slow does not "prepare each call": its pipeline is held back."""
+    made = Made()
+    made.iteration(1.0, 9.0)
+    made.operator("Map", [(number, number + 0.1) for number in range(10)])
+    assert made.findings() == []
+
+
+@pytest.mark.parametrize("damage", ['{"CPU": "many"}', "[1]", "{", '{"CPU": 0}'])
+def test_damaged_attributes_are_left_out(damage: str) -> None:
+    made = Made()
+    described: dict[str, Any] = {names.RAY_DATA_LIMITS: damage, names.RAY_DATA_ROWS: "many"}
+    made.execution(**described)
+    told = {
+        names.RAY_DATA_TASK_RESOURCES: damage,
+        names.RAY_DATA_BACKPRESSURE_BY: "x",
+        names.RAY_DATA_TIMELINE_SECONDS: 3,
+    }
+    made.operator("Map", in_turn(3, 0.5), **{**told, names.RAY_DATA_MAX_CONCURRENCY: "1"})
+    assert made.pipeline.rows is None
+    assert limits.processor_share(made.pipeline) is None
+    assert made.findings() == []
+    assert "Map" in made.text()
+
+
+def test_stages_of_an_operator_are_not_compared_with_each_other() -> None:
+    """A few long tasks that reduce are no stragglers among the many short ones that map."""
+    made = Made()
+    row = made.operator("Sort", [])
+    for number in range(40):
+        stage, took = ("reduce", 2 * S) if number >= 36 else ("map", 100)
+        attributes = {names.RAY_DATA_STAGE: stage}
+        made.run.task(row, "Sort", 0, 1, 1 + took, worker=f"w{number}", attributes=attributes)
+    assert made.findings() == []

@@ -1,0 +1,448 @@
+"""What the summary and the page say of training: late ranks, slow starts, restarts, ended trials, idle GPUs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hand_made import MS, START, HandMade
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import BY_RANK, GET_TIME, RUN
+from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.ingest.utilization import beside
+from ray_tracing_hooks._insight.model.utilization import Key, Series, Utilization
+from ray_tracing_hooks._insight.views.index.build import build
+from ray_tracing_hooks._insight.views.page import ranks, utilization
+from ray_tracing_hooks._insight.views.page.content import content, whole
+from ray_tracing_hooks._insight.views.redaction import Redaction
+
+RECORDED = Path(__file__).parent / "recorded"
+
+KINDS = {"straggler-rank", "training-start", "training-restarts", "ended-trials"}
+
+
+def recorded(name: str) -> Analysis:
+    return Analysis(load(span_files([str(RECORDED / f"{name}.jsonl.gz")])))
+
+
+def found_in(analysis: Analysis) -> dict[str, Finding]:
+    """The findings about training, by kind."""
+    return {finding.kind: finding for finding in find(analysis) if finding.kind in KINDS}
+
+
+def summary(*arguments: str) -> str:
+    result = CliRunner().invoke(main, ["summary", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
+
+
+class Training(HandMade):
+    """A run of Ray Train made by hand. Times are milliseconds."""
+
+    def __init__(self, end: float = 10_000) -> None:
+        super().__init__()
+        self.begun = self.driver(0, end)
+        self.fit = self.span("job ray.train", 100, end - 100, self.begun)
+
+    def attempt(self, number: int, start: float, end: float, **more: Any) -> str:
+        attributes = {names.RAY_TRAIN_ATTEMPT: number}
+        return self.span(
+            "job ray.train.attempt", start, end, self.fit, worker="controller", attributes=attributes, **more
+        )
+
+    def ranks(
+        self, attempt: str, start: float, steps: Sequence[Sequence[float]], after: float = 50, **more: Any
+    ) -> list[str]:
+        """The loops of ranks that start at the same time. ``steps``: the own time of each rank in each step."""
+        at = [start] * len(steps)
+        comings: list[list[float]] = []
+        overs = []
+        for number in range(len(steps[0])):
+            comings.append([begun + took[number] for begun, took in zip(at, steps, strict=True)])
+            overs.append(max(comings[-1]) + 5)
+            at = [overs[-1]] * len(steps)
+        loops = []
+        for rank in range(len(steps)):
+            worker = f"w{rank}"
+            attributes = {names.RAY_TRAIN_WORLD_RANK: rank}
+            loop = self.span(
+                "job ray.train.worker", start, at[0] + after, attempt, worker=worker, attributes=attributes, **more
+            )
+            loops.append(loop)
+            for number, (coming, over) in enumerate(zip(comings, overs, strict=True), 1):
+                waited = (over - coming[rank]) / 1000
+                about = {names.RAY_TRAIN_STEP: number, names.RAY_TRAIN_BARRIER_TIME: waited}
+                report = self.span(names.TRAIN_REPORT, coming[rank], over, loop, worker=worker, attributes=about)
+                self.get(report, ["0" * 56], coming[rank], over, worker=worker)
+        return loops
+
+    def analysis(self) -> Analysis:
+        return Analysis(self.table())
+
+
+def one_attempt(steps: Sequence[Sequence[float]]) -> Training:
+    run = Training(sum(map(max, zip(*steps, strict=True))) + 5 * len(steps[0]) + 1_000)
+    attempt = run.attempt(1, 200, run.spans[1].end_ns / MS - START / MS - 50)
+    run.ranks(attempt, 300, steps)
+    return run
+
+
+# --- findings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "figures", "said"),
+    [
+        ("late_rank", "straggler-rank", {"rank": 2, "ranks": 4, "steps": 16}, "rank 2 of late_rank was the last of 4"),
+        ("held_resources", "training-start", {"part": "resources"}, "for resources for its workers"),
+        (
+            "training_fails",
+            "training-restarts",
+            {"restarts": 1, "causes": "RuntimeError"},
+            "was restarted 1 time after RuntimeError",
+        ),
+        (
+            "trials_fail",
+            "ended-trials",
+            {"trials": 6, "failed": 2, "errors": "ValueError"},
+            "2 trials failed with ValueError",
+        ),
+    ],
+)
+def test_a_planted_fault_is_found(name: str, kind: str, figures: dict[str, Any], said: str) -> None:
+    """In real runs, recorded on a busy machine, where workers also take long to start."""
+    found = found_in(recorded(name))
+    assert found.keys() - {"training-start"} == {kind} - {"training-start"}
+    finding = found[kind]
+    assert figures.items() <= finding.figures.items()
+    assert 0.05 < finding.share <= 1
+    assert finding.rows
+    assert said in summary(str(RECORDED / f"{name}.jsonl.gz"))
+
+
+def test_training_without_faults_has_no_findings() -> None:
+    assert find(recorded("training")) == []
+
+
+@pytest.mark.parametrize("name", sorted(os.listdir(RECORDED)))
+def test_nothing_is_said_of_training_in_other_runs(name: str) -> None:
+    analysis = recorded(name.removesuffix(".jsonl.gz"))
+    if not analysis.train_runs and not analysis.experiments:
+        assert not found_in(analysis)
+        assert ranks.described(analysis, int) == {"training": [], "trainings": 0}
+
+
+def test_who_made_the_others_wait() -> None:
+    """Rank 1 is late at steps 2 to 5 by 300 ms, rank 0 at the first by 20 ms: each of the others waited so long."""
+    run = one_attempt([[120, *[100] * 4], [100, *[400] * 4], [100] * 5, [100] * 5])
+    analysis = run.analysis()
+    finding = found_in(analysis)["straggler-rank"]
+    assert finding.figures == {
+        "run": "job",
+        "rank": 1,
+        "ranks": 4,
+        "steps": 5,
+        "last_at": 4,
+        "delay_ns": 4 * 300 * MS,
+        "waited_ns": 4 * 3 * 300 * MS,
+        "longest_ns": 300 * MS,
+        "longest_step": 2,
+    }
+    evidence = [analysis.table.span(row) for row in finding.rows]
+    assert [span.attributes[names.RAY_TRAIN_STEP] for span in evidence] == [2, 3, 4, 5]
+    assert {span.parent_id for span in evidence} == {
+        analysis.table.span_id_of(analysis.train_runs[0].attempts[0].ranks[1].row)
+    }
+
+
+@pytest.mark.parametrize(
+    ("why", "steps"),
+    [
+        ("all take as long", [[200] * 6, [201] * 6]),
+        ("each is late once", [[400, 100, 100], [100, 400, 100], [100, 100, 400]]),
+        ("it is late twice only, as for a checkpoint", [[100] * 8, [300, 300, *[99] * 6]]),
+        ("there is one rank", [[100] * 6]),
+        ("what it costs is little", [[1000] * 6, [1020] * 6]),
+    ],
+)
+def test_ranks_that_are_not_late(why: str, steps: list[list[float]]) -> None:
+    assert not found_in(one_attempt(steps).analysis()), why
+
+
+def test_a_rank_that_died_at_a_step_met_nobody_there() -> None:
+    """Of the others, it is not known how long they waited for the last one."""
+    run = Training()
+    attempt = run.attempt(1, 200, 9_000)
+    run.ranks(attempt, 300, [[100] * 4, [100] * 4])
+    died = [span for span in run.spans if span.attributes.get(names.RAY_TRAIN_STEP) == 4]
+    del died[0].attributes[names.RAY_TRAIN_BARRIER_TIME]
+    (found,) = run.analysis().train_runs[0].attempts
+    assert [meeting.number for meeting in found.meetings] == [1, 2, 3]
+    assert [len(rank.steps) for rank in found.ranks] == [4, 4]
+
+
+def test_a_restart_costs_the_time_until_it_runs_again_and_lost_work() -> None:
+    """It saved a checkpoint at 2.3 s, failed at 6 s, and ran again at 8 s."""
+    run = Training(20_000)
+    first = run.attempt(1, 200, 6_000, error="WorkerGroupError")
+    loop = run.ranks(first, 1_000, [[1_200] * 2], after=2_000)[0]
+    report = next(span for span in run.spans if span.parent_id == loop)
+    run.span(names.TRAIN_TRANSFER, 2_200, 2_300, report.span_id, worker="w0")
+    second = run.attempt(2, 6_000, 19_000)
+    run.ranks(second, 8_000, [[1_000] * 8])
+    finding = found_in(run.analysis())["training-restarts"]
+    assert (finding.figures["down_ns"], finding.figures["lost_ns"]) == (2_000 * MS, 3_700 * MS)
+    assert finding.figures["causes"] == "WorkerGroupError"
+    assert "save checkpoints more often" in finding.advice
+
+
+def test_a_resized_run_was_not_restarted() -> None:
+    """The attempt before did not fail."""
+    run = Training(20_000)
+    run.ranks(run.attempt(1, 200, 6_000), 1_000, [[1_200] * 2])
+    run.ranks(run.attempt(2, 6_000, 19_000), 8_000, [[1_000] * 8])
+    assert "training-restarts" not in found_in(run.analysis())
+
+
+def experiment(*trials: tuple[float, str, str]) -> Analysis:
+    """Trials one after the other: how long each ran, what stopped it, and its error."""
+    run = HandMade()
+    end = sum(took for took, _, _ in trials) + 100
+    driver = run.driver(0, end)
+    fit = run.span(
+        "sweep ray.tune", 10, end - 10, driver, attributes={names.RAY_TUNE_SCHEDULER: "AsyncHyperBandScheduler"}
+    )
+    at = 20.0
+    for took, stopped_by, error in trials:
+        about = {names.RAY_TUNE_STOPPED_BY: stopped_by, names.RAY_TUNE_ITERATIONS: int(took / 100)}
+        run.span("sweep ray.tune.trial", at, at + took, fit, attributes=about, error=error)
+        at += took
+    return Analysis(run.table())
+
+
+def test_trials_that_ended_early() -> None:
+    done, cut, failed = (1_000.0, "trainable", ""), (500.0, "experiment", ""), (300.0, "", "ValueError")
+    finding = found_in(experiment(done, done, cut, failed, failed))["ended-trials"]
+    assert (finding.figures["failed"], finding.figures["cut"], finding.figures["ran_ns"]) == (2, 1, 1_100 * MS)
+    assert "2 trials failed with ValueError, 1 trial had not ended when the experiment did" in finding.text
+    assert finding.is_failure
+
+
+def test_trials_that_the_scheduler_stops_are_no_fault() -> None:
+    """That is what it is for; and of an error that cost next to nothing, other lines tell."""
+    done, stopped = (1_000.0, "trainable", ""), (200.0, "scheduler", "")
+    assert not found_in(experiment(done, stopped, stopped))
+    assert not found_in(experiment(done, done, (10.0, "", "ValueError")))
+
+
+# --- the path -------------------------------------------------------------------------------------------------------
+
+
+def test_the_path_passes_through_the_rank_that_came_last() -> None:
+    """Rank 1 is late at the first step, and rank 0 at the second, whose end is that of the run."""
+    run = Training(2_000)
+    attempt = run.attempt(1, 200, 1_900)
+    run.ranks(attempt, 300, [[100, 700], [600, 50]])
+    analysis = run.analysis()
+    loops = [rank.row for rank in analysis.train_runs[0].attempts[0].ranks]
+    ran = [
+        (loops.index(step.row), step.start, step.end)
+        for step in analysis.path.steps
+        if step.kind == RUN and step.row in loops
+    ]
+    merged = [(rank, (start - START) / MS, (end - START) / MS) for rank, start, end in ran]
+    assert (1, 300, 900) in merged, "until it came to the first step"
+    assert any(rank == 0 and start == 905 and end == 1605 for rank, start, end in merged), merged
+    assert any(step.edge == BY_RANK and step.kind == GET_TIME for step in analysis.path.steps)
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+def test_the_heat_map_has_each_rank_and_step() -> None:
+    run = one_attempt([[120, 100, 100], [100, 400, 100]])
+    (attempt,) = ranks.described(run.analysis(), int)["training"]
+    assert (attempt["run"], attempt["attempt"], attempt["steps"], attempt["size"], attempt["met"]) == (
+        "job",
+        1,
+        3,
+        1,
+        3,
+    )
+    first, second = attempt["ranks"]
+    assert [first["took"], second["took"]] == [[120_001, 100_001, 100_001], [100_001, 400_001, 100_001]]
+    assert [first["waited"], second["waited"]] == [[0, 300_000, 0], [20_000, 0, 0]]
+    assert (first["last"], second["last"]) == (2, 1), "who is the last of two at the same time does not matter"
+    assert attempt["delays"] == [20_000, 300_000, 0]
+
+
+def test_many_steps_share_columns() -> None:
+    """A column has the longest of its steps, and leads to it."""
+    steps = [[10.0] * 700, [10.0] * 700]
+    steps[1][350] = 500.0
+    analysis = one_attempt(steps).analysis()
+    (attempt,) = ranks.described(analysis, int)["training"]
+    assert (attempt["size"], len(attempt["delays"])) == (3, 234)
+    second = attempt["ranks"][1]
+    assert second["took"][350 // 3] == 500_001
+    assert analysis.table.span(second["rows"][350 // 3]).attributes[names.RAY_TRAIN_STEP] == 351
+    assert attempt["ranks"][0]["waited"][350 // 3] == 490_000
+
+
+def test_a_page_without_attributes_has_no_ranks() -> None:
+    """Its number is an attribute of a rank, and so is what it measured."""
+    analysis = one_attempt([[120, 100, 100], [100, 400, 100]]).analysis()
+    assert content(analysis, "x", 1000, Redaction()).meta["training"]
+    assert not content(analysis, "x", 1000, Redaction(attributes=False)).meta["training"]
+
+
+def test_a_served_page_requests_the_spans_of_its_cells(tmp_path: Path) -> None:
+    """So their numbers are those of the whole run, whichever spans the page holds."""
+    analysis = recorded("late_rank")
+    with open(tmp_path / "page.html", "wb") as file:
+        build(str(tmp_path / "index"), file, analysis, source="x")
+    (attempt,) = json.loads((tmp_path / "index" / "meta.json").read_text())["training"]
+    assert [each["rows"] for each in attempt["ranks"]] == [
+        [step.row for step in rank.steps] for rank in analysis.train_runs[0].attempts[0].ranks
+    ]
+
+
+# --- how much of a node was in use ----------------------------------------------------------------------------------
+
+
+def sampled(values: Sequence[float], every: float = 100, node: str = "n1", label: str = "GPU:0") -> Utilization:
+    times = array("q", [START + round(number * every * MS) for number in range(len(values) + 1)])
+    return {Key(node, 0, label): Series(times, array("d", [0, *values]))}
+
+
+def holding() -> HandMade:
+    """An actor that holds a GPU for half of two seconds, and runs all the time that it holds it."""
+    run = HandMade()
+    driver = run.driver(0, 2_000)
+    call = run.submit(driver, "Trainer.train", 0)
+    run.run(call, 500, 1_500, attributes={names.RAY_ACCELERATOR_IDS: ["GPU:0"]})
+    run.get(driver, [call], 1, 1_501)
+    return run
+
+
+def test_a_gpu_that_is_held_but_not_used_is_idle() -> None:
+    """Its holder runs, but the driver says that the GPU does nothing."""
+    table = holding().table()
+    assert not find(Analysis(table)), "as far as spans tell, it is in use"
+    samples = sampled([1.0] * 5 + [0.1] * 5 + [0.2] * 5 + [1.0] * 5)
+    analysis = Analysis(table, None, samples)
+    assert analysis.accelerators[0].used == pytest.approx(0.15)
+    (finding,) = find(analysis)
+    assert finding.kind == "idle-accelerator"
+    assert finding.share == pytest.approx(0.85 * 1000 / 2000)
+    assert "but only 15 % of it was in use on average" in finding.text
+    assert not find(Analysis(table, None, sampled([0.0] * 5 + [0.9] * 10)))
+
+
+def test_samples_of_other_nodes_and_times_say_nothing() -> None:
+    table = holding().table()
+    for samples in (sampled([0.0] * 20, node="n2"), sampled([0.0] * 20, label="GPU:1"), sampled([0.0] * 4)):
+        analysis = Analysis(table, None, samples)
+        assert analysis.accelerators[0].used is None
+        assert not find(analysis)
+
+
+def test_between_samples_that_are_far_apart_nothing_is_known() -> None:
+    """As after a shipper was killed and started again."""
+    series = sampled([0.5] * 10)[Key("n1", 0, "GPU:0")]
+    series.times.append(series.times[-1] + 10_000 * MS)
+    series.values.append(1.0)
+    assert len(list(series.pieces())) == 10
+    assert series.mean([(START, START + 20_000 * MS)]) == 0.5
+
+
+def line(*points: tuple[str, str, float, float]) -> bytes:
+    """A line of metrics as a shipper writes it: metric, accelerator, milliseconds, value."""
+    metrics = [
+        {
+            "name": name,
+            "gauge": {
+                "dataPoints": [
+                    {
+                        "timeUnixNano": str(START + round(at * MS)),
+                        **({"asInt": str(value)} if isinstance(value, int) else {"asDouble": value}),
+                        "attributes": [{"key": names.RAY_ACCELERATOR_ID, "value": {"stringValue": accelerator}}]
+                        if accelerator
+                        else [],
+                    }
+                ]
+            },
+        }
+        for name, accelerator, at, value in points
+    ]
+    resource = {"attributes": [{"key": names.RESOURCE_NODE_ID, "value": {"stringValue": "n1"}}]}
+    scope = {"scope": {"name": names.SCOPE}, "metrics": metrics}
+    return json.dumps({"resourceMetrics": [{"resource": resource, "scopeMetrics": [scope]}]}).encode() + b"\n"
+
+
+def test_samples_are_read_from_the_metrics_next_to_the_spans(tmp_path: Path) -> None:
+    """GPUs first. Memory is a share of what there is; damaged lines, other metrics and other times are left out."""
+    (tmp_path / "metrics").mkdir()
+    gpu, used, limit, cpu = names.GPU_UTILIZATION, names.GPU_MEMORY_USAGE, names.GPU_MEMORY_LIMIT, names.CPU_UTILIZATION
+    first = line((gpu, "GPU:0", 100, 0.5), (used, "GPU:0", 100, 25), (limit, "GPU:0", 100, 100), (cpu, "", 100, 0.25))
+    with gzip.open(tmp_path / "metrics" / "a-0001.jsonl.gz", "wb") as file:
+        file.write(first)
+    with open(tmp_path / "metrics" / "a-0002.jsonl", "wb") as file:
+        file.write(line((cpu, "", 200, 2.0), (used, "GPU:1", 200, 7)))
+        file.write(line((cpu, "", 99_000, 0.9), ("other", "", 300, 0.9)))
+        file.write(b'{"resourceMetrics":[{"name":"system.cpu.utilization"}]}\n' + line((cpu, "", 300, 0.5))[:-20])
+    spans = tmp_path / "spans.jsonl"
+    spans.write_bytes(holding().as_json_lines())
+    for given in (tmp_path, spans):
+        found, problems = beside([str(given)], START, START + 2_000 * MS)
+        assert problems == []
+        assert {key.label: list(series.values) for key, series in found.items()} == {
+            "GPU:0": [0.5],
+            "GPU:0 memory": [0.25],
+            "CPU": [0.25, 1.0],
+        }
+    (tmp_path / "metrics" / "a-0003.jsonl.gz").write_bytes(b"no gzip")
+    _, problems = beside([str(tmp_path)], START, START + 2_000 * MS)
+    assert len(problems) == 1
+    assert problems[0].startswith(str(tmp_path / "metrics" / "a-0003.jsonl.gz"))
+
+
+def test_a_summary_shows_how_much_of_an_accelerator_was_in_use(tmp_path: Path) -> None:
+    run = holding()
+    for span in run.spans:
+        span.attributes.pop(names.RAY_ACCELERATOR_IDS, None)
+    (tmp_path / "spans.jsonl").write_bytes(holding().as_json_lines())
+    assert "IN USE" not in summary(str(tmp_path))
+    (tmp_path / "metrics").mkdir()
+    samples = [
+        line((names.GPU_UTILIZATION, "GPU:0", at, 0.9), (names.CPU_UTILIZATION, "", at, 0.5))
+        for at in range(0, 2_000, 100)
+    ]
+    (tmp_path / "metrics" / "a-0001.jsonl").write_bytes(b"".join(samples))
+    assert "IN USE" in summary(str(tmp_path))
+    assert "90 %" in summary(str(tmp_path))
+    (accelerator,) = json.loads(CliRunner().invoke(main, ["summary", str(tmp_path), "--json"]).stdout)["accelerators"]
+    assert accelerator["used"] == pytest.approx(0.9)
+
+
+def test_lanes_of_nodes_average_what_is_more_than_they_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(utilization, "_MOST_PIECES", 10)
+    monkeypatch.setattr(utilization, "_LEAST_PIECES", 10)
+    analysis = Analysis(holding().table(), None, sampled([0.0, 0.5] * 10) | sampled([1.0], node="another cluster"))
+    drawn = whole(analysis)
+    (lane,) = utilization.described(analysis.utilization, drawn.places, START, START + 2_000 * MS)["utilization"]
+    assert (lane["label"], lane["mean"], lane["most"]) == ("GPU:0", 0.25, 0.5)
+    assert lane["values"] == [250] * 10
+    assert list(zip(lane["begins"], lane["ends"], strict=True)) == [(at, at + 200) for at in range(0, 2_000, 200)]

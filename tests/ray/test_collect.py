@@ -1,0 +1,323 @@
+"""``ray-tracing-hooks collect`` on real clusters: the files of all nodes come to one place, and nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Nodes, start_head, stop_head
+from ports import free_port
+from support import HOOK, await_spans, environment, spans_in
+
+COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
+BY_SETTINGS = "--tracing-startup-hook=ray_tracing_hooks:setup"
+
+TASKS = """
+import ray, sys
+ray.init(sys.argv[1] or None, log_to_driver=False, {options})
+@ray.remote(num_cpus=0)
+def task(number):
+    return number
+def on(node):
+    return {{"resources": {{node: 0.001}}}}
+for node in sys.argv[2].split(","):
+    ray.get([task.options(name=f"on {{node}}", **(on(node) if node else {{}})).remote(number) for number in range(10)])
+"""
+
+
+def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        env=environment(**{**variables, "PYTHONWARNINGS": "ignore"}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@dataclass
+class Spread:
+    """A cluster whose nodes have folders of their own, and one that only sends, to nobody."""
+
+    address: str
+    folder: Path
+    variables: dict[str, str]
+
+    def run(self, nodes: str) -> None:
+        """A driver that calls ten tasks on each of these nodes."""
+        program = TASKS.format(options="")
+        subprocess.run(
+            [sys.executable, "-c", program, self.address, nodes],
+            env=environment(**{**self.variables, "RAY_TRACING_FLUSH_TIMEOUT": "10"}),
+            capture_output=True,
+            timeout=300,
+            check=True,
+        )
+
+    def collect(self, output: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return command("collect", "--address", self.address, "--output", output, *arguments, **variables)
+
+
+@pytest.fixture(scope="module")
+def spread(short_tmp: Callable[[], Path]) -> Iterator[Spread]:
+    folder = short_tmp()
+    variables = {"RAY_TRACING_LOCAL_DIR": str(folder / "head")}
+    head, address = start_head(folder, BY_SETTINGS, "--node-name=head", '--resources={"head":1}', **variables)
+    nodes = Nodes(address, folder)
+    try:
+        nodes.start("second", '--resources={"second":1}', RAY_TRACING_LOCAL_DIR=str(folder / "second"))
+        nodes.start(
+            "sending",
+            '--resources={"sending":1}',
+            RAY_TRACING_EXPORTERS="otlp",
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_port()}",
+        )
+        yield Spread(address, folder, variables)
+    finally:
+        nodes.stop()
+        stop_head(head)
+
+
+def executed(spans: list[Any]) -> Counter[str]:
+    """How many executions there are of the calls on each node, by what their submissions are called."""
+    called = {span.span_id: span.attributes["ray.name"] for span in spans if "ray.name" in span.attributes}
+    return Counter(called[span.parent_id] for span in spans if span.name.endswith(" ray.remote_worker"))
+
+
+def submitted(spans: list[Any]) -> Counter[str]:
+    return Counter(span.attributes.get("ray.name", "") for span in spans if span.name.endswith(" ray.remote"))
+
+
+def test_the_spans_of_all_nodes_come_to_one_folder(spread: Spread, tmp_path: Path) -> None:
+    """Also those that wait for a destination that is not there. A second run fetches only what is new."""
+    output = tmp_path / "output"
+    spread.run("head,second,sending")
+    done = spread.collect(str(output))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.splitlines()[1] == f"next: ray-tracing-hooks summary {output}"
+    spans = spans_in(output)
+    assert submitted(spans) == {"on head": 10, "on second": 10, "on sending": 10}
+    known = {span.span_id for span in spans}
+    ran = [span for span in spans if span.name.endswith(" ray.remote_worker")]
+    assert len(ran) == 30
+    assert len({span.attributes["ray.node_id"] for span in ran}) == 3
+    assert {span.parent_id for span in ran} <= known
+    assert len(known) == len(spans), "each once"
+    assert not any("Visitor" in span.name for span in spans)
+
+    again = spread.collect(str(output))
+    assert again.returncode == 0
+    assert "; nothing new" in again.stdout
+    spread.run("second")
+    more = spread.collect(str(output))
+    assert more.returncode == 0
+    assert " fetched now" in more.stdout
+    assert len(spans_in(output)) == len(spans) + 21, "a root, ten submissions, and ten executions"
+
+
+def test_a_run_that_is_killed_is_continued(spread: Spread, tmp_path: Path) -> None:
+    """Of a large file, what has come stays; memory does not grow with the file."""
+    output = tmp_path / "output"
+    (session,) = {path.resolve().name for path in (spread.folder / "ray").glob("session_2*")}
+    large = spread.folder / "second" / f"{session.removeprefix('session_')}-large-0001.jsonl"
+    large.parent.mkdir(mode=0o700, exist_ok=True)
+    line = b'{"resourceSpans":[]}'.ljust(4095) + b"\n"
+    with open(large, "wb") as file:
+        file.writelines(line * 256 for _ in range(256))
+    try:
+        killed = subprocess.Popen(
+            [*COMMAND, "collect", "--address", spread.address, "--output", str(output)],
+            env=environment(PYTHONWARNINGS="ignore"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        part = output / f"{large.name}.part"
+        deadline = time.monotonic() + 120
+        while not (part.exists() and part.stat().st_size > 16 << 20):
+            assert killed.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        killed.kill()
+        killed.wait()
+        came = part.stat().st_size
+        assert came < large.stat().st_size
+        done = spread.collect(str(output))
+        assert (done.returncode, done.stderr) == (0, "")
+        fetched = float(done.stdout.splitlines()[0].rpartition("; ")[2].split()[0])
+        assert fetched < (large.stat().st_size - came) / (1 << 20) + 5
+        assert (output / large.name).stat().st_size == large.stat().st_size
+    finally:
+        large.unlink()
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a bucket of an object store that speaks S3."""
+    server, arrow = Path(sys.prefix) / "objects" / "bin" / "moto_server", Path(sys.prefix) / "data" / "pyarrow"
+    if not server.exists() or not arrow.exists():
+        pytest.skip("needs moto and pyarrow, which `make test` installs for this file")
+    port = free_port()
+    log = tmp_path_factory.mktemp("objects") / "log"
+    with open(log, "wb") as file:
+        process = subprocess.Popen([str(server), "-H", "127.0.0.1", "-p", str(port)], stdout=file, stderr=file)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/bucket", method="PUT")
+            urllib.request.urlopen(request, timeout=10).close()
+            break
+        except OSError:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+    yield f"s3://key:secret@bucket/spans?scheme=http&endpoint_override=127.0.0.1:{port}&allow_bucket_creation=true"
+    process.terminate()
+    process.wait()
+
+
+def with_arrow() -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "data")])}
+
+
+@pytest.mark.slow  # it asks for each node again and again, and the object store takes its time
+def test_spans_go_to_an_object_store(spread: Spread, bucket: str, tmp_path: Path) -> None:
+    """By pyarrow; what has grown is written again, and no secret is shown."""
+    spread.run("second")
+    done = spread.collect(bucket, **with_arrow())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " in s3://" in done.stdout
+    assert "secret" not in done.stdout
+    assert "; nothing new" in spread.collect(bucket, **with_arrow()).stdout
+    spread.run("second")
+    assert " fetched now" in spread.collect(bucket, **with_arrow()).stdout
+    # What is there is what a folder would have.
+    assert spread.collect(str(tmp_path / "output")).returncode == 0
+    stored = downloaded(bucket, tmp_path / "stored")
+    local = {path.name: path.read_bytes() for path in (tmp_path / "output").iterdir()}
+    assert stored.keys() == local.keys()
+    assert {name: data for name, data in stored.items() if name.endswith(".jsonl")} == {
+        name: data for name, data in local.items() if name.endswith(".jsonl")
+    }
+
+
+def downloaded(url: str, folder: Path) -> dict[str, bytes]:
+    program = (
+        "import sys, os; from pyarrow import fs\n"
+        "system, path = fs.FileSystem.from_uri(sys.argv[1])\n"
+        "os.makedirs(sys.argv[2])\n"
+        "for each in system.get_file_info(fs.FileSelector(path, recursive=True)):\n"
+        "    if each.type == fs.FileType.File:\n"
+        "        with system.open_input_stream(each.path) as file:\n"
+        "            open(os.path.join(sys.argv[2], each.base_name), 'wb').write(file.read())\n"
+    )
+    subprocess.run([sys.executable, "-c", program, url, str(folder)], env=environment(**with_arrow()), check=True)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.slow  # as the one above, for another package
+def test_spans_go_to_whatever_fsspec_knows(spread: Spread, tmp_path: Path) -> None:
+    """Where pyarrow does not know the scheme."""
+    if not (Path(sys.prefix) / "data" / "fsspec").exists():
+        pytest.skip("needs fsspec, which `make test` installs for this file")
+    spread.run("second")
+    for expected in (" fetched now", "; nothing new"):
+        done = spread.collect(f"local://{tmp_path}/output", **with_arrow())
+        assert (done.returncode, done.stderr) == (0, "")
+        assert expected in done.stdout
+    assert executed(spans_in(tmp_path / "output"))["on second"] >= 10
+
+
+def test_a_driver_collects_at_its_end(spread: Spread, tmp_path: Path) -> None:
+    """One that joins a cluster, and one that starts its own; what fails there fails no job."""
+    output = tmp_path / "joined"
+    run_at_end(spread.address, "second", output, **spread.variables)
+    assert executed(spans_in(output))["on second"] >= 10
+    assert any(span.name == "-c ray.driver" for span in spans_in(output))
+
+    own = {"RAY_TRACING_LOCAL_DIR": str(tmp_path / "spans")}
+    output = tmp_path / "own"
+    said = run_at_end("", "", output, hook=HOOK, **own)
+    assert executed(spans_in(output)) == {"on ": 10}
+    assert spans_in(output) == spans_in(tmp_path / "spans")
+    assert f"ray_tracing_hooks: next: ray-tracing-hooks summary {output}" in said
+
+    (tmp_path / "in_the_way").touch()
+    said = run_at_end(spread.address, "head", tmp_path / "in_the_way" / "sub", **spread.variables)
+    assert "not all spans were collected: " in said
+    assert "cannot create the folder" in said
+    in_no_time = {**spread.variables, "RAY_TRACING_COLLECT_TIMEOUT": "0.01"}
+    said = run_at_end(spread.address, "head", tmp_path / "late", **in_no_time)
+    assert "not all spans were collected within 0.01 s (RAY_TRACING_COLLECT_TIMEOUT)" in said
+
+
+def run_at_end(address: str, nodes: str, output: Path, hook: str = "", **variables: str) -> str:
+    """A driver that ends well, and what it says."""
+    options = f"_tracing_startup_hook={hook!r}, num_cpus=1, include_dashboard=False" if hook else ""
+    done = subprocess.run(
+        [sys.executable, "-c", TASKS.format(options=options), address, nodes],
+        env=environment(**{**variables, "RAY_TRACING_COLLECT_TO": str(output)}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_after_its_end_a_session_is_collected_from_its_folder(short_tmp: Callable[[], Path], tmp_path: Path) -> None:
+    """What no shipper could deliver is in its spools."""
+    folder = short_tmp()
+    variables = {
+        "RAY_TRACING_EXPORTERS": "otlp",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}",
+        "RAY_TRACING_FLUSH_TIMEOUT": "0.5",
+    }
+    head, address = start_head(folder, BY_SETTINGS, **variables)
+    try:
+        driver = environment(**variables)
+        program = TASKS.format(options="")
+        subprocess.run(
+            [sys.executable, "-c", program, address, ""], env=driver, capture_output=True, timeout=300, check=True
+        )
+    finally:
+        stop_head(head)
+    shippers(folder)
+    (session,) = {path.resolve() for path in (folder / "ray").glob("session_2*")}
+    done = command("collect", str(session), "--output", str(tmp_path / "output"), RAY_TRACING_LOCAL_DIR=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert executed(spans_in(tmp_path / "output")) == {"on ": 10}
+
+
+def shippers(folder: Path) -> None:
+    """End the shippers of these sessions, as the end of their machine would."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"ray_tracing_hooks._ship" in words and any(word.startswith(bytes(folder)) for word in words):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def test_wrong_use_is_said(tmp_path: Path) -> None:
+    for arguments, expected in (
+        ((), "no cluster that `ray start` has started runs here"),
+        ((str(tmp_path), "--address", "127.0.0.1:1"), "give either session folders or --address"),
+        ((str(tmp_path / "nowhere"),), "does not exist"),
+        ((str(tmp_path), "--output", "nothing://x"), "cannot write to nothing://x: it needs pyarrow, or fsspec"),
+    ):
+        done = command("collect", *arguments, RAY_TMPDIR=str(tmp_path))
+        assert done.returncode == 2, done.stdout
+        assert expected in " ".join(done.stderr.split())
+    assert await_spans(tmp_path, lambda spans: not spans) == []

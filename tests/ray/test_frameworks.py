@@ -1,0 +1,113 @@
+"""Frameworks on Ray's actors, with threads of their own: each is one connected trace, and calls have the names of what
+they run.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support import HOOK, Run, await_spans, below, by_name, check_links, of_driver, run_program, tree
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("spans")
+    run = run_program("frameworks", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(folder), RAY_TRACING_THREADS="1")
+    killed = "PolicyWorker.hang ray.remote_worker"
+    run.spans = of_driver(await_spans(folder, lambda spans: len(by_name(spans, killed)) == 2), "frameworks")
+    return run
+
+
+FUSED = """
+user fused
+  AgentLoop.__init__ ray.remote
+    AgentLoop.__init__ ray.remote_worker
+  AgentLoop.run ray.remote x3
+    AgentLoop.run ray.remote_worker
+      user trajectory
+        user reward
+        user tokenize x2
+  FusedWorker.<lambda> ray.remote x2
+    FusedWorker.<lambda> ray.remote_worker
+  FusedWorker.__init__ ray.remote x2
+    FusedWorker.__init__ ray.remote_worker
+  FusedWorker.actor_generate ray.remote x2
+    FusedWorker.actor_generate ray.remote_worker
+      user generate
+  FusedWorker.count_roles ray.remote
+    FusedWorker.count_roles ray.remote_worker
+      user count
+  FusedWorker.critic_update ray.remote x2
+    FusedWorker.critic_update ray.remote_worker
+      user update
+"""
+
+ISOLATED = """
+user isolated
+  Initializer.__init__ ray.remote x2
+    Initializer.__init__ ray.remote_worker
+  Initializer.create_worker ray.remote x2
+    Initializer.create_worker ray.remote_worker
+      PolicyWorker.__init__ ray.remote
+        PolicyWorker.__init__ ray.remote_worker
+  PolicyWorker.hang ray.remote x2
+    PolicyWorker.hang ray.remote_worker !worker_died
+      Signals.send ray.remote
+        Signals.send ray.remote_worker
+      user last
+  PolicyWorker.refit ray.remote x2
+    PolicyWorker.refit ray.remote_worker
+      user receive
+  PolicyWorker.train ray.remote x2
+    PolicyWorker.train ray.remote_worker
+      user train
+  Signals.__init__ ray.remote
+    Signals.__init__ ray.remote_worker
+  Signals.wait ray.remote x2
+    Signals.wait ray.remote_worker
+"""
+
+BATCHES = """
+user batches
+  Engine.__init__ ray.remote
+    Engine.__init__ ray.remote_worker
+  Engine.update_weight ray.remote
+    Engine.update_weight ray.remote_worker
+      user update weight
+  ModelActor.__init__ ray.remote x2
+    ModelActor.__init__ ray.remote_worker
+  ModelActor.forward ray.remote
+    ModelActor.forward ray.remote_worker
+      user forward
+  ModelActor.forward ray.remote x2
+    ModelActor.forward ray.remote_worker
+      user forward x2
+  user prefetch
+    ModelActor.forward ray.remote
+      ModelActor.forward ray.remote_worker
+        user forward
+"""
+
+
+def test_a_fused_worker_is_named_by_role_and_method(runs: Run) -> None:
+    """As in verl. Tokenizer and reward run in threads of executors, below the trajectory."""
+    assert tree(below(runs.spans, "user fused")) == FUSED.strip()
+
+
+def test_isolated_workers_lose_nothing_when_they_are_killed(runs: Run) -> None:
+    """As in NeMo-RL. What had ended is there, and what had not is marked."""
+    assert tree(below(runs.spans, "user isolated")) == ISOLATED.strip()
+
+
+def test_batches_are_named_by_their_method(runs: Run) -> None:
+    """As in OpenRLHF. Threads that the program makes continue its trace, also those of a class with its own `run`."""
+    assert tree(below(runs.spans, "user batches")) == BATCHES.strip()
+
+
+def test_every_span_has_its_parent(runs: Run) -> None:
+    check_links(runs.spans)
+
+
+def test_programs_run_as_they_do_untraced(runs: Run) -> None:
+    """Results, and the traceback of what a thread raises."""
+    plain = run_program("frameworks")
+    assert runs.result == plain.result

@@ -1,0 +1,84 @@
+"""RLlib: an iteration has its phases, and env runners and learners are named by what they run."""
+
+from __future__ import annotations
+
+import pytest
+import ray
+from conftest import Cluster
+from support import NEEDS_TRAIN_V2, Run, below, by_name, check_links, run_program, tree, with_training
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.span import Span
+
+pytestmark = NEEDS_TRAIN_V2
+
+ITERATION = """
+PPO ray.rllib
+  PPO ray.rllib.synch_env_connectors
+    SingleAgentEnvRunner.get_state ray.remote x2
+      SingleAgentEnvRunner.get_state ray.remote_worker
+    SingleAgentEnvRunner.set_state ray.remote x2
+      SingleAgentEnvRunner.set_state ray.remote_worker
+  PPO ray.rllib.training_iteration
+    PPO ray.rllib.restore_env_runners
+    PPO ray.rllib.training_step
+      PPO ray.rllib.env_runner_sampling
+        SingleAgentEnvRunner.sample ray.remote x2
+          SingleAgentEnvRunner.sample ray.remote_worker
+      PPO ray.rllib.learner_update
+        Learner.update ray.remote
+          Learner.update ray.remote_worker
+      PPO ray.rllib.synch_weights
+        Learner.get_state ray.remote
+          Learner.get_state ray.remote_worker
+        SingleAgentEnvRunner.set_state ray.remote x2
+          SingleAgentEnvRunner.set_state ray.remote_worker
+"""
+
+
+@pytest.fixture(scope="module")
+def run(training: Cluster) -> Run:
+    return training.run("rllib_runs", timeout=500)
+
+
+IS_FIRST = tuple(map(int, ray.__version__.split(".")[:2])) >= (2, 60)
+"""Older Rays divide an iteration otherwise."""
+
+
+def iterations(run: Run) -> list[Span]:
+    return sorted(by_name(run.spans, "PPO ray.rllib"), key=lambda span: span.start_ns)
+
+
+def test_an_iteration_has_its_phases(run: Run) -> None:
+    """Sampling, the update of the learners, and the synchronization of weights, with the calls of each."""
+    first, second = iterations(run)
+    assert [each.attributes[names.RAY_RLLIB_ITERATION] for each in (first, second)] == [1, 2]
+    assert first.attributes[names.RAY_RLLIB_ALGORITHM] == "PPO"
+    spans = [span for span in run.spans if span.span_id != second.span_id]
+    found = tree(below(spans, "PPO ray.rllib"))
+    assert found == ITERATION.strip() if IS_FIRST else found.count("SingleAgentEnvRunner.sample ray.remote x2") == 1
+
+
+def test_an_evaluation_is_a_phase(run: Run) -> None:
+    _, second = iterations(run)
+    (evaluation,) = by_name(run.spans, "PPO ray.rllib.evaluation_iteration")
+    assert evaluation.parent_id == second.span_id
+
+
+def test_phases_are_the_timers_of_the_algorithm(run: Run) -> None:
+    """All that the result has, and each as often as it ran."""
+    timed = {timer.removesuffix("_timer") for timer in run.result["timers"]}
+    phases = {span.name.rpartition(".")[2] for span in run.spans if span.name.startswith("PPO ray.rllib.")}
+    assert timed <= phases
+
+
+def test_no_call_is_named_apply(run: Run) -> None:
+    check_links(run.spans)
+    assert {span.trace_id for span in run.spans} == {run.spans[0].trace_id}
+    assert not [span.name for span in run.spans if ".apply " in span.name]
+
+
+@pytest.mark.slow  # all of it once more
+def test_it_comes_to_the_same_untraced(run: Run) -> None:
+    plain = run_program("rllib_runs", timeout=500, **with_training())
+    assert run.result == plain.result

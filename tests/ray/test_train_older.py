@@ -1,0 +1,70 @@
+"""The first version of Ray Train, which older Rays have: what runs on Ray Tune is in one trace, and what is missing is
+said once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import ray
+from support import below, check_links, run_program, spans_in, tree, with_training, without_placement
+
+IS_OLDER = tuple(map(int, ray.__version__.split(".")[:2])) < (2, 60)
+
+# With newer Rays it takes a cluster of its own for what few use.
+pytestmark = [] if IS_OLDER else [pytest.mark.slow]
+
+TRAINING = """
+user training
+  older ray.tune
+    older ray.tune.trial
+      with_parameters.<locals>._Inner.__init__ ray.remote
+        _Inner.__init__ ray.remote_worker
+      with_parameters.<locals>._Inner.stop ray.remote
+        _Inner.stop ray.remote_worker
+      with_parameters.<locals>._Inner.train ray.remote x2
+        _Inner.train ray.remote_worker
+      with_parameters.<locals>._Inner.train ray.remote
+        _Inner.train ray.remote_worker
+          RayTrainWorker.__init__ ray.remote x2
+            RayTrainWorker.__init__ ray.remote_worker
+          user step x4
+            __main__.helper ray.remote
+              __main__.helper ray.remote_worker
+"""
+
+TUNING = """
+user tuning
+  functions ray.tune
+    functions ray.tune.trial x2
+      ImplicitFunc.__init__ ray.remote
+        ImplicitFunc.__init__ ray.remote_worker
+      objective.stop ray.remote
+        objective.stop ray.remote_worker
+      objective.train ray.remote
+        objective.train ray.remote_worker
+      objective.train ray.remote x2
+        objective.train ray.remote_worker
+          user step
+            __main__.helper ray.remote
+              __main__.helper ray.remote_worker
+"""
+
+
+def test_training_and_tuning_are_one_trace(tmp_path: Path) -> None:
+    run = run_program(
+        "older_training",
+        str(tmp_path / "results"),
+        RTH_HOOK="ray_tracing_hooks.local:setup",
+        RAY_TRAIN_V2_ENABLED="0",
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        **with_training(),
+    )
+    assert run.result == [1, [1, 2]]
+    assert run.stderr.count("ray_tracing_hooks: the first version of Ray Train makes no spans of runs and ranks") == 1
+    spans = without_placement(spans_in(tmp_path / "spans"))
+    check_links(spans)
+    assert len({span.trace_id for span in spans}) == 1
+    assert tree(below(spans, "user training")) == TRAINING.strip()
+    assert tree(below(spans, "user tuning")) == TUNING.strip()

@@ -1,0 +1,42 @@
+"""What is replaced in Ray Train, Tune and RLlib is like what was there, is replaced once, and can be put back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import ray
+from support import PROGRAMS, run_program, with_training
+
+IS_FIRST = tuple(map(int, ray.__version__.split(".")[:2])) >= (2, 60)
+"""Ray 2.60 has all that is instrumented."""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    inside = PROGRAMS.parent / "inside"
+    result: dict[str, Any] = run_program(str(inside / "library_patches"), **with_training()).result
+    return result
+
+
+def test_all_places_are_there(found: dict[str, Any]) -> None:
+    """In the Ray that this package is made for. In older ones, what is not there is left out."""
+    if IS_FIRST:
+        assert found["missing"] == found["lost"] == []
+        assert len(found["places"]) >= 35
+    else:
+        assert len(found["places"]) >= 10
+
+
+def test_each_is_replaced_once(found: dict[str, Any]) -> None:
+    assert found["not wrapped"] == []
+    assert found["wrapped twice"] == []
+
+
+def test_signatures_and_pickles_stay_the_same(found: dict[str, Any]) -> None:
+    assert found["signatures"] == []
+    assert found["pickles"] == []
+
+
+def test_all_are_put_back(found: dict[str, Any]) -> None:
+    assert found["not put back"] == []

@@ -1,0 +1,189 @@
+"""Ray Tune: an experiment is one connected trace from ``fit()`` to the spans of its trainables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cluster
+from support import (
+    NEEDS_TRAIN_V2,
+    Run,
+    below,
+    by_name,
+    check_links,
+    run_program,
+    spans_in,
+    tree,
+    with_training,
+    without_placement,
+)
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.span import Span
+
+pytestmark = NEEDS_TRAIN_V2
+
+
+@pytest.fixture(scope="module")
+def runs(training: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = training.run("tune_runs", str(tmp_path_factory.mktemp("runs")), timeout=500)
+    run.spans = without_placement(run.spans)
+    return run
+
+
+FUNCTIONS = """
+functions ray.tune
+  functions ray.tune.trial
+    training.save ray.remote x3
+      training.save ray.remote_worker
+    training.stop ray.remote
+      training.stop ray.remote_worker
+    training.train ray.remote
+      training.train ray.remote_worker
+    training.train ray.remote x3
+      training.train ray.remote_worker
+        user step
+          __main__.helper ray.remote
+            __main__.helper ray.remote_worker
+    wrap_function.<locals>.ImplicitFunc.__init__ ray.remote
+      ImplicitFunc.__init__ ray.remote_worker
+  functions ray.tune.trial !ValueError
+    training.restore ray.remote
+      training.restore ray.remote_worker
+    training.save ray.remote
+      training.save ray.remote_worker
+    training.stop ray.remote x2
+      training.stop ray.remote_worker
+    training.train ray.remote
+      training.train ray.remote_worker
+        user step
+          __main__.helper ray.remote
+            __main__.helper ray.remote_worker
+    training.train ray.remote
+      training.train ray.remote_worker !ValueError
+    training.train ray.remote
+      training.train ray.remote_worker !ValueError
+        user step
+          __main__.helper ray.remote
+            __main__.helper ray.remote_worker
+    wrap_function.<locals>.ImplicitFunc.__init__ ray.remote x2
+      ImplicitFunc.__init__ ray.remote_worker
+"""
+
+WITH_TRAIN = """
+train ray.tune
+  train ray.tune.trial
+    with_train.stop ray.remote
+      with_train.stop ray.remote_worker
+    with_train.train ray.remote
+      with_train.train ray.remote_worker
+    with_train.train ray.remote
+      with_train.train ray.remote_worker
+        inner ray.train
+          inner ray.train.attempt
+            RayTrainWorker.__init__ ray.remote
+              RayTrainWorker.__init__ ray.remote_worker
+            inner ray.train.worker
+              ray.train.report
+              user step
+                __main__.helper ray.remote
+                  __main__.helper ray.remote_worker
+    wrap_function.<locals>.ImplicitFunc.__init__ ray.remote
+      ImplicitFunc.__init__ ray.remote_worker
+"""
+
+
+def test_what_a_function_does_belongs_to_the_call_that_made_it_go_on(runs: Run) -> None:
+    """Its spans are below the `train` of its trial that asked for the result, and calls have its name."""
+    assert tree(below(runs.spans, "functions ray.tune")) == FUNCTIONS.strip()
+
+
+def test_a_run_of_ray_train_is_below_the_trial_that_makes_it(runs: Run) -> None:
+    assert tree(below(runs.spans, "train ray.tune")) == WITH_TRAIN.strip()
+
+
+def test_every_span_has_its_parent(runs: Run) -> None:
+    check_links(runs.spans)
+    assert {span.trace_id for span in runs.spans} == {runs.spans[0].trace_id}
+
+
+def events(span: Span, name: str) -> list[Any]:
+    return [event.attributes for event in span.events if event.name == name]
+
+
+def statuses(trial: Span) -> list[str]:
+    return [each[names.RAY_TUNE_TRIAL_STATUS] for each in events(trial, names.TUNE_CHANGED)]
+
+
+def test_trials_that_a_scheduler_ends_early_say_so(runs: Run) -> None:
+    """Eight trials, of which the scheduler ends those that are behind; the class of the trainable is reused."""
+    (experiment,) = by_name(runs.spans, "asha ray.tune")
+    assert experiment.attributes[names.RAY_TUNE_SCHEDULER] == "AsyncHyperBandScheduler"
+    assert experiment.attributes[names.RAY_TUNE_SEARCHER] == "BasicVariantGenerator"
+    assert experiment.attributes[names.RAY_TUNE_METRIC] == "score"
+    assert experiment.attributes[names.RAY_TUNE_TRIALS] == 8
+    trials = by_name(runs.spans, "asha ray.tune.trial")
+    assert len({trial.attributes[names.RAY_TUNE_TRIAL_ID] for trial in trials}) == 8
+    assert {trial.attributes[names.RAY_TUNE_TRIAL_STATUS] for trial in trials} == {"TERMINATED"}
+    assert {trial.attributes[names.RAY_TUNE_STOPPED_BY] for trial in trials} == {"scheduler"}
+    assert {trial.attributes[names.RAY_TUNE_TRAINABLE] for trial in trials} == {"Counting"}
+    for trial in trials:
+        factor = int(trial.attributes[names.RAY_TUNE_CONFIG].removeprefix("factor="))
+        iterations = trial.attributes[names.RAY_TUNE_ITERATIONS]
+        assert trial.attributes[names.RAY_TUNE_METRIC_VALUE] == factor * iterations
+        made = [span for span in runs.spans if span.parent_id == trial.span_id]
+        assert len([span for span in made if span.name == "Counting.train ray.remote"]) == iterations
+    counted = Counter(trial.attributes[names.RAY_TUNE_ITERATIONS] for trial in trials)
+    assert counted[1] > 0
+    assert counted[4] > 0
+
+
+def test_an_exploit_is_an_event_of_the_trial(runs: Run) -> None:
+    """With the trial that it continues with, its new configuration, and the checkpoint that is loaded."""
+    (experiment,) = by_name(runs.spans, "pbt ray.tune")
+    assert experiment.attributes[names.RAY_TUNE_SCHEDULER] == "PopulationBasedTraining"
+    trials = {trial.attributes[names.RAY_TUNE_CONFIG]: trial for trial in by_name(runs.spans, "pbt ray.tune.trial")}
+    behind, ahead = trials["factor=1"], trials["factor=2"]
+    (exploit,) = events(behind, names.TUNE_EXPLOIT)
+    assert exploit == {
+        names.RAY_TUNE_CLONED: ahead.attributes[names.RAY_TUNE_TRIAL_ID],
+        names.RAY_TUNE_CONFIG: "factor=10",
+    }
+    assert not events(ahead, names.TUNE_EXPLOIT)
+    assert statuses(behind)[:2] == ["RUNNING", "PAUSED"]
+    assert len(events(behind, names.TUNE_RESTORED)) == 1
+    for trial in trials.values():
+        assert trial.attributes[names.RAY_TUNE_STOPPED_BY] == "criterion"
+        assert trial.attributes[names.RAY_TUNE_ITERATIONS] == 4
+
+
+def test_a_trial_that_fails_is_restored_and_then_failed(runs: Run) -> None:
+    good, bad = sorted(by_name(runs.spans, "functions ray.tune.trial"), key=lambda span: span.status_code)
+    assert bad.attributes[names.RAY_TUNE_TRIAL_STATUS] == "ERROR"
+    assert bad.attributes[names.RAY_TUNE_FAILURES] == 2
+    assert [each[names.ERROR_TYPE] for each in events(bad, names.TUNE_FAILURE)] == ["ValueError"] * 2
+    assert statuses(bad) == ["RUNNING", "PENDING", "RUNNING", "ERROR"]
+    (saved,), (restored,) = events(bad, names.TUNE_CHECKPOINTED), events(bad, names.TUNE_RESTORED)
+    assert saved == restored
+    assert names.RAY_TUNE_STOPPED_BY not in bad.attributes
+    assert good.attributes[names.RAY_TUNE_STOPPED_BY] == "trial"
+    assert good.attributes[names.RAY_TUNE_METRIC_VALUE] == 2
+    assert len(events(good, names.TUNE_CHECKPOINTED)) == 3
+    (experiment,) = by_name(runs.spans, "functions ray.tune")
+    assert experiment.attributes[names.RAY_TUNE_TRIALS_FAILED] == 1
+
+
+def test_a_configuration_is_recorded_without_secrets(runs: Run) -> None:
+    texts = {trial.attributes[names.RAY_TUNE_CONFIG] for trial in by_name(runs.spans, "functions ray.tune.trial")}
+    assert texts == {f"fails={fails}, api_key=***, name='plain'" for fails in (False, True)}
+    assert not [span for span in runs.spans if "hunter2" in str(span.attributes)]
+
+
+@pytest.mark.slow  # all of the experiments once more
+def test_experiments_come_to_the_same_untraced(runs: Run, tmp_path: Path) -> None:
+    plain = run_program("tune_runs", str(tmp_path), timeout=500, **with_training())
+    assert runs.result == plain.result
+    assert not spans_in(tmp_path)

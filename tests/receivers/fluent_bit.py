@@ -1,0 +1,115 @@
+"""The real Fluent Bit, with the configuration that ``deploy/kubernetes`` has for it.
+
+``FLUENT_BIT`` names its program. No package index has it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from manifests import MANIFESTS
+from peers import until_open
+from ports import free_port
+
+PROGRAM = os.environ.get("FLUENT_BIT", "")
+needs_fluent_bit = pytest.mark.skipif(not PROGRAM, reason="FLUENT_BIT does not name the program of Fluent Bit")
+
+CONFIGURATION = MANIFESTS / "components" / "fluent-bit-sidecar" / "fluent-bit.yaml"
+
+POD = {
+    "K8S_POD_NAME": "raycluster-head-x7x9k",
+    "K8S_POD_UID": "0ee4e4f8-8f0b-4a5c-9a37-0b4a30a7f5b1",
+    "K8S_NAMESPACE_NAME": "ml",
+    "K8S_NODE_NAME": "node-7",
+    "K8S_RAY_CLUSTER": "raycluster",
+    "K8S_RAY_NODE_TYPE": "head",
+    "K8S_RAY_GROUP": "headgroup",
+}
+"""What the downward API says of a pod."""
+
+RESOURCE = {
+    "service.name": POD["K8S_RAY_CLUSTER"],
+    "k8s.pod.name": POD["K8S_POD_NAME"],
+    "k8s.pod.uid": POD["K8S_POD_UID"],
+    "k8s.namespace.name": POD["K8S_NAMESPACE_NAME"],
+    "k8s.node.name": POD["K8S_NODE_NAME"],
+    "ray.io/cluster": POD["K8S_RAY_CLUSTER"],
+    "ray.io/node-type": POD["K8S_RAY_NODE_TYPE"],
+    "ray.io/group": POD["K8S_RAY_GROUP"],
+}
+"""What the sidecar makes of it."""
+
+
+class FluentBit:
+    """The sidecar of a pod whose ``/tmp/ray`` is ``ray``; it sends to a port of this machine.
+
+    Attributes:
+        port: Where it takes OTLP.
+        log: What it has printed.
+    """
+
+    def __init__(self, folder: Path, ray: Path, collector_port: int) -> None:
+        self.port = free_port()
+        self.log = folder / "fluent-bit.log"
+        self._state = folder / "fluent-bit"
+        self._state.mkdir()
+        self._configuration = folder / "fluent-bit.yaml"
+        text = CONFIGURATION.read_text()
+        for there, here in (
+            ("/tmp/ray/session", f"{ray}/session"),
+            ("/var/fluent-bit", str(self._state)),
+            ("port: 4318", f"port: {self.port}"),
+        ):
+            assert there in text
+            text = text.replace(there, here)
+        self._configuration.write_text(text)
+        self._environment = {
+            **os.environ,
+            **POD,
+            "OTLP_HOST": "127.0.0.1",
+            "OTLP_PORT": str(collector_port),
+            "OTLP_TLS": "off",
+            "TZ": "UTC",
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [PROGRAM, "--config", str(self._configuration)], env=self._environment, stdout=log, stderr=log
+            )
+        until_open(self.port, self.process)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(60)
+            self.process = None
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+
+def dry_run(configuration: Path, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Let the program check a configuration, with texts replaced."""
+    text = CONFIGURATION.read_text()
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after)
+    yaml.safe_load(text)
+    configuration.write_text(text)
+    environment = {**os.environ, **POD, "OTLP_HOST": "127.0.0.1", "OTLP_PORT": "4318", "OTLP_TLS": "off"}
+    return subprocess.run(
+        [PROGRAM, "--dry-run", "--config", str(configuration)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,365 @@
+"""Collecting files: what is new comes, verified, whatever interrupted the last run, and nothing comes twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shipping import Node, ended, until
+
+from ray_tracing_hooks._ops import collect as collecting
+from ray_tracing_hooks._ops import sources
+from ray_tracing_hooks._ops.collect import Collected, Here, SourceError, collect
+from ray_tracing_hooks._ops.target import LIST, TargetError, target_of
+
+SESSION = "session_2026-11-25_00-38-55_281040_31184"
+LABEL = SESSION.removeprefix("session_")
+OPTIONS = {"everything": False, "timeout": 20.0}
+
+
+class Machine(Here):
+    """A machine with files in a folder of its own."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(str(folder / SESSION))
+        self.name = name
+        self.folder = folder
+        self.outstanding = self.most = 0
+        self.breaks_after: int | None = None
+        (folder / SESSION).mkdir(parents=True)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if function is sources.prepare:
+            os.environ["RAY_TRACING_LOCAL_DIR"] = str(self.folder)
+        return super().call(function, *arguments)
+
+    def later(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+        self.outstanding += 1
+        self.most = max(self.most, self.outstanding)
+        return partial(self._now, function, *arguments)
+
+    def _now(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.outstanding -= 1
+        if self.breaks_after is not None:
+            self.breaks_after -= 1
+            if self.breaks_after < 0:
+                raise SourceError("the node is gone")
+        return self.call(function, *arguments)
+
+    def write(self, data: bytes, number: int = 1, sub: str = "") -> Path:
+        """Add to a file of this session."""
+        folder = self.folder / sub
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{LABEL}-aaaaaaaa-{number:04d}.jsonl"
+        with open(path, "ab") as file:
+            file.write(data)
+        return path
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setenv("RAY_TRACING_LOCAL_DIR", "")
+    monkeypatch.setattr(collecting, "CHUNK", 1000)
+    return Machine(tmp_path / "machine", "a")
+
+
+def run(output: Path, *machines: Machine, everything: bool = False) -> Collected:
+    told: list[tuple[str, int, int]] = []
+
+    def advance(*what: Any) -> None:
+        told.append(what)
+
+    result = collect(machines, {**OPTIONS, "everything": everything}, target_of(str(output)), advance)
+    if result.files and not result.problems:
+        doing, done, total = told[-1]
+        assert (doing, done) == ("fetching files", total), "all of it is counted"
+    return result
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    return {path.relative_to(output).as_posix(): path.read_bytes() for path in output.rglob("*") if path.is_file()}
+
+
+def test_a_second_run_fetches_only_what_is_new(machine: Machine, tmp_path: Path) -> None:
+    """New files, and what files have grown by. Log records and metrics have folders of their own."""
+    output = tmp_path / "output"
+    first, metrics = machine.write(b"a" * 2500), machine.write(b"m" * 10, sub="metrics")
+    states = machine.folder / f"task-states-{SESSION}.ndjson"
+    states.write_bytes(b"states")
+    result = run(output, machine)
+    assert (result.files, result.bytes, result.fetched_bytes, result.problems) == (3, 2516, 2516, [])
+    names = {first.name: b"a" * 2500, f"metrics/{metrics.name}": b"m" * 10, states.name: b"states"}
+    listed = json.loads(contents(output)[LIST])
+    assert listed.keys() == names.keys()
+    assert {name: data for name, data in contents(output).items() if name != LIST} == names
+    assert {stat.S_IMODE(path.stat().st_mode) for path in output.rglob("*") if path.is_file()} == {0o600}
+    assert stat.S_IMODE(output.stat().st_mode) == 0o700
+
+    assert run(output, machine).fetched_bytes == 0
+    machine.write(b"b" * 1500)
+    machine.write(b"c" * 7, number=2)
+    result = run(output, machine)
+    assert (result.files, result.fetched_files, result.fetched_bytes) == (4, 2, 1507)
+    assert (output / first.name).read_bytes() == b"a" * 2500 + b"b" * 1500
+
+
+def test_files_of_other_sessions_come_if_asked_for(machine: Machine, tmp_path: Path) -> None:
+    machine.write(b"this")
+    other = machine.folder / "2025-01-01_00-00-00_000000_1-bbbbbbbb-0001.jsonl"
+    other.write_bytes(b"other")
+    (machine.folder / "notes.txt").write_bytes(b"no spans")
+    (machine.folder / f"{LABEL}-link.jsonl").symlink_to(other)
+    assert run(tmp_path / "output", machine).files == 1
+    assert run(tmp_path / "all", machine, everything=True).files == 2
+
+
+def test_an_interrupted_run_is_continued(machine: Machine, tmp_path: Path) -> None:
+    """From the byte where it stopped, if that is still the beginning of the file."""
+    output = tmp_path / "output"
+    path = machine.write(bytes(range(256)) * 40)
+    machine.breaks_after = 6
+    result = run(output, machine)
+    assert result.problems == [f"a: {path}: the node is gone"]
+    part = output / f"{path.name}.part"
+    assert part.stat().st_size == 6000
+    assert not (output / path.name).exists()
+    machine.breaks_after = None
+    result = run(output, machine)
+    assert (result.fetched_bytes, result.problems) == (10240 - 6000, [])
+    assert (output / path.name).read_bytes() == path.read_bytes()
+    assert not part.exists()
+
+    # A part that is of another file is of no use.
+    (output / f"{LABEL}-aaaaaaaa-0002.jsonl.part").write_bytes(b"of something else")
+    second = machine.write(b"x" * 3000, number=2)
+    assert run(output, machine).fetched_bytes == 3000
+    assert (output / second.name).read_bytes() == b"x" * 3000
+
+
+def test_growth_that_was_interrupted_is_fetched_again(machine: Machine, tmp_path: Path) -> None:
+    """What was complete before stays."""
+    output = tmp_path / "output"
+    path = machine.write(b"a" * 1000)
+    run(output, machine)
+    machine.write(b"b" * 5000)
+    machine.breaks_after = 2
+    assert run(output, machine).problems
+    assert (output / path.name).stat().st_size == 3000
+    machine.breaks_after = None
+    result = run(output, machine)
+    assert (result.fetched_bytes, result.problems) == (5000, [])
+    assert (output / path.name).read_bytes() == path.read_bytes()
+
+
+def test_another_file_of_the_same_name_replaces_it(machine: Machine, tmp_path: Path) -> None:
+    """On the node it was removed, and made anew; at the target somebody changed it."""
+    output = tmp_path / "output"
+    path = machine.write(b"a" * 2000)
+    run(output, machine)
+    path.write_bytes(b"z" * 2500)
+    assert run(output, machine).fetched_bytes == 2500
+    assert (output / path.name).read_bytes() == b"z" * 2500
+    (output / path.name).write_bytes(b"short")
+    assert run(output, machine).fetched_bytes == 2500
+    (output / LIST).write_text("no JSON")
+    assert run(output, machine).fetched_bytes == 2500
+
+
+def test_a_file_that_changes_while_it_is_read_is_a_problem(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried twice; what is wrong is never complete."""
+    path = machine.write(b"a" * 1000)
+    monkeypatch.setattr(sources, "chunk", lambda _path, _offset, size: b"?" * size)
+    result = run(tmp_path / "output", machine)
+    assert result.problems == [f"a: {path}: it has changed while it was read"]
+    assert not (tmp_path / "output" / path.name).exists()
+
+
+def test_nodes_that_share_a_folder_give_a_file_once(machine: Machine, tmp_path: Path) -> None:
+    """Different files of the same name are kept apart."""
+    output = tmp_path / "output"
+    other = Machine(tmp_path / "other", "b/1")
+    machine.write(b"same" * 100)
+    other.write(b"same" * 100 + b"and more")
+    machine.write(b"of a", number=2)
+    other.write(b"of b!", number=2)
+    result = run(output, machine, other)
+    assert (result.files, result.problems) == (3, [])
+    found = {name: data for name, data in contents(output).items() if name != LIST}
+    assert found == {
+        f"{LABEL}-aaaaaaaa-0001.jsonl": b"same" * 100 + b"and more",
+        f"{LABEL}-aaaaaaaa-0002.jsonl": b"of b!",
+        f"{LABEL}-aaaaaaaa-0002-a-2.jsonl": b"of a",
+    }
+
+
+def test_of_each_node_at_most_two_chunks_are_on_their_way(machine: Machine, tmp_path: Path) -> None:
+    """So memory is bounded whatever the size of files."""
+    machine.write(b"a" * 50_000)
+    assert run(tmp_path / "output", machine).fetched_bytes == 50_000
+    assert machine.most == 2
+
+
+def test_a_node_that_fails_keeps_nobody_else(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.write(b"a" * 10)
+    gone = Machine(tmp_path / "gone", "b")
+
+    def prepared(function: Callable[..., Any], *arguments: Any) -> Any:
+        raise SourceError("no answer within 60 s")
+
+    monkeypatch.setattr(gone, "call", prepared)
+    result = run(tmp_path / "output", machine, gone)
+    assert (result.files, result.problems) == (1, ["b: no answer within 60 s"])
+
+
+def test_a_node_names_nothing_outside_of_the_target(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"x")
+    names = ("../up.jsonl", "/abs.jsonl", "logs/../../up.jsonl", ".hidden", "a/b.jsonl", "logs/.x", "")
+    listed = {"files": [{"path": str(secret), "name": name, "size": 1} for name in names], "problems": []}
+    monkeypatch.setattr(sources, "prepare", lambda _request: listed)
+    assert run(tmp_path / "output", machine).files == 0
+    assert contents(tmp_path / "output").keys() == {LIST}
+
+
+def test_what_is_left_in_the_spools_of_a_session_is_written_to_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the end of a cluster, whatever its exporters were; each span once."""
+    session = tmp_path / SESSION
+    folder = session / "ray_tracing_hooks"
+    folder.mkdir(parents=True, mode=0o700)
+    local = tmp_path / "spans"
+    monkeypatch.setenv("RAY_TRACING_LOCAL_DIR", str(local))
+    for number, exporters in ((1, ("local",)), (2, ("otlp",))):
+        (node_folder := tmp_path / f"n{number}").mkdir()
+        node = Node(node_folder)
+        node.spool.rmdir()
+        node.spool = folder / f"aaaaaaaaaaaa-{number}"
+        node.spool.mkdir(mode=0o700)
+        node.plan = node.make_plan(exporters=exporters, local_dir=str(local), label=f"{LABEL}-aaaaaaa{number}")
+        node.plan.store(str(node.spool))
+        writer = node.writer()
+        writer.do(f"span {number * 100 + 1} {number * 100 + 50}")
+        writer.end()
+    output = tmp_path / "output"
+    result = collect([Here(str(session))], OPTIONS, target_of(str(output)), lambda *_told: None)
+    assert (result.files, result.problems) == (2, [])
+    assert numbers(output) == [*range(101, 151), *range(201, 251)]
+    assert len(list(folder.glob("*/*.spool"))) == 2, "the spools stay"
+    again = collect([Here(str(session))], OPTIONS, target_of(str(output)), lambda *_told: None)
+    assert (again.files, again.fetched_bytes) == (2, 0)
+
+
+def numbers(folder: Path) -> list[int]:
+    return sorted(
+        int(span["spanId"], 16)
+        for path in folder.glob("*.jsonl")
+        for line in path.read_text().splitlines()
+        for resource in json.loads(line)["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+    )
+
+
+def test_what_a_shipper_has_is_written_first(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without waiting for another destination that fails, which does not matter here."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    session = tmp_path / SESSION
+    (session / "ray_tracing_hooks").mkdir(parents=True, mode=0o700)
+    node.spool.rmdir()
+    node.spool = session / "ray_tracing_hooks" / "aaaaaaaaaaaa-1"
+    node.spool.mkdir(mode=0o700)
+    node.plan = node.make_plan(exporters=("local", "otlp"), label=f"{LABEL}-aaaaaaaa")
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("span 1 3000")
+    result = collect([Here(str(session))], OPTIONS, target_of(str(tmp_path / "output")), lambda *_told: None)
+    assert result.problems == []
+    assert numbers(tmp_path / "output") == list(range(1, 3001))
+    writer.end()
+    shipper.kill()
+    ended(shipper)
+
+
+def test_spans_that_wait_for_a_destination_that_fails_are_collected_too(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are no local files; its shipper goes on."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    session = tmp_path / SESSION
+    (session / "ray_tracing_hooks").mkdir(parents=True, mode=0o700)
+    node.spool.rmdir()
+    node.spool = session / "ray_tracing_hooks" / "aaaaaaaaaaaa-1"
+    node.spool.mkdir(mode=0o700)
+    node.plan = node.make_plan(exporters=("otlp",), label=f"{LABEL}-aaaaaaaa")
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("span 1 20")
+    result = collect([Here(str(session))], OPTIONS, target_of(str(tmp_path / "output")), lambda *_told: None)
+    assert result.problems == []
+    assert numbers(tmp_path / "output") == list(range(1, 21))
+    assert shipper.is_running()
+    until(node.segments, "the spool is as it was")
+    writer.end()
+    shipper.kill()
+    ended(shipper)
+
+
+def test_two_runs_to_one_folder_take_turns(machine: Machine, tmp_path: Path) -> None:
+    """As of two drivers that end at the same time."""
+    path = machine.write(b"a" * 3000)
+    first = target_of(str(tmp_path / "output"))
+    waits, results = threading.Event(), []
+
+    def second() -> None:
+        target = target_of(str(tmp_path / "output"), waits.set)
+        results.append(collect([machine], OPTIONS, target, lambda *_told: None))
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    assert waits.wait(60)
+    assert results == []
+    collect([machine], OPTIONS, first, lambda *_told: None)
+    thread.join(60)
+    assert [result.fetched_bytes for result in results] == [0]
+    assert (tmp_path / "output" / path.name).read_bytes() == b"a" * 3000
+
+
+def test_targets_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    with pytest.raises(TargetError, match=r"cannot create the folder '.*file/sub': Not a directory"):
+        target_of(str(in_the_way / "sub"))
+    program = (
+        "import sys; sys.modules['pyarrow'] = sys.modules['fsspec'] = None\n"
+        "from ray_tracing_hooks._ops.target import target_of\n"
+        "target_of('s3://key:secret@bucket/spans')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "TargetError: cannot write to s3://********@bucket/spans: it needs pyarrow, or fsspec" in done.stderr
+
+
+def test_a_full_disk_ends_the_run_and_the_next_one_continues(
+    machine: Machine, tmp_path: Path, mount: Callable[..., Path]
+) -> None:
+    output = mount("size=64k")
+    path = machine.write(b"a" * 200_000)
+    with pytest.raises(TargetError, match=rf"cannot write '{output}/{path.name}\.part': No space left on device"):
+        run(output, machine)
+    subprocess.run(["mount", "-o", "remount,size=4m", str(output)], check=True)
+    result = run(output, machine)
+    assert 0 < result.fetched_bytes < 200_000
+    assert (output / path.name).read_bytes() == path.read_bytes()

@@ -1,0 +1,795 @@
+"""What is recorded of Ray Data, with stand-ins for its executor and operators. See also tests/ray/test_data.py."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import pickle
+import sys
+import threading
+import weakref
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from opentelemetry.context import Context
+from stand_ins import tracing_of
+
+from ray_tracing_hooks import _guard, names
+from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.data import (
+    backpressure,
+    blocks,
+    consumers,
+    errors,
+    executions,
+    iteration,
+    outcomes,
+    submitting,
+    tasks,
+    threads,
+    timeline,
+)
+from ray_tracing_hooks._ray.dispatch import Naming
+from ray_tracing_hooks._ray.templates import Selection
+from ray_tracing_hooks._record import sampling
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+
+MIB = 1024 * 1024
+
+
+class Metrics(SimpleNamespace):
+    """The metrics of an operator."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(
+            **{
+                "num_tasks_running": 0,
+                "num_tasks_submitted": 0,
+                "row_outputs_taken": 0,
+                "num_tasks_failed": 0,
+                **values,
+            }
+        )
+
+
+class Operator:
+    """A physical operator of Ray Data."""
+
+    _in_task_submission_backpressure = False
+
+    def __init__(self, name: str, *inputs: Operator, **metrics: Any) -> None:
+        self.name, self.input_dependencies = name, list(inputs)
+        self._metrics = Metrics(**metrics)
+        self.calls: list[str] = []
+
+    def add_input(self, what: str) -> str:
+        at_work = submitting.at_work.operator
+        self.calls.append(at_work.name if at_work is not None else "")
+        return what
+
+    def incremental_resource_usage(self) -> Any:
+        return SimpleNamespace(cpu=1, gpu=0, memory=0, object_store_memory=0.5)
+
+
+class InputDataBuffer(Operator):
+    """An operator that has no work."""
+
+
+class State:
+    """What an executor keeps of an operator."""
+
+    def __init__(self) -> None:
+        self.input_queues: list[list[int]] = [[1]]
+
+    def total_enqueued_input_blocks(self) -> int:
+        return len(self.input_queues[0])
+
+    def total_enqueued_input_blocks_bytes(self) -> int:
+        return MIB
+
+
+class Executor:
+    """``StreamingExecutor``, whose thread is the caller's."""
+
+    _execution_started = False
+    _shutdown = False
+
+    def __init__(self, dataset_id: str = "numbers_7_2") -> None:
+        self._dataset_id = dataset_id
+        self._has_op_completed: dict[Operator, bool] = {}
+        self._resource_manager = SimpleNamespace(_op_resource_allocator=SimpleNamespace(_op_budgets={}))
+
+    def execute(self, dag: Operator, fails: BaseException | None = None) -> str:
+        if fails is not None:
+            raise fails
+        self._topology = {op: State() for op in [*dag.input_dependencies, dag]}
+        self._output_node = dag, self._topology[dag]
+        self._execution_started = True
+        return "iterator"
+
+    def run(self) -> None:
+        while self._scheduling_loop_step(self._topology):
+            pass
+
+    def _scheduling_loop_step(self, topology: dict[Operator, State]) -> bool:
+        for op in topology:
+            op.add_input("block")
+            self._has_op_completed[op] = True
+        return False
+
+    def shutdown(self, force: bool, exception: BaseException | None = None) -> str:
+        self._shutdown = True
+        return f"shut down {force}"
+
+
+for wrapped in ("execute", "run", "_scheduling_loop_step", "shutdown"):
+    setattr(Executor, wrapped, getattr(executions, f"_{wrapped.strip('_').split('_')[-1]}")(getattr(Executor, wrapped)))
+
+
+@pytest.fixture
+def spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Span]:
+    """The spans of a traced process, as they end."""
+    active = tracing_of(tmp_path, selection=Selection(("task", "actor", "data")))
+    found: list[Span] = []
+    active.recorder.observer = lambda encoded: found.append(decode_span(encoded))
+    monkeypatch.setattr(tracing, "active", active)
+    return found
+
+
+@pytest.fixture
+def reports() -> list[str]:
+    found: list[str] = []
+    _guard.set_reporter(found.append)
+    return found
+
+
+def named(spans: list[Span], name: str) -> Span:
+    (span,) = [each for each in spans if each.name == name]
+    return span
+
+
+def executed(executor: Executor | None = None) -> Executor:
+    executor = executor or Executor()
+    read = InputDataBuffer("Input")
+    executor.execute(Operator("Write", Operator("Read", read), row_outputs_taken=40))
+    executor.run()
+    return executor
+
+
+def test_an_execution_has_a_span_for_each_operator_that_works(spans: list[Span]) -> None:
+    executor = Executor()
+    first = Operator("Read", InputDataBuffer("Input"))
+    last = Operator("Write", first, row_outputs_taken=40)
+    assert executor.execute(last) == "iterator"
+    executor.run()
+    assert executor.shutdown(force=True) == "shut down True"
+    assert [each.name for each in spans] == ["Read ray.data.operator", "Write ray.data.operator", "numbers ray.data"]
+    dataset, write = named(spans, "numbers ray.data"), named(spans, "Write ray.data.operator")
+    assert write.parent_span_id == dataset.span_id
+    assert [link.span_id for link in write.links] == [named(spans, "Read ray.data.operator").span_id]
+    assert write.attributes[names.RAY_DATA_INPUTS] == ("Read_1",)
+    assert dataset.attributes[names.RAY_DATA_RUN] == 2
+    assert dataset.attributes[names.RAY_DATA_ROWS] == 40
+    assert dataset.attributes[names.RAY_DATA_OUTCOME] == "finished"
+    assert (first.calls, last.calls) == (["Read"], ["Write"])
+    assert submitting.at_work.operator is None
+
+
+def test_nothing_of_ours_stays_on_what_is_rays(spans: list[Span]) -> None:
+    executor, op = Executor(), Operator("Read")
+    before = set(vars(op))
+    executor.execute(op)
+    assert set(vars(op)) > before
+    executor.run()
+    executor.shutdown(force=True)
+    assert set(vars(op)) == before
+    assert len(spans) == 2
+
+
+class Pool:
+    """A pool of actors, which gets the function that makes one."""
+
+    def __init__(self, create: Any) -> None:
+        self._create_actor_fn = create
+
+
+def test_what_is_rays_can_be_pickled_meanwhile(spans: list[Span]) -> None:
+    """Old shuffles pickle the pool of their operator. Where the copies arrive, this package need not be."""
+    executor, op = Executor(), Operator("Read")
+    pool = op._actor_pool = Pool(str)  # type: ignore[attr-defined]
+    executor.execute(op)
+    pickled = pickle.dumps((op, pool))
+    assert b"ray_tracing_hooks." not in pickled
+    copy, copied_pool = pickle.loads(pickled)
+    assert copy.add_input("block") == "block"
+    assert (copy.calls, op.calls) == ([""], [])
+    assert copied_pool._create_actor_fn(1) == "1"
+    assert vars(copy)[backpressure.HELD_BACK] is None
+    executor.shutdown(force=True)
+    assert vars(pool) == {"_create_actor_fn": str}
+
+
+def test_an_executor_ends_when_its_program_drops_it(spans: list[Span]) -> None:
+    """Ray shuts an execution down when nothing refers to its executor: nothing of ours does."""
+    gc.collect()
+    gc.disable()
+    try:
+        executor = Executor()
+        executor.execute(Operator("Read"))
+        dropped = weakref.ref(executor)
+        del executor
+        # Operators refer to each other, and to what is theirs; the executor refers to them.
+        assert dropped() is None
+    finally:
+        gc.enable()
+    assert not spans
+
+
+@pytest.mark.parametrize(
+    ("error", "completes", "outcome", "failed"),
+    [
+        (None, True, outcomes.FINISHED, False),
+        (None, False, outcomes.STOPPED, False),
+        (ValueError("x"), False, outcomes.FAILED, True),
+        (KeyboardInterrupt(), False, outcomes.CANCELLED, True),
+    ],
+)
+def test_an_execution_says_how_it_ended(
+    error: BaseException | None, completes: bool, outcome: str, failed: bool, spans: list[Span]
+) -> None:
+    executor = Executor()
+    executor.execute(Operator("Read"))
+    if completes:
+        executor.run()
+    executor.shutdown(force=False, exception=error)
+    executor.shutdown(force=True)
+    dataset = named(spans, "numbers ray.data")
+    assert dataset.attributes[names.RAY_DATA_OUTCOME] == outcome
+    assert (dataset.status_code == 2) == failed
+
+
+def test_an_execution_that_cannot_begin_has_failed(spans: list[Span]) -> None:
+    with pytest.raises(ValueError, match="no actors") as raised:
+        Executor().execute(Operator("Read"), fails=ValueError("no actors"))
+    assert [frame.name for frame in raised.traceback][1:] == ["execute"]
+    assert named(spans, "numbers ray.data").attributes[names.ERROR_TYPE] == "ValueError"
+
+
+def test_what_failed_in_the_thread_of_the_executor_is_the_error_of_an_execution_that_nobody_consumes(
+    spans: list[Span],
+) -> None:
+    executor = executed()
+    executor._has_op_completed.clear()
+    executor._output_node[1]._exception = ValueError("x")  # type: ignore[attr-defined]
+    executor.run()
+    executor.shutdown(force=False)
+    assert named(spans, "numbers ray.data").attributes[names.RAY_DATA_OUTCOME] == "failed"
+
+
+def test_only_the_operator_whose_tasks_failed_has_the_error(spans: list[Span]) -> None:
+    executor = Executor()
+    good = Operator("Read")
+    executor.execute(Operator("Map", good, num_tasks_failed=1))
+    for op in executor._topology:
+        op.add_input("block")
+    executor.shutdown(force=True, exception=ValueError("x"))
+    assert named(spans, "Map ray.data.operator").status_code == 2
+    assert named(spans, "Read ray.data.operator").status_code != 2
+
+
+def test_executions_are_abandoned_at_the_end_of_the_driver(spans: list[Span]) -> None:
+    executor = Executor()
+    executor.execute(Operator("Read"))
+    executions.give_up()
+    assert named(spans, "numbers ray.data").attributes[names.RAY_DATA_OUTCOME] == "abandoned"
+    executor.shutdown(force=True)
+    assert len(spans) == 1
+
+
+def test_an_execution_that_is_not_sampled_runs_in_its_context(
+    spans: list[Span], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = sampling.from_environment({"OTEL_TRACES_SAMPLER": "always_off"})
+    assert sampler is not None
+    assert tracing.active is not None
+    monkeypatch.setattr(tracing.active.recorder, "sampler", sampler)
+    seen: list[Context] = []
+    executor, op = Executor(), Operator("Read")
+
+    def add_input(_what: str) -> str:
+        seen.append(get_current())
+        return ""
+
+    monkeypatch.setattr(op, "add_input", add_input)
+    executor.execute(op)
+    executor.run()
+    executor.shutdown(force=True)
+    assert not spans
+    assert not seen[0][SPAN_KEY].get_span_context().trace_flags.sampled  # type: ignore[attr-defined]
+
+
+def test_a_fault_in_tracing_does_not_reach_an_execution(spans: list[Span], reports: list[str]) -> None:
+    executor, op = Executor(), Operator("Read")
+    del op._metrics
+    assert executor.execute(op) == "iterator"
+    executor._has_op_completed = None  # type: ignore[assignment]
+    executor._scheduling_loop_step({})
+    assert executor.shutdown(force=True) == "shut down True"
+    assert reports
+    assert named(spans, "numbers ray.data").attributes[names.RAY_DATA_OUTCOME] == "stopped"
+    del op.name
+    assert Executor("others_1_0").execute(op) == "iterator"
+
+
+def test_a_process_that_is_not_traced_executes_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "active", None)
+    assert executed().shutdown(force=True) == "shut down True"
+
+
+@pytest.mark.parametrize(
+    ("dataset_id", "name", "run"),
+    [("a_b_xyz_3", "a_b", 3), ("dataset_1_-1", "dataset", None), ("dataset12", "dataset", None), ("", "dataset", None)],
+)
+def test_the_name_of_a_dataset_is_in_its_id(dataset_id: str, name: str, run: int | None) -> None:
+    assert executions._name_and_run(dataset_id) == (name, run)
+
+
+class Clock:
+    """Time as the test wants it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Noted:
+    """Stands in for the span of an operator."""
+
+    def __init__(self) -> None:
+        self.attributes: dict[str, Any] = {}
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        self.attributes[key] = value
+
+    def add_event(self, name: str, attributes: dict[str, Any], _time: int) -> None:
+        self.events.append((name, attributes))
+
+
+class TestBackpressure:
+    """``PhysicalOperator.notify_in_task_submission_backpressure`` and its like."""
+
+    @pytest.fixture(autouse=True)
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
+        clock = Clock()
+        monkeypatch.setattr(backpressure, "_monotonic", clock)
+        return clock
+
+    @pytest.fixture
+    def executor(self) -> Executor:
+        executor = Executor()
+        op = Operator("Map", num_tasks_running=1)
+        executor._topology = {op: State()}
+        return executor
+
+    def held(self, executor: Executor) -> backpressure.HeldBack:
+        (op,) = executor._topology
+        held = backpressure.HeldBack(op, lambda: executor)
+        held.span = Noted()  # type: ignore[assignment]
+        return held
+
+    def say(
+        self, held: backpressure.HeldBack, clock: Clock, seconds: float, *policy: str, kind: str = "submission"
+    ) -> None:
+        held.notice(kind, policy[0] if policy else "", in_backpressure=bool(policy))
+        clock.now += seconds
+
+    def test_times_that_follow_closely_are_one_event(self, executor: Executor, clock: Clock) -> None:
+        held = self.held(executor)
+        for seconds in (1.0, 0.1):
+            self.say(held, clock, seconds, "ResourceBudget")
+            self.say(held, clock, 0.1)
+        clock.now += 5
+        self.say(held, clock, 2.0, "ResourceBudget")
+        held.end()
+        noted: Any = held.span
+        assert [round(each[names.RAY_DATA_BACKPRESSURE_DURATION], 3) for _, each in noted.events] == [1.1, 2.0]
+        assert noted.attributes[names.RAY_DATA_BACKPRESSURE_BY_TIME] == [pytest.approx(3.1)]
+        assert not held.is_held
+
+    def test_short_times_are_only_in_the_sum(self, executor: Executor, clock: Clock) -> None:
+        held = self.held(executor)
+        self.say(held, clock, 0.01, "ConcurrencyCap")
+        self.say(held, clock, 1.0)
+        held.end()
+        noted: Any = held.span
+        assert not noted.events
+        assert noted.attributes[names.RAY_DATA_BACKPRESSURE_BY] == ["submission, ConcurrencyCap, concurrency limit"]
+
+    def test_an_operator_without_work_is_not_held_back(self, executor: Executor, clock: Clock) -> None:
+        held = self.held(executor)
+        (state,) = executor._topology.values()
+        self.say(held, clock, 1.0, "ResourceBudget")
+        state.input_queues = [[]]
+        self.say(held, clock, 1.0, "ResourceBudget")
+        held.end()
+        noted: Any = held.span
+        assert noted.attributes[names.RAY_DATA_BACKPRESSURE_BY_TIME] == [1.0]
+
+    def test_another_policy_is_another_event(self, executor: Executor, clock: Clock) -> None:
+        held = self.held(executor)
+        self.say(held, clock, 1.0, "ResourceBudget")
+        self.say(held, clock, 2.0, "DownstreamCapacity")
+        held.end()
+        noted: Any = held.span
+        assert [each[names.RAY_DATA_BACKPRESSURE_POLICY] for _, each in noted.events] == [
+            "ResourceBudget",
+            "DownstreamCapacity",
+        ]
+
+    @pytest.mark.parametrize(
+        ("budget", "resource"),
+        [
+            ({"cpu": 0.5, "gpu": 1, "memory": 1, "object_store_memory": 1}, "CPU"),
+            ({"cpu": 5, "gpu": 1, "memory": 1, "object_store_memory": 0}, "object store memory"),
+            ({"cpu": 0, "gpu": 1, "memory": 1, "object_store_memory": 0}, "CPU and object store memory"),
+            ({"cpu": 5, "gpu": 1, "memory": 1, "object_store_memory": 9}, "object store memory"),
+            (None, ""),
+        ],
+    )
+    def test_the_resource_is_the_one_that_the_budget_lacks(
+        self, budget: dict[str, float] | None, resource: str, executor: Executor
+    ) -> None:
+        held = self.held(executor)
+        (op,) = executor._topology
+        if budget is not None:
+            executor._resource_manager._op_resource_allocator._op_budgets[op] = SimpleNamespace(**budget)
+        assert held._resource("submission", "ResourceBudget") == resource
+        assert held._resource("output", "ResourceBudget") == "object store memory"
+
+    def test_what_is_lacking_may_change_meanwhile(self, executor: Executor, clock: Clock) -> None:
+        held = self.held(executor)
+        (op,) = executor._topology
+        budgets = executor._resource_manager._op_resource_allocator._op_budgets
+        budgets[op] = SimpleNamespace(cpu=0.5, gpu=1, memory=1, object_store_memory=1)
+        self.say(held, clock, 1.0, "ResourceBudget")
+        budgets[op].cpu, budgets[op].object_store_memory = 5, 0
+        for _ in range(3):
+            self.say(held, clock, 0.05, "ResourceBudget")
+        held.end()
+        noted: Any = held.span
+        assert noted.attributes[names.RAY_DATA_BACKPRESSURE_BY] == [
+            "submission, ResourceBudget, CPU",
+            "submission, ResourceBudget, object store memory",
+        ]
+        assert noted.attributes[names.RAY_DATA_BACKPRESSURE_BY_TIME] == [1.0, pytest.approx(0.15)]
+
+    def test_the_method_of_ray_is_called_as_before(self, executor: Executor, reports: list[str]) -> None:
+        calls: list[Any] = []
+
+        class Notified(Operator):
+            def notify(self, in_backpressure: bool, policy_name: str | None = None) -> str:
+                calls.append((in_backpressure, policy_name))
+                return "result"
+
+        notify = backpressure._noticing("submission")(Notified.notify)
+        op = Notified("Map")
+        assert notify(op, True, "ResourceBudget") == "result"
+        op.__dict__[backpressure.HELD_BACK] = SimpleNamespace(is_held=False)
+        assert notify(op, True, policy_name="ResourceBudget") == "result"
+        assert notify(op, False) == "result"
+        assert calls == [(True, "ResourceBudget"), (True, "ResourceBudget"), (False, None)]
+        assert len(reports) == 1
+
+
+def test_a_long_execution_is_looked_at_less_often() -> None:
+    op = Operator("Read", num_tasks_running=3)
+    executor = Executor()
+    executor._topology = {op: State()}
+    moments, seen = timeline.Moments(), timeline.Timeline(op, lambda: executor)
+    now = moments._began
+    looks = 0
+    for _ in range(100_000):
+        now += 0.1
+        if now >= moments.next:
+            moments.look(now, [seen])
+            looks += 1
+    attributes = seen.attributes()
+    seconds = attributes[names.RAY_DATA_TIMELINE_SECONDS]
+    assert 60 <= len(seconds) <= 120
+    assert looks < 1000
+    assert seconds[-1] > 0.9 * 10_000
+    gaps = [later - earlier for earlier, later in itertools.pairwise(seconds)]
+    assert max(gaps) < 4 * min(gaps)
+    assert set(attributes[names.RAY_DATA_TIMELINE_RUNNING_TASKS]) == {3}
+    assert set(attributes[names.RAY_DATA_TIMELINE_QUEUED_BYTES]) == {MIB}
+
+
+def test_an_operator_that_was_over_at_once_has_no_timeline() -> None:
+    assert timeline.Timeline(Operator("Read"), lambda: None).attributes() == {}
+
+
+def function_of(module: str, name: str, calls: Any) -> Any:
+    """A function of a module that need not be there."""
+    code = compile(f"def {name}():\n    return calls()", module, "exec")
+    space: dict[str, Any] = {"__name__": module, "calls": calls}
+    exec(code, space)
+    return space[name]
+
+
+def test_the_consumer_is_the_method_that_the_program_called() -> None:
+    def asked() -> str:
+        return consumers.consumer_in(sys._getframe(1))
+
+    inner = function_of("ray.data._internal.plan", "execute", asked)
+    private = function_of("ray.data.dataset", "_execute", inner)
+    assert function_of("ray.data.dataset", "materialize", private)() == "materialize"
+    assert function_of("ray.data.dataset", "start_epoch", private)() == "streaming_split"
+    # What the program itself calls such a thing is no method of Ray Data.
+    assert function_of("program", "materialize", function_of("ray.data.dataset", "count", private))() == "count"
+    assert asked() == ""
+
+
+def metadata(rows: int, **more: Any) -> Any:
+    made = type("BlockMetadata", (SimpleNamespace,), {})
+    return made(num_rows=rows, size_bytes=10 * rows, exec_stats=SimpleNamespace(cpu_time_s=0.5), **more)
+
+
+class BlockMetadata:
+    """As Ray pickles it: its class is found by its name."""
+
+    exec_stats = None
+
+    def __init__(self, rows: int) -> None:
+        self.num_rows, self.size_bytes = rows, rows * 10
+
+
+def test_the_rows_and_bytes_of_a_task_are_in_what_it_returns(spans: list[Span]) -> None:
+    active = tracing.active
+    assert active is not None
+    template = active.templates.of_waiting("task")
+
+    def of(*results: Any) -> dict[str, Any]:
+        span = active.recorder.start(template, bytes(16), 1, None)
+        for result in results:
+            blocks.made(span, result)
+        span.end()
+        return {key: value for key, value in spans[-1].attributes.items() if key.startswith("ray.data.")}
+
+    yielded = of("block", pickle.dumps(BlockMetadata(3)), "block", pickle.dumps(BlockMetadata(4)))
+    assert yielded == {names.RAY_DATA_ROWS: 7, names.RAY_DATA_BYTES: 70, names.RAY_DATA_BLOCKS: 2}
+    assert of("block", metadata(3))[names.RAY_DATA_ROWS] == 3
+    assert of(["slice", "slice", metadata(5)])[names.RAY_DATA_ROWS] == 5
+    assert of(((metadata(9), {0: (4, 40), 1: (5, 50)}, "schema"), "shard", "shard"))[names.RAY_DATA_BYTES] == 90
+    peak = of(metadata(1, task_exec_stats=SimpleNamespace(max_uss_bytes=77)))
+    assert (peak[names.RAY_DATA_PEAK_MEMORY], peak[names.RAY_DATA_CPU_TIME]) == (77, 0.5)
+    assert of(b"no pickle", None, [], (), 5) == {}
+
+
+def by(naming: Naming | None, *args: Any) -> Any:
+    assert naming is not None
+    return naming.shown(args, {})
+
+
+def test_calls_are_named_by_their_operator() -> None:
+    internal = "ray.data._internal."
+    context = SimpleNamespace(op_name="Map(f)", task_idx=3)
+    of_task = tasks.of(f"{internal}execution.operators.map_operator", "", "_map_task")
+    assert by(of_task, "transformer", "context", context, "block").name == "Map(f)"
+    of_actor = tasks.of(f"{internal}execution.operators.actor_pool_map_operator", "MapWorker(Map(f))", "submit")
+    assert by(of_actor, "context", context, "block").name == "Map(f)"
+    sample = tasks.of(f"{internal}planner.exchange.sort_task_spec", "", "_sample_block")
+    assert by(sample, "block") is None
+    operator = SimpleNamespace(name="SortSample", encoded=b"!", submitted=0, actors=0)
+    submitting.at_work.operator = operator  # type: ignore[assignment]
+    try:
+        shown = by(sample, "block")
+        assert (shown.name, shown.is_carried) == ("SortSample", True)
+        creation = tasks.of(f"{internal}execution", "MapWorker(SortSample)", "__init__")
+        assert by(creation).name == "MapWorker(SortSample).__init__"
+        assert by(tasks.of(f"{internal}execution", "_MapWorker", "__init__")).name == "MapWorker(SortSample).__init__"
+        assert operator.actors == 2
+    finally:
+        submitting.at_work.operator = None
+    for class_name, method in (
+        ("_StatsActor", "update"),
+        ("MapWorker(Map(f))", "get_location"),
+        ("SplitCoordinator", "get"),
+    ):
+        assert tasks.of(f"{internal}stats", class_name, method) is None
+
+
+class Batches:
+    """What ``DataIterator._iter_batches`` returns."""
+
+    def __init__(self, make: Any) -> None:
+        self.iterator_gen = make
+
+    def __iter__(self) -> Any:
+        return self.iterator_gen()
+
+
+class Source:
+    """A ``DataIterator``."""
+
+    _output_split_idx = 1
+    _active_epoch = 4
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+
+    def _iter_batches(self) -> Batches:
+        return Batches(self._make)
+
+
+Source._iter_batches = iteration._iter_batches(Source._iter_batches)  # type: ignore[method-assign]
+
+
+def test_an_iteration_is_current_only_while_a_batch_is_fetched(spans: list[Span]) -> None:
+    current: list[bool] = []
+
+    def make() -> Iterator[int]:
+        for number in range(3):
+            current.append(SPAN_KEY in get_current())
+            yield number
+
+    batches = Source(make)._iter_batches()
+    for _ in batches:
+        assert SPAN_KEY not in get_current()
+    assert current == [True] * 3
+    assert list(batches) == [0, 1, 2]
+    first, second = spans
+    assert first.name == second.name == f"iterate {names.DATA_ITERATION}"
+    assert first.attributes[names.RAY_DATA_BATCHES] == 3
+    assert (first.attributes[names.RAY_DATA_SPLIT], first.attributes[names.RAY_DATA_EPOCH]) == (1, 4)
+
+
+def test_a_consumer_of_batches_can_do_all_that_it_could_before(spans: list[Span]) -> None:
+    got: list[Any] = []
+
+    def make() -> Generator[Any, Any, str]:
+        try:
+            got.append((yield 1))
+            yield 2
+        except KeyError:
+            yield 3
+        finally:
+            got.append("closed")
+        return "result"
+
+    def steps() -> Any:
+        return iter(Source(make)._iter_batches())
+
+    sent = steps()
+    assert (next(sent), sent.send("sent")) == (1, 2)
+    thrown = steps()
+    assert (next(thrown), thrown.throw(KeyError())) == (1, 3)
+    with pytest.raises(StopIteration) as stopped:
+        next(thrown)
+    assert stopped.value.value == "result"
+    sent.close()
+    assert got == ["sent", "closed", "closed"]
+    assert [span.attributes[names.RAY_DATA_OUTCOME] for span in spans] == ["finished", "stopped"]
+
+
+def test_an_error_of_an_iteration_has_no_frame_of_this_package(spans: list[Span]) -> None:
+    def make() -> Iterator[Any]:
+        yield 1
+        raise ValueError("x")
+
+    with pytest.raises(ValueError, match="x") as raised:
+        list(Source(make)._iter_batches())
+    # Before Python 3.11 no wrapper can hide.
+    if sys.version_info >= (3, 11):
+        assert [frame.name for frame in raised.traceback][1:] == ["make"]
+    assert spans[0].status_code == 2
+
+
+def test_an_iteration_says_where_ray_data_measures_its_stages(spans: list[Span]) -> None:
+    timer = SimpleNamespace(get=lambda: 5.0)
+    stats = SimpleNamespace(iter_blocked_collate_s=timer, iter_rows_total=10)
+
+    class BatchIterator:
+        def __init__(self, bundles: Any, *, stats: Any = None, dataset_tags: Any = None) -> None:
+            self.given = bundles, stats, dataset_tags
+
+    BatchIterator.__init__ = iteration._init(BatchIterator.__init__)  # type: ignore[method-assign]
+
+    def make() -> Iterator[Any]:
+        made = BatchIterator("bundles", stats=stats, dataset_tags={"dataset": "dataset_1_0"})
+        assert made.given == ("bundles", stats, {"dataset": "dataset_1_0"})
+        stats.iter_rows_total = 13
+        timer.get = lambda: 7.0
+        yield 1
+
+    list(Source(make)._iter_batches())
+    (span,) = spans
+    assert span.attributes[names.RAY_DATA_WAIT_TIME_COLLATE] == 2.0
+    assert span.attributes[names.RAY_DATA_ROWS] == 3
+    assert span.attributes[names.RAY_DATA_DATASET_ID] == "dataset_1_0"
+
+
+def in_thread(function: Any) -> Any:
+    result: list[Any] = []
+    thread = threading.Thread(target=lambda: result.append(function()))
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+def test_functions_of_the_user_in_threads_have_the_context_of_their_task(spans: list[Span]) -> None:
+    def make_async_gen(base_iterator: Any, fn: Any, num_workers: int = 1) -> list[Any]:
+        return list(in_thread(lambda: list(fn(base_iterator))))
+
+    def read(paths: Any) -> Any:
+        for path in paths:
+            yield path, get_current().get("key")
+
+    def paths() -> Any:
+        yield get_current().get("key")
+
+    traced = threads._in_threads(make_async_gen)
+    assert traced(iter(["a"]), read) == [("a", None)]
+    token = attach(Context({"key": "value"}))
+    try:
+        assert traced(iter(["a", "b"]), fn=read, num_workers=2) == [("a", "value"), ("b", "value")]
+        assert traced(paths(), read) == [("value", "value")]
+    finally:
+        detach(token)
+    with pytest.raises(TypeError):
+        traced()
+
+
+def test_an_instance_that_ray_runs_in_a_thread_of_its_own_has_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    class _SingleThreadedWrapper:
+        def __init__(self) -> None:
+            self.thread_pool_executor = ThreadPoolExecutor(1)
+
+        def __call__(self) -> Any:
+            return self.thread_pool_executor.submit(lambda: get_current().get("key")).result()
+
+    class Users(_SingleThreadedWrapper):
+        """A class of the user's with a pool of its own, of the same name."""
+
+    wrapped, users = _SingleThreadedWrapper(), Users()
+    made = SimpleNamespace(udf_instances={1: wrapped, 2: users})
+    monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace(_map_actor_context=made))
+
+    class MapTransformer:
+        def init(self) -> str:
+            return "result"
+
+    init = threads._init(MapTransformer.init)
+    assert init(MapTransformer()) == "result"
+    assert init(MapTransformer()) == "result"
+    token = attach(Context({"key": "value"}))
+    try:
+        assert (wrapped(), users()) == ("value", None)
+    finally:
+        detach(token)
+        wrapped.thread_pool_executor.shutdown()
+        users.thread_pool_executor.shutdown()
+
+
+WRAPPED = "\n\nThe above exception was the direct cause of the following exception:"
+
+
+@pytest.mark.parametrize(
+    ("traceback", "error"),
+    [
+        (f"ray::f()\n  File x\n    raise\nKeyError: 'a'{WRAPPED}\n\nray::f()\nUserCodeException: x", "KeyError: 'a'"),
+        (f"  File x\nmy.Error: two\nlines{WRAPPED}\n", "my.Error: two\nlines"),
+        ("  File x\nValueError: alone", ""),
+        ("", ""),
+    ],
+)
+def test_the_users_error_is_the_first_of_a_traceback(traceback: str, error: str) -> None:
+    assert errors._users_error(traceback) == error

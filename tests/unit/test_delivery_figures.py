@@ -1,0 +1,371 @@
+"""The figures of delivery: real shippers, whose `status.json` and metrics say what they did."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calling import T0, Process
+from collector import Received, collector
+from google.protobuf import json_format
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
+from ports import free_port
+from prometheus_client.parser import text_string_to_metric_families
+from shipping import Node, ended, until
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.status.backlog import Unread, measure
+from ray_tracing_hooks._ship.status.figures import Destination, Figures, read
+from ray_tracing_hooks._ship.status.prometheus import RUNNING, text
+from ray_tracing_hooks._spool.layout import SPAN, segment_name
+from ray_tracing_hooks._spool.reader import segments
+from ray_tracing_hooks._spool.writer import SpoolWriter
+
+TRACES = "/v1/traces"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
+    with collector() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "0")
+        yield received
+
+
+def figures_when(node: Node, reached: Callable[[Figures], bool], what: str) -> Figures:
+    """The figures as soon as they are so."""
+
+    def found() -> Figures | None:
+        figures = read(str(node.spool))
+        return figures if figures is not None and figures.destinations and reached(figures) else None
+
+    figures: Figures = until(found, what)
+    return figures
+
+
+def scraped(address: str) -> dict[str, dict[str, float]]:
+    """The values at an address by metric and exporter, or by spool where there is no exporter."""
+    connection = http.client.HTTPConnection(address, timeout=20)
+    try:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert answer.getheader("Content-Type") == "text/plain; version=0.0.4; charset=utf-8"
+        return parsed(answer.read().decode())
+    finally:
+        connection.close()
+
+
+def parsed(exposed: str) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(exposed):
+        assert family.documentation
+        for sample in family.samples:
+            key = sample.labels.get("ray_tracing_exporter") or sample.labels["spool"]
+            found.setdefault(sample.name, {})[key] = sample.value
+    return found
+
+
+def test_what_was_delivered_is_counted_for_each_destination(node: Node, server: Received) -> None:
+    """One that works says so, one that fails says why, and what waits for it, and since when."""
+    server.answers[TRACES] = 503
+    node.plan = node.make_plan(exporters=("local", "otlp"))
+    shipper = node.start()
+    process = Process(node.spool)
+    for number in range(1, 51):
+        process.execute(number, at=T0, took=1_000_000)
+    figures = figures_when(
+        node, lambda it: it.destinations[0].delivered == 50 and it.destinations[1].retries > 1, "it failed twice"
+    )
+    local, otlp = figures.destinations
+    assert (local.exporter, local.address, local.received, local.waiting) == ("local", str(node.out), 50, 0)
+    assert (local.refused, local.dropped, local.retries, local.is_failing, local.oldest_ns) == (0, 0, 0, False, 0)
+    assert local.delivered_bytes > 50 * 30
+    assert abs(local.delivered_ns - time.time_ns()) < 60e9
+    assert (otlp.exporter, otlp.received, otlp.delivered, otlp.waiting) == ("otlp", 50, 0, 50)
+    assert otlp.waiting_bytes > local.delivered_bytes
+    assert (otlp.is_estimate, otlp.oldest_ns, otlp.is_failing) == (False, T0 + 1_000_000, True)
+    assert "503" in otlp.error
+    assert otlp.error in figures.problems
+    assert (figures.pid, figures.writers, figures.unwritten) == (shipper.pid, 1, 0)
+    assert figures.bytes >= otlp.waiting_bytes
+    assert figures.limit_bytes == node.plan.spool_max_bytes
+    status = os.stat(node.spool / "status.json")
+    assert stat.S_IMODE(status.st_mode) == 0o600
+
+    del server.answers[TRACES]
+    assert node.flush().done
+    otlp = figures_when(node, lambda it: it.destinations[1].waiting == 0, "nothing waits").destinations[1]
+    assert (otlp.delivered, otlp.received, otlp.is_failing) == (50, 50, False)
+    assert otlp.failed_ns < otlp.delivered_ns
+    process.close()
+
+
+def test_what_is_lost_is_counted_by_its_cause(node: Node, server: Received) -> None:
+    """A server that refuses, and a spool without room: together with the rest they are all that was received."""
+    server.answers[TRACES] = 400
+    node.plan = node.make_plan(exporters=("otlp",))
+    node.start()
+    writer = node.writer()
+    writer.do("span 1 10")
+    (otlp,) = figures_when(node, lambda it: it.destinations[0].refused == 10, "they are refused").destinations
+    assert (otlp.received, otlp.delivered, otlp.dropped, otlp.retries) == (10, 0, 0, 0)
+    for shipper in node.shippers():
+        shipper.kill()
+        ended(shipper)
+    writer.end()
+
+    server.answers[TRACES] = 503
+    os.unlink(node.spool / "plan.json")
+    node.plan = node.make_plan(exporters=("otlp",), spool_max_bytes=100_000)
+    node.start()
+    writer = node.writer(segment_bytes=5000)
+    writer.do("span 11 5000")
+    writer.end()
+    figures_when(node, lambda it: bool(it.destinations[0].dropped) and it.bytes <= 100_000, "it is below its cap")
+    (told,) = [problem for problem in node.answer(0.3).problems if "are lost" in problem]
+    lost = int(told.split()[0])
+    (otlp,) = figures_when(node, lambda it: it.destinations[0].dropped == lost, "it is counted").destinations
+    assert otlp.refused == 0, "the counts begin with the shipper"
+    assert 0 < otlp.waiting <= 4990 - lost
+
+
+def test_prometheus_finds_all_spools_of_a_node_at_one_address(node: Node, tmp_path: Path, raylet: object) -> None:
+    """Whichever shipper listens; when it ends, another one does."""
+    address = f"127.0.0.1:{free_port()}"
+    # Beside each other, as in a session's folder.
+    first, second = tmp_path / "spools" / "aaaaaaaaaaaa-1", tmp_path / "spools" / "aaaaaaaaaaaa-2"
+    for folder in (first, second):
+        folder.mkdir(parents=True, mode=0o700)
+    node.plan = node.make_plan(prometheus=address)
+    node.spool = first
+    one = node.start()
+    until(lambda: "metrics are at" in node.log(), "the first listens")
+    node.spool = second
+    two = node.start()
+    writer = node.writer()
+    writer.do("span 1 20")
+    assert node.flush().done
+
+    def both() -> dict[str, dict[str, float]] | None:
+        found = scraped(address)
+        return found if sum(found[RUNNING].values()) == 2 and found["ray_tracing_delivered_total"] else None
+
+    found = until(both, "both are there")
+    assert set(found[RUNNING]) == {first.name, second.name}
+    assert set(found) == {RUNNING, *map(prometheus_name, names.DELIVERY_METRICS)}
+    until(lambda: scraped(address)["ray_tracing_writers"][second.name] == 1, "the writer is counted")
+
+    one.kill()
+    ended(one)
+    # The port of a killed process is closed with its last thread.
+    until(lambda: is_open(address) and running(address) == {first.name: 0, second.name: 1}, "the second listens")
+    writer.end()
+    two.send_signal(signal.SIGTERM)
+    ended(two)
+    assert not is_open(address)
+    assert "metrics are not served" not in node.log()
+    node.spool = first
+    node.close()
+
+
+def running(address: str) -> dict[str, float]:
+    try:
+        return scraped(address)[RUNNING]
+    except OSError:
+        return {}
+
+
+def prometheus_name(metric: names.Metric) -> str:
+    unit = {"By": "_bytes", "s": "_seconds"}.get(metric.unit, "")
+    return metric.name.replace(".", "_") + unit + "_total" * (metric.instrument == "counter")
+
+
+def is_open(address: str) -> bool:
+    host, _, port = address.partition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_an_address_that_another_program_has_is_a_problem(node: Node) -> None:
+    """It is named, and delivery goes on; the address answers nothing but requests for metrics."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        taken.settimeout(30)
+        node.plan = node.make_plan(prometheus=f"127.0.0.1:{taken.getsockname()[1]}")
+        node.start()
+        connection, _ = taken.accept()
+        connection.close()
+        node.trouble(
+            f"metrics are not served: cannot listen at {node.plan.prometheus} (RAY_TRACING_PROMETHEUS): "
+            "Address already in use"
+        )
+        writer = node.writer()
+        writer.do("span 1 5")
+        until(lambda: node.numbers() == [1, 2, 3, 4, 5], "they are delivered")
+        writer.end()
+
+
+def test_a_folder_gets_a_file_as_long_as_the_shipper_runs(node: Node, raylet: Any) -> None:
+    """The node exporter, another user, may read it."""
+    folder = node.folder / "textfiles"
+    folder.mkdir()
+    node.plan = node.make_plan(prometheus=str(folder))
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("span 1 7")
+    assert node.flush().done
+    path = folder / "ray_tracing_hooks-spool.prom"
+
+    def delivered() -> bool:
+        return path.exists() and parsed(path.read_text())["ray_tracing_delivered_total"]["local"] == 7
+
+    until(delivered, "the file says so")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert [each.name for each in folder.iterdir()] == [path.name]
+    writer.end()
+    raylet.close()
+    ended(shipper)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_a_problem(node: Node) -> None:
+    folder = str(node.folder / "nowhere")
+    node.plan = node.make_plan(prometheus=folder)
+    node.start()
+    node.trouble(f"metrics are not written to {folder!r} (RAY_TRACING_PROMETHEUS): No such file or directory")
+
+
+@pytest.mark.parametrize("preference", ["cumulative", "delta"])
+def test_the_figures_go_out_with_the_metrics_of_calls(
+    node: Node, server: Received, monkeypatch: pytest.MonkeyPatch, preference: str
+) -> None:
+    """In files they are totals; over OTLP totals, or what has come since the last export."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", preference)
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
+    node.plan = node.make_plan(exporters=("local", "otlp"), metrics=True)
+    shipper = node.start()
+    process = Process(node.spool)
+    for turn in range(2):
+        for number in range(10 * turn, 10 * turn + 10):
+            process.execute(number, at=T0, took=1_000_000)
+        assert node.flush().done
+        figures_when(node, partial(has_delivered, 10 * turn + 10), "it is counted")
+    process.close()
+    shipper.send_signal(signal.SIGTERM)
+    ended(shipper)
+    sent = values(server.metrics, names.DELIVERY_DELIVERED, "otlp")
+    assert (sum(sent) if preference == "delta" else sent[-1]) == 20
+    assert values(server.metrics, names.DELIVERY_WAITING, "otlp")[-1] == 0
+    assert values(server.metrics, names.SPOOL_LIMIT, "")[-1] == node.plan.spool_max_bytes
+    told = {
+        metric.name
+        for message in server.metrics
+        for resource in message.resource_metrics
+        for metric in resource.scope_metrics[0].metrics
+    }
+    assert {metric.name for metric in names.DELIVERY_METRICS} <= told
+    written = [
+        json_format.Parse(line, pb.MetricsData())
+        for path in sorted((node.out / "metrics").glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    assert values(written, names.DELIVERY_DELIVERED, "local")[-1] == 20
+
+
+def has_delivered(count: int, figures: Figures) -> bool:
+    return figures.destinations[1].delivered == count
+
+
+def values(messages: list[Any], name: str, exporter: str) -> list[float]:
+    """The values of a metric of delivery for an exporter, in the order in which they came."""
+    found = []
+    for message in messages:
+        for resource in message.resource_metrics:
+            for metric in resource.scope_metrics[0].metrics:
+                for point in getattr(metric, str(metric.WhichOneof("data"))).data_points if metric.name == name else ():
+                    keys = {each.key: each.value.string_value for each in point.attributes}
+                    if keys.get(names.TRACING_EXPORTER, "") == exporter:
+                        found.append(point.as_int)
+    return found
+
+
+def test_what_waits_is_extrapolated_where_counting_takes_long(tmp_path: Path) -> None:
+    """A hundredth of a second does not suffice for a million records; the estimate is close, and marked."""
+    writer = SpoolWriter(str(tmp_path), segment_bytes=1 << 20)
+    process = Process(tmp_path)
+    process.close()
+    prefix = writer.scope(b"", b"\x0a\x01t").to_bytes(2, "little")
+    spans = 60_000
+    for number in range(spans):
+        ids = number.to_bytes(16, "big") + b"\x12\x08" + number.to_bytes(8, "big")
+        writer.span(prefix, b"\x0a\x10" + ids + b"\x2a\x01s\x39" + bytes(8) + b"\x41" + (T0).to_bytes(8, "little"))
+    writer.close()
+    unread = [
+        [Unread(path, 0, os.path.getsize(path)) for _, path in pairs] for pairs in segments(str(tmp_path)).values()
+    ]
+    whole = measure(unread, SPAN, 60)
+    assert (whole.items, whole.is_estimate, whole.oldest_ns) == (spans, False, T0)
+    part = measure(unread, SPAN, 0.002)
+    assert part.is_estimate
+    assert part.bytes == whole.bytes
+    assert part.items == pytest.approx(spans, rel=0.2)
+    # From the middle of a segment on.
+    first = unread[0][0]
+    counted = [measure([[first._replace(offset=offset)]], SPAN, 60).items for offset in (0, first.size)]
+    assert counted == [measure([[first]], SPAN, 60).items, 0]
+    # A file that is no segment, or is gone, has nothing that waits.
+    (tmp_path / segment_name("1-1-1", 1)).write_bytes(b"\xff" * 1000)
+    broken = Unread(str(tmp_path / segment_name("1-1-1", 1)), 0, 1000)
+    assert measure([[broken], [broken._replace(path="/nowhere")]], SPAN, 60).items == 0
+
+
+def test_figures_of_other_releases_are_read_as_far_as_they_go(tmp_path: Path) -> None:
+    """What is missing, or of another kind, has its default."""
+    path = tmp_path / "status.json"
+    figures = Figures(pid=7, destinations=(Destination(exporter="otlp", delivered=3),), problems=("one",))
+    path.write_text(figures.as_json())
+    assert read(str(tmp_path)) == figures
+    path.write_text(
+        json.dumps({"pid": "x", "writers": 2, "later": 1, "destinations": [{"exporter": "a"}, 4], "problems": None})
+    )
+    assert read(str(tmp_path)) == Figures(writers=2, destinations=(Destination(exporter="a"),))
+    for broken in ("", "[]", "{", '"x"'):
+        path.write_text(broken)
+        assert read(str(tmp_path)) is None
+    path.unlink()
+    assert read(str(tmp_path)) is None
+
+
+def test_labels_are_escaped() -> None:
+    destination = Destination(exporter="otlp", address='a "quoted" \\ address\nof two lines')
+    exposed = text({"spool": (Figures(destinations=(destination,)), True)})
+    (address,) = {
+        sample.labels["ray_tracing_address"]
+        for family in text_string_to_metric_families(exposed)
+        for sample in family.samples
+        if "ray_tracing_address" in sample.labels
+    }
+    assert address == destination.address
+
+
+def test_a_plan_of_an_earlier_release_shows_nothing(tmp_path: Path) -> None:
+    """The setting is new."""
+    ShipPlan(("local",), "/nowhere", 1, 1, 1).store(str(tmp_path))
+    stored = json.loads((tmp_path / "plan.json").read_text())
+    del stored["prometheus"]
+    (tmp_path / "plan.json").write_text(json.dumps(stored))
+    assert ShipPlan.load(str(tmp_path)).prometheus is None

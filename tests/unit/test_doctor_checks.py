@@ -1,0 +1,454 @@
+"""The checks of ``doctor``, on plain data: what each finds, and that none finds anything where all is well."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from ray_tracing_hooks._ops.checks.all import findings
+from ray_tracing_hooks._ops.cluster import Node
+from ray_tracing_hooks._ops.facts import HERE, Asked, Clock, Examined, Facts, Folder, Place, Spool, Trial
+from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, merged, where
+from ray_tracing_hooks._ops.head import Head
+from ray_tracing_hooks._ops.report import as_json
+from ray_tracing_hooks._ship.status.figures import Destination, Figures
+from ray_tracing_hooks._version import __version__
+
+GIB = 1 << 30
+ENDPOINT = "OTLP http://collector:4317"
+VERSIONS = {"opentelemetry-api": "1.45.2", "opentelemetry-sdk": "1.45.2", "opentelemetry-proto": "1.45.2"}
+
+
+def trial(**changes: Any) -> Trial:
+    arrived = Trial("otlp", ENDPOINT, True, "ab", None, False, False, 0.02, (), "", "")
+    return arrived._replace(**changes)
+
+
+def figures(**changes: Any) -> Figures:
+    destination = Destination(exporter="otlp", address=ENDPOINT, received=100, delivered=100)
+    values: dict[str, Any] = {"limit_bytes": GIB, "destinations": (destination,), **changes}
+    return Figures(**values)
+
+
+def waiting(**changes: Any) -> Figures:
+    """The figures of a spool with spans that wait for a destination."""
+    values: dict[str, Any] = {"waiting": 5, "oldest_ns": time.time_ns() - 10**9, **changes}
+    return figures(destinations=(Destination(exporter="otlp", address=ENDPOINT, **values),))
+
+
+def spool(**changes: Any) -> Spool:
+    return Spool("/s/a-1", True, False, None, ("otlp",), figures())._replace(**changes)
+
+
+def examined(**changes: Any) -> Examined:
+    folder = Folder("spool", "/s/a-1", None, False, 50 * GIB, GIB)
+    return Examined(("otlp",), {}, (), (), (trial(),), (folder,), (spool(),))._replace(**changes)
+
+
+def place(name: str, **changes: Any) -> Place:
+    node = Node(name * 10, name, "10.0.0.1", name == "a") if name != HERE else None
+    found = Place(
+        name,
+        node,
+        python="3.11.7",
+        ray="2.60.0",
+        package=__version__,
+        distributions=VERSIONS,
+        called=node is not None,
+        traced=node is not None,
+        examined=examined(spools=(spool(path=f"/s/{name}-1"),)),
+        clock=Clock(0.001, 0.002) if node is not None else None,
+    )
+    return found._replace(**changes)
+
+
+def facts(*nodes: Place, **changes: Any) -> Facts:
+    """A healthy cluster of the nodes a, b and c, with ``nodes`` in place of those of their names."""
+    given = {node.name: node for node in nodes}
+    found = Facts(
+        "10.0.0.1:6379",
+        Head("session_1", "ray_tracing_hooks.otlp:setup", False, "2.60.0", "3.11.7"),
+        "",
+        False,
+        "ray_tracing_hooks.otlp:setup",
+        tuple(given.get(name, place(name)) for name in "abc"),
+        given.get(HERE, place(HERE)),
+    )
+    return found._replace(**changes)
+
+
+def bad(found: Facts) -> list[Finding]:
+    return [finding for finding in findings(found) if finding.severity != GOOD]
+
+
+def test_of_a_healthy_cluster_there_is_only_good_to_say() -> None:
+    """Each area says so in a line."""
+    found = findings(facts())
+    assert {finding.severity for finding in found} == {GOOD}
+    texts = {finding.id: finding.what for finding in found}
+    assert texts == {
+        "nodes": f"all 3 nodes answer: Ray 2.60.0, ray-tracing-hooks {__version__}",
+        "hook": "ray_tracing_hooks.otlp:setup traces workers of all nodes",
+        "settings": "settings are valid, and the same everywhere",
+        "delivery": f"{ENDPOINT}: 4 test spans were accepted, in 20.0 ms to 20.0 ms",
+        "disk": "folders for spans are writable, with 50 GiB free or more",
+        "shippers": "4 shippers run: 400 spans delivered so far, 0 waiting",
+        "clocks": "clocks agree within 2.00 ms",
+    }
+
+
+CASES: dict[str, tuple[Facts, str, str, str]] = {
+    "a node that does not answer": (
+        facts(Place("b", Node("b", "b", "", False), failure="silent", text="no answer within 30 s")),
+        "node-silent",
+        PROBLEM,
+        "no answer within 30 s came",
+    ),
+    "a node that leaves": (facts(Place("b", None, failure="gone")), "node-gone", WARNING, "left the cluster"),
+    "workers that end": (facts(Place("b", None, failure="died", text="x")), "worker-died", PROBLEM, "workers end"),
+    "a probe that fails": (
+        facts(Place("b", None, failure="failed", text="OSError: no")),
+        "node-failed",
+        PROBLEM,
+        "OSError: no",
+    ),
+    "a node that cannot be examined": (
+        facts(place("b", examined=None, examination_error="ValueError: x")),
+        "node-unexamined",
+        PROBLEM,
+        "ValueError: x",
+    ),
+    "a hook set late": (
+        facts(head=Head("s", "ray_tracing_hooks.otlp:setup", True, "2.60.0", "3.11.7")),
+        "hook-late",
+        WARNING,
+        "while the cluster was running",
+    ),
+    "a hook without effect": (
+        facts(place("b", traced=False, reported=("setting up tracing failed: OSError",))),
+        "hook-without-effect",
+        PROBLEM,
+        "does not trace the worker",
+    ),
+    "a report of a worker": (
+        facts(place("b", reported=("this version of Ray passes arguments in an unknown way",))),
+        "worker-reports",
+        PROBLEM,
+        "passes arguments in an unknown way",
+    ),
+    "a broken package": (
+        facts(place("b", package="", package_error="ImportError: cannot import name 'x'")),
+        "package-broken",
+        PROBLEM,
+        "installed, but cannot be imported",
+    ),
+    "an old Ray": (facts(place("b", ray="2.9.3")), "ray-old", PROBLEM, "Ray 2.9.3 is older than 2.40"),
+    "an old OpenTelemetry": (
+        facts(*(place(name, distributions=dict.fromkeys(VERSIONS, "1.20.0")) for name in "abc")),
+        "version-old",
+        PROBLEM,
+        "opentelemetry-api 1.20.0 is older than 1.30",
+    ),
+    "mixed packages of OpenTelemetry": (
+        facts(*(place(name, distributions={**VERSIONS, "opentelemetry-proto": "1.39.1"}) for name in "abc")),
+        "versions-mixed",
+        WARNING,
+        "opentelemetry-proto 1.39.1",
+    ),
+    "other versions on a node": (
+        facts(place("b", distributions=dict.fromkeys(VERSIONS, "1.44.0"))),
+        "versions-differ",
+        WARNING,
+        "opentelemetry-api differs between nodes: 1.44.0 on b, 1.45.2 on a, c",
+    ),
+    "a hint about settings": (
+        facts(place("b", examined=examined(problems=("ENDPOINT has no scheme, so TLS is used.",)))),
+        "setting-odd",
+        WARNING,
+        "has no scheme",
+    ),
+    "another shell": (
+        facts(place(HERE, examined=examined(settings={"RAY_TRACING_EXPORTERS": ("local", "RAY_TRACING_EXPORTERS")}))),
+        "settings-of-driver",
+        WARNING,
+        "a driver started from this shell has other settings",
+    ),
+    "only what tail sampling keeps": (
+        facts(
+            *(
+                place(
+                    name,
+                    examined=examined(
+                        settings={"OTEL_TRACES_SAMPLER": ("always_off", ""), "RAY_TRACING_KEEP_ERRORS": ("1", "")}
+                    ),
+                )
+                for name in ("a", "b", "c", HERE)
+            )
+        ),
+        "not-sampled",
+        WARNING,
+        "only what tail sampling keeps",
+    ),
+    "localhost on several nodes": (
+        facts(
+            place(
+                "b",
+                examined=examined(
+                    trials=(
+                        trial(
+                            text="OTLP http://localhost:4317",
+                            error="cannot reach http://localhost:4317: connection refused",
+                            step="connection",
+                            step_error="no connection to localhost port 4317: Connection refused",
+                        ),
+                    )
+                ),
+            )
+        ),
+        "endpoint-connection",
+        PROBLEM,
+        "connection refused",
+    ),
+    "a certificate that has expired": (
+        facts(
+            place(
+                "b",
+                examined=examined(
+                    trials=(
+                        trial(
+                            error="cannot reach it",
+                            step="TLS",
+                            step_error="its certificate is not accepted: certificate has expired",
+                        ),
+                    )
+                ),
+            )
+        ),
+        "endpoint-tls",
+        PROBLEM,
+        "cannot reach it",
+    ),
+    "an exporter that cannot be made": (
+        facts(place("b", examined=examined(trials=(trial(error="pip install thrift", is_setting=True),)))),
+        "exporter-unusable",
+        PROBLEM,
+        "the exporter 'otlp' cannot be used: pip install thrift",
+    ),
+    "a warning of the server": (
+        facts(place("b", examined=examined(trials=(trial(warnings=("it is slow",)),)))),
+        "delivery-warning",
+        WARNING,
+        "it is slow",
+    ),
+    "a query API that does not answer": (
+        facts(asked=Asked("http://jaeger", "connection refused", ("a",), 1.0)),
+        "query-fails",
+        PROBLEM,
+        "http://jaeger does not answer: connection refused",
+    ),
+    "a disk that is nearly full": (
+        facts(place("b", examined=examined(folders=(Folder("local", "/s", None, False, 1 << 20, 0),)))),
+        "disk-nearly-full",
+        PROBLEM,
+        "the folder of local files is nearly full",
+    ),
+    "a small disk": (
+        facts(place("b", examined=examined(folders=(Folder("spool", "/s", None, False, 2 * GIB, 5 * GIB),)))),
+        "disk-small",
+        WARNING,
+        "less room than RAY_TRACING_SPOOL_MAX_BYTES",
+    ),
+    "a spool that cannot be read": (
+        facts(place("b", examined=examined(spools=(spool(error="Permission denied"),)))),
+        "spool-unreadable",
+        PROBLEM,
+        "Permission denied",
+    ),
+    "a shipper that does nothing": (
+        facts(place("b", examined=examined(spools=(spool(is_stuck=True),)))),
+        "shipper-stuck",
+        PROBLEM,
+        "a shipper does nothing",
+    ),
+    "spans that nothing delivers": (
+        facts(place("b", examined=examined(spools=(spool(runs=False, figures=waiting()),)))),
+        "shipper-gone",
+        PROBLEM,
+        "spans wait that nothing delivers",
+    ),
+    "refused spans": (
+        facts(place("b", examined=examined(spools=(spool(figures=waiting(refused=2, waiting=0)),)))),
+        "spans-refused",
+        PROBLEM,
+        "has refused spans",
+    ),
+    "dropped spans": (
+        facts(place("b", examined=examined(spools=(spool(figures=waiting(dropped=2, waiting=0)),)))),
+        "spans-dropped",
+        PROBLEM,
+        "were dropped",
+    ),
+    "spans that no disk took": (
+        facts(place("b", examined=examined(spools=(spool(figures=figures(unwritten=3)),)))),
+        "spans-unwritten",
+        PROBLEM,
+        "could not be written",
+    ),
+    "a spool that fills up": (
+        facts(place("b", examined=examined(spools=(spool(figures=figures(bytes=GIB - 1)),)))),
+        "spool-full",
+        WARNING,
+        "nearly full",
+    ),
+    "a problem of a shipper": (
+        facts(place("b", examined=examined(spools=(spool(figures=figures(problems=("metrics are not served",))),)))),
+        "shipper-reports",
+        WARNING,
+        "a shipper reports: metrics are not served",
+    ),
+    "delivery that fails": (
+        facts(
+            place(
+                "b", examined=examined(spools=(spool(figures=waiting(is_failing=True, error="HTTP 503", retries=3)),))
+            )
+        ),
+        "delivery-fails",
+        PROBLEM,
+        f"spans wait for {ENDPOINT}: HTTP 503",
+    ),
+    "delivery that is slow": (
+        facts(place("b", examined=examined(spools=(spool(figures=waiting(oldest_ns=time.time_ns() - 300 * 10**9)),)))),
+        "delivery-slow",
+        WARNING,
+        "spans wait long",
+    ),
+    "a clock that is a little off": (
+        facts(place("b", clock=Clock(-0.5, 0.01))),
+        "clock",
+        WARNING,
+        "the clock is 500 ms behind",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_check_finds_what_is_wrong_and_nothing_else(case: str) -> None:
+    """It says where, and what to do."""
+    found, id_, severity, text = CASES[case]
+    results = bad(found)
+    matching = [finding for finding in results if finding.id == id_]
+    assert matching, results
+    assert {finding.id for finding in results} == {id_}
+    for finding in matching:
+        assert finding.severity == severity
+        assert finding.advice
+    assert any(text in finding.what for finding in matching), matching
+    places = {name for finding in matching for name in finding.where}
+    assert places <= {"a", "b", "c", HERE}
+
+
+def test_an_endpoint_may_differ_as_long_as_spans_arrive() -> None:
+    """Each node may have a collector of its own; attributes of the resource name the node."""
+    own = {
+        name: {"OTEL_EXPORTER_OTLP_ENDPOINT": (f"http://{name}:4317", ""), "OTEL_RESOURCE_ATTRIBUTES": (name, "")}
+        for name in "abc"
+    }
+    nodes = [place(name, examined=examined(settings=settings)) for name, settings in own.items()]
+    assert bad(facts(*nodes)) == []
+    failing = nodes[1]._replace(
+        examined=examined(settings=own["b"], trials=(trial(error="no response", step="connection", step_error="x"),))
+    )
+    results = bad(facts(nodes[0], failing, nodes[2]))
+    assert [finding.id for finding in results] == ["endpoint-connection", "settings-differ"]
+    assert results[1].details == (
+        "OTEL_EXPORTER_OTLP_ENDPOINT: http://a:4317 on a; http://b:4317 on b; http://c:4317 on c",
+    )
+
+
+def test_a_clock_is_wrong_only_if_that_is_certain() -> None:
+    """An answer that took long says little. The clock of this machine counts too: drivers run here."""
+    assert bad(facts(place("b", clock=Clock(1.0, 1.5)))) == []
+    ahead = [place(name, clock=Clock(300.0, 0.01)) for name in "abc"]
+    (finding,) = bad(facts(*ahead))
+    assert (finding.what, finding.where) == ("the clock is 5m 00s behind", (HERE,))
+    (finding,) = bad(facts(place("b", clock=Clock(300.0, 0.01))))
+    assert (finding.severity, finding.what) == (PROBLEM, "the clock is 5m 00s ahead")
+
+
+def test_what_was_sent_by_udp_is_not_said_to_have_arrived() -> None:
+    udp = examined(trials=(trial(text="Jaeger udp://agent:6831"),))
+    found = findings(facts(*(place(name, examined=udp) for name in ("a", "b", "c", HERE))))
+    (text,) = [finding.what for finding in found if finding.id == "delivery"]
+    assert text == (
+        "Jaeger udp://agent:6831: 4 test spans were sent; whether they arrived is not known, since UDP has no answer"
+    )
+
+
+def test_what_fails_now_is_said_once() -> None:
+    """A test span that does not arrive explains why spans wait."""
+    both = examined(
+        trials=(trial(error="HTTP 503"),), spools=(spool(figures=waiting(is_failing=True, error="HTTP 503")),)
+    )
+    assert [finding.id for finding in bad(facts(place("b", examined=both)))] == ["endpoint-silent"]
+
+
+def test_the_same_on_several_nodes_is_one_finding() -> None:
+    """Problems first; details of all of them."""
+    found = merged(
+        [
+            Finding("x", WARNING, "odd", ("a",), "do", ("one",)),
+            Finding("y", PROBLEM, "wrong", ("a",), "do"),
+            Finding("x", WARNING, "odd", ("b",), "do", ("two",)),
+        ]
+    )
+    assert [finding.id for finding in found] == ["y", "x"]
+    assert (found[1].where, found[1].details) == (("a", "b"), ("one", "two"))
+
+
+@pytest.mark.parametrize(
+    ("places", "text"),
+    [
+        ((), ""),
+        (("n1",), "on n1"),
+        (("n1", "n2"), "on n1, n2"),
+        (tuple(f"n{number}" for number in range(9)), "on n0, n1, n2, n3 and 5 more"),
+        (tuple(f"n{number}" for number in range(10)), "on all 10 nodes"),
+        ((*(f"n{number}" for number in range(10)), HERE), "on all 10 nodes and on this machine"),
+        ((HERE,), "on this machine"),
+    ],
+)
+def test_places_are_named_in_short(places: tuple[str, ...], text: str) -> None:
+    assert where(places, dict.fromkeys(f"n{number}" for number in range(10))) == text
+
+
+def test_the_report_has_what_is_known() -> None:
+    """Of a node that did not answer, nothing but its name."""
+    silent = Place("b", Node("bb", "b", "10.0.0.2", False), failure="silent", text="no answer")
+    found = facts(silent)
+    report = as_json(found, findings(found))
+    assert (report["version"], report["healthy"], report["ray"]) == (1, False, "2.60.0")
+    assert report["nodes"][1] == {
+        "name": "b",
+        "id": "bb",
+        "ip": "10.0.0.2",
+        "answered": False,
+        "python": None,
+        "ray": None,
+        "package": None,
+        "exporters": None,
+        "clock_offset": None,
+        "spools": None,
+    }
+    (finding,) = [each for each in report["findings"] if each["severity"] == "problem"]
+    assert finding["where"] == ["b"]
+    assert finding.keys() == {"id", "severity", "what", "where", "advice", "details"}
+
+
+def test_a_probe_of_another_version_is_read_as_far_as_it_goes() -> None:
+    """What is missing is unknown."""
+    assert Place.of("a", {}) == Place("a")
+    found = Place.of("a", {"package": {"version": "9"}, "tracing": {"called": True}, "examined": {"exporters": ["x"]}})
+    assert (found.package, found.called, found.traced) == ("9", True, False)
+    assert found.examined == Examined(("x",), {}, (), (), (), (), ())

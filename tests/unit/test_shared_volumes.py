@@ -1,0 +1,153 @@
+"""Containers that share a volume: each has processes 1, 2, 3 of its own, and its own locks, caches and clocks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import containers
+import pytest
+from containers import Container
+from shipping import WRITER, until
+
+from ray_tracing_hooks._ship.folder import is_running
+from ray_tracing_hooks._spool.layout import parse_process_name
+from ray_tracing_hooks._spool.pid_namespace import pid_namespace
+
+pytestmark = pytest.mark.skipif(bool(containers.unavailable()), reason=containers.unavailable())
+
+# A process that starts the shipper of a spool, says so, and stays.
+KEEPER = """
+import sys
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.start import ensure_running
+spool, folder, label = sys.argv[1:]
+plan = ShipPlan(("local",), folder, 20_000, 1 << 30, 1 << 30, label=label, log_file=spool + ".log")
+for line in sys.stdin:
+    print(ensure_running(spool, plan), flush=True)
+"""
+
+Start = Callable[..., "Inside"]
+
+
+class Inside:
+    """A container whose process 1 runs a program of lines: each that it is given, it answers with one."""
+
+    def __init__(self, volume: Path, program: str, *arguments: str) -> None:
+        command = Container(volumes={"/shared": volume}).command(sys.executable, "-c", program, *arguments)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __call__(self, line: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().rstrip("\n")
+
+    def kill(self) -> None:
+        """End all processes of the container at once."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Inside] = []
+
+    def start(program: str, *arguments: str) -> Inside:
+        started.append(Inside(tmp_path, program, *arguments))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+
+
+def spans_in(folder: Path) -> list[dict[str, object]]:
+    """The spans in local files, as far as their lines are complete."""
+    lines = [line for path in folder.glob("*.jsonl") for line in path.read_text().splitlines(keepends=True)]
+    return [
+        span
+        for line in lines
+        if line.endswith("\n")
+        for resource in json.loads(line)["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+    ]
+
+
+def test_a_process_of_another_container_is_not_taken_for_one_of_the_same_pid(start: Start, tmp_path: Path) -> None:
+    """The shipper is in one container and the process in another; both containers have a process 1, and that of the
+    shipper is older. It is seen by its lock that the other one has died, and the span that this interrupted is closed.
+    """
+    shipper = start(KEEPER, "/shared/spool", "/shared/spans", "node")
+    assert shipper("start") == "True"
+    writer = start(WRITER, "/shared/spool", "1000000")
+    assert writer("start 1") == "start"
+    assert writer("end 2 50") == "end"
+    (name,) = {path.name.partition(".")[0] for path in (tmp_path / "spool").glob("*.spool")}
+    process = parse_process_name(name)
+    assert process is not None
+    assert process.pid == 1
+    assert process.namespace != pid_namespace()
+    assert not is_running(name), "there is a process 1 here too"
+
+    until(lambda: len(spans_in(tmp_path / "spans")) == 49, "what has ended is delivered")
+    writer.kill()
+    until(lambda: len(spans_in(tmp_path / "spans")) == 50, "what was interrupted is closed", 20)
+    (closed,) = (span for span in spans_in(tmp_path / "spans") if span["spanId"] == f"{1:016x}")
+    assert closed["status"] == {"code": 2, "message": "worker died"}
+
+
+def test_the_shipper_of_a_container_that_has_ended_is_replaced_from_another(start: Start, tmp_path: Path) -> None:
+    """Its lock ends with it, whatever runs under its pid elsewhere."""
+    first = start(KEEPER, "/shared/spool", "/shared/spans", "node")
+    second = start(KEEPER, "/shared/spool", "/shared/spans", "node")
+    writer = start(WRITER, "/shared/spool", "1000000")
+    assert first("start") == "True"
+    assert second("start") == "False"
+    assert writer("end 1 10") == "end"
+    until(lambda: len(spans_in(tmp_path / "spans")) == 10, "the first shipper delivers")
+    first.kill()
+    until(lambda: second("start") == "True", "the first container has ended, and another shipper is started")
+    assert writer("end 11 20") == "end"
+    until(lambda: len(spans_in(tmp_path / "spans")) == 20, "the second shipper delivers")
+    assert {int(str(span["spanId"]), 16) for span in spans_in(tmp_path / "spans")} == set(range(1, 21))
+
+
+def test_nodes_that_write_to_one_folder_do_not_collide(start: Start, tmp_path: Path) -> None:
+    """Not even under the same label, as with clones of a machine, and if one is killed and another one takes its place:
+    every span is there once, and each file has those of one node.
+    """
+    nodes, spans = range(3), 2000
+    keepers, writers = [], []
+    for node in nodes:
+        keepers.append(start(KEEPER, f"/shared/spool-{node}", "/shared/spans", "same"))
+        writers.append(start(WRITER, f"/shared/spool-{node}", "1000000"))
+        assert keepers[-1]("start") == "True"
+    for first in range(0, spans, 100):
+        for node, writer in zip(nodes, writers, strict=True):
+            begin = 1 + node * spans + first
+            assert writer(f"end {begin} {begin + 99}") == "end"
+        if first == spans // 2:
+            keepers[0].kill()
+            keepers[0] = start(KEEPER, "/shared/spool-0", "/shared/spans", "same")
+            until(lambda: keepers[0]("start") == "True", "the shipper has been killed, and another one is started")
+    until(lambda: len(spans_in(tmp_path / "spans")) >= len(nodes) * spans, "everything is delivered")
+    found = Counter(int(str(span["spanId"]), 16) for span in spans_in(tmp_path / "spans"))
+    files = len(list((tmp_path / "spans").iterdir()))
+    print(f"spans expected {len(nodes) * spans}, found {found.total()}, in {files} files")
+    assert found == Counter(range(1, 1 + len(nodes) * spans))
+    for path in (tmp_path / "spans").glob("*.jsonl"):
+        of_nodes = {
+            (int(span["spanId"], 16) - 1) // spans
+            for line in path.read_text().splitlines()
+            for resource in json.loads(line)["resourceSpans"]
+            for scope in resource["scopeSpans"]
+            for span in scope["spans"]
+        }
+        assert len(of_nodes) == 1

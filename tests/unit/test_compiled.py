@@ -142,6 +142,7 @@ contexts = st.builds(
     headers=st.sampled_from([None, {}, {"tracestate": "a=b"}]),
     without_span=st.booleans(),
     named=st.booleans(),
+    runs=st.none() | st.tuples(st.sampled_from(["", "f"]), st.sampled_from([b"", encode.attribute("a", 1)])),
 )
 
 

@@ -65,7 +65,7 @@ modules, before = set(sys.modules), held()
 from ray_tracing_hooks.local import setup
 setup()
 found = {name: count - before[name] for name, count in held().items()}
-print(json.dumps({"modules": sorted(set(sys.modules) - modules), **found}))
+print(json.dumps({"modules": sorted(set(sys.modules) - modules), **found}), flush=True)
 os._exit(0)
 """
 

@@ -21,6 +21,8 @@ class Patches:
 
     def __init__(self) -> None:
         self._applied: list[tuple[Any, str, Any]] = []
+        self._targets: set[tuple[int, str]] = set()
+        """The ids of owners, and names, of what is replaced: an execution of Ray Data may have thousands."""
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
         """Replace ``owner.name`` by ``make(original)``; False if this Ray has no such attribute.
@@ -36,7 +38,7 @@ class Patches:
         setattr(replacement, _MARK, original)
         _named_alike(replacement, original)
         setattr(owner, name, replacement)
-        self._applied.append((owner, name, original))
+        self._replaced(owner, name, original)
         return True
 
     def wrap_within(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
@@ -62,9 +64,13 @@ class Patches:
 
         A second call changes neither the value nor what is put back.
         """
-        if (owner, name) not in self.targets():
+        if (id(owner), name) not in self._targets:
             setattr(owner, name, value)
-            self._applied.append((owner, name, back))
+            self._replaced(owner, name, back)
+
+    def _replaced(self, owner: Any, name: str, original: Any) -> None:
+        self._applied.append((owner, name, original))
+        self._targets.add((id(owner), name))
 
     def on_undo(self, call: Callable[[], None]) -> None:
         """Register a function for :meth:`undo`, which calls it before it undoes earlier replacements."""
@@ -78,6 +84,7 @@ class Patches:
         """Put every original back."""
         while self._applied:
             owner, name, original = self._applied.pop()
+            self._targets.discard((id(owner), name))
             if owner is _CALL:
                 original()
             elif original is ABSENT:

@@ -274,7 +274,7 @@ class Settings:
         "no limit",
     )
     internal: bool = _setting(
-        BOOLEAN, False, "spans for Ray's internal tasks and actors too: Ray Data, Serve, the dashboard"
+        BOOLEAN, False, "spans for Ray's internal tasks and actors too: of Serve, its other libraries, the dashboard"
     )
     arguments: bool = _setting(
         BOOLEAN, False, "arguments and results as short texts on executions; what looks like a secret is redacted"

@@ -98,6 +98,7 @@ __all__ = [
     "RAY_DATA_BACKPRESSURE_SUBMISSION",
     "RAY_DATA_BATCHES",
     "RAY_DATA_BLOCKS",
+    "RAY_DATA_BLOCK_TIME",
     "RAY_DATA_BYTES",
     "RAY_DATA_CONSUMER",
     "RAY_DATA_CPU_TIME",
@@ -367,6 +368,7 @@ RAY_DATA_BACKPRESSURE_RESOURCE = "ray.data.backpressure.resource"
 RAY_DATA_BACKPRESSURE_SUBMISSION = "ray.data.backpressure.submission_time"
 RAY_DATA_BATCHES = "ray.data.batches"
 RAY_DATA_BLOCKS = "ray.data.blocks"
+RAY_DATA_BLOCK_TIME = "ray.data.block_time"
 RAY_DATA_BYTES = "ray.data.bytes"
 RAY_DATA_CONSUMER = "ray.data.consumer"
 RAY_DATA_CPU_TIME = "ray.data.cpu_time"
@@ -852,6 +854,12 @@ ATTRIBUTES = (
     ),
     Attribute(
         RAY_DATA_TASK_TIME, "double", "operators", "seconds that its tasks ran, added up, as the workers measure"
+    ),
+    Attribute(
+        RAY_DATA_BLOCK_TIME,
+        "double",
+        "operators",
+        "seconds in which its tasks made blocks, added up, without those in which they waited until one was read",
     ),
     Attribute(
         RAY_DATA_UDF_TIME,

@@ -14,6 +14,9 @@ _SHOWN_OPERATORS = 12
 _SHOWN_ITERATIONS = 6
 _NAME_WIDTH = 38
 _LEAST_HELD = 50_000_000
+_RAN = 0.5
+"""If tasks run on less than this share of the processors that they hold, the heading says so: the rest is scheduling,
+or idle actors."""
 _UNNAMED = "dataset"
 """The name that Ray Data gives to a dataset without one."""
 
@@ -52,7 +55,9 @@ def _limited(pipeline: Pipeline) -> str:
         return f"limited by its consumer, which did something else for {percent(limit.share)} of the time"
     if limit.kind == limits.MEMORY and limit.operator is not None:
         return f"limited by memory, which held {_name(limit.operator.name)} back {percent(limit.share)} of the time"
-    return f"limited by the processors, of which its tasks held {percent(limit.share)}"
+    ran = limits.running_share(pipeline)
+    but = f", but ran on only {percent(ran)}" if ran < _RAN * limit.share else ""
+    return f"limited by the processors, of which its tasks held {percent(limit.share)}{but}"
 
 
 def _operators(pipeline: Pipeline) -> Iterator[str | Row]:

@@ -145,9 +145,9 @@ def _rate_limits(settings: Settings) -> RateLimits | None:
 def _memory(settings: Settings) -> Memory | None:
     if not settings.memory:
         return None
-    from ray_tracing_hooks._ray.memory import Memory  # noqa: PLC0415  opt-in
+    from ray_tracing_hooks._ray.memory import of_process  # noqa: PLC0415  opt-in
 
-    return Memory()
+    return of_process()
 
 
 def _redactor(settings: Settings) -> Redactor | None:

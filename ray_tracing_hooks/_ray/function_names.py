@@ -39,7 +39,8 @@ def name_of(function: Any) -> str | None:
             break
         kind = type(function)
     if kind is FunctionType:
-        name: str = function.__name__
+        # It may be of a class of the program, whose methods would run where it is compared or shown.
+        name = str.__str__(function.__name__)
         if name == _LAMBDA:
             return _name_of_lambda(function.__code__)
         variable = _CALLS_BY_NAME.get((function.__module__, function.__qualname__))

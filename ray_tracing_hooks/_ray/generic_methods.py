@@ -21,6 +21,9 @@ _OF_RAY = "ray."
 _ROLE = "_fwmn_"
 """Stands between the role and the method in the calls of fused workers in verl."""
 
+_LONGEST_NAME = 200
+"""A longer text is not the name of a method."""
+
 
 def of(module: str, class_name: str, function: str) -> Naming | None:
     """The naming of a method with one of these names, in a class of the program."""
@@ -39,11 +42,14 @@ def of(module: str, class_name: str, function: str) -> Naming | None:
 
 def _named(first: Any) -> str | None:
     """The method that is called by its name."""
-    return first if type(first) is str and first.isidentifier() else name_of(first)
+    if type(first) is str:
+        return first if len(first) <= _LONGEST_NAME and first.isidentifier() else None
+    return name_of(first)
 
 
 def _of_role(first: Any) -> str | None:
-    return _named(first.replace(_ROLE, "_") if type(first) is str else first)
+    is_short = type(first) is str and len(first) <= _LONGEST_NAME
+    return _named(first.replace(_ROLE, "_") if is_short else first)
 
 
 _BY_METHOD: dict[str, Callable[[Any], str | None]] = {

@@ -7,6 +7,7 @@ takes while spans are open.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -38,7 +39,8 @@ class Memory:
 
     def __init__(self) -> None:
         self._open: set[_Open] = set()
-        self._lock = threading.Lock()
+        # Reentrant: a finalizer that ends a span, as of a generator, may interrupt the holder.
+        self._lock = threading.RLock()
         # Another thread may hold it when this process forks.
         os.register_at_fork(after_in_child=self._forked)
         self._is_measuring = threading.Event()
@@ -77,13 +79,19 @@ class Memory:
                 failed("measuring memory", error)
                 return
             with self._lock:
-                for opened in self._open:
+                for opened in list(self._open):
                     opened.sample(current)
             pause.wait(INTERVAL)
 
     def _forked(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._open, self._thread, self._is_measuring = set(), None, threading.Event()
+
+
+@functools.cache
+def of_process() -> Memory:
+    """Measures this process: one thread for all connections to Ray, one after the other."""
+    return Memory()
 
 
 class _Open:

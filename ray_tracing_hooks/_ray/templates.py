@@ -35,6 +35,7 @@ _INTERNAL_MODULES = tuple(
 
 _OWN_MODULES = "ray_tracing_hooks._ops."
 """The modules of this package's own actors, which make no spans whatever the settings say."""
+
 _WORKERS = ("RayTrainWorker.__init__", "_WrappedExecutable.__init__")
 """The ends of the names of creations in these modules that are worth a span: workers of Ray Train, learners of
 RLlib.
@@ -54,7 +55,7 @@ class Selection:
     """Selects calls by the settings.
 
     Args:
-        parts: The parts of Ray that make spans: ``task``, ``actor``, ``job``, ``serve``.
+        parts: The parts of Ray that make spans, as in ``RAY_TRACING_RAY``.
         include: Patterns for ``module.function`` or ``Class.method``; if there are any, only matches make spans.
         exclude: Patterns for calls that make no spans.
         internal: Whether internal tasks and actors of Ray make spans even if ``include`` does not match them.

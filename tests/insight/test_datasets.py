@@ -178,9 +178,9 @@ def test_the_tree_folds_the_tasks_of_an_operator() -> None:
 class Made:
     """A driver with one execution of a dataset, to which operators are added."""
 
-    def __init__(self, seconds: float = 10, **limit: float) -> None:
+    def __init__(self, seconds: float = 10, parts: str = "actor,data,get,task,wait", **limit: float) -> None:
         self.run = HandMade()
-        self.run.parts = "actor,data,get,task,wait"
+        self.run.parts = parts
         self.driver = self.run.driver(0, seconds * S)
         self.parent = self.driver
         self.seconds = seconds
@@ -204,8 +204,8 @@ class Made:
             state="running" if is_running else "ended",
         )
 
-    def operator(self, name: str, tasks: list[tuple[float, float]], **told: Any) -> str:
-        """An operator with tasks at these times, in seconds."""
+    def operator(self, name: str, tasks: list[tuple[float, float]], *, actor: Any = "", **told: Any) -> str:
+        """An operator with tasks at these times, in seconds; those of an actor are submitted a little earlier."""
         if not self.dataset:
             self.execution()
         attributes = {
@@ -218,7 +218,8 @@ class Made:
         name_of_span = f"{name} {names.DATA_OPERATOR}"
         row = self.run.span(name_of_span, 0, self.seconds * S, self.dataset, attributes=attributes)
         for number, (start, end) in enumerate(tasks):
-            self.run.task(row, name, start * S, start * S, end * S, worker=f"w{number % 4}")
+            where = {"worker": "w0", "actor": actor} if actor else {"worker": f"w{number % 4}"}
+            self.run.task(row, name, max(0.0, start - (0.3 if actor else 0.0)) * S, start * S, end * S, **where)
         return row
 
     @property
@@ -294,6 +295,48 @@ def test_a_consumer_that_does_something_else_is_the_limit() -> None:
     assert made.findings() == []
 
 
+def test_an_operator_is_no_limit_where_its_consumer_takes_as_long() -> None:
+    """Its tasks run all the time, since they wait until their output is read."""
+    made = Made()
+    made.iteration(2.0, 8.0)
+    made.operator("Map", in_turn(20, 0.4), **{names.RAY_DATA_MAX_CONCURRENCY: 1})
+    limit = limits.limit_of(made.pipeline)
+    assert limit is not None
+    assert limit.kind == limits.CONSUMER
+    assert made.findings() == []
+
+
+@pytest.mark.parametrize(
+    ("making", "held", "limiting"), [(0.5, 9.0, "Write"), (9.5, 9.0, "Expand"), (0.5, 0.1, "Expand")]
+)
+def test_a_task_that_waits_until_its_output_is_read_is_not_busy(making: float, held: float, limiting: str) -> None:
+    """Then the operator that reads it is the limit."""
+    made = Made()
+    told = held_back(held, "output", "DownstreamCapacity", "downstream operators")
+    told |= {names.RAY_DATA_BLOCK_TIME: making, names.RAY_DATA_MAX_CONCURRENCY: 1}
+    made.operator("Expand", in_turn(10, 1.0), **told)
+    made.operator("Write", in_turn(10, 0.9), **{names.RAY_DATA_MAX_CONCURRENCY: 1})
+    limit = limits.limit_of(made.pipeline)
+    assert limit is not None
+    assert (limit.kind, limit.operator and limit.operator.name) == (limits.OPERATOR, limiting)
+
+
+def test_tasks_of_ray_data_are_not_calls_of_a_loop() -> None:
+    made = Made(parts="actor,data,task")
+    made.operator("Map", in_turn(20, 0.5))
+    assert made.findings() == []
+
+
+def test_an_actor_of_an_operator_that_does_not_limit_its_dataset_is_no_bottleneck() -> None:
+    """It may only wait until its output is read."""
+    made = Made()
+    told = held_back(9.0, "output", "DownstreamCapacity", "downstream operators")
+    told |= {names.RAY_DATA_BLOCK_TIME: 0.5, names.RAY_DATA_MAX_CONCURRENCY: 1, names.RAY_DATA_ACTORS: 1}
+    made.operator("Expand", in_turn(20, 0.5), actor=made.run.actor(), **told)
+    made.operator("Write", in_turn(5, 0.5))
+    assert made.findings() == []
+
+
 def test_processors_are_the_limit_where_all_are_held() -> None:
     made = Made()
     timeline = {
@@ -305,9 +348,15 @@ def test_processors_are_the_limit_where_all_are_held() -> None:
     }
     made.operator("Map", in_turn(10, 1.0), **timeline)
     assert limits.processor_share(made.pipeline) == pytest.approx(3.5 / 4)
-    assert "limited by the processors, of which its tasks held 88 %" in made.text()
+    assert "limited by the processors, of which its tasks held 88 %, but ran on only 25 %" in made.text()
     (operator,) = made.pipeline.operators
     assert (operator.longest_queue, operator.queued) == (7, 4.5)
+
+
+def test_processors_on_which_tasks_run_are_held_by_them() -> None:
+    made = Made()
+    made.operator("Map", in_turn(36, 1.0, at_once=4))
+    assert made.text().splitlines()[1].endswith("limited by the processors, of which its tasks held 90 %")
 
 
 def held_back(seconds: float, *cause: str) -> dict[str, Any]:
@@ -354,6 +403,14 @@ def test_an_iteration_that_mostly_does_something_else_is_no_wait() -> None:
         path = made.analysis.path
         assert {kind: time // 1_000_000 for kind, time in path.kinds.items() if time} == on_path
         assert path.is_exact == (waited < used)
+
+
+def test_a_program_that_is_slow_between_its_batches_did_not_wait_for_the_blocks() -> None:
+    """Also where its own waits are not recorded: those for Ray Data are."""
+    made = Made(parts="actor,data,task")
+    made.iteration(1.0, 9.0)
+    made.operator("Map", in_turn(20, 0.4))
+    assert {(step.kind, step.row) for step in made.analysis.path.steps} == {(RUN, 0)}
 
 
 def test_what_a_caller_does_after_a_dataset_is_its_own_code() -> None:

@@ -173,6 +173,9 @@ def test_who_made_the_others_wait() -> None:
         ("all take as long", [[200] * 6, [201] * 6]),
         ("each is late once", [[400, 100, 100], [100, 400, 100], [100, 100, 400]]),
         ("it is late twice only, as for a checkpoint", [[100] * 8, [300, 300, *[99] * 6]]),
+        ("it is late once, and the last one by chance", [[100] * 8, [101, 101, 101, 900, 101, 99, 99, 99]]),
+        ("it is late as often as the other one", [[100, 400] * 10, [300, 110] * 10]),
+        ("it is the last one at random", [[180, 100, 190, 110, 160, 120], [100, 190, 110, 150, 100, 170]]),
         ("there is one rank", [[100] * 6]),
         ("what it costs is little", [[1000] * 6, [1020] * 6]),
     ],
@@ -191,6 +194,46 @@ def test_a_rank_that_died_at_a_step_met_nobody_there() -> None:
     (found,) = run.analysis().train_runs[0].attempts
     assert [meeting.number for meeting in found.meetings] == [1, 2, 3]
     assert [len(rank.steps) for rank in found.ranks] == [4, 4]
+
+
+def test_where_a_rank_was_replaced_it_is_not_known_who_was_late() -> None:
+    """The steps of its new loop are counted from 1, and those of the others go on."""
+    run = Training()
+    attempt = run.attempt(1, 200, 9_000)
+    run.ranks(attempt, 300, [[100] * 4, [400] * 4])
+    run.span("job ray.train.worker", 5_000, 6_000, attempt, worker="w2", attributes={names.RAY_TRAIN_WORLD_RANK: 1})
+    analysis = run.analysis()
+    assert analysis.train_runs[0].attempts[0].meetings == []
+    assert "straggler-rank" not in found_in(analysis)
+
+
+def test_a_start_without_a_step_is_not_said_to_end_at_one() -> None:
+    """Its workers took 25 of 26 seconds; it trains without reports."""
+    run = Training(60_000)
+    attempt = run.attempt(1, 200, 59_000)
+    created = run.submit(attempt, "RayTrainWorker.__init__", 300, worker="controller")
+    run.run(created, 25_000, 25_300, worker="w0")
+    loop = {names.RAY_TRAIN_WORLD_RANK: 0}
+    run.span("job ray.train.worker", 26_000, 58_000, attempt, worker="w0", attributes=loop)
+    finding = found_in(run.analysis())["training-start"]
+    assert finding.figures["part"] == "workers"
+    assert "from fit() to its training loops, which took no step: " in finding.text
+    assert "first step" not in finding.text
+
+
+def test_it_is_not_known_what_a_start_waited_for_without_calls() -> None:
+    """As where calls of actors are not traced."""
+    run = Training(60_000)
+    run.ranks(run.attempt(1, 200, 59_000), 26_000, [[1_000] * 4])
+    assert "training-start" not in found_in(run.analysis())
+
+
+def test_a_run_that_did_not_run_again() -> None:
+    run = Training(20_000)
+    run.ranks(run.attempt(1, 200, 6_000, error="WorkerGroupError"), 1_000, [[1_200] * 2])
+    run.attempt(2, 6_000, 19_000)
+    finding = found_in(run.analysis())["training-restarts"]
+    assert "13 s in which it did not run" in finding.text.replace("13.0 s", "13 s")
 
 
 def test_a_restart_costs_the_time_until_it_runs_again_and_lost_work() -> None:

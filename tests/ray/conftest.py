@@ -213,5 +213,5 @@ def training(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
         "OTEL_METRIC_EXPORT_INTERVAL": "1000",
     }
     head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **own)
-    yield Cluster(address, folder / "spans", variables)
+    yield Cluster(address, folder / "spans", {**variables, "RAY_TRACING_MEMORY": "1"})
     stop_head(head)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -146,7 +147,7 @@ def run_program(
         timeout=timeout,
         check=False,
     )
-    if check and done.returncode:
+    if check and not _ended_well(done):
         raise AssertionError(f"{name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     # Ray's own threads print too, and what they print may follow on the same line.
     _, found, printed = done.stdout.rpartition("RESULT ")
@@ -159,6 +160,14 @@ def without_placement(spans: Sequence[Span]) -> list[Span]:
     return [span for span in spans if not span.name.startswith("ray.util.placement_group.")]
 
 
+def _ended_well(done: subprocess.CompletedProcess[str]) -> bool:
+    """Whether a program ended as it should, but for a fault of older Rays: on a busy machine, a thread of theirs may
+    outlive what it uses while the process exits.
+    """
+    is_fault_of_ray = done.returncode == -signal.SIGSEGV and "DeltaProducer::RunHarvesterLoop()" in done.stderr
+    return done.returncode == 0 or (is_fault_of_ray and Version(version("ray")) < Version("2.52"))
+
+
 def run_example(example: Path, folder: Path, **variables: Any) -> tuple[str, str]:
     """Run one of the examples as it stands; returns what it has printed, and what ``tree`` shows of it."""
     env = environment(RAY_TRACING_LOCAL_DIR=str(folder / "spans"), **variables)
@@ -166,7 +175,7 @@ def run_example(example: Path, folder: Path, **variables: Any) -> tuple[str, str
     done = subprocess.run(
         [sys.executable, str(example)], env=env, cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert _ended_well(done), done.stderr
     shown = subprocess.run(
         [sys.executable, "-m", "ray_tracing_hooks", "tree", str(folder / "spans")],
         env={**env, "COLUMNS": "120"},

@@ -160,7 +160,7 @@ def test_a_rank_tells_how_much_memory_its_process_took(runs: Run) -> None:
     ended = [span for span in ran if span.attributes.get(names.ERROR_TYPE) != names.WORKER_DIED]
     assert len(ended) > 10
     for span in ended:
-        assert 10e6 < span.attributes[names.RAY_MEMORY_PEAK] < 10e9, span.name
+        assert 10e6 < span.attributes.get(names.RAY_MEMORY_PEAK, 0) < 10e9, span
 
 
 def test_the_node_was_sampled_while_it_ran(training: Cluster, runs: Run) -> None:
@@ -266,6 +266,7 @@ def test_polling_makes_no_spans(runs: Run) -> None:
         "RayTrainWorker._shutdown_torch ray.remote",
         "RayTrainWorker.set_env_vars ray.remote",
         "__main__.helper ray.remote",
+        "ReadRange ray.remote",  # of the dataset that feeds a run
     }
 
 

@@ -141,6 +141,19 @@ def test_trials_that_a_scheduler_ends_early_say_so(runs: Run) -> None:
     assert counted[4] > 0
 
 
+def test_trials_that_a_scheduler_ends_without_a_result_of_theirs_say_so(runs: Run) -> None:
+    """When another one has a result, also before they run."""
+    trials = by_name(runs.spans, "compared ray.tune.trial")
+    assert [trial.attributes[names.RAY_TUNE_STOPPED_BY] for trial in trials] == ["scheduler"] * 3
+
+
+def test_a_class_with_resources_names_its_calls(runs: Run) -> None:
+    """Ray wraps it in a class of its own."""
+    made = Counter(span.name for span in below(runs.spans, "compared ray.tune"))
+    assert made["Counting.train ray.remote"] >= made["Counting.train ray.remote_worker"] > 0
+    assert not [name for name in made if "ResourceTrainable" in name and "__init__" not in name]
+
+
 def test_an_exploit_is_an_event_of_the_trial(runs: Run) -> None:
     """With the trial that it continues with, its new configuration, and the checkpoint that is loaded."""
     (experiment,) = by_name(runs.spans, "pbt ray.tune")

@@ -179,6 +179,25 @@ def test_an_execution_has_a_span_for_each_operator_that_works(spans: list[Span])
     assert submitting.at_work.operator is None
 
 
+@pytest.mark.parametrize(
+    ("metrics", "block_time"),
+    [
+        ({"block_generation_time": 2.0, "block_serialization_time_s": 0.5}, 2.5),
+        ({"block_generation_time": 2.0}, 2.0),  # an older Ray
+        ({"block_generation_time": 0}, None),  # a kind of operator that does not measure it
+        ({}, None),
+    ],
+)
+def test_an_operator_says_how_long_its_tasks_made_blocks(
+    metrics: dict[str, float], block_time: float | None, spans: list[Span]
+) -> None:
+    executor = Executor()
+    executor.execute(Operator("Read", **metrics))
+    executor.run()
+    executor.shutdown(force=True)
+    assert named(spans, "Read ray.data.operator").attributes.get(names.RAY_DATA_BLOCK_TIME) == block_time
+
+
 def test_nothing_of_ours_stays_on_what_is_rays(spans: list[Span]) -> None:
     executor, op = Executor(), Operator("Read")
     before = set(vars(op))
@@ -323,6 +342,26 @@ def test_a_fault_in_tracing_does_not_reach_an_execution(spans: list[Span], repor
     assert named(spans, "numbers ray.data").attributes[names.RAY_DATA_OUTCOME] == "stopped"
     del op.name
     assert Executor("others_1_0").execute(op) == "iterator"
+
+
+def test_an_execution_is_traced_where_no_other_thread_can_start(
+    spans: list[Span], reports: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container with few of them: what the cluster spills is then unknown."""
+
+    def refused(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    active: Any = tracing.active
+    monkeypatch.setattr(active, "process", active.process._replace(gcs_address="127.0.0.1:1"))
+    executor = Executor()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        executor.execute(Operator("Read"))
+    executor.run()
+    executor.shutdown(force=True)
+    assert [each.name for each in spans] == ["Read ray.data.operator", "numbers ray.data"]
+    assert len(reports) == 1
 
 
 def test_a_process_that_is_not_traced_executes_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -676,6 +715,24 @@ def test_a_consumer_of_batches_can_do_all_that_it_could_before(spans: list[Span]
     sent.close()
     assert got == ["sent", "closed", "closed"]
     assert [span.attributes[names.RAY_DATA_OUTCOME] for span in spans] == ["finished", "stopped"]
+
+
+def test_batches_that_no_generator_makes_are_passed_on(spans: list[Span]) -> None:
+    assert list(Source(lambda: iter([1, 2]))._iter_batches()) == [1, 2]
+    assert not spans
+
+
+def test_an_iteration_that_has_not_begun_can_be_pickled(spans: list[Span]) -> None:
+    """Where the copy arrives, as in a task, this package need not be."""
+    batches = Source(two_numbers)._iter_batches()
+    pickled = pickle.dumps(batches)
+    assert b"ray_tracing_hooks" not in pickled
+    assert list(pickle.loads(pickled)) == list(batches) == [0, 1]
+    assert len(spans) == 1
+
+
+def two_numbers() -> Iterator[int]:
+    yield from range(2)
 
 
 def test_an_error_of_an_iteration_has_no_frame_of_this_package(spans: list[Span]) -> None:

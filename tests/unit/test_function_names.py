@@ -55,6 +55,27 @@ def test_anything_else_has_none(value: Any) -> None:
     assert name_of(value) is None
 
 
+class Name(str):
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    def __format__(self, spec: str) -> str:
+        raise RuntimeError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_name_of_another_class_is_a_text() -> None:
+    def named() -> None:
+        pass
+
+    named.__name__ = Name("named")
+    assert type(name_of(named)) is str
+    assert name_of(named) == "named"
+
+
 def test_partial_functions_within_each_other_have_an_end() -> None:
     made: Any = plain
     for _ in range(20):

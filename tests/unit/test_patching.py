@@ -91,3 +91,24 @@ def test_a_function_without_decorator_is_replaced() -> None:
     assert not patches.wrap_within(owner, "missing", doubled)
     patches.undo()
     assert owner.call() == 1
+
+
+def test_owners_that_equal_each_other_are_replaced_one_by_one() -> None:
+    """And one that cannot be compared or hashed is replaced like any other."""
+
+    class Equal:
+        value = 0
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    owners, patches = [Equal(), Equal()], Patches()
+    for number in (1, 2):
+        for owner in owners:
+            patches.set(owner, "value", number, back=0)
+    assert [owner.value for owner in owners] == [1, 1]
+    patches.undo()
+    assert [owner.value for owner in owners] == [0, 0]
+    patches.set(owners[0], "value", 3, back=0)
+    assert owners[0].value == 3

@@ -170,6 +170,20 @@ def test_a_node_without_a_driver_has_no_gpus(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delitem(sys.modules, "pynvml")
 
 
+def test_gpus_are_sampled_beside_one_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver raises for the first of three, which has fallen off its bus."""
+    folder = driver(tmp_path / "driver", [{}, *DEVICES])
+    with open(folder / "pynvml.py", "a") as module:
+        module.write("def nvmlDeviceGetHandleByIndex(index):\n    return DEVICES[index] if index else 1 / 0\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    gpus = Gpus()
+    found = {dict(sample.attributes)[names.RAY_ACCELERATOR_ID] for sample in gpus.samples()}
+    gpus.close()
+    monkeypatch.delitem(sys.modules, "pynvml")
+    assert found == {"GPU:1", "GPU:2"}
+
+
 def test_the_share_of_busy_processors_is_that_since_the_last_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([(100, 1000), (150, 1100), (150, 1100), (150, 1200)])
     monkeypatch.setattr("ray_tracing_hooks._ship.metrics.node._times", lambda: next(times))
@@ -228,6 +242,24 @@ def test_another_peak_is_that_of_samples(used: SimpleNamespace) -> None:
     assert peaks(first) == [300]
     assert not measuring._open
     assert [each.name for each in threading.enumerate()].count("ray_tracing_hooks-memory") >= 1
+
+
+def test_a_finalizer_may_end_a_span_while_another_is_measured(
+    used: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a generator, which may run wherever something is allocated."""
+    measuring, abandoned, span = memory.Memory(), Ended(), Ended()
+    measuring.measure(abandoned)  # type: ignore[arg-type]
+    monkeypatch.setattr(measuring._is_measuring, "set", abandoned.make)
+    opening = threading.Thread(target=measuring.measure, args=(span,), daemon=True)
+    opening.start()
+    opening.join(60)
+    assert not opening.is_alive(), "it waits for itself"
+    assert len(measuring._open) == 1
+
+
+def test_a_process_that_connects_again_measures_with_the_same_thread() -> None:
+    assert memory.of_process() is memory.of_process()
 
 
 def test_the_memory_of_devices_is_that_of_pytorch(used: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.analysis.dataset_waits import dataset_waits
+from ray_tracing_hooks._insight.analysis.dataset_waits import dataset_waits, tasks_of_operators
 from ray_tracing_hooks._insight.model.calls import EXECUTION, GET, SUBMISSION, WAIT, WAITS, Calls, is_item, is_put
 from ray_tracing_hooks._insight.model.event_loops import Loop, is_loop
 from ray_tracing_hooks._insight.model.table import ENDED
@@ -222,13 +222,14 @@ class _Walk:
         self._seen: dict[tuple[int, int], int] = {}
         """The places that the walk has visited, each with the number of places visited before it."""
         self._waits: dict[int, tuple[list[int], list[int]]] = {}
-        self._made: dict[int, tuple[list[int], list[int]]] = {}
+        self._made: dict[tuple[int, bool], tuple[list[int], list[int]]] = {}
         self._spoken: dict[int, list[tuple[int, int]]] = {}
         """For drivers, the times of their own spans, by start."""
         self._lanes: dict[tuple[str, str], _Lane] | None = None
         self._creations: dict[str, list[int]] = {}
         self._workers = Workers(calls.table)
         self._dataset_waits = dataset_waits(calls)
+        self._of_datasets = tasks_of_operators(calls)
 
     # --- the walk -------------------------------------------------------------------------------------------------
 
@@ -415,14 +416,15 @@ class _Walk:
 
     def _assumed_wait(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
         """The call that a frame is assumed to have waited for, if that is not recorded, and the end of that call."""
-        begun, until = 0, time
+        begun, until, of_datasets = 0, time, False
         if self.calls.records_waits(frame) and not self._waits_unseen(frame):
             # What a library of Ray waits for is not recorded anywhere.
             library = self.calls.library_before(frame, time)
             if library is None:
                 return None
-            begun, until = library
-        found = self._last_made(frame, until)
+            (begun, until), of_datasets = library, True
+        # A caller waits for the tasks of a dataset only where `_through_dataset` finds that it does.
+        found = self._last_made(frame, until, of_datasets=of_datasets)
         if found is None or found[1] < begun or (wait is not None and found[1] <= self.table.end_or_now(wait)):
             return None
         return found if found[1] < time or self.calls.frame_end(frame) == time else None
@@ -431,19 +433,21 @@ class _Walk:
         """Whether the frame may wait without a span, as coroutines do with ``await``."""
         return frame < len(self.table) and self.calls.place(frame).slots > 1
 
-    def _last_made(self, frame: int, time: int) -> tuple[int, int] | None:
-        """The last of a frame's calls to end by ``time``, with its end."""
-        if frame not in self._made:
+    def _last_made(self, frame: int, time: int, *, of_datasets: bool = True) -> tuple[int, int] | None:
+        """The last of a frame's calls to end by ``time``, with its end; with or without those of datasets."""
+        if (frame, of_datasets) not in self._made:
             calls, table = self.calls, self.table
             rows = [
                 calls.execution[call]
                 for row in calls.members(frame)
-                if calls.role[row] == SUBMISSION and calls.execution[call := calls.call_of[row]] >= 0
+                if calls.role[row] == SUBMISSION
+                and calls.execution[call := calls.call_of[row]] >= 0
+                and (of_datasets or call not in self._of_datasets)
             ]
             rows += calls.loops_of(frame)
             ended = sorted((table.end_or_now(row), row) for row in rows)
-            self._made[frame] = [row for _, row in ended], [end for end, _ in ended]
-        rows, ends = self._made[frame]
+            self._made[frame, of_datasets] = [row for _, row in ended], [end for end, _ in ended]
+        rows, ends = self._made[frame, of_datasets]
         place = bisect_right(ends, time) - 1
         return (rows[place], ends[place]) if place >= 0 else None
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.pipelines import rows_named
-from ray_tracing_hooks._insight.model.calls import Calls
+from ray_tracing_hooks._insight.model.calls import SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.merge import as_numpy
 
 _MOSTLY = 0.5
@@ -41,6 +41,16 @@ def dataset_waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
         else:
             own.append((begin, end))
     return found
+
+
+def tasks_of_operators(calls: Calls) -> set[int]:
+    """The calls that operators make. Nobody waits for one of them, but for its execution or iteration."""
+    table = calls.table
+    operators = rows_named(table, names.DATA_OPERATOR)
+    if not operators:
+        return set()
+    submissions = np.nonzero(np.isin(as_numpy(table.parent), operators))[0].tolist()
+    return {calls.call_of[row] for row in submissions if calls.role[row] == SUBMISSION}
 
 
 def _mostly_waits(calls: Calls, row: int) -> bool:

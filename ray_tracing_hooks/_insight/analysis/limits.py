@@ -38,8 +38,8 @@ class Limit:
 def limit_of(pipeline: Pipeline) -> Limit | None:
     """What limits an execution most; None if nothing does clearly, as in a short one.
 
-    An operator limits it if all tasks that it may run at a time are busy while others have room, so that a higher
-    limit, or a faster function, would help.
+    An operator limits it if all tasks that it may run at a time are busy while others, and the consumer, have room, so
+    that a higher limit, or a faster function, would help. A task that waits until its output is read is not busy.
     """
     operator = saturated(pipeline)
     if operator is not None:
@@ -72,7 +72,7 @@ def slot_share(operator: Operator) -> float:
 
 def least_time(operator: Operator) -> int:
     """The least time in which an operator could do its work under its limit; 0 if there is none."""
-    return operator.busy // operator.slots if operator.slots else 0
+    return operator.working // operator.slots if operator.slots else 0
 
 
 def next_limit(pipeline: Pipeline, operator: Operator) -> int:
@@ -80,8 +80,10 @@ def next_limit(pipeline: Pipeline, operator: Operator) -> int:
     others = [least_time(each) for each in pipeline.operators if each is not operator]
     processors = pipeline.limits.get("CPU")
     if processors:
-        busy = sum(each.needs.get("CPU", 0.0) * each.busy for each in pipeline.operators)
-        others.append(int(busy / processors))
+        working = sum(each.needs.get("CPU", 0.0) * each.working for each in pipeline.operators)
+        others.append(int(working / processors))
+    if pipeline.iteration is not None:
+        others.append(pipeline.iteration.used)
     return max(others, default=0)
 
 
@@ -98,6 +100,15 @@ def processor_share(pipeline: Pipeline) -> float | None:
         for each in pipeline.operators
     )
     return min(1.0, held / processors / pipeline.duration)
+
+
+def running_share(pipeline: Pipeline) -> float:
+    """How much of the processors that the execution could use its tasks required while they ran; 0 if not known."""
+    processors = pipeline.limits.get("CPU")
+    if not processors or not pipeline.duration:
+        return 0.0
+    ran = sum(each.needs.get("CPU", 0.0) * each.busy for each in pipeline.operators)
+    return min(1.0, ran / processors / pipeline.duration)
 
 
 def held_by_memory(operator: Operator) -> int:

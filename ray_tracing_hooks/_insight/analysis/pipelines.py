@@ -80,6 +80,8 @@ class Operator:
     input_bytes: int | None
     busy: int
     """How long its tasks ran, added up."""
+    blocked: int
+    """For how much of that its tasks waited until their output was read, as far as it is known."""
     slots: int | None
     """How many of its tasks may run at a time, if that is limited."""
     needs: dict[str, float]
@@ -103,6 +105,11 @@ class Operator:
     def parallelism(self) -> float:
         """How many of its tasks ran at a time, on average over its whole time."""
         return self.busy / self.duration if self.duration else 0.0
+
+    @property
+    def working(self) -> int:
+        """How long its tasks ran without waiting until their output was read, added up."""
+        return self.busy - self.blocked
 
     @property
     def occupied(self) -> int:
@@ -293,6 +300,7 @@ def _operator(calls: Calls, row: int, span: Span) -> Operator:
     actors = _whole(told.get(names.RAY_DATA_ACTORS)) or len(creations)
     if actors and slots and executions:
         slots = min(slots, actors * calls.place(executions[0]).slots)
+    held_back, timeline = _held_back(told), _timeline(told)
     return Operator(
         row=row,
         name=str(told.get(names.RAY_DATA_OPERATOR) or span.name.removesuffix(f" {names.DATA_OPERATOR}")),
@@ -312,11 +320,12 @@ def _operator(calls: Calls, row: int, span: Span) -> Operator:
         input_rows=_whole(told.get(names.RAY_DATA_INPUT_ROWS)),
         input_bytes=_whole(told.get(names.RAY_DATA_INPUT_BYTES)),
         busy=busy,
+        blocked=_blocked(busy, told, held_back, slots or max((each.running for each in timeline), default=1)),
         slots=slots,
         needs=_amounts(told.get(names.RAY_DATA_TASK_RESOURCES)),
-        held_back=_held_back(told),
+        held_back=held_back,
         intervals=_intervals(span),
-        timeline=_timeline(told),
+        timeline=timeline,
         failed=_whole(told.get(names.RAY_DATA_TASKS_FAILED)) or 0,
         spilled=_whole(told.get(names.RAY_DATA_SPILLED)) or 0,
         worked=ends - table.start[executions[0]] if executions and is_complete else end - start,
@@ -367,6 +376,19 @@ def _held_back(told: dict[str, Any]) -> dict[Cause, int]:
         kind, policy, resource, *_ = [*(part.strip() for part in text.split(",")), "", ""]
         found[Cause(kind, policy, resource)] = _nanoseconds(seconds)
     return found
+
+
+def _blocked(busy: int, told: dict[str, Any], held_back: dict[Cause, int], at_once: int) -> int:
+    """How long tasks waited until their output was read, of the time that they ran.
+
+    Ray Data measures the time in which they make blocks. The rest is such waiting only as far as their output was held
+    back: a task also has to begin and to end.
+    """
+    making = told.get(names.RAY_DATA_BLOCK_TIME)
+    if making is None:
+        return 0
+    held = sum(time for cause, time in held_back.items() if cause.kind == "output")
+    return max(0, min(busy - _nanoseconds(making), held * at_once))
 
 
 def _intervals(span: Span) -> list[Interval]:

@@ -164,7 +164,8 @@ def _read_steps(table: Table, rows: list[int], ranks: dict[int, Rank]) -> dict[i
 
 def _meet(attempt: Attempt, barriers: dict[int, int]) -> None:
     """Find out who came last at each step, and set how long the others waited."""
-    if len(attempt.ranks) < 2:
+    # Where a rank was replaced within the attempt, its steps are counted anew, and those of the others are not.
+    if len({rank.rank for rank in attempt.ranks}) < max(2, len(attempt.ranks)):
         return
     by_number: dict[int, list[tuple[int, Rank, Step]]] = {}
     for rank in attempt.ranks:

@@ -67,6 +67,7 @@ def _operator(operator: Operator, span: Callable[[int], Any]) -> dict[str, Any]:
         "slot_share": limits.slot_share(operator) if operator.slots else None,
         "needs": operator.needs,
         "busy_ns": operator.busy,
+        "blocked_ns": operator.blocked,
         "parallelism": operator.parallelism,
         "input_rows": operator.input_rows,
         "input_bytes": operator.input_bytes,

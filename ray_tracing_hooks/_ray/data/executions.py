@@ -191,8 +191,8 @@ class Execution:
         self.operators: list[Operator] = []
         self._working: list[Operator] = []
         self._moments = Moments()
-        gcs_address = active.process.gcs_address
-        self._spilling = Watch(gcs_address) if self.span is not None and gcs_address else None
+        self._gcs_address = active.process.gcs_address
+        self._spilling: Watch | None = None
 
     @property
     def executor(self) -> Any:
@@ -200,12 +200,15 @@ class Execution:
         return self._executor()
 
     def watch(self) -> None:
-        """Watch its operators, until it ends."""
+        """Watch its operators, and what the cluster spills, until it ends."""
         self.operators = self._operators_of(self._last)
         self._working = list(self.operators)
         for operator in self.operators:
             self._patches.set(operator.op, HELD_BACK, operator.held_back, back=ABSENT)
             submitting.watch(operator, self._patches)
+        # Last, since a process that has too many threads starts no other.
+        if self.span is not None and self._gcs_address:
+            self._spilling = Watch(self._gcs_address)
 
     def _operators_of(self, dag: Any) -> list[Operator]:
         found: dict[int, Operator | None] = {}

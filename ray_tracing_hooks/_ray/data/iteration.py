@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -86,16 +87,34 @@ def _iter_batches(original: Callable[..., Any]) -> Callable[..., Any]:
         make = getattr(batches, "iterator_gen", None)
         if tracing.active is not None and make is not None:
             method = consumer_in(sys._getframe(1))  # noqa: SLF001  no other way to look at the callers
-            batches.iterator_gen = lambda: _steps(make, self, method)
+            batches.iterator_gen = _Iterate(make, self, method)
         return batches
 
     return _iter_batches
 
 
+class _Iterate:
+    """Takes the place of the function that begins an iteration, in the object that ``iter_batches`` returns.
+
+    A program may pass that object to a task. The copy has the plain function, and can be unpickled where this package
+    is not.
+    """
+
+    def __init__(self, make: Callable[[], Any], source: Any, method: str) -> None:
+        self._make, self._source, self._method = make, source, method
+
+    def __reduce__(self) -> Any:
+        return partial, (self._make,)
+
+    def __call__(self) -> Generator[Any, Any, Any]:
+        return _steps(self._make, self._source, self._method)
+
+
 def _steps(make: Callable[[], Any], source: Any, method: str) -> Generator[Any, Any, Any]:
     """What ``make`` returns, as a span. Like a plain ``yield from``, all that its consumer does is passed on."""
-    iteration = _begin(source, method)
     body = make()
+    # Another version of Ray may iterate in another way.
+    iteration = _begin(source, method) if isinstance(body, Generator) else None
     if iteration is None:
         return (yield from body)
     step, value = body.send, None

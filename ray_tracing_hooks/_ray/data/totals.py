@@ -40,6 +40,9 @@ _ONLY_IF_ANY = frozenset(
     }
 )
 
+_BLOCK_TIME = ("block_generation_time", "block_serialization_time_s")
+"""What a task does between the blocks that it yields. Older versions of Ray lack the second."""
+
 _OLD_ROWS = (names.RAY_DATA_ROWS, "rows_task_outputs_generated")
 """What older versions of Ray have instead: the rows that its tasks made."""
 
@@ -53,6 +56,9 @@ def of_operator(op: Any, submitted: int) -> dict[str, Any]:
     found = {key: value for key, name in _METRICS if (value := getattr(metrics, name, None)) is not None}
     if names.RAY_DATA_ROWS not in found and (rows := getattr(metrics, _OLD_ROWS[1], None)) is not None:
         found[_OLD_ROWS[0]] = rows
+    block_time = sum(getattr(metrics, name, None) or 0 for name in _BLOCK_TIME)
+    if block_time:
+        found[names.RAY_DATA_BLOCK_TIME] = block_time
     found[names.RAY_DATA_TASKS] = found.get(names.RAY_DATA_TASKS) or submitted
     return {key: value for key, value in found.items() if value or key not in _ONLY_IF_ANY}
 

@@ -92,12 +92,26 @@ class _Phase:
         if found is not None:
             context, self._span = found
             self._token = attach(context)
-        return self._timer.__enter__()
+        try:
+            return self._timer.__enter__()
+        except BaseException as error:
+            hide_frame(error)
+            self._end(error)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Any:
-        result = self._timer.__exit__(kind, error, trace)
+        try:
+            return self._timer.__exit__(kind, error, trace)
+        except BaseException as fault:
+            hide_frame(fault)
+            error = fault if error is None else error
+            raise
+        finally:
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
         token, self._token = self._token, None
         if token is not None:
             detach(token)
@@ -107,7 +121,6 @@ class _Phase:
                 end_call(span, error)
             except Exception as fault:  # noqa: BLE001  the algorithm must go on whatever fails here
                 failed("ending a phase of RLlib", fault)
-        return result
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._timer, name)

@@ -1,5 +1,6 @@
-"""The calls of trainables that are functions: Ray wraps them in a class of its own, ``ImplicitFunc`` (Ray 2.60
-``tune/trainable/function_trainable.py``), and its calls are named by the function.
+"""The calls of trainables that Ray wraps in a class of its own are named by what it wraps: a function in
+``ImplicitFunc``, and a class in those of ``tune.with_resources`` and ``tune.with_parameters`` (Ray 2.60
+``tune/trainable/function_trainable.py`` and ``util.py``).
 
 Their arguments do not say which one it is. The caller knows it from the trial (:func:`calling`), and the actor from
 itself.
@@ -20,7 +21,9 @@ from ray_tracing_hooks._ray.library_calls import preceded_by
 
 PART = "tune"
 
-_MODULE, _CLASS, _EXECUTE = "ray.tune.trainable.function_trainable", "ImplicitFunc", "execute"
+_OF_FUNCTIONS, _OF_CLASSES = "ray.tune.trainable.function_trainable", "ray.tune.trainable.util"
+_WRAPPERS = {(_OF_FUNCTIONS, "ImplicitFunc"), (_OF_CLASSES, "ResourceTrainable"), (_OF_CLASSES, "_Inner")}
+_EXECUTE = "execute"
 
 
 class _Trainable(threading.local):
@@ -34,7 +37,7 @@ _own: list[str] = []
 """The name of the trainable of this actor."""
 
 _known: dict[str, str] = {}
-"""The names of functions, by that under which they are registered."""
+"""The names of trainables, by that under which they are registered."""
 
 _INTERNAL = ("__", "get_auto_filled_metrics")
 """How the names of methods begin with which Ray Tune manages its actors."""
@@ -44,14 +47,20 @@ _MOST_NAMES = 1000
 
 def patch(patches: Patches) -> bool:
     """Learn the name of this actor's trainable; False if this Ray lacks the wrapped method."""
-    from ray.tune.trainable.function_trainable import FunctionTrainable  # noqa: PLC0415  imported by now
+    from ray.tune.trainable.trainable import Trainable  # noqa: PLC0415  imported by now
 
-    return patches.wrap(FunctionTrainable, "setup", preceded_by(_learn, "naming a trainable"))
+    return patches.wrap(Trainable, "__init__", preceded_by(_learn, "naming a trainable"))
 
 
 def _learn(trainable: Any, *_args: Any, **_kwargs: Any) -> None:
-    name = getattr(type(trainable), "_name", None)
-    _own[:] = [name] if isinstance(name, str) else []
+    name = _name_of_class(type(trainable))
+    _own[:] = [name] if name else []
+
+
+def _name_of_class(trainable: Any) -> str:
+    """What a class of Ray wraps, empty for another class. Where it is a class, Ray gives the wrapper its name."""
+    name = trainable.__name__ if trainable.__module__ == _OF_CLASSES else getattr(trainable, "_name", "")
+    return name if isinstance(name, str) else ""
 
 
 @contextlib.contextmanager
@@ -73,8 +82,7 @@ def _name_of(trial: Any) -> str:
     if name is None:
         if len(_known) >= _MOST_NAMES:
             _known.clear()
-        name = getattr(trial.get_trainable_cls(), "_name", "")
-        name = _known[registered] = name if isinstance(name, str) else ""
+        name = _known[registered] = _name_of_class(trial.get_trainable_cls())
     return name
 
 
@@ -86,7 +94,7 @@ def _only(found: Iterable[str]) -> str:
 
 def of(module: str, class_name: str, function: str) -> Naming | None:
     """The naming of a method of ``ray.tune``."""
-    if module != _MODULE or class_name.rpartition(".")[2] != _CLASS or function.startswith(_INTERNAL):
+    if (module, class_name.rpartition(".")[2]) not in _WRAPPERS or function.startswith(_INTERNAL):
         return None
 
     def by(args: Any, _kwargs: Any) -> Shown | None:

@@ -37,6 +37,7 @@ def patch(patches: Patches) -> bool:
         "_process_trial_failure": preceded_by(_failed, "recording the failure of a trial"),
         "_process_trial_save": followed_by(_saved, "recording a checkpoint of a trial"),
         "_process_trial_result": _result,
+        "stop_trial": preceded_by(_stopped, "recording what ended a trial"),
         "_wrapped": preceded_by(_asked, "recording what ended a trial"),
     }
     return all(patches.wrap(TuneController, name, wrapper) for name, wrapper in wrappers.items())
@@ -123,6 +124,13 @@ def _failed(controller: Any, trial: Any, exception: BaseException) -> None:
         known.failed(exception)
 
 
+def _stopped(controller: Any, trial: Any) -> None:
+    """Without a result that ends it, a scheduler stops a trial that it compares with others, such as HyperBand."""
+    known = _trial(controller, trial)
+    if known is not None:
+        known.stopped_by = known.stopped_by or BY_SCHEDULER
+
+
 def _asked(controller: Any) -> None:
     experiment = experiment_of(controller)
     if experiment is not None:
@@ -135,7 +143,7 @@ def _result(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def process(controller: Any, trial: Any, result: Any) -> Any:
         experiment = experiment_of(controller)
-        was_done = any(result.get(key) for key in _DONE)
+        was_done = _is_done(result)
         asked = experiment.asked if experiment is not None else 0
         try:
             decision = original(controller, trial, result)
@@ -145,8 +153,17 @@ def _result(original: Callable[..., Any]) -> Callable[..., Any]:
         if experiment is not None and (known := experiment.of(trial)) is not None:
             if was_done:
                 known.stopped_by = BY_TRIAL
-            elif result.get("done"):
+            elif _is_done(result):
                 known.stopped_by = BY_SCHEDULER if experiment.asked != asked else BY_CRITERION
         return decision
 
     return process
+
+
+def _is_done(result: Any) -> bool:
+    """Whether a result is a last one. What a trial reports may be anything, and need not be true or false."""
+    try:
+        return any(result.get(key) for key in _DONE)
+    except Exception as error:  # noqa: BLE001  the experiment must go on whatever fails here
+        failed("recording what ended a trial", error)
+        return False

@@ -79,8 +79,12 @@ class Gpus:
         except Exception:  # noqa: BLE001  most nodes have neither
             return
         self._nvml = nvml
-        with contextlib.suppress(Exception):  # those found until then
-            for index in range(nvml.nvmlDeviceGetCount()):
+        count = 0
+        with contextlib.suppress(Exception):
+            count = nvml.nvmlDeviceGetCount()
+        for index in range(count):
+            # The driver has no handle of one that has failed: the others are sampled.
+            with contextlib.suppress(Exception):
                 device = nvml.nvmlDeviceGetHandleByIndex(index)
                 identity = (
                     (names.HW_ID, _text(nvml.nvmlDeviceGetUUID(device))),

@@ -43,7 +43,8 @@ def dies(what):
     return got
 
 
-@ray.remote(max_restarts=1, max_task_retries=1)
+# Trying again before the actor is there again counts too.
+@ray.remote(max_restarts=1, max_task_retries=20)
 class Restarted:
     def __init__(self):
         self.got = ray.get([leaf.remote(i) for i in range(2)])
@@ -72,10 +73,12 @@ def with_two_nodes():
     with lean.processes():
         cluster = Cluster()
         cluster.add_node(num_cpus=2, include_dashboard=False, tracing_startup_hook=os.environ["RTH_HOOK"])
-        node = cluster.add_node(num_cpus=1, resources={"second": 1})
     os.environ["RTH_ADDRESS"] = cluster.address
 
     def main_and_lost():
+        # A driver of an older Ray connects to any node that there is.
+        with lean.processes():
+            node = cluster.add_node(num_cpus=1, resources={"second": 1})
         results = main()
         made = large.remote()
         ray.wait([made], fetch_local=False)

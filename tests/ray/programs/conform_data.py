@@ -388,7 +388,7 @@ def what_the_objects_look_like():
     iterator = iter(batches)
     kinds = [type(batches).__name__, type(iterator).__name__, len(list(iterator))]
     alive = [each for each in gc.get_objects() if type(each) is StreamingExecutor and each.is_alive()]
-    return [*kinds, len(alive), "ray_tracing_hooks" in str(cloudpickle.dumps(dataset))]
+    return [*kinds, len(alive), "tracing_hooks" in str(cloudpickle.dumps(dataset))]
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def main():
     other = subprocess.run(
         [sys.executable, __file__, "other"],
         env={**os.environ, "OTEL_SDK_DISABLED": "true"},
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
@@ -60,7 +60,9 @@ def main():
 
 
 def of_another():
-    return ray.get(ray.get_actor("detached", namespace="outside").call.remote())
+    # Methods of an older Ray do not hold their actor.
+    actor = ray.get_actor("detached", namespace="outside")
+    return ray.get(actor.call.remote())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Experiments of Ray Tune: eight trials of a class that a scheduler ends early, two that exploit each other, functions
-that fail and are restored, and one that runs Ray Train.
+"""Experiments of Ray Tune: eight trials of a class that a scheduler ends early, three of which one ends the
+others, two that exploit each other, functions that fail and are restored, and one that runs Ray Train.
 """
 
 import json
@@ -12,7 +12,7 @@ import harness
 import ray
 from opentelemetry import trace
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
 
 tracer = trace.get_tracer("tuning")
 folder = sys.argv[1]
@@ -66,6 +66,28 @@ def asha():
             run_config=run_config("asha"),
         ).fit()
     return {"trials": len(results), "best": results.get_best_result().metrics["score"], "errors": len(results.errors)}
+
+
+class Comparing(FIFOScheduler):
+    """Ends trials when another one has a result, as HyperBand does."""
+
+    def on_trial_result(self, controller, trial, result):
+        if trial.config["factor"] != 1 or result["training_iteration"] < 2:
+            return TrialScheduler.CONTINUE
+        for other in controller.get_trials():
+            if other is not trial:
+                controller.stop_trial(other)
+        return TrialScheduler.STOP
+
+
+def compared():
+    results = tune.Tuner(
+        tune.with_resources(Counting, {"CPU": 0.25}),
+        param_space={"factor": tune.grid_search([1, 2, 3])},
+        tune_config=tune.TuneConfig(scheduler=Comparing()),
+        run_config=run_config("compared"),
+    ).fit()
+    return {"trials": len(results), "errors": len(results.errors)}
 
 
 def pbt():
@@ -143,7 +165,7 @@ def train():
 
 
 def main():
-    asked = sys.argv[2:] or ["asha", "pbt", "functions", "train"]
+    asked = sys.argv[2:] or ["asha", "compared", "pbt", "functions", "train"]
     return {name: globals()[name]() for name in asked}
 
 

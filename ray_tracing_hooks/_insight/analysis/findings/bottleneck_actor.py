@@ -6,7 +6,6 @@ from ray_tracing_hooks._insight.analysis.actors import Actor
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import percentile
-from ray_tracing_hooks._insight.analysis.limits import saturated
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 
 KIND = "bottleneck-actor"
@@ -40,9 +39,12 @@ def find(analysis: Analysis) -> list[Finding]:
 
 
 def _of_operators(analysis: Analysis) -> set[str]:
-    """The classes of the actors of operators that limit a dataset: these are findings of their own."""
-    found = map(saturated, analysis.pipelines.executions)
-    return {analysis.calls.place(each.executions[0]).actor_class for each in found if each and each.executions}
+    """The classes of the actors of operators of datasets: an operator that limits its dataset is a finding of its own.
+
+    The others may be busy with waiting until their output is read.
+    """
+    operators = (each for one in analysis.pipelines.executions for each in one.operators)
+    return {analysis.calls.place(each.executions[0]).actor_class for each in operators if each.executions} - {""}
 
 
 def _is_hot(actor: Actor, actors: list[Actor]) -> bool:

@@ -4,6 +4,8 @@ there.
 
 from __future__ import annotations
 
+import math
+
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.training import Attempt, Meeting, TrainRun
@@ -13,7 +15,11 @@ KIND = "straggler-rank"
 
 _COST = 0.05
 _STEPS = 3
-"""A rank that was the last one less often may have been so by chance."""
+"""A rank that was late less often may have been so by chance."""
+_LATE = 0.1
+"""A rank that came last was late where the step waited for it at least this share of what it did at worst."""
+_DEVIATIONS = 2.0
+"""How far from its share of the delays, in standard deviations, those of a rank are that are not by chance."""
 
 
 def find(analysis: Analysis) -> list[Finding]:
@@ -29,9 +35,26 @@ def find(analysis: Analysis) -> list[Finding]:
             continue
         rank = max(late, key=lambda each: sum(meeting.delay for _, meeting in late[each]))
         delay = sum(meeting.delay for _, meeting in late[rank])
-        if len(late[rank]) >= _STEPS and delay / wall >= _COST:
+        if delay / wall >= _COST and _is_often(late[rank]) and not _is_chance(run, delay):
             found.append(_finding(analysis, run, rank, late[rank], delay))
     return found
+
+
+def _is_often(late: list[tuple[Attempt, Meeting]]) -> bool:
+    """Whether a rank was late at several steps, and not only the last one by a hair."""
+    worst = max(meeting.delay for _, meeting in late)
+    return sum(meeting.delay >= _LATE * worst for _, meeting in late) >= _STEPS
+
+
+def _is_chance(run: TrainRun, delay: int) -> bool:
+    """Whether one of the ranks would delay the run as much if each was as likely as the others to be last at a step."""
+    expected = variance = 0.0
+    for attempt in run.attempts:
+        share = 1 / max(1, len(attempt.ranks))
+        for meeting in attempt.meetings:
+            expected += share * meeting.delay
+            variance += share * (1 - share) * meeting.delay**2
+    return delay - expected < _DEVIATIONS * math.sqrt(variance)
 
 
 def _finding(analysis: Analysis, run: TrainRun, rank: int, late: list[tuple[Attempt, Meeting]], delay: int) -> Finding:

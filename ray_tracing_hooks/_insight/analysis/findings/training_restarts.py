@@ -28,6 +28,7 @@ class _Restart:
     """Until the ranks of the next attempt ran."""
     lost: int
     """From the last checkpoint of the attempt, or else the start of its loops, to its end."""
+    ran_again: bool
 
 
 def find(analysis: Analysis) -> list[Finding]:
@@ -73,7 +74,15 @@ def _restarts(analysis: Analysis, run: TrainRun) -> list[_Restart]:
         running = min((table.start[rank.row] for rank in following.ranks), default=table.end_or_now(following.row))
         begun = min((table.start[rank.row] for rank in attempt.ranks), default=end)
         saved = [transfers[step.row] for rank in attempt.ranks for step in rank.steps if step.row in transfers]
-        found.append(_Restart(attempt, error_type(table.span(attempt.row)), running - end, end - max([begun, *saved])))
+        found.append(
+            _Restart(
+                attempt,
+                error_type(table.span(attempt.row)),
+                running - end,
+                end - max([begun, *saved]),
+                bool(following.ranks),
+            )
+        )
     return found
 
 
@@ -94,8 +103,9 @@ def _finding(analysis: Analysis, run: TrainRun, restarts: list[_Restart], cost: 
     causes = list(dict.fromkeys(each.cause for each in restarts if each.cause))
     after = f" after {', '.join(map(quoted, causes))}" if causes else ""
     down, lost = sum(each.down for each in restarts), sum(each.lost for each in restarts)
+    until = "until it ran again" if all(each.ran_again for each in restarts) else "in which it did not run"
     text = (
-        f"{quoted(run.name)} was restarted {count(len(restarts), 'time')}{after}: {duration(down)} until it ran again, "
+        f"{quoted(run.name)} was restarted {count(len(restarts), 'time')}{after}: {duration(down)} {until}, "
         f"and {duration(lost)} of work since the last checkpoint was lost"
     )
     advice = "save checkpoints more often" if lost > down else "look for the cause of the failures"

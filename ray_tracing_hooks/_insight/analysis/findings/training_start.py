@@ -29,6 +29,7 @@ _WHAT = {
     "backend": "for the set-up of its workers and their backend",
     "loop": "from the start of the training loops to their first step",
 }
+_TO_STEP, _TO_LOOPS = "its first step", "its training loops, which took no step"
 _ADVICE = {
     "controller": "start it on a node that is not busy, and with a small runtime_env",
     "resources": "free resources that are held but not used, ask for less per worker, or add nodes before the run",
@@ -43,17 +44,19 @@ def find(analysis: Analysis) -> list[Finding]:
     wall = analysis.path.wall
     found = []
     for run in analysis.train_runs:
-        parts = _parts(analysis, run)
+        parts, total = _parts(analysis, run)
         slow = {part: took for part, took in parts.items() if took > _USUAL[part] and wall and took / wall >= _COST}
         if slow:
-            found.append(_finding(analysis, run, parts, max(slow, key=lambda part: slow[part])))
+            found.append(_finding(analysis, run, parts, total, max(slow, key=lambda part: slow[part])))
     return found
 
 
-def _parts(analysis: Analysis, run: TrainRun) -> dict[str, int]:
-    """How long each part of the start of a run took, in nanoseconds: those that are known, in their order."""
+def _parts(analysis: Analysis, run: TrainRun) -> tuple[dict[str, int], int]:
+    """How long each part of the start of a run took, in nanoseconds: those that are known, in their order. And how long
+    all of it took.
+    """
     if not run.attempts or not run.attempts[0].ranks:
-        return {}
+        return {}, 0
     table, attempt = analysis.table, run.attempts[0]
     begun = min(table.start[rank.row] for rank in attempt.ranks)
     asked, ready = _workers(analysis, attempt)
@@ -68,8 +71,11 @@ def _parts(analysis: Analysis, run: TrainRun) -> dict[str, int]:
     parts, before = {}, table.start[run.row]
     for part, moment in moments.items():
         if moment >= before:
-            parts[part], before = moment - before, moment
-    return parts
+            # Where the creation of workers was not recorded, this may be the time that they took to start.
+            if part != "backend" or ready:
+                parts[part] = moment - before
+            before = moment
+    return parts, before - table.start[run.row]
 
 
 def _workers(analysis: Analysis, attempt: Attempt) -> tuple[int, int]:
@@ -89,12 +95,11 @@ def _workers(analysis: Analysis, attempt: Attempt) -> tuple[int, int]:
     return asked, ready
 
 
-def _finding(analysis: Analysis, run: TrainRun, parts: dict[str, int], slow: str) -> Finding:
-    total = sum(parts.values())
-    others = ", ".join(f"{duration(took)} {_WHAT[part]}" for part, took in parts.items() if part != slow)
+def _finding(analysis: Analysis, run: TrainRun, parts: dict[str, int], total: int, slow: str) -> Finding:
+    in_order = [slow, *(part for part in parts if part != slow)]
     text = (
-        f"{quoted(run.name)} took {duration(total)} from fit() to its first step: {duration(parts[slow])} "
-        f"{_WHAT[slow]}, {others}"
+        f"{quoted(run.name)} took {duration(total)} from fit() to {_TO_STEP if 'loop' in parts else _TO_LOOPS}: "
+        + ", ".join(f"{duration(parts[part])} {_WHAT[part]}" for part in in_order)
     )
     if slow == "resources" and (held := _held(analysis, run)):
         text += f"; {held} ran on the cluster in that time"

@@ -179,6 +179,7 @@ interface DatasetOperator {
   slot_share: number | null;
   needs: Record<string, number>;
   busy_ns: number;
+  blocked_ns: number;
   parallelism: number;
   input_rows: number | null;
   input_bytes: number | null;

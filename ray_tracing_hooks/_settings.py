@@ -355,6 +355,18 @@ class Settings:
 
 SETTINGS: tuple[Setting, ...] = tuple(row for row in vars(Settings).values() if isinstance(row, Setting))
 
+LIVE = frozenset(
+    {
+        *("exporters", "local_dir", "local_file_max_bytes", "local_max_bytes", "spool_max_bytes"),
+        *("jaeger_protocol", "jaeger_endpoint", "prometheus", "utilization"),
+        *("include", "exclude", "rate_limit", "internal", "arguments", "redact", "memory"),
+        *("keep_errors", "keep_slower", "keep_wait"),
+    }
+)
+"""The settings that a running process can change (``ray-tracing-hooks configure``). The others decide what of Ray and
+of libraries is wrapped and what callers send, and so have to be the same in all processes of a cluster from the start.
+"""
+
 
 def load(
     environ: Mapping[str, str], problem: Callable[[str], None], directory: Callable[[], str] = os.getcwd

@@ -32,6 +32,9 @@ OTLP = "OTEL_EXPORTER_OTLP_"
 OTLP_METRICS = f"{OTLP}METRICS_"
 JAEGER = "OTEL_EXPORTER_JAEGER_"
 
+LIVE = ("OTEL_TRACES_SAMPLER", OTLP, JAEGER, "OTEL_BSP_", "OTEL_METRIC_EXPORT_")
+"""How the names of the variables begin that decide which traces are recorded, and how spans are delivered."""
+
 _MILLISECONDS_FROM = 500
 """A time-out of this number or more is in milliseconds, as the specification says; a smaller one is in seconds, which
 is how OpenTelemetry Python has always read it. A time-out of eight minutes, or of half a millisecond, is unlikely."""
@@ -58,6 +61,11 @@ class Variable(NamedTuple):
     def text(self, value: object) -> str:
         """The value as a user would write it; for None, what unset means."""
         return self.unset if value is None else self.kind.write(value)
+
+    @property
+    def live(self) -> bool:
+        """Whether a running process can change it (``ray-tracing-hooks configure``)."""
+        return self.name.startswith(LIVE)
 
 
 def _text(value: object) -> str:
@@ -154,12 +162,12 @@ def _number(number: float) -> str:
     return repr(number).removesuffix(".0")
 
 
-_SAMPLERS = ("always_on", "always_off", "traceidratio")
+SAMPLERS = ("always_on", "always_off", "traceidratio")
 
 
 def _sampler(value: object) -> str:
     name = _text(value).lower()
-    if name.removeprefix("parentbased_") not in _SAMPLERS and not _is_installed("opentelemetry_traces_sampler", name):
+    if name.removeprefix("parentbased_") not in SAMPLERS and not _is_installed("opentelemetry_traces_sampler", name):
         raise ValueError
     return name
 
@@ -206,7 +214,7 @@ HEADERS = Kind("name=value pairs with commas between them", _headers, _write_pai
 PROTOCOL = one_of("grpc", "http/protobuf", "http/json")
 COMPRESSION = one_of("none", "gzip")
 SAMPLER = Kind(
-    "one of " + ", ".join([*_SAMPLERS, *(f"parentbased_{name}" for name in _SAMPLERS)]) + ", or an installed sampler",
+    "one of " + ", ".join([*SAMPLERS, *(f"parentbased_{name}" for name in SAMPLERS)]) + ", or an installed sampler",
     _sampler,
 )
 PROPAGATORS = Kind(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ray_tracing_hooks import _guard
@@ -13,6 +14,7 @@ from ray_tracing_hooks._patching import Patches, in_place
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._connection import Connection
+    from ray_tracing_hooks._connection.changes import Changes
     from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.process import RayProcess
 
@@ -27,6 +29,8 @@ class TracedProcess:
         self._lock = threading.RLock()
         """Threads may call hooks at the same time."""
         self._connection: Connection | None = None
+        self._changes: Changes | None = None
+        """Follows what is set for the cluster while it runs."""
         self._exporters: tuple[str, ...] | None = None
         """The exporters of the hook."""
         self._cluster: Cluster | None = None
@@ -70,6 +74,7 @@ class TracedProcess:
         """
         with self._lock:
             self._disconnecting()
+            self._follow_no_changes(wakes=True)
             connection, self._connection = self._connection, None
             self._connection_patches.undo()
             self._until_connected.undo()
@@ -112,6 +117,8 @@ class TracedProcess:
         Spans of the OpenTelemetry API are still recorded, to a spool file of the child's own.
         """
         connection, self._connection = self._connection, None
+        self._changes = None  # its thread is in the parent, and so is whoever holds the lock
+        self._lock = threading.RLock()
         if connection is not None:
             connection.leave_to_parent()
 
@@ -221,7 +228,15 @@ class TracedProcess:
         from ray_tracing_hooks._connection.reporter import reporter  # noqa: PLC0415
 
         _guard.set_reporter(reporter(process))
-        settings = _settings.load(os.environ, report, process.start_directory)
+        environ: Mapping[str, str] = os.environ
+        records, exporters = True, self._exporters
+        follows = of_ray and not process.is_client
+        if follows and (found := self._known_cluster().control):
+            from ray_tracing_hooks._connection import changes  # noqa: PLC0415  set by a command, in few clusters
+
+            with guarded("reading what is set for this cluster"):
+                environ, exporters, records = changes.over(os.environ, exporters, found)
+        settings = _settings.load(environ, report, process.start_directory)
         # The variables of exporters are checked where spans are sent.
         if any(name.startswith("OTEL_") and not name.startswith("OTEL_EXPORTER_") for name in os.environ):
             from ray_tracing_hooks import _standard  # noqa: PLC0415  most processes have no such variable
@@ -233,14 +248,43 @@ class TracedProcess:
             process,
             self._known_cluster(),
             settings,
-            os.environ,
-            exporters=self._exporters,
+            environ,
+            exporters=exporters,
             of_ray=of_ray,
+            records=records,
             patches=self._connection_patches,
             lasting_patches=self._patches,
             on_disconnecting=self._disconnecting,
             on_disconnected=self._disconnected,
         )
+        if follows:
+            with guarded("listening for changes of the settings"):
+                self._follow_changes(process)
+
+    def _follow_changes(self, process: RayProcess) -> None:
+        from ray_tracing_hooks._connection.changes import Changes  # noqa: PLC0415  as above
+
+        self._changes = Changes(process, self._known_cluster().control, self._exporters, self._change)
+        self._changes.follow()
+
+    def _change(self, environ: Mapping[str, str], exporters: tuple[str, ...] | None, *, records: bool) -> bool:
+        """Trace this process with other settings from now on, or not at all for now; called in a thread of its own.
+
+        Returns whether spans are recorded now, for a process that has disconnected meanwhile ``records``.
+        """
+        from ray_tracing_hooks import _settings  # noqa: PLC0415
+
+        with self._lock:
+            connection = self._connection
+            if connection is not None:
+                settings = _settings.load(environ, report, connection.process.start_directory)
+                return connection.change(settings, environ, exporters=exporters, records=records)
+        return records
+
+    def _follow_no_changes(self, *, wakes: bool) -> None:
+        changes, self._changes = self._changes, None
+        if changes is not None:
+            changes.end(wakes=wakes)
 
     def _disconnecting(self) -> None:
         if self._connection is not None:
@@ -248,11 +292,14 @@ class TracedProcess:
                 self._connection.end_root_span()
 
     def _disconnected(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with guarded("delivering the spans of this driver"):
-                connection.close()
-        self._connection_patches.undo()
+        with self._lock:  # settings may be changing
+            connection, self._connection = self._connection, None
+            # Where its cluster ends with it, no other process is woken.
+            self._follow_no_changes(wakes=connection is not None and connection.process.owns_cluster)
+            if connection is not None:
+                with guarded("delivering the spans of this driver"):
+                    connection.close()
+            self._connection_patches.undo()
 
     def _known_cluster(self) -> Cluster:
         if self._cluster is None:

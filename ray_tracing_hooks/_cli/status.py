@@ -18,7 +18,7 @@ from ray_tracing_hooks._insight.analysis.wording import shortened
 from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.cluster import ConnectError, Visit
 from ray_tracing_hooks._ops.facts import Spool
-from ray_tracing_hooks._ops.status import NodeStatus, as_json, take
+from ray_tracing_hooks._ops.status import InForce, NodeStatus, as_json, take
 from ray_tracing_hooks._ship.status.figures import Destination
 from ray_tracing_hooks._ship.status.series import age
 
@@ -161,7 +161,21 @@ def _title(address: str, statuses: Sequence[NodeStatus]) -> str:
     return (
         f"Cluster {address}, {count(len(statuses), 'node')}: {count(writers, 'process', 'processes')} "
         f"record{'s' * (writers == 1)}{recorded}; {delivered:,} delivered, {_waiting(waiting)} waiting, {lost:,} lost"
+        f"{_set(statuses)}"
     )
+
+
+def _set(statuses: Sequence[NodeStatus]) -> str:
+    """What is set for the cluster, if something is."""
+    latest = max((each.control for each in statuses if each.control is not None), default=None, key=_version)
+    if latest is None or not latest.version:
+        return ""
+    state = {True: "tracing is on", False: "tracing is off", None: "settings have changed"}[latest.enabled]
+    return f"; {state} (version {latest.version})"
+
+
+def _version(control: InForce) -> int:
+    return control.version
 
 
 def _rows(status: NodeStatus) -> list[tuple[str, ...]]:
@@ -193,6 +207,10 @@ def _notes(status: NodeStatus) -> Iterator[Line]:
     name = status.node.name
     if status.error:
         yield Line(f" {name}: {status.error}", {"fg": "red"})
+    if status.control is not None and status.control.is_missed:
+        version, told = status.control.version, status.control.told
+        text = f"its processes have version {told} of what is set, not {version}: they were not reached"
+        yield Line(f" {name}: {text}; run the command again", {"fg": "yellow"})
     for spool in status.spools:
         waiting = sum(each.waiting for each in spool.figures.destinations)
         if not spool.runs and waiting:

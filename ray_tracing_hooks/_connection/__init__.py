@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery
 from ray_tracing_hooks._connection.recording import Recording, exit_in_order
-from ray_tracing_hooks._guard import guarded, report
+from ray_tracing_hooks._guard import guarded, logger, report
 from ray_tracing_hooks._patching import Patches
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.tracing import Tracing
+    from ray_tracing_hooks._record.recorder import Recorder
     from ray_tracing_hooks._settings import Settings
 
 
@@ -35,6 +38,7 @@ class Connection:
         environ: Its environment variables.
         exporters: The exporters of the hook, or None for those of the settings.
         of_ray: Whether Ray itself is traced; if not, only spans made with OpenTelemetry are recorded.
+        records: Whether spans are recorded, until :meth:`change`.
         patches: Holds the replacements that last as long as the connection.
         lasting_patches: Holds the replacements that outlast it.
         on_disconnecting: Called when this process begins to disconnect from Ray.
@@ -53,6 +57,7 @@ class Connection:
         *,
         exporters: tuple[str, ...] | None,
         of_ray: bool,
+        records: bool,
         patches: Patches,
         lasting_patches: Patches,
         on_disconnecting: Callable[[], None],
@@ -61,11 +66,15 @@ class Connection:
         self.process = process
         self.settings = settings
         self._cluster = cluster
+        self._records = records
+        self._patches, self._lasting_patches = patches, lasting_patches
         self._tracing: Tracing | None = None
         self._trace: DriverTrace | None = None
         self._leave_logs: Callable[[], None] = lambda: None
+        self._earlier: WeakSet[Recorder] = WeakSet()
+        """The recorders before changes, as long as spans of theirs are open."""
         self.delivery = delivery = Delivery(process, settings, environ, exporters)
-        self._recording = Recording(process, environ, delivery, settings, of_ray=of_ray)
+        self._recording = Recording(process, environ, delivery, settings, of_ray=of_ray, records=records)
         self._join_skywalking(patches)
         if of_ray:
             from ray_tracing_hooks._connection.instrumentation import instrument  # noqa: PLC0415
@@ -84,7 +93,11 @@ class Connection:
                 from ray_tracing_hooks._connection.driver_trace import DriverTrace  # noqa: PLC0415
 
                 self._trace = DriverTrace(self._tracing, cluster, settings)
-        self._join_libraries(environ, lasting_patches)
+        self._join_libraries(environ)
+        if not records:
+            if process.is_driver and not process.is_internal:
+                logger.info("ray_tracing_hooks: tracing of this cluster is off (`ray-tracing-hooks enable`)")
+            return
         if self._trace is not None and delivery.spool is not None and not process.is_internal:
             self._trace.begin_where_it_begins(environ, patches)
         # If this or what follows fails, the connection still records, and delivers at its end.
@@ -92,6 +105,76 @@ class Connection:
         if process.is_driver and not process.is_internal:
             with guarded("finding out where spans go"):
                 delivery.say()
+
+    def change(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        *,
+        exporters: tuple[str, ...] | None,
+        records: bool,
+    ) -> bool:
+        """Continue with other settings, or begin or stop to record; returns whether spans are recorded now: they are
+        not where there is no exporter. Spans that are open end, and are delivered, as they began. May be called in any
+        thread, while the program runs.
+        """
+        if self._tracing is None:
+            return records
+        from ray_tracing_hooks._connection.instrumentation import change  # noqa: PLC0415
+        from ray_tracing_hooks._control.control import SAMPLER  # noqa: PLC0415  rare
+
+        process, before = self.process, self._recording
+        delivery = Delivery(process, settings, environ, exporters)
+        if delivery.spool is None and delivery.plan.exporters:
+            raise OSError("there is no spool for these settings, so those before stay")
+        if delivery.spool is None:
+            # As where nothing has been recorded from the beginning.
+            environ, records = {**environ, SAMPLER: "always_off"}, False
+        if delivery.spool is not None and (delivery.spool, delivery.plan) != (self.delivery.spool, self.delivery.plan):
+            recording = Recording(process, environ, delivery, settings, of_ray=True, records=records)
+            recording.recorder.fallback = before.recorder.fallback
+            before.sample(environ, records=records)  # a library may still have the recorder for something that goes on
+        else:
+            recording, delivery = before, self.delivery
+            recording.sample(environ, records=records)
+        has_begun = records and delivery.spool is not None and not (self._records and self.delivery.spool is not None)
+        self._recording, self.delivery, self._records = recording, delivery, records
+
+        def first(tracing: Tracing) -> None:
+            if self._trace is not None:
+                self._trace.change(tracing)
+                if has_begun and not process.is_internal:
+                    self._trace.begin_late(environ)
+
+        self._tracing = change(
+            self._tracing,
+            settings,
+            recording.recorder,
+            self._patches,
+            before=self.settings,
+            makes_spans=delivery.spool is not None,
+            first=first,
+        )
+        self.settings = settings
+        self._join_libraries(environ, continues=True)
+        if delivery.spool is None:
+            return records
+        if recording is not before:
+            delivery.come_back()
+            self._leave(before)
+        if records:
+            delivery.begin()
+        return records
+
+    def _leave(self, recording: Recording) -> None:
+        """Write no more to these spools than the ends of the spans that are open."""
+        self._earlier.add(recording.recorder)
+        recording.close()
+        recording.delivery.leave()
+        if self.process.is_driver and recording.writer.directory != os.devnull:
+            from ray_tracing_hooks._connection import late  # noqa: PLC0415  only drivers need it
+
+            late.expect(recording.writers(), recording.delivery)
 
     def _join_skywalking(self, patches: Patches) -> None:
         """Before Ray is instrumented, which depends on the propagators."""
@@ -110,8 +193,11 @@ class Connection:
             if self.delivery.joins_skywalking:
                 patches.on_undo(skywalking.install(self.settings.skywalking_protocol))
 
-    def _join_libraries(self, environ: Mapping[str, str], lasting_patches: Patches) -> None:
-        """Record spans made with the OpenTelemetry API, instrument libraries, and record log records."""
+    def _join_libraries(self, environ: Mapping[str, str], *, continues: bool = False) -> None:
+        """Record spans made with the OpenTelemetry API, instrument libraries, and record log records.
+
+        ``continues`` says that the settings of this connection have changed.
+        """
         if self.delivery.spool is None:
             return
         from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
@@ -122,11 +208,14 @@ class Connection:
             recording.recorder,
             recording.writer,
             recording.resource,
-            lasting_patches,
+            self._lasting_patches,
             self.delivery.targets,
             recording.undecided,
+            environ=environ,
+            records=self._records,
+            continues=continues,
         )
-        if self.settings.instrument:
+        if self.settings.instrument and self._records:
             from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
 
             instrumentors.instrument(self.settings.instrument, environ, report)
@@ -144,6 +233,9 @@ class Connection:
                 f"otlp take them, and the exporters are {', '.join(self.delivery.plan.exporters)}"
             )
             parts -= {"otlp"}
+        if not self._records:
+            # Formats of the program may name the ids, so records still have them.
+            parts -= {"events", "otlp"}
         skywalking_id = None
         if "tid" in parts:
             from ray_tracing_hooks._propagators.skywalking import trace_text  # noqa: PLC0415  opt-in
@@ -197,7 +289,8 @@ class Connection:
     def leave_to_parent(self) -> None:
         """Stop tracing Ray in a forked child, which keeps only the spool for its own spans."""
         self._stop_tracing()
-        self._recording.recorder.leave_to_parent()
+        for recorder in (self._recording.recorder, *self._earlier):
+            recorder.leave_to_parent()
 
     def close(self) -> None:
         """Stop tracing Ray, and in a driver wait for the delivery of this node's spans.

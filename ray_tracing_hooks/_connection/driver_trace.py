@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -52,7 +53,7 @@ class DriverTrace:
         self.put_sigterm_back: Callable[[], None] = lambda: None
         self._before_root: Context | None = None
         self._client_server: Server | None = None
-        self._is_terminated = False
+        self._is_terminated = self._has_ended = False
 
     def begin_where_it_begins(self, environ: Mapping[str, str], patches: Patches) -> None:
         """Begin the root span in the driver itself; for a Ray Client and its server, in the client if it can."""
@@ -105,6 +106,23 @@ class DriverTrace:
         if around is not current and since is None:
             context.attach(around)
 
+    def change(self, tracing: Tracing) -> None:
+        """Continue with this instrumentation. A root span that is open ends as it began."""
+        self._tracing = tracing
+
+    def begin_late(self, environ: Mapping[str, str]) -> None:
+        """Begin the root span of a driver in which nothing was recorded so far.
+
+        It is the parent of Ray's calls. Calls carry their context: workers may know already that this job has no trace.
+        """
+        from ray_tracing_hooks._ray.process import serves_client  # noqa: PLC0415
+
+        if self.root is None and self._before_root is None and not self._has_ended and not serves_client():
+            self._tracing.job.is_shared = False
+            self._begin(environ, time.time_ns())
+            if self._has_ended:
+                self.end()  # the driver has ended in another thread meanwhile
+
     def end(self) -> None:
         """End the root span of this driver; an uncaught exception or SIGTERM that ends the interpreter is its error."""
         from opentelemetry import context, trace  # noqa: PLC0415
@@ -113,6 +131,7 @@ class DriverTrace:
         from ray_tracing_hooks._record.recorder import former_roots  # noqa: PLC0415
         from ray_tracing_hooks._record.span import RecordedSpan  # noqa: PLC0415
 
+        self._has_ended = True
         if self._client_server is not None:
             self._client_server.decide()
         root, self.root = self.root, None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.memory import Memory
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.rates import RateLimits
+    from ray_tracing_hooks._ray.templates import Selection
     from ray_tracing_hooks._ray.tracing import Tracing
     from ray_tracing_hooks._record.argument_text import Redactor
     from ray_tracing_hooks._record.recorder import Recorder
@@ -54,7 +55,7 @@ def instrument(
         recorder,
         process,
         cluster,
-        templates.Selection(parts, settings.include, settings.exclude, internal=settings.internal),
+        _selection(settings, parts),
         redactor=_redactor(settings),
         redact=settings.redact,
         rate_limits=_rate_limits(settings),
@@ -91,6 +92,58 @@ def instrument(
         if templates.HAS_SERVE in sys.modules:
             active.join_serve()
     return active
+
+
+def change(
+    active: Tracing,
+    settings: Settings,
+    recorder: Recorder,
+    patches: Patches,
+    *,
+    before: Settings,
+    makes_spans: bool,
+    first: Callable[[Tracing], None],
+) -> Tracing:
+    """Trace with other settings from now on; what has begun keeps those of ``before``.
+
+    ``first`` is called with the instrumentation before calls use it. Parts of Ray that made no spans yet are
+    instrumented; the other wrappers stay as they are. May be called in any thread, while calls are made.
+    """
+    from ray_tracing_hooks._ray import execution, libraries, templates, tracing  # noqa: PLC0415
+
+    process = active.process
+    parts = settings.ray if makes_spans else frozenset()
+    more = parts - active.selection.parts
+    if templates.SERVE in more:
+        active.join_serve = _joining_serve(process, patches)
+    rate_limits = active.rate_limits
+    if settings.rate_limit != before.rate_limit:
+        rate_limits = _rate_limits(settings, rate_limits)
+    memory = active.memory if active.memory is not None and settings.memory else _memory(settings)
+    changed = active.changed(
+        recorder,
+        _selection(settings, parts),
+        redactor=_redactor(settings),
+        redact=settings.redact,
+        rate_limits=rate_limits,
+        memory=memory,
+    )
+    first(changed)
+    tracing.active = changed
+    _trace_waiting(process, more, patches)
+    libraries.join(more, patches, process.ray_version)
+    if not process.is_client:
+        if templates.HAS_SERVE in sys.modules:
+            changed.join_serve()
+        # They hold what measures a task and renders its arguments.
+        execution.forget_executors()
+    return changed
+
+
+def _selection(settings: Settings, parts: frozenset[str]) -> Selection:
+    from ray_tracing_hooks._ray.templates import Selection  # noqa: PLC0415
+
+    return Selection(parts, settings.include, settings.exclude, internal=settings.internal)
 
 
 def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches) -> None:
@@ -134,12 +187,16 @@ def _joining_serve(process: RayProcess, patches: Patches) -> Callable[[], bool]:
     return join
 
 
-def _rate_limits(settings: Settings) -> RateLimits | None:
-    if not settings.rate_limit:
+def _rate_limits(settings: Settings, before: RateLimits | None = None) -> RateLimits | None:
+    """The limits of these settings, with the calls that were left out ``before`` and that no span has reported yet."""
+    if not settings.rate_limit and before is None:
         return None
     from ray_tracing_hooks._ray.rates import RateLimits  # noqa: PLC0415  opt-in
 
-    return RateLimits(settings.rate_limit)
+    limits = RateLimits(settings.rate_limit)
+    if before is not None:
+        limits.left_out = before.left_out
+    return limits
 
 
 def _memory(settings: Settings) -> Memory | None:

@@ -14,6 +14,8 @@ from ray_tracing_hooks._guard import report
 if TYPE_CHECKING:
     from ray_tracing_hooks._connection.delivery import Delivery
     from ray_tracing_hooks._ray.process import RayProcess
+    from ray_tracing_hooks._record.recorder import Recorder
+    from ray_tracing_hooks._record.sampling import Sampler
     from ray_tracing_hooks._settings import Settings
     from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -27,8 +29,10 @@ class Recording:
         delivery: The delivery of what is recorded.
         settings: Its settings.
         of_ray: Whether Ray is traced.
+        records: Whether what begins now is recorded.
 
     Attributes:
+        delivery: The delivery of what is recorded.
         resource: The attributes of the Resource.
         recorder: The recorder for spans of Ray.
         writer: The spool writer.
@@ -43,21 +47,18 @@ class Recording:
         settings: Settings,
         *,
         of_ray: bool,
+        records: bool = True,
     ) -> None:
         from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
-        from ray_tracing_hooks._record import sampling  # noqa: PLC0415
         from ray_tracing_hooks._record.limits import SpanLimits  # noqa: PLC0415
         from ray_tracing_hooks._record.recorder import Recorder  # noqa: PLC0415
         from ray_tracing_hooks._sdk import resource  # noqa: PLC0415
         from ray_tracing_hooks._spool.layout import UNDECIDED  # noqa: PLC0415
         from ray_tracing_hooks._spool.writer import SpoolWriter, segment_bytes  # noqa: PLC0415
 
+        self.delivery = delivery
         limits = SpanLimits.from_environment(environ)
-        sampler = sampling.from_environment(environ)
-        if sampler is None:
-            from ray_tracing_hooks._sdk.foreign_samplers import from_sdk  # noqa: PLC0415
-
-            sampler = from_sdk()
+        sampler = _sampler(environ)
         cap = settings.spool_max_bytes
         ray_attributes = process.resource_attributes()
         if of_ray:
@@ -88,10 +89,23 @@ class Recording:
         self.writer = spool_writer(delivery.spool or os.devnull, cap)
         self.recorder = recorder_of(self.writer)
         self.undecided: SpoolWriter | None = None
+        self._of_undecided: Recorder | None = None
         if delivery.plan.keeps and delivery.spool is not None:
             # In smaller segments, since tail sampling reads again what it keeps.
             self.undecided = spool_writer(os.path.join(delivery.spool, UNDECIDED), cap // 16)
-            self.recorder.undecided = recorder_of(self.undecided)
+            self._of_undecided = recorder_of(self.undecided)
+            self.recorder.undecided = self._of_undecided if records else None
+
+    def sample(self, environ: Mapping[str, str], *, records: bool) -> None:
+        """Sample what begins from now on as ``environ`` says; without ``records``, record nothing of it.
+
+        What calls have cached of the sampler is found anew, since it is another one.
+        """
+        sampler = _sampler(environ)
+        self.recorder.undecided = self._of_undecided if records else None
+        if self._of_undecided is not None:
+            self._of_undecided.sampler = sampler
+        self.recorder.sampler = sampler
 
     def close(self) -> None:
         """Close the spool writers."""
@@ -100,6 +114,17 @@ class Recording:
     def writers(self) -> list[SpoolWriter]:
         """The spool writers."""
         return [writer for writer in (self.writer, self.undecided) if writer is not None]
+
+
+def _sampler(environ: Mapping[str, str]) -> Sampler:
+    from ray_tracing_hooks._record import sampling  # noqa: PLC0415  as above
+
+    sampler = sampling.from_environment(environ)
+    if sampler is None:
+        from ray_tracing_hooks._sdk.foreign_samplers import from_sdk  # noqa: PLC0415  few programs name such a one
+
+        sampler = from_sdk()
+    return sampler
 
 
 def exit_in_order(writers: Iterable[SpoolWriter]) -> None:

@@ -79,6 +79,7 @@ def _of_cluster(
         except NoAnswerError as error:
             unreachable, needs_token = str(error), error.needs_token
     hook = head.hook if head is not None else None
+    request = {**request, "control": head.control if head is not None else ""}
     if unreachable:
         here = _here({**request, "hook": options.hook})
         return Facts(address, None, unreachable, needs_token, hook, (), here)

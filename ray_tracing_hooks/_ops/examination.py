@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray_tracing_hooks._connection.folders import session_folders
+from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._ops.delivery import trial
 from ray_tracing_hooks._ops.disk import LOCAL, SPOOL, folder
 from ray_tracing_hooks._ops.effective import Effective, effective, misspelled
@@ -38,13 +39,14 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     """The result of a process that examines this machine.
 
     ``request`` has what :func:`~ray_tracing_hooks._ops.probe.look` has found, and what it was asked: ``hook``, ``salt``
-    for comparing secrets, ``trace_id`` for test spans or None to send none, and ``timeout`` in seconds. Raises OSError,
-    ValueError or ``subprocess.SubprocessError``.
+    for comparing secrets, ``control`` of a cluster that runs, ``trace_id`` for test spans or None to send none, and
+    ``timeout`` in seconds. Raises OSError, ValueError or ``subprocess.SubprocessError``.
     """
+    environ, is_on = _in_force(str(request.get("control", "")))
     done = subprocess.run(  # noqa: S603  the arguments are ours
         [sys.executable, "-m", __name__],
-        input=json.dumps({**request, "environ": dict(os.environ)}),
-        env=environment(os.environ),
+        input=json.dumps({**request, "environ": environ, "is_on": is_on}),
+        env=environment(environ),
         cwd="/",
         capture_output=True,
         text=True,
@@ -55,6 +57,14 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"the examination failed: {done.stderr.strip()[-500:]}")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def _in_force(control: str) -> tuple[dict[str, str], bool]:
+    """The environment of this process with what is set for its cluster, and whether spans are recorded by that."""
+    found = Control.decode(control.encode())
+    is_on = found.enabled is not False
+    # The sampler by which a process records nothing is no setting that anybody could find.
+    return (found if is_on else found._replace(enabled=None)).over(os.environ), is_on
 
 
 def _result(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,6 +79,7 @@ def _result(request: Mapping[str, Any]) -> dict[str, Any]:
     sends = None if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" else request.get("trace_id")
     return {
         "exporters": list(exporters),
+        "is_on": request["is_on"],
         "settings": _rows(found, environ, request["salt"]),
         "problems": [secrets.mask(problem) for problem in found.problems],
         "misspelled": [list(pair) for pair in misspelled(environ)],

@@ -125,6 +125,7 @@ class Examined(NamedTuple):
         trials: What became of test spans.
         folders: The folders for spans.
         spools: The spools.
+        is_on: Whether spans are recorded, as far as `enable` and `disable` have set it.
     """
 
     exporters: tuple[str, ...]
@@ -134,6 +135,7 @@ class Examined(NamedTuple):
     trials: tuple[Trial, ...]
     folders: tuple[Folder, ...]
     spools: tuple[Spool, ...]
+    is_on: bool = True
 
     def value(self, variable: str) -> str:
         """The value of a setting, empty if it is not set."""
@@ -149,6 +151,7 @@ class Examined(NamedTuple):
             tuple(map(Trial.of, found.get("destinations", ()))),
             tuple(map(Folder.of, found.get("folders", ()))),
             tuple(map(Spool.of, found.get("spools", ()))),
+            found.get("is_on") is not False,
         )
 
 

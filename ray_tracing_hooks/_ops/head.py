@@ -12,7 +12,7 @@ import os
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._ray.cluster import HOOK, NAMESPACE, SET_LATE
+from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
 
 _UNAUTHENTICATED = {"UNAUTHENTICATED", "PERMISSION_DENIED"}
 
@@ -26,6 +26,7 @@ class Head(NamedTuple):
         is_hook_late: Whether the hook was set while the cluster was running.
         ray_version: The version of Ray that the cluster was started with; empty if it does not say.
         python_version: The same of Python.
+        control: What has been set while it runs (:mod:`ray_tracing_hooks._control.control`); empty if nothing has.
     """
 
     session: str
@@ -33,6 +34,7 @@ class Head(NamedTuple):
     is_hook_late: bool
     ray_version: str
     python_version: str
+    control: str = ""
 
 
 class NoAnswerError(TracingError):
@@ -79,6 +81,7 @@ def _values(address: str, timeout: float) -> dict[bytes, bytes]:
             (b"cluster", b"CLUSTER_METADATA"),
             (NAMESPACE, HOOK),
             (NAMESPACE, SET_LATE),
+            (NAMESPACE, CONTROL),
         ):
             request = gcs_service_pb2.InternalKVGetRequest(namespace=namespace, key=key)
             if value := stub.InternalKVGet(request, timeout=timeout).value:
@@ -99,6 +102,7 @@ def _head(found: dict[bytes, bytes]) -> Head:
         SET_LATE in found,
         str(metadata.get("ray_version", "")),
         str(metadata.get("python_version", "")),
+        found.get(CONTROL, b"").decode(errors="replace"),
     )
 
 

@@ -16,6 +16,25 @@ VERSION = 1
 _DIED = "workers end when they start; `ray-tracing-hooks doctor` finds out why"
 
 
+class InForce(NamedTuple):
+    """What ``enable``, ``disable`` and ``configure`` have set for the cluster, as a node knows it.
+
+    Attributes:
+        version: The number of the change; 0 if nothing has been set.
+        enabled: Whether spans are recorded; None as the cluster was started.
+        told: The version that the processes of this node were told; None if none was.
+    """
+
+    version: int
+    enabled: bool | None
+    told: int | None
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether the processes of this node were told of an earlier change, and not of this one."""
+        return self.told is not None and self.told < self.version
+
+
 class NodeStatus(NamedTuple):
     """The status of one node.
 
@@ -26,6 +45,7 @@ class NodeStatus(NamedTuple):
         spools: Its spools.
         rates: For each spool, how many spans a second its processes have recorded since the last status; None if that
             is not known.
+        control: What is set for the cluster; None if the node does not say.
     """
 
     node: Node
@@ -33,6 +53,7 @@ class NodeStatus(NamedTuple):
     time_ns: int
     spools: tuple[Spool, ...]
     rates: tuple[float | None, ...]
+    control: InForce | None = None
 
     @property
     def rate(self) -> float | None:
@@ -52,7 +73,7 @@ class NodeStatus(NamedTuple):
 
 def take(visit: Visit, timeout: float, before: Sequence[NodeStatus] = ()) -> list[NodeStatus]:
     """The status of each visited node, with rates since the statuses ``before``."""
-    answers = visit.call(probe.spools, {}, timeout=timeout)
+    answers = visit.call(probe.spools, {"control": True}, timeout=timeout)
     earlier = {each.node: each for each in before}
     return [_status(node, answers[node], earlier.get(node)) for node in visit.nodes]
 
@@ -61,8 +82,10 @@ def as_json(address: str, statuses: Sequence[NodeStatus]) -> dict[str, Any]:
     """The statuses for programs: members are added, and not changed.
 
     An object with ``version``, ``address`` and ``nodes``, a list of objects: ``name``, ``id``, ``ip``, ``error`` (null
-    if the node has answered), ``time_ns``, ``spans_per_second`` (null if unknown) and ``spools``: ``path``,
-    ``shipper_runs``, ``exporters``, ``spans_per_second``, and ``figures`` as in ``_ship/status/figures.py``.
+    if the node has answered), ``time_ns``, ``spans_per_second`` (null if unknown), ``set`` (null if unknown: the
+    ``version`` of what is set, 0 for nothing, ``enabled``, null as the cluster was started, and the version that its
+    processes were ``told``, or null) and ``spools``: ``path``, ``shipper_runs``, ``exporters``, ``spans_per_second``,
+    and ``figures`` as in ``_ship/status/figures.py``.
     """
     return {
         "version": VERSION,
@@ -75,6 +98,7 @@ def as_json(address: str, statuses: Sequence[NodeStatus]) -> dict[str, Any]:
                 "error": each.error or None,
                 "time_ns": each.time_ns,
                 "spans_per_second": each.rate,
+                "set": each.control._asdict() if each.control is not None else None,
                 "spools": [
                     {**spool_as_json(spool), "spans_per_second": rate}
                     for spool, rate in zip(each.spools, each.rates, strict=True)
@@ -95,7 +119,13 @@ def _status(node: Node, answer: Answer, before: NodeStatus | None) -> NodeStatus
     known = {spool.path: spool for spool in before.spools} if before is not None and not before.error else {}
     since = before.time_ns if before is not None else 0
     rates = tuple(_rate(spool, known.get(spool.path), since, time_ns) for spool in spools)
-    return NodeStatus(node, error, time_ns, spools, rates)
+    return NodeStatus(node, error, time_ns, spools, rates, _in_force(found.get("control")))
+
+
+def _in_force(found: Any) -> InForce | None:
+    if not isinstance(found, dict):
+        return None
+    return InForce(int(found.get("version", 0)), found.get("enabled"), found.get("told"))
 
 
 def _rate(now: Spool, before: Spool | None, since_ns: int, time_ns: int) -> float | None:

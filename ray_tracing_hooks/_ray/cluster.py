@@ -31,6 +31,9 @@ HOOK = b"tracing_startup_hook"
 SET_LATE = b"ray_tracing_hooks_set_late"
 """A key beside Ray's own in the cluster's key-value store: some processes have not run the hook."""
 
+CONTROL = b"ray_tracing_hooks_control"
+"""A key beside these: what has been set while the cluster was running (:mod:`ray_tracing_hooks._control.control`)."""
+
 JOB_TRACES = b"ray_tracing_hooks"
 """The namespace in which the drivers of a cluster publish the traces of their jobs, by job id."""
 
@@ -93,9 +96,11 @@ class Cluster:
 
     Attributes:
         all_traced: Whether every worker has run the hook, as :meth:`look` has determined.
+        control: What has been set while the cluster was running, as :meth:`look` has found it; empty if nothing has.
     """
 
     all_traced = False
+    control = b""
 
     def __init__(self) -> None:
         self._called: bytes | None = None
@@ -111,7 +116,7 @@ class Cluster:
         ``hook_runs`` says that Ray is calling the cluster's hook right now. If the head does not answer, the cluster is
         treated as not traced everywhere, until :meth:`look_again` gets an answer.
         """
-        self.all_traced, self._unanswered = False, hook_runs
+        self.all_traced, self.control, self._unanswered = False, b"", hook_runs
         try:
             self.look_again()
         except Exception as error:  # noqa: BLE001  then the cluster counts as not traced everywhere
@@ -121,8 +126,8 @@ class Cluster:
         """Repeat a :meth:`look` that the head has not answered. Raises Ray's errors if there is no answer again."""
         if self._unanswered is None:
             return
-        found = _ask(HOOK, SET_LATE)
-        hook = found.get(HOOK)
+        found = _ask(HOOK, SET_LATE, CONTROL)
+        hook, self.control = found.get(HOOK), found.get(CONTROL, b"")
         if self._unanswered:
             self._called = hook
         self.all_traced = hook is not None and hook == self._called and SET_LATE not in found
@@ -194,6 +199,7 @@ class SharedTrace:
             submission of calls that run on another node.
 
     Attributes:
+        recorder: The recorder of this process.
         is_shared: Whether all processes of this job know the trace of its driver's root span, so that calls in it need
             not carry their context.
         published: That trace, once every process of this job can know it: in a driver when it has been published, in a
@@ -213,7 +219,7 @@ class SharedTrace:
     ) -> None:
         self._cluster = cluster
         self._process = process
-        self._recorder = recorder
+        self.recorder = recorder
         self._driver_task_id = driver_task_id
         self._carries_submit_time = carries_submit_time
         self.is_shared = cluster.all_traced and not process.is_client
@@ -226,7 +232,7 @@ class SharedTrace:
 
     def publish(self) -> bool:
         """Publish the trace of this driver's root span if that suffices for calls; returns whether it did."""
-        root = self._recorder.fallback
+        root = self.recorder.fallback
         if root is None or root.trace_state or not self.is_shared:
             return False
         trace = JobTrace(root.trace_id, root.span_id, root.flags, self._driver_task_id)
@@ -269,7 +275,7 @@ class SharedTrace:
     def _learn(self, job_id: str, *, task_is_there: bool) -> None:
         self._cluster.look_again()
         self.inherited = found = self._cluster.published(job_id)
-        if found is not None and not (self._carries_submit_time and self._recorder.of(found.flags) is not None):
+        if found is not None and not (self._carries_submit_time and self.recorder.of(found.flags) is not None):
             self.published = found
         self._has_learned = task_is_there or found is not None
 

@@ -7,6 +7,7 @@ wrapper then only calls the original.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,36 @@ class Tracing:
         )
         self.held = HeldResources()
         self.waits = True
+
+    def changed(
+        self,
+        recorder: Recorder,
+        selection: Selection,
+        *,
+        redactor: Redactor | None,
+        redact: tuple[str, ...],
+        rate_limits: RateLimits | None,
+        memory: Memory | None,
+    ) -> Tracing:
+        """The instrumentation of the same connection with other settings. What has begun keeps those it began with."""
+        found = copy.copy(self)
+        found.recorder, found.selection = recorder, selection
+        found.redactor, found.redact, found.rate_limits, found.memory = redactor, redact, rate_limits, memory
+        found.job.recorder = recorder
+        found.templates = Templates(self.process, self.whereabouts, selection)
+        found.namings = Namings(selection.parts)
+        found.calls = Calls(
+            recorder,
+            self.process,
+            self.driver_task_id,
+            found.templates,
+            self.whereabouts,
+            self.job,
+            rate_limits,
+            self.join_serve,
+            found.namings,
+        )
+        return found
 
 
 active: Tracing | None = None

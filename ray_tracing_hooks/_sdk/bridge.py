@@ -154,6 +154,8 @@ class Bridge:
         self._writer: SpoolWriter | None = None
         self._undecided: SpoolWriter | None = None
         self._recorder: Recorder | None = None
+        self._environ: Mapping[str, str] = os.environ
+        self._records = True
         self._resource: dict[str, Any] = {}
         self._targets: Callable[[], frozenset[str]] = frozenset
         self._replaced: list[Any] = []
@@ -182,6 +184,10 @@ class Bridge:
         patches: Patches,
         targets: Callable[[], frozenset[str]] = frozenset,
         undecided: SpoolWriter | None = None,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        records: bool = True,
+        continues: bool = False,
     ) -> None:
         """Write spans of the API to ``writer`` from now on, and pass those of ``recorder`` to the program's span
         processors.
@@ -192,14 +198,16 @@ class Bridge:
         A provider that is already global is extended, not replaced, and its sampler is used from then on. If there is
         none, ours becomes global; a provider that the user sets later takes its place and is extended in turn.
         ``targets`` returns our OTLP endpoints: a span processor that only sends to one of these is removed from the
-        provider.
+        provider. ``environ`` names the sampler of our provider; without ``records`` only spans that have begun before
+        are written. If the connection ``continues`` with another writer, spans that are open end with the one before.
         """
         with self._lock:
+            self._environ, self._records = environ, records
             self._writer, self._undecided, self._recorder = writer, undecided, recorder
             self._resource, self._targets = dict(resource), targets
             current = trace._TRACER_PROVIDER or _named_provider()  # noqa: SLF001  the API's function would set one
             if self._processor is not None:
-                self._write_to(self._processor)
+                self._write_to(self._processor, open_ones_stay=continues)
             if self._provider is not None and type(self._provider) is not PendingTracerProvider:
                 with guarded("updating the TracerProvider of this process"):
                     self._renew(self._provider)
@@ -253,10 +261,10 @@ class Bridge:
                 provider.add_span_processor(processor)
             self._look_at_others(provider)
             sampler = getattr(provider, "sampler", None)
-            if self._recorder is not None and sampler is not None:
+            if self._recorder is not None and sampler is not None and self._records:
                 from ray_tracing_hooks._sdk.foreign_samplers import of_program  # noqa: PLC0415  imports the SDK
 
-                self._recorder.sampler = of_program(sampler, os.environ) or self._recorder.sampler
+                self._recorder.sampler = of_program(sampler, self._environ) or self._recorder.sampler
 
     def _leave(self, provider: Any) -> None:
         """Undo :func:`_join`."""
@@ -344,9 +352,10 @@ class Bridge:
         self._write_to(self._processor)
         return self._processor
 
-    def _write_to(self, processor: SpoolSpanProcessor) -> None:
+    def _write_to(self, processor: SpoolSpanProcessor, *, open_ones_stay: bool = False) -> None:
         """Let the processor write to the current writers, if any."""
-        processor.write_to(self._writer, self._undecided, self._resource)
+        processor.is_paused = not self._records
+        processor.write_to(self._writer, self._undecided, self._resource, open_ones_stay=open_ones_stay)
         if self._awaits_exit != (self._writer is not None):
             self._awaits_exit = not self._awaits_exit
             # Ray has registered its handler, which ends the connection, earlier: it runs after this one.
@@ -379,13 +388,16 @@ class Bridge:
         # Limits and sampler are read here, since the SDK would raise, in the user's code, for some invalid values.
         real = TracerProvider(
             resource=Resource(self._resource),
-            sampler=sampler_for_sdk(os.environ),
+            sampler=sampler_for_sdk(self._environ),
             id_generator=IdGenerator(),
             span_limits=limits_for_sdk(self._recorder.limits) if self._recorder is not None else None,
             # Otherwise `real` would stay alive, and with it its at-fork callback, which runs resource detectors in
             # threads: a child of a child hangs in that. The spool's writer updates the resource in a child.
             shutdown_on_exit=False,
         )
+        # The SDK reads OTEL_SDK_DISABLED itself, and does not know of `ray-tracing-hooks enable`. Where nothing is
+        # recorded, there is no provider of ours, or its sampler says no.
+        real._disabled = False  # noqa: SLF001  there is no public way to say so
         real.sampler = self._sampler(real.sampler)
         processor = self._shared_processor()
         processor.own.add(real.resource)
@@ -401,7 +413,7 @@ class Bridge:
         recording = sys.modules.get("ray_tracing_hooks._sdk.undecided")  # opt-in
         if recording is not None and isinstance(sampler, recording.RecordAll):
             sampler = sampler.decides
-        if self._undecided is None:
+        if self._undecided is None or not self._records:
             return sampler
         from ray_tracing_hooks._sdk.undecided import RecordAll  # noqa: PLC0415  as above
 
@@ -411,9 +423,10 @@ class Bridge:
         """Let our SDK provider, and the tracers that the program has of it, follow the current connection."""
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  it is imported by now
 
-        from ray_tracing_hooks._sdk.provider_parts import limits_for_sdk  # noqa: PLC0415  as above
+        from ray_tracing_hooks._sdk.provider_parts import limits_for_sdk, sampler_for_sdk  # noqa: PLC0415  as above
 
-        resource, sampler = Resource(self._resource), self._sampler(ours.sampler)
+        # One that only the SDK can find stays.
+        resource, sampler = Resource(self._resource), self._sampler(sampler_for_sdk(self._environ) or ours.sampler)
         self._shared_processor().own.add(resource)
         # Older versions of the SDK do not keep the tracers: those keep their Resource, which the processor replaces,
         # and their sampler.

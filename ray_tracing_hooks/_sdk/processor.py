@@ -87,12 +87,16 @@ class SpoolSpanProcessor(SpanProcessor):
 
     Attributes:
         own: The Resource objects of our provider.
+        is_paused: Whether only those spans are written that have begun before this was set.
     """
 
     def __init__(self) -> None:
         self.own = _Own()
+        self.is_paused = False
         self._sampled: _Output | None = None
         self._undecided: _Output | None = None
+        self._earlier: dict[int, tuple[_Output | None, _Output | None]] = {}
+        """Where the spans end that are open in other spools than the current ones, by their ids."""
         self._open: set[int] = set()
         """The ids of the spans that have begun since this processor was added."""
         self._is_child = False
@@ -102,9 +106,12 @@ class SpoolSpanProcessor(SpanProcessor):
         writer: SpoolWriter | None,
         undecided: SpoolWriter | None = None,
         resource: Mapping[str, Any] | None = None,
+        *,
+        open_ones_stay: bool = False,
     ) -> None:
         """Write sampled spans with ``writer`` from now on, and recorded but unsampled ones with ``undecided``; None
-        drops them. ``resource`` are the attributes for the spans whose Resource is in :attr:`own`.
+        drops them. ``resource`` are the attributes for the spans whose Resource is in :attr:`own`. Where
+        ``open_ones_stay``, those that are open end where they have begun: otherwise they would never end there.
         """
 
         def output(now: _Output | None, writer: SpoolWriter | None) -> _Output | None:
@@ -112,8 +119,12 @@ class SpoolSpanProcessor(SpanProcessor):
                 return None
             return now if now is not None and now.writer is writer else _Output(writer, self.own, resource)
 
+        before = self._sampled, self._undecided
         self._sampled = output(self._sampled, writer)
         self._undecided = output(self._undecided, undecided)
+        if open_ones_stay and (self._sampled, self._undecided) != before:
+            for span_id in list(self._open):
+                self._earlier.setdefault(span_id, before)
 
     @property
     def writers(self) -> list[SpoolWriter]:
@@ -122,7 +133,7 @@ class SpoolSpanProcessor(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         output = self._output_of(span.context)
-        if output is None:
+        if output is None or self.is_paused:
             return
         try:
             known: Any = (get_current() if parent_context is None else parent_context).get(REFERENCE_KEY)
@@ -137,10 +148,13 @@ class SpoolSpanProcessor(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         context = span.get_span_context()
         output = self._output_of(context)
+        if self._earlier and context is not None and context.span_id in self._earlier:
+            sampled, undecided = self._earlier.pop(context.span_id)
+            output = sampled if context.trace_flags & 0x01 else undecided
         if output is None or context is None:
             return
-        if self._is_child and context.span_id not in self._open:
-            return  # its parent ends it
+        if (self._is_child or self.is_paused) and context.span_id not in self._open:
+            return  # its parent ends it, or it has begun in the pause
         self._open.discard(context.span_id)
         try:
             output.writer.span(output.prefix(span), sdk_spans.ended(span))
@@ -149,7 +163,7 @@ class SpoolSpanProcessor(SpanProcessor):
 
     def after_fork_in_child(self) -> None:
         """Record only spans that begin in the child."""
-        self._open, self._is_child = set(), True
+        self._open, self._earlier, self._is_child = set(), {}, True
 
     def has_open(self) -> bool:
         """Whether spans are open."""

@@ -21,6 +21,9 @@ NEWS = "news.json"
 STATUS = "status.json"
 """The figures of delivery, see :mod:`~ray_tracing_hooks._ship.status.figures`."""
 
+LEFT = "left"
+"""There if the processes of the node have gone on to other spools, since their settings have changed."""
+
 _BLOCK = 4096
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8}\.new$")

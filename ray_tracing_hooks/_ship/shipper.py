@@ -13,7 +13,7 @@ from ray_tracing_hooks._ship import news
 from ray_tracing_hooks._ship.claim import Claim
 from ray_tracing_hooks._ship.control import ANSWER, REQUEST
 from ray_tracing_hooks._ship.deliveries import Deliveries
-from ray_tracing_hooks._ship.files import NEWS, PLAN, STATUS, final_name
+from ray_tracing_hooks._ship.files import LEFT, NEWS, PLAN, STATUS, final_name
 from ray_tracing_hooks._ship.flush_requests import FlushRequests
 from ray_tracing_hooks._ship.folder import Folder, Look, is_running, remove_abandoned
 from ray_tracing_hooks._ship.inbox import Inbox
@@ -104,6 +104,8 @@ class Shipper:
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._terminate)
+        # The thread that has started this process may block signals, and passes that on.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         logger.info("shipping the spool %s to %s", self._path, ", ".join(self._plan.exporters) or "nowhere")
         look = Look(0, {})
         while not self._is_terminated:
@@ -195,18 +197,19 @@ class Shipper:
     def _is_over(self, look: Look) -> bool:
         now = time.monotonic()
         is_gone = self._raylet.is_gone()
+        is_left = not is_gone and os.path.lexists(os.path.join(self._within, LEFT))
         if is_gone and self._claim.is_folder_gone():
             logger.warning("the spool folder %s is gone", self._path)
             return True
-        if any(process.alive for process in look.processes.values()) or not is_gone:
+        if any(process.alive for process in look.processes.values()) or not (is_gone or is_left):
             self._quiet_since = None
             return False
         if self._quiet_since is None:
             self._quiet_since = now
         quiet = now - self._quiet_since
         if not look.processes and self._deliveries.are_drained(look.number - 1):
-            return not self._requests and (self._raylet.is_expected or quiet >= _LINGER)
-        if quiet < _GIVE_UP:
+            return not self._requests and ((is_gone and self._raylet.is_expected) or quiet >= _LINGER)
+        if quiet < _GIVE_UP or is_left:
             return False
         left = sum(len(process.segments) for process in look.processes.values())
         if left:
@@ -295,7 +298,7 @@ def _is_ours(name: str) -> bool:
     """
     name = final_name(name)
     return (
-        name in {PLAN, NEWS, STATUS, SAMPLING}
+        name in {PLAN, NEWS, STATUS, SAMPLING, LEFT}
         or is_progress_file(name)
         or name.startswith((ANSWER, REQUEST, REPLAY_FILE))
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Mapping
 
-from ray_tracing_hooks._private import inside, open_folder
+from ray_tracing_hooks._private import inside, open_file, open_folder
 from ray_tracing_hooks._ship.environment import is_of_delivery, of_delivery
-from ray_tracing_hooks._ship.files import take_lock
+from ray_tracing_hooks._ship.files import LEFT, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._spool.inherited import being_opened
 
@@ -42,6 +43,24 @@ def ensure_running(
             return _start_unless_running(spool_dir, inside(folder), plan, environ, patient=patient)
         finally:
             os.close(folder)
+
+
+def leave(spool_dir: str) -> None:
+    """Say that the processes of this node write to other spools from now on: its shipper ends when it has delivered
+    everything. Never raises; a process that writes to it nevertheless starts a shipper again.
+    """
+    with contextlib.suppress(OSError):
+        folder = open_folder(spool_dir, make=False)
+        try:
+            os.close(open_file(LEFT, os.O_WRONLY | os.O_CREAT, folder=folder))
+        finally:
+            os.close(folder)
+
+
+def come_back(spool_dir: str) -> None:
+    """Undo :func:`leave`. Never raises."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(spool_dir, LEFT))
 
 
 def _start_unless_running(

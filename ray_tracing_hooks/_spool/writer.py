@@ -249,6 +249,7 @@ class SpoolWriter(_compiled.WriterBase):
         If the disk is too full to write the count of dropped spans, this waits for room until that value of
         ``time.monotonic()``. If that was in vain, later calls do not wait.
         """
+        self._watch_at = 0.0  # what comes after a pause may find that the shipper has ended
         self._look_after_segment()
         if self._failing:
             self._recovered()

@@ -74,6 +74,8 @@ class Container:
         lines = [f"mount -t tmpfs -o mode=755 image {root}"]
         if self.host_name:
             lines.append(f"hostname {self.host_name}")
+        if self.has_tmp:  # first, since Python or these tests may be within
+            lines += [f"mkdir {root}/tmp", f"mount -t tmpfs -o mode=1777 tmp {root}/tmp"]
         for path in (*_IMAGE, sys.base_prefix, sys.prefix, _TESTS):
             if os.path.islink(path):
                 lines.append(f"cp -P {path} {root}{path}")
@@ -83,8 +85,6 @@ class Container:
                     lines.append(f"mount -o remount,bind,ro {root}{path}")
         lines += [f"mkdir {root}/proc", f"mount -t proc proc {root}/proc"]
         lines += [f"mount -t tmpfs -o mode=1777,size={self.shm} shm {root}/dev/shm"]
-        if self.has_tmp:
-            lines += [f"mkdir {root}/tmp", f"mount -t tmpfs -o mode=1777 tmp {root}/tmp"]
         for path, folder in self.volumes.items():
             lines += [f"mkdir -p {root}{path}", f"mount --bind {shlex.quote(str(folder))} {root}{path}"]
         lines.append(f"mount -o remount,ro {root}")

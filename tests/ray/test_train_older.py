@@ -19,19 +19,19 @@ TRAINING = """
 user training
   older ray.tune
     older ray.tune.trial
-      with_parameters.<locals>._Inner.__init__ ray.remote
-        _Inner.__init__ ray.remote_worker
-      with_parameters.<locals>._Inner.stop ray.remote
-        _Inner.stop ray.remote_worker
-      with_parameters.<locals>._Inner.train ray.remote x2
-        _Inner.train ray.remote_worker
-      with_parameters.<locals>._Inner.train ray.remote
-        _Inner.train ray.remote_worker
+      TrainTrainable.stop ray.remote
+        TrainTrainable.stop ray.remote_worker
+      TrainTrainable.train ray.remote x2
+        TrainTrainable.train ray.remote_worker
+      TrainTrainable.train ray.remote
+        TrainTrainable.train ray.remote_worker
           RayTrainWorker.__init__ ray.remote x2
             RayTrainWorker.__init__ ray.remote_worker
           user step x4
             __main__.helper ray.remote
               __main__.helper ray.remote_worker
+      with_parameters.<locals>._Inner.__init__ ray.remote
+        _Inner.__init__ ray.remote_worker
 """
 
 TUNING = """

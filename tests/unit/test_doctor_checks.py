@@ -120,6 +120,12 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         PROBLEM,
         "ValueError: x",
     ),
+    "tracing switched off": (
+        facts(place("b", examined=examined()._replace(is_on=False))),
+        "switched-off",
+        PROBLEM,
+        "`ray-tracing-hooks disable` has switched tracing off",
+    ),
     "a hook set late": (
         facts(head=Head("s", "ray_tracing_hooks.otlp:setup", True, "2.60.0", "3.11.7")),
         "hook-late",

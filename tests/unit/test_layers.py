@@ -27,6 +27,7 @@ _formats            -
 _spool              _formats
 _record             _spool _formats
 
+_control            -
 _logs               _record _spool _formats
 _sdk                _record _spool _formats
 _propagators        _sdk _record _spool _formats
@@ -49,10 +50,10 @@ _insight.ingest     _insight.model _spool _formats
 _insight.analysis   _insight.model _formats
 _insight.views      _insight.analysis _insight.ingest _insight.model _formats
 
-_connection         _ray _ray.serve _sdk _logs _propagators _ship _record _spool _formats
+_connection         _control _ray _ray.serve _sdk _logs _propagators _ship _record _spool _formats
 _startup            _connection _ray
 _run                _startup _ray ray_tracing_hooks
-_ops                _connection _ray _ship _ship.sinks _ship.status _ship.transport _spool _formats
+_ops                _connection _control _ray _ship _ship.sinks _ship.status _ship.transport _spool _formats
 _ops                _insight.analysis ray_tracing_hooks
 _cli                _ops _run _ray _ship _ship.sinks _ship.status _spool _formats ray_tracing_hooks
 _cli                _insight.views _insight.analysis _insight.ingest _insight.model

@@ -29,7 +29,7 @@ from ray_tracing_hooks._ship.files import LOCK, take_lock
 from ray_tracing_hooks._ship.flush import FlushResult
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.raylet import is_deserted
-from ray_tracing_hooks._ship.start import ensure_running
+from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
 from ray_tracing_hooks._spool.reader import segments
 
 
@@ -74,6 +74,31 @@ def test_temporary_files_of_killed_processes_do_not_keep_the_spool(node: Node) -
         assert list(node.spool.iterdir()) == others
     ended(node.start())
     assert not node.spool.exists()
+
+
+def test_a_shipper_ends_once_the_processes_of_its_node_have_gone_on_to_another_spool(node: Node) -> None:
+    """Although Ray runs, but not before they have ended what they began, and all is delivered."""
+    shipper = node.start()
+    writer = node.writer()
+    writer.do("span 1")
+    assert node.flush().done
+    leave(str(node.spool))
+    writer.do("span 2")
+    until(lambda: node.numbers() == [1, 2], "what comes late arrives")
+    assert shipper.is_running()
+    writer.end()
+    ended(shipper)
+    assert not node.spool.exists()
+    # One that writes to it nevertheless starts another one.
+    writer = node.writer()
+    writer.do("span 3")
+    shipper = node.start()
+    until(lambda: node.numbers() == [1, 2, 3], "the next one delivers it")
+    leave(str(node.spool))
+    come_back(str(node.spool))
+    writer.end()
+    time.sleep(3)  # longer than it waits for a writer before it ends
+    assert shipper.is_running()
 
 
 def test_output_is_readable_while_the_program_runs(node: Node) -> None:
@@ -261,6 +286,18 @@ def test_a_terminated_shipper_delivers_first(node: Node) -> None:
     assert node.numbers() == list(range(1, 5001))
 
 
+def test_a_shipper_that_a_thread_without_signals_has_started_can_be_terminated(node: Node) -> None:
+    """As the one that applies changes of a running cluster."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        shipper = node.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert node.flush().done
+    shipper.terminate()
+    ended(shipper)
+
+
 def test_there_is_one_shipper(node: Node) -> None:
     """However many processes ask for one at once, one is started."""
     program = (
@@ -328,7 +365,7 @@ def children():
 ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 if sys.argv[1] == "worker":
     from ray_tracing_hooks._ship.plan import ShipPlan
-    from ray_tracing_hooks._ship.start import ensure_running
+    from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
     ensure_running(sys.argv[2], ShipPlan.load(sys.argv[2]))
     print("started", flush=True)
     sys.stdin.readline()

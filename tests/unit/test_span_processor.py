@@ -37,3 +37,47 @@ def test_each_span_has_its_scope_in_its_segment_however_often_the_writer_changes
         spans = [(kind, payload[: U16.size] in scopes) for kind, payload, _ in records if kind in {START, SPAN}]
         found.append(spans)
     assert found == [[(START, True), (SPAN, True)]] * CONNECTIONS
+
+
+def names_in(folder: Path) -> list[tuple[int, bytes]]:
+    """The kinds of the records of spans in a spool, with the names of the spans, which are one letter."""
+    found = []
+    for _process, paths, _lives in iterate(str(folder)):
+        for path in paths:
+            for kind, payload, _ in SegmentReader(path).read():
+                if kind in {START, SPAN}:
+                    found.append((kind, next(name for name in (b"A", b"B", b"C", b"D") if b"*\x01" + name in payload)))
+    return found
+
+
+def test_spans_that_are_open_end_in_the_spool_that_they_began_in(tmp_path: Path) -> None:
+    """Where the settings of a connection change: otherwise one that has ended would count as interrupted there."""
+    processor = SpoolSpanProcessor()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(processor)
+    tracer = provider.get_tracer("program")
+    before, after = SpoolWriter(str(tmp_path / "before")), SpoolWriter(str(tmp_path / "after"))
+    processor.write_to(before)
+    first = tracer.start_span("A")
+    processor.write_to(after, open_ones_stay=True)
+    second = tracer.start_span("B")
+    first.end()
+    second.end()
+    assert names_in(tmp_path / "before") == [(START, b"A"), (SPAN, b"A")]
+    assert names_in(tmp_path / "after") == [(START, b"B"), (SPAN, b"B")]
+
+
+def test_in_a_pause_only_spans_that_are_open_end(tmp_path: Path) -> None:
+    processor = SpoolSpanProcessor()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(processor)
+    tracer = provider.get_tracer("program")
+    writer = SpoolWriter(str(tmp_path))
+    processor.write_to(writer)
+    first = tracer.start_span("A")
+    processor.is_paused = True
+    first.end()
+    tracer.start_span("B").end()
+    processor.is_paused = False
+    tracer.start_span("C").end()
+    assert names_in(tmp_path) == [(START, b"A"), (SPAN, b"A"), (START, b"C"), (SPAN, b"C")]

@@ -68,13 +68,21 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
             here,
             "unset it outside of tests",
         )
+    if not examined.is_on:
+        yield Finding(
+            "switched-off",
+            PROBLEM,
+            "`ray-tracing-hooks disable` has switched tracing off",
+            here,
+            "`ray-tracing-hooks enable` switches it on again",
+        )
     if value("OTEL_SDK_DISABLED") == "true":
         yield Finding(
             "tracing-disabled",
             PROBLEM,
             "OTEL_SDK_DISABLED=true switches tracing off",
             here,
-            "unset it, and restart Ray",
+            "switch it on with `ray-tracing-hooks enable`, or unset it and restart Ray",
         )
         return
     if not examined.exporters and value("RAY_TRACING_SKYWALKING_TRANSPORT") == "none":

@@ -37,7 +37,7 @@ _own: list[str] = []
 """The name of the trainable of this actor."""
 
 _known: dict[str, str] = {}
-"""The names of trainables, by that under which they are registered."""
+"""The names of trainables in an experiment, by that under which they are registered."""
 
 _INTERNAL = ("__", "get_auto_filled_metrics")
 """How the names of methods begin with which Ray Tune manages its actors."""
@@ -61,6 +61,11 @@ def _name_of_class(trainable: Any) -> str:
     """What a class of Ray wraps, empty for another class. Where it is a class, Ray gives the wrapper its name."""
     name = trainable.__name__ if trainable.__module__ == _OF_CLASSES else getattr(trainable, "_name", "")
     return name if isinstance(name, str) else ""
+
+
+def begin_experiment() -> None:
+    """Forget the trainables of an earlier experiment, which may have registered others under the same names."""
+    _known.clear()
 
 
 @contextlib.contextmanager
@@ -88,7 +93,7 @@ def _name_of(trial: Any) -> str:
 
 def _only(found: Iterable[str]) -> str:
     """The name, if there is only one: of the actor's own trainable, or of those that this process calls."""
-    different = set(found)
+    different = set(filter(None, found))
     return different.pop() if len(different) == 1 else ""
 
 

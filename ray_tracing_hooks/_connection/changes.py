@@ -1,0 +1,124 @@
+"""Follows what is set for a cluster while it runs, by ``enable``, ``disable`` and ``configure``, in one process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ray_tracing_hooks._connection.folders import make_private_folder, session_folders
+from ray_tracing_hooks._control.listener import Listener, wake
+from ray_tracing_hooks._guard import describe
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._control.control import Control
+    from ray_tracing_hooks._ray.process import RayProcess
+
+_FOLDER = "control"
+
+Exporters = tuple[str, ...] | None
+"""Those of the hook, or None for those of the settings."""
+
+
+class Changes:
+    """Applies what is set for the cluster of this process.
+
+    Args:
+        process: This process.
+        known: What is in force here already, as the cluster has said.
+        exporters: The exporters of its hook.
+        change: Applies it: called with the environment, the exporters and whether spans are recorded; returns the last.
+    """
+
+    _left: str | None = None
+    """The folder of earlier changes, whose thread still waits there."""
+
+    def __init__(self, process: RayProcess, known: bytes, exporters: Exporters, change: Callable[..., bool]) -> None:
+        self._process = process
+        self._exporters = exporters
+        self._change = change
+        self._in_force = (0, "")
+        self._listener: Listener | None = None
+        if known:
+            with suppress(ValueError):  # it is reported where it is read
+                control = _decoded(known)
+                self._in_force = control.order
+
+    def follow(self) -> None:
+        """Apply changes from now on."""
+        folder = control_folder(self._process.session_dir)
+        if folder is None:
+            return
+        left, Changes._left = Changes._left, None
+        if left is not None:
+            wake(left)  # so that a program that connects again and again has one such thread
+        listener = Listener(folder, self._apply)
+        self._listener = listener  # before its thread calls us
+        if not listener.start():
+            self._listener = None
+
+    def end(self, *, wakes: bool) -> None:
+        """Apply no more. With ``wakes`` the thread that waits ends now, otherwise with the next change, or when this
+        process connects again.
+        """
+        if self._listener is not None:
+            self._listener.end(wakes=wakes)
+            Changes._left = None if wakes else self._listener.folder
+
+    def _apply(self, found: bytes) -> None:
+        from ray_tracing_hooks._control.publish import acknowledge  # noqa: PLC0415  rare
+
+        assert self._listener is not None
+        folder, worker_id = self._listener.folder, self._process.worker_id
+        control = _decoded(found)
+        order = control.order
+        if order == self._in_force:
+            # It was told when it connected. A command may wait for it nevertheless.
+            acknowledge(folder, control, worker_id, if_lately=True)
+        if order <= self._in_force:
+            return  # or this node has missed a later change, which the cluster has told this process
+        self._in_force = order
+        problem = ""
+        try:
+            environ, exporters, records = _over(os.environ, self._exporters, control)
+            if not self._change(environ, exporters, records=records) and control.enabled:
+                problem = "nothing is recorded, since there is no exporter: set one with exporters=..."
+            elif control.refused:
+                problem = f"its version of this package cannot change {', '.join(control.refused)} while it runs"
+        except Exception as error:
+            problem = describe(error)
+            raise
+        finally:
+            acknowledge(folder, control, worker_id, problem)
+
+
+def control_folder(session_dir: str) -> str | None:
+    """The folder on this node where processes of this user learn of changes; None if there can be none."""
+    for folder in session_folders(session_dir):
+        if make_private_folder(folder) is None:
+            return os.path.join(folder, _FOLDER)
+    return None
+
+
+def over(environ: Mapping[str, str], exporters: Exporters, found: bytes) -> tuple[Mapping[str, str], Exporters, bool]:
+    """The environment of a process and the exporters of its hook with what is set, and whether spans are recorded.
+
+    Raises ValueError if what is ``found`` cannot be understood.
+    """
+    return _over(environ, exporters, _decoded(found))
+
+
+def _over(
+    environ: Mapping[str, str], exporters: Exporters, control: Control
+) -> tuple[Mapping[str, str], Exporters, bool]:
+    from ray_tracing_hooks._control.control import EXPORTERS  # noqa: PLC0415  rare
+
+    names_exporters = bool(control.variables.get(EXPORTERS, "").strip())
+    return control.over(environ), None if names_exporters else exporters, control.enabled is not False
+
+
+def _decoded(found: bytes) -> Control:
+    from ray_tracing_hooks._control.control import Control  # noqa: PLC0415  rare
+
+    return Control.decode(found)

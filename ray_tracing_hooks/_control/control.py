@@ -1,0 +1,92 @@
+"""What is set for a running cluster: whether it records, and the settings that differ from those it started with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+EXPORTERS = "RAY_TRACING_EXPORTERS"
+SAMPLER = "OTEL_TRACES_SAMPLER"
+_DISABLED = "OTEL_SDK_DISABLED"
+
+
+class Control(NamedTuple):
+    """What is set now. An empty one changes nothing.
+
+    Attributes:
+        version: Counts the changes of a cluster; 0 is what it started with.
+        token: Differs between two changes that have the same number, since they came at the same time.
+        enabled: Whether spans are recorded; None as the cluster was started.
+        variables: Environment variables that take precedence over those of each process; an empty value unsets one.
+        late_hook: Whether the hook of the cluster was set while it was running.
+    """
+
+    version: int = 0
+    token: str = ""
+    enabled: bool | None = None
+    variables: Mapping[str, str] = {}
+    late_hook: bool = False
+
+    def __repr__(self) -> str:
+        # Without values, which may be secrets.
+        return f"Control({self.version}, {self.enabled}, {sorted(self.variables)})"
+
+    @property
+    def name(self) -> str:
+        """Names this change."""
+        return f"{self.version}-{self.token}"
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """Greater than that of every earlier change."""
+        return self.version, self.token
+
+    @property
+    def refused(self) -> list[str]:
+        """The variables that a running process cannot change: another version of this package has set them, or somebody
+        who has written to the cluster's key-value store.
+        """
+        from ray_tracing_hooks._settings import LIVE, PREFIX  # noqa: PLC0415  rare
+        from ray_tracing_hooks._standard import LIVE as FAMILIES  # noqa: PLC0415
+
+        ours = {f"{PREFIX}{name.upper()}" for name in LIVE}
+        return sorted(name for name in self.variables if name not in ours and not name.startswith(FAMILIES))
+
+    def over(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a process with what is set, except for what is :attr:`refused`."""
+        refused = self.refused
+        found = {**environ, **{name: value for name, value in self.variables.items() if name not in refused}}
+        if self.enabled:
+            found[_DISABLED] = ""
+        elif self.enabled is False:
+            # Also where the caller's span is sampled: it may not know yet.
+            found[SAMPLER] = "always_off"
+        return found
+
+    def encode(self) -> bytes:
+        return json.dumps(self._asdict(), sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> Control:
+        """What :meth:`encode` gave; of nothing, an empty one. Raises ValueError for anything else."""
+        if not text:
+            return cls()
+        try:
+            found: Any = json.loads(text)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        if not isinstance(found, dict):
+            raise ValueError("it is not an object")  # noqa: TRY004  the callers' word for what is malformed
+        variables, enabled = found.get("variables", {}), found.get("enabled")
+        version, token = found.get("version"), found.get("token")
+        if (
+            not isinstance(version, int)
+            or not isinstance(token, str)
+            or not token.isalnum()
+            or not (enabled is None or isinstance(enabled, bool))
+            or not isinstance(variables, dict)
+            or not all(isinstance(each, str) and "\0" not in each for pair in variables.items() for each in pair)
+        ):
+            raise ValueError("it does not say what is set")
+        return cls(version, token, enabled, variables, found.get("late_hook") is True)

@@ -1,0 +1,124 @@
+"""How a command tells the processes of a node what is set, and learns which of them have applied it.
+
+A process that has applied a change leaves a file in a folder of that change, which is named after the process; in the
+file is what failed, if something did. The folders of earlier changes are removed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Collection
+from contextlib import suppress
+
+from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.listener import CONTROL, make_fifo, read, wake
+from ray_tracing_hooks._private import inside, open_file, open_folder, read_file
+
+_APPLIED = "applied-"
+_UNSEEN = ".new"
+"""How the name of an answer ends that is being written."""
+
+_STEP = 0.05
+_QUIET = 3.0
+"""Seconds without another answer after which the others are not waited for: they do not listen."""
+
+_LATELY = 60.0
+"""A process that starts within this many seconds of a change answers too: it may be waited for."""
+
+
+def publish(folder: str, control: Control, expected: Collection[str], timeout: float) -> dict[str, str]:
+    """Tell the processes that listen at this folder, and wait until the ``expected`` ones have applied the change.
+
+    Waits for ``timeout`` seconds at most. Returns those that have answered, each with what failed there, or an empty
+    text. Raises OSError if the folder cannot be used, or if a later change has been published there. Nodes that share
+    their session folder may publish the same change at the same time.
+    """
+    opened = open_folder(folder)
+    try:
+        within = inside(opened)
+        _refuse_earlier(folder, control)
+        make_fifo(opened)
+        answers = os.path.join(within, _APPLIED + control.name)
+        os.close(open_folder(os.path.join(folder, _APPLIED + control.name)))
+        _replace(within, control.encode())
+        for name in os.listdir(within):
+            if name.startswith(_APPLIED) and name != _APPLIED + control.name:
+                shutil.rmtree(os.path.join(within, name), ignore_errors=True)
+        wake(folder)
+        _await(answers, set(expected), timeout)
+        return {name: _text(os.path.join(answers, name)) for name in _names(answers)}
+    finally:
+        os.close(opened)
+
+
+def acknowledge(folder: str, control: Control, process: str, problem: str = "", *, if_lately: bool = False) -> None:
+    """Say that this process, named ``process``, has applied a change, or what failed. Never raises.
+
+    With ``if_lately`` only if the change is recent.
+    """
+    with suppress(OSError):
+        opened = open_folder(os.path.join(folder, _APPLIED + control.name), make=False)
+        try:
+            if if_lately and time.time() - os.stat(os.path.join(folder, CONTROL)).st_mtime > _LATELY:
+                return
+            name = process + _UNSEEN
+            with open(open_file(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, folder=opened), "wb") as file:
+                file.write(problem.encode("utf-8", "replace"))
+            os.rename(name, process, src_dir_fd=opened, dst_dir_fd=opened)
+        finally:
+            os.close(opened)
+
+
+def _refuse_earlier(folder: str, control: Control) -> None:
+    """Raise OSError if a later change has been published in this folder."""
+    try:
+        there = Control.decode(read(folder))
+    except (OSError, ValueError):
+        return  # it is replaced
+    if there.order > control.order:
+        raise OSError(f"version {there.version} has been set meanwhile, by another command")
+
+
+def _replace(within: str, text: bytes) -> None:
+    path = os.path.join(within, CONTROL)
+    temporary = f"{path}.{secrets.token_hex(4)}.new"
+    try:
+        with open(open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            file.write(text)
+        os.rename(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _await(answers: str, expected: set[str], timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    known, changed = -1, time.monotonic()
+    while time.monotonic() < deadline:
+        found = set(_names(answers))
+        if expected <= found:
+            return
+        if len(found) != known:
+            known, changed = len(found), time.monotonic()
+        elif time.monotonic() - changed > _QUIET:
+            return
+        time.sleep(_STEP)
+
+
+def _names(answers: str) -> list[str]:
+    """The processes that have answered. Raises OSError if another command has removed the folder."""
+    try:
+        return [name for name in os.listdir(answers) if not name.endswith(_UNSEEN)]
+    except FileNotFoundError:
+        raise OSError("another version has been set meanwhile, by another command") from None
+
+
+def _text(path: str) -> str:
+    try:
+        return read_file(path)
+    except (OSError, ValueError) as error:
+        return f"its answer cannot be read: {error}"

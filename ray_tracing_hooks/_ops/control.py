@@ -1,0 +1,302 @@
+"""Changes what is set for a running cluster, and finds out which of its processes have applied it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks._control.control import EXPORTERS, Control
+from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._ops import control_on_node, named_actors, probe
+from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
+from ray_tracing_hooks._ops.hooks import HOOKS, OF_RAY, is_ours
+
+VERSION = 1
+
+APPLIED, FAILED, SILENT = "applied", "failed", "silent"
+
+_PATIENT, _ATTEMPTS, _PAUSE = 10, 20, 0.3
+"""How often another command that sets the same version is waited for, and how often it is tried at all; with so many
+seconds in between."""
+
+_ROUNDS = 2
+"""The second one is for processes that have started during the first."""
+
+
+class ControlError(TracingError):
+    """It cannot be changed; nothing has been."""
+
+
+class UsageError(TracingError):
+    """What is asked for does not fit this cluster; nothing has been changed."""
+
+
+class Process(NamedTuple):
+    """A driver or worker of the cluster, and what became of the change in it.
+
+    Attributes:
+        node: The id of its node.
+        id: Ray's id of the process.
+        pid: Its process id there.
+        kind: ``driver`` or ``worker``.
+        title: What Ray calls it, such as ``ray::Counter``; empty if that was not asked.
+        state: ``applied``, ``failed`` there, or ``silent``: no answer.
+        text: What failed.
+    """
+
+    node: str
+    id: str
+    pid: int
+    kind: str
+    title: str
+    state: str
+    text: str
+
+
+class Outcome(NamedTuple):
+    """What became of a change.
+
+    Attributes:
+        control: What is set now.
+        nodes: The nodes that were told, each with why that failed, or an empty text.
+        processes: All processes that live, on these nodes and others, but those of the command.
+        hook: The hook of the cluster.
+        is_hook_late: Whether it was set while the cluster was running.
+        actors: The named actors in which the hook was run now, each with what failed, or an empty text.
+    """
+
+    control: Control
+    nodes: dict[Node, str]
+    processes: tuple[Process, ...]
+    hook: str | None
+    is_hook_late: bool
+    actors: Mapping[str, str] = {}
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many processes there are in each state."""
+        return Counter(each.state for each in self.processes)
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether every node and process has it."""
+        return not any(self.nodes.values()) and all(each.state == APPLIED for each in self.processes)
+
+
+class Change(NamedTuple):
+    """What to change.
+
+    Attributes:
+        enabled: Whether spans are recorded from now on; None leaves that as it is.
+        variables: Environment variables to set; None removes what was set before.
+        reset: Remove all that was set before, also whether spans are recorded.
+        hook: The hook to set if the cluster has none.
+        in_actors: Whether to run it then in named actors too.
+    """
+
+    enabled: bool | None = None
+    variables: Mapping[str, str | None] = {}
+    reset: bool = False
+    hook: str | None = None
+    in_actors: bool = False
+
+    def after(self, before: Control) -> Control:
+        """What is set then."""
+        variables = {} if self.reset else dict(before.variables)
+        for name, value in self.variables.items():
+            if value is None:
+                variables.pop(name, None)
+            else:
+                variables[name] = value
+        enabled = (None if self.reset else before.enabled) if self.enabled is None else self.enabled
+        return Control(before.version + 1, secrets.token_hex(4), enabled, variables, before.late_hook)
+
+
+def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str, int, int], None]) -> Outcome:
+    """Change what is set for the cluster of the visited nodes. Raises ControlError or UsageError.
+
+    Each node may take ``timeout`` seconds to answer.
+    """
+    head = visit.nodes[0]
+
+    def ask(function: Callable[..., Any], *arguments: Any) -> Any:
+        answer = visit.answer(visit.ask(head, function, *arguments), timeout)
+        if answer.failure is not None:
+            raise ControlError(f"{head.name}: {answer.text}")
+        return answer.value
+
+    progress("looking at the cluster", 0, 1)
+    before = ask(control_on_node.look)
+    hook, late = before["hook"], bool(before["late"])
+    sets_hook = _must_set(hook, wanted)
+    if sets_hook:
+        assert wanted.hook is not None
+        _check_importable(visit, wanted.hook, timeout)
+        hook, late = wanted.hook, True
+    _check_exporters(visit, wanted, timeout)
+    # First where new processes find it, then in those that run.
+    known, control = _store(ask, wanted, sets_hook=sets_hook)
+    removes_hook = known.late_hook and not control.late_hook
+    if sets_hook:
+        ask(control_on_node.store_hook, hook)
+    elif removes_hook:
+        ask(control_on_node.remove_hook)
+        hook = None
+    actors: dict[str, str] = {}
+    if sets_hook and wanted.in_actors:
+        progress("running the hook in named actors", 0, 1)
+        actors = named_actors.run_hook(str(hook), timeout)
+    own = {*before["own"], *_values(visit.call(control_on_node.own, timeout=timeout))}
+    nodes: dict[Node, str] = {}
+    answers: dict[str, str] = {}
+    living: list[dict[str, Any]] = []
+    for number in range(_ROUNDS):
+        progress("telling the processes", number, _ROUNDS)
+        living = [each for each in ask(control_on_node.processes) if each["id"] not in own]
+        if number and all(each["id"] in answers for each in living):
+            break
+        told = _tell(visit, control, living, timeout)
+        nodes = {node: answer.text if answer.failure is not None else "" for node, answer in told.items()}
+        for answer in told.values():
+            answers.update(answer.value or {})
+    return Outcome(control, nodes, _described(visit, living, answers, timeout), hook, late, actors)
+
+
+def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple[Control, Control]:
+    """Store what is set after the change; returns what was set before, and that. Raises ControlError.
+
+    If other commands change it at the same time, each begins with what the one before has set.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            known = Control.decode(ask(control_on_node.look)["control"])
+        except ValueError as error:
+            raise ControlError(f"what is set for this cluster cannot be understood: {error}") from None
+        control = wanted.after(known)
+        control = control._replace(late_hook=sets_hook or (known.late_hook and wanted.enabled is not False))
+        if attempt >= _PATIENT:
+            # That command has ended before it has set anything.
+            control = control._replace(version=control.version + attempt - _PATIENT + 1)
+        if ask(control_on_node.store, control.encode(), control.version):
+            return known, control
+        time.sleep(_PAUSE)
+    raise ControlError("other commands change this cluster all the time; nothing has been changed")
+
+
+def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[str, Any]:
+    """The outcome for programs: members are added, and not changed.
+
+    An object with ``version``, ``address``, ``hook``, ``hook_is_late``, ``set`` (its ``version``, ``enabled``, null as
+    the cluster was started, and ``variables``, without secrets), ``nodes`` (``name``, ``id``, ``error``), ``applied``,
+    ``failed`` and ``silent`` (numbers of processes), ``processes`` (``node``, ``id``, ``pid``, ``kind``, ``title``,
+    ``state``, ``error``), and ``actors``, where ``enable --hook --actors`` has run the hook (``name``, after the
+    namespace, and ``error``).
+    """
+    counts = outcome.counts
+    return {
+        "version": VERSION,
+        "address": address,
+        "hook": outcome.hook,
+        "hook_is_late": outcome.is_hook_late,
+        "set": {
+            "version": outcome.control.version,
+            "enabled": outcome.control.enabled,
+            "variables": dict(shown),
+        },
+        "nodes": [{"name": node.name, "id": node.id, "error": error or None} for node, error in outcome.nodes.items()],
+        **{state: counts[state] for state in (APPLIED, FAILED, SILENT)},
+        "processes": [
+            {
+                "node": each.node,
+                "id": each.id,
+                "pid": each.pid,
+                "kind": each.kind,
+                "title": each.title,
+                "state": each.state,
+                "error": each.text or None,
+            }
+            for each in outcome.processes
+        ],
+        "actors": [{"name": name, "error": error or None} for name, error in sorted(outcome.actors.items())],
+    }
+
+
+def _must_set(hook: str | None, wanted: Change) -> bool:
+    """Whether to set the hook of the cluster. Raises UsageError if it cannot be traced otherwise."""
+    if hook is None and wanted.hook is not None:
+        return True
+    if hook is None:
+        raise UsageError(
+            "this cluster was started without a tracing hook: `ray-tracing-hooks enable --hook "
+            f"{HOOKS[0]}` sets one for the processes that start from now on"
+        )
+    if wanted.hook is not None and wanted.hook != hook:
+        raise UsageError(f"this cluster has the hook {hook} already, and its processes have run it: leave out --hook")
+    if not is_ours(hook):
+        by = "Ray's own hook" if hook == OF_RAY else f"the hook {hook}"
+        raise UsageError(f"this cluster was started with {by}, which does not belong to this package")
+    return False
+
+
+def _check_importable(visit: Visit, hook: str, timeout: float) -> None:
+    """Ray ends each worker in which the hook cannot be imported."""
+    for node, answer in visit.call(probe.import_error, hook, timeout=timeout).items():
+        problem = answer.text if answer.failure is not None else answer.value
+        if problem:
+            raise ControlError(
+                f"{node.name}: the hook {hook} cannot be imported there, so new workers would end: {problem}; "
+                "nothing has been changed"
+            )
+
+
+def _check_exporters(visit: Visit, wanted: Change, timeout: float) -> None:
+    """Raise UsageError for an exporter that a node does not have: spans would wait there."""
+    value = wanted.variables.get(EXPORTERS)
+    if not value:
+        return
+    for node, answer in visit.call(control_on_node.unknown_exporter, value, timeout=timeout).items():
+        if answer.value:
+            raise UsageError(f"{node.name}: {answer.value}; nothing has been changed")
+
+
+def _tell(visit: Visit, control: Control, living: Sequence[Mapping[str, Any]], timeout: float) -> dict[Node, Answer]:
+    expected: dict[str, list[str]] = {}
+    for each in living:
+        expected.setdefault(each["node"], []).append(each["id"])
+    # A node has a little longer than it waits for its processes.
+    asked = {
+        node: visit.ask(node, control_on_node.apply, control.encode(), expected.get(node.id, []), timeout)
+        for node in visit.nodes
+    }
+    until = time.monotonic() + timeout + 5
+    return {node: visit.answer(reference, max(0.1, until - time.monotonic())) for node, reference in asked.items()}
+
+
+def _described(
+    visit: Visit, living: Sequence[Mapping[str, Any]], answers: Mapping[str, str], timeout: float
+) -> tuple[Process, ...]:
+    titles: dict[tuple[str, int], str] = {}
+    for node in visit.nodes:
+        pids = [each["pid"] for each in living if each["node"] == node.id and answers.get(each["id"]) != ""]
+        if pids:
+            found = visit.answer(visit.ask(node, control_on_node.titles, pids), timeout).value or {}
+            titles |= {(node.id, pid): title for pid, title in found.items()}
+    return tuple(
+        Process(
+            each["node"],
+            each["id"],
+            each["pid"],
+            "driver" if each["is_driver"] else "worker",
+            titles.get((each["node"], each["pid"]), ""),
+            SILENT if answers.get(each["id"]) is None else FAILED if answers[each["id"]] else APPLIED,
+            answers.get(each["id"], ""),
+        )
+        for each in living
+    )
+
+
+def _values(answers: Mapping[Node, Answer]) -> list[Any]:
+    return [answer.value for answer in answers.values() if answer.value is not None]

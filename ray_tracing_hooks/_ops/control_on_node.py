@@ -1,0 +1,155 @@
+"""What ``enable``, ``disable`` and ``configure`` run on the nodes of a cluster, in actors of their own.
+
+The functions are those of the node's own package. What is set for the cluster is also in its key-value store, beside
+its hook, where each process finds it that connects later, on any node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any
+
+from ray_tracing_hooks._connection.changes import control_folder
+from ray_tracing_hooks._control.control import EXPORTERS, Control
+from ray_tracing_hooks._control.listener import read
+from ray_tracing_hooks._control.publish import publish
+from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
+
+_TIMEOUT = 10
+"""Seconds that the head may take."""
+
+
+def look() -> dict[str, Any]:
+    """What the cluster has set: its ``hook`` (or None), whether it was set ``late``, and its ``control``.
+
+    And ``own``, the processes of the command itself: its driver, and this actor's.
+    """
+    from ray._private import utils  # noqa: PLC0415  only where a cluster is asked
+
+    found = _worker().gcs_client.internal_kv_multi_get([HOOK, SET_LATE, CONTROL], NAMESPACE, _TIMEOUT)
+    hook = found.get(HOOK)
+    driver = utils.compute_driver_id_from_job(_worker().current_job_id)
+    return {
+        "hook": hook.decode("utf-8", "replace") if hook is not None else None,
+        "late": SET_LATE in found,
+        "control": found.get(CONTROL, b""),
+        "own": [driver.hex(), own()],
+    }
+
+
+def in_force(session_dir: str) -> dict[str, Any]:
+    """What is set for the cluster: its ``version`` and ``enabled``; and ``told``, the version that this node was told.
+
+    That is None where no process was there to be told, since a node that joins later learns it from the cluster.
+    """
+    found = Control.decode(_worker().gcs_client.internal_kv_get(CONTROL, NAMESPACE, _TIMEOUT) or b"")
+    told = None
+    folder = control_folder(session_dir)
+    if folder is not None:
+        with suppress(OSError, ValueError):
+            told = Control.decode(read(folder)).version or None
+    return {"version": found.version, "enabled": found.enabled, "told": told}
+
+
+def unknown_exporter(value: str) -> str | None:
+    """What is wrong with the exporters of this value here; None if all are known."""
+    from ray_tracing_hooks._settings import load  # noqa: PLC0415  rare
+    from ray_tracing_hooks._ship.sinks.registry import usable  # noqa: PLC0415  rare
+
+    _, problems = usable(load({EXPORTERS: value}, lambda _problem: None).exporters)
+    return problems[0].rpartition("; using ")[0] if problems else None
+
+
+def own() -> str:
+    """The id of this process."""
+    return str(_worker().core_worker.get_worker_id().hex())
+
+
+def store(text: bytes, version: int) -> bool:
+    """Set it for all processes that connect from now on; False if another command sets this version."""
+    client = _worker().gcs_client
+    # Of those that add a key, one succeeds.
+    if client.internal_kv_put(_claim(version), b"1", False, NAMESPACE, _TIMEOUT) != 1:
+        return False
+    client.internal_kv_put(CONTROL, text, True, NAMESPACE, _TIMEOUT)
+    # Nobody wants that one any more.
+    client.internal_kv_del(_claim(version - 100), False, NAMESPACE, _TIMEOUT)
+    return True
+
+
+def _claim(version: int) -> bytes:
+    return CONTROL + f"_{version}".encode()
+
+
+def store_hook(hook: str) -> None:
+    """Set the hook for all processes that connect from now on."""
+    client = _worker().gcs_client
+    # In this order: a process that sees the hook also sees that others have not run it.
+    client.internal_kv_put(SET_LATE, b"1", True, NAMESPACE, _TIMEOUT)
+    client.internal_kv_put(HOOK, hook.encode(), True, NAMESPACE, _TIMEOUT)
+
+
+def remove_hook() -> None:
+    """Leave the cluster without a hook, as it was. That some processes have none stays true."""
+    _worker().gcs_client.internal_kv_del(HOOK, False, NAMESPACE, _TIMEOUT)
+
+
+def processes() -> list[dict[str, Any]]:
+    """The drivers and workers of the cluster that live: ``id``, ``node``, ``pid`` and ``is_driver`` of each."""
+    from ray._private import state  # noqa: PLC0415  as above
+    from ray.core.generated import common_pb2, gcs_pb2  # noqa: PLC0415
+
+    found = []
+    kinds: Any = common_pb2
+    for each in _accessor(state.state).get_worker_table():
+        row: Any = gcs_pb2.WorkerTableData.FromString(each)  # type: ignore[attr-defined, unused-ignore]
+        if row.is_alive and row.worker_type in {kinds.DRIVER, kinds.WORKER}:
+            address = row.worker_address
+            node = getattr(address, "node_id", b"") or getattr(address, "raylet_id", b"")  # the name in older Rays
+            found.append(
+                {
+                    "id": address.worker_id.hex(),
+                    "node": node.hex(),
+                    "pid": int(row.pid),
+                    "is_driver": row.worker_type == kinds.DRIVER,
+                }
+            )
+    return found
+
+
+def _accessor(state: Any) -> Any:
+    # Ray's public functions leave out drivers.
+    connected = getattr(state, "_connect_and_get_accessor", None)
+    if connected is not None:
+        return connected()
+    state._check_connected()  # noqa: SLF001  older Rays
+    return state.global_state_accessor
+
+
+def apply(text: bytes, expected: Collection[str], timeout: float) -> dict[str, str]:
+    """Tell the processes of this node, as :func:`~ray_tracing_hooks._control.publish.publish` does."""
+    folder = control_folder(_worker().node.get_session_dir_path())
+    if folder is None:
+        raise OSError("the folder of this package in Ray's session folder cannot be used")
+    return publish(folder, Control.decode(text), expected, timeout)
+
+
+def titles(pids: Collection[int]) -> dict[int, str]:
+    """What Ray calls these processes of this node, such as ``ray::Counter``."""
+    found = {}
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read(4096).rstrip(b"\0").split(b"\0")
+        except OSError:
+            continue
+        is_ray = words[0].startswith(b"ray::")
+        found[pid] = (words[0] if is_ray else b" ".join(words))[:80].decode("utf-8", "replace").strip()
+    return found
+
+
+def _worker() -> Any:
+    from ray._private.worker import global_worker  # noqa: PLC0415  as above
+
+    return global_worker

@@ -1,0 +1,154 @@
+"""What becomes of a process whose settings change while it runs. Whole clusters: `tests/ray/test_live_changes.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ray_tracing_hooks._connection.driver_trace import DriverTrace
+
+PROGRAM = """
+import glob, json, os, subprocess, sys
+# As a worker in which Ray calls the hook; no cluster is there, and no shipper is started.
+import ray._private.workers.default_worker
+from ray.util.tracing import tracing_helper
+
+class Node:
+    session_name, gcs_address, raylet_socket_name = "session_1", "127.0.0.1:1", "/nowhere"
+    def get_session_dir_path(self):
+        return sys.argv[1]
+
+class CoreWorker:
+    def get_current_node_id(self):
+        return ray.NodeID.from_random()
+    def get_worker_id(self, known=ray.WorkerID.from_random()):
+        return known
+    def get_current_job_id(self):
+        return ray.JobID.nil()
+
+class NoProcess:
+    def __init__(self, *arguments, **options):
+        pass
+    def wait(self):
+        pass
+
+class GcsClient:
+    def internal_kv_multi_get(self, keys, namespace, timeout):
+        return {b"tracing_startup_hook": b"ray_tracing_hooks.local:setup"}
+
+worker = ray._private.worker.global_worker
+worker.mode = ray._private.worker.WORKER_MODE
+worker.node, worker.core_worker, worker.gcs_client = Node(), CoreWorker(), GcsClient()
+subprocess.Popen = NoProcess
+tracing_helper._enable_tracing()
+
+from ray_tracing_hooks.local import setup
+setup()
+from opentelemetry import trace
+from ray_tracing_hooks._connection.changes import control_folder
+from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.publish import publish
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._record.recorder import Template
+
+def change(version, enabled, **variables):
+    control = Control(version, "a", enabled, variables)
+    (answer,) = publish(control_folder(sys.argv[1]), control, [worker.core_worker.get_worker_id().hex()], 60).values()
+    return answer
+
+def records():
+    trace_id, flags = tracing.active.recorder.decide(None)
+    of_ray = tracing.active.recorder.of(flags) is not None
+    with trace.get_tracer("program").start_as_current_span("span") as span:
+        return of_ray, span.is_recording()
+
+def times_written(span):
+    files = glob.glob(sys.argv[1] + "/ray_tracing_hooks/*/*.spool")
+    return sum(open(file, "rb").read().count(span.span_id) for file in files)
+
+found = {}
+BODY
+print(json.dumps(found))
+os._exit(0)
+"""
+
+
+def run(session: Path, body: str, **variables: str) -> dict[str, Any]:
+    """What this body of the program has found."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAY_TRACING_"))}
+    environ |= {"RAY_TRACING_LOCAL_DIR": str(session / "spans"), **variables}
+    command = [sys.executable, "-c", PROGRAM.replace("BODY", body), str(session)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_reset_process_records_as_it_was_started(tmp_path: Path) -> None:
+    """Nothing, where it was started with tracing disabled; and it can be enabled again."""
+    body = """
+found["answers"] = [change(1, True)]
+found["on"] = records()
+found["answers"].append(change(2, None))
+found["reset"] = records()
+found["answers"].append(change(3, True))
+found["again"] = records()
+"""
+    found = run(tmp_path, body, OTEL_SDK_DISABLED="true")
+    assert found == {"answers": ["", "", ""], "on": [True, True], "reset": [False, False], "again": [True, True]}
+
+
+def test_a_process_that_cannot_record_says_so(tmp_path: Path) -> None:
+    """Also where it does not know what is to be changed."""
+    body = """
+found["none"] = change(1, True, RAY_TRACING_EXPORTERS="none")
+found["records"] = records()
+found["unknown"] = change(2, True, RAY_TRACING_STRICT="1")
+found["off"] = change(3, False, RAY_TRACING_EXPORTERS="none")
+"""
+    found = run(tmp_path, body)
+    assert found == {
+        "none": "nothing is recorded, since there is no exporter: set one with exporters=...",
+        "records": [False, False],
+        "unknown": "its version of this package cannot change RAY_TRACING_STRICT while it runs",
+        "off": "",
+    }
+
+
+def test_a_forked_child_does_not_end_a_span_that_is_open_in_an_earlier_spool(tmp_path: Path) -> None:
+    """Its parent does."""
+    body = f"""
+span = tracing.active.recorder.start(Template("span", 1, {{}}), os.urandom(16), 1, None)
+found["answer"] = change(1, True, RAY_TRACING_LOCAL_DIR={str(tmp_path / "other")!r})
+child = os.fork()
+if not child:
+    span.end()
+    os._exit(0)
+os.waitpid(child, 0)
+found["by the child"] = times_written(span) - 1
+span.end()
+found["by the parent"] = times_written(span) - 1
+"""
+    assert run(tmp_path, body) == {"answer": "", "by the child": 0, "by the parent": 1}
+
+
+def test_a_driver_that_has_ended_begins_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although it is enabled while it still waits for the delivery of its spans."""
+    begun: list[object] = []
+    monkeypatch.setattr(DriverTrace, "_begin", lambda *arguments: begun.append(arguments))
+    monkeypatch.setattr("ray_tracing_hooks._ray.process.serves_client", lambda: False)
+    tracing: Any = SimpleNamespace(process=None, rate_limits=None, job=SimpleNamespace(is_shared=True))
+    settings: Any = None
+    ended, running = (DriverTrace(tracing, settings, settings) for _ in range(2))
+    ended.end()
+    ended.begin_late({})
+    assert begun == []
+    running.begin_late({})
+    assert len(begun) == 1

@@ -1,0 +1,452 @@
+"""What is set for a running cluster: how processes learn of it, and how a command learns which have applied it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ray_tracing_hooks import _guard
+from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.listener import CHANGED, CONTROL, Listener, read, wake
+from ray_tracing_hooks._control.publish import acknowledge, publish
+
+LONG = 30.0
+
+
+def control(version: int, **variables: str) -> Control:
+    return Control(version, "a0", True, variables)
+
+
+def awaited(condition: Callable[[], bool], seconds: float = LONG) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[str]:
+    """Below one that is there, as that of the spools is."""
+    yield str(tmp_path / "control")
+    wake(str(tmp_path / "control"))
+
+
+class Following:
+    """A process of this name that follows what is set in a folder, in a thread of this one."""
+
+    def __init__(self, folder: str, name: str = "p") -> None:
+        self.versions: list[int] = []
+        self.name = name
+        self.listener = Listener(folder, self._apply)
+        assert self.listener.start()
+
+    def _apply(self, found: bytes) -> None:
+        changed = Control.decode(found)
+        self.versions.append(changed.version)
+        acknowledge(self.listener.folder, changed, self.name)
+
+
+def is_waiting(folder: str) -> bool:
+    """Whether somebody waits for a change."""
+    try:
+        os.close(os.open(os.path.join(folder, CHANGED), os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+def test_all_processes_apply_a_change_and_say_so(folder: str) -> None:
+    """Each once, however many wait."""
+    following = [Following(folder, f"p{number}") for number in range(20)]
+    assert awaited(lambda: is_waiting(folder))
+    expected = [each.name for each in following]
+    assert publish(folder, control(1), expected, LONG) == dict.fromkeys(expected, "")
+    assert [each.versions for each in following] == [[1]] * 20
+    for each in following:
+        each.listener.end(wakes=True)
+
+
+def test_no_change_is_missed_however_quickly_they_come(folder: str) -> None:
+    """A process ends with the last one, and each is waited for until it has been applied, or a later one has."""
+    following = Following(folder)
+    for version in range(1, 31):
+        assert publish(folder, control(version), ["p"], LONG) == {"p": ""}
+    assert following.versions == [*range(1, 31)]
+    following.listener.end(wakes=True)
+
+
+def test_a_change_while_nobody_listens_is_seen_at_the_start(folder: str) -> None:
+    assert publish(folder, control(1), [], LONG) == {}
+    following = Following(folder)
+    assert awaited(lambda: following.versions == [1])
+    following.listener.end(wakes=True)
+
+
+def test_a_process_that_does_not_answer_is_not_waited_for(folder: str) -> None:
+    following = Following(folder)
+    assert publish(folder, control(1), ["p", "stopped"], 0.5) == {"p": ""}
+    following.listener.end(wakes=True)
+
+
+def test_waiting_costs_nothing_but_a_thread(folder: str) -> None:
+    """It is not among the program's, holds one descriptor with a high number, and does not run."""
+    others, known = os.listdir("/proc/self/task"), threading.enumerate()
+    following = Following(folder)
+    assert awaited(lambda: is_waiting(folder))
+    (mine,) = [task for task in os.listdir("/proc/self/task") if task not in others]
+    assert _blocks_signals(mine)
+    assert awaited(lambda: _is_idle(f"/proc/self/task/{mine}"))
+    assert threading.enumerate() == known
+    assert len(_descriptors(folder)) == 1
+    following.listener.end(wakes=True)
+    assert awaited(lambda: mine not in os.listdir("/proc/self/task"))
+
+
+def _blocks_signals(task: str) -> bool:
+    """Otherwise one that the kernel gives to this thread would not interrupt the main one."""
+    text = Path(f"/proc/self/task/{task}/status").read_text()
+    (blocked,) = [line.split()[1] for line in text.splitlines() if line.startswith("SigBlk")]
+    return bool(int(blocked, 16) >> signal.SIGTERM - 1 & 1)
+
+
+def _is_idle(task: str) -> bool:
+    """Whether a thread waits, and does not run for a third of a second, as one that looks again and again would."""
+    before = _ran(task)
+    time.sleep(0.3)
+    return _ran(task) == before and "State:\tS (sleeping)" in before
+
+
+def _ran(task: str) -> list[str]:
+    """The state of a thread, and how often it has run."""
+    text = Path(task, "status").read_text()
+    return [line for line in text.splitlines() if "ctxt" in line or line.startswith("State")]
+
+
+def test_an_error_in_applying_it_is_reported_and_the_next_change_comes(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[str] = []
+    monkeypatch.setattr(_guard, "report", reported.append)
+    seen: list[int] = []
+
+    def apply(found: bytes) -> None:
+        seen.append(Control.decode(found).version)
+        acknowledge(folder, Control.decode(found), "p", "it fails" if len(seen) == 1 else "")
+        if len(seen) == 1:
+            raise RuntimeError("it fails")
+
+    listener = Listener(folder, apply)
+    listener.start()
+    assert publish(folder, control(1), ["p"], LONG) == {"p": "it fails"}
+    assert publish(folder, control(2), ["p"], LONG) == {"p": ""}
+    assert any("it fails" in text for text in reported)
+    listener.end(wakes=True)
+
+
+def test_nothing_is_applied_after_the_end(folder: str) -> None:
+    following = Following(folder)
+    assert awaited(lambda: is_waiting(folder))
+    following.listener.end(wakes=False)
+    assert publish(folder, control(1), [], 1.0) == {}
+    assert following.versions == []
+
+
+def test_the_thread_ends_with_its_folder(tmp_path: Path) -> None:
+    """It does not bring it back."""
+    others = os.listdir("/proc/self/task")
+    folder = tmp_path / "control"
+    following = Following(str(folder))
+    assert awaited(lambda: is_waiting(str(folder)))
+    (mine,) = [task for task in os.listdir("/proc/self/task") if task not in others]
+    held = os.open(folder / CHANGED, os.O_RDWR | os.O_NONBLOCK)
+    (folder / CHANGED).unlink()
+    folder.rmdir()
+    os.close(held)
+    assert awaited(lambda: mine not in os.listdir("/proc/self/task"))
+    assert not folder.exists()
+    assert following.versions == []
+
+
+def test_a_process_without_descriptors_listens_later(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has used all that it may have for a while."""
+    monkeypatch.setattr("ray_tracing_hooks._control.listener._LONGEST", 0.1)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        following = Following(folder)
+        time.sleep(0.3)  # it tries, and fails
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    following.listener.end(wakes=True)
+
+
+def test_a_process_without_threads_applies_it_later(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has started all that it may have for a while."""
+    monkeypatch.setattr("ray_tracing_hooks._control.listener._LONGEST", 0.05)
+    start, refused = threading.Thread.start, threading.Event()
+
+    def refuse(thread: threading.Thread) -> None:
+        refused.set()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    following = Following(folder)
+    publish(folder, control(1), [], LONG)
+    assert refused.wait(LONG)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    assert following.versions == [1]
+    following.listener.end(wakes=True)
+
+
+def test_nodes_that_share_their_folder_publish_at_the_same_time(folder: str) -> None:
+    """As nodes on one machine do; none sees a file of the other that is incomplete."""
+    following = Following(folder)
+    answers: list[dict[str, str]] = []
+    for version in range(1, 21):
+        changed = control(version, RAY_TRACING_EXCLUDE="a" * 100_000)
+        nodes = [
+            threading.Thread(target=lambda each=changed: answers.append(publish(folder, each, ["p"], LONG)))
+            for _ in range(4)
+        ]
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            node.join()
+    assert answers == [{"p": ""}] * 80
+    assert following.versions == [*range(1, 21)]
+    assert sorted(os.listdir(folder)) == ["applied-20-a0", CHANGED, CONTROL]
+    following.listener.end(wakes=True)
+
+
+def test_a_command_that_was_overtaken_changes_nothing(folder: str) -> None:
+    """It says so; also where the other one comes while it waits for answers."""
+    publish(folder, control(2), [], LONG)
+    with pytest.raises(OSError, match="version 2 has been set meanwhile"):
+        publish(folder, control(1), [], LONG)
+    assert Control.decode(read(folder)).version == 2
+    problems: list[OSError] = []
+
+    def wait_in_vain() -> None:
+        try:
+            publish(folder, control(3), ["nobody"], LONG)
+        except OSError as error:
+            problems.append(error)
+
+    waiting = threading.Thread(target=wait_in_vain)
+    waiting.start()
+    assert awaited(lambda: Control.decode(read(folder)).version == 3)
+    publish(folder, control(4), [], LONG)
+    waiting.join()
+    assert "has been set meanwhile" in str(problems)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version": "1"}', b"\xff" * 100, b"x" * (1 << 20)])
+def test_garbage_changes_nothing(folder: str, text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is right is applied afterwards."""
+    reported: list[str] = []
+    monkeypatch.setattr(_guard, "report", reported.append)
+    following = Following(folder)
+    assert awaited(lambda: is_waiting(folder))
+    (Path(folder) / CONTROL).write_bytes(text)
+    os.chmod(Path(folder) / CONTROL, 0o600)
+    wake(folder)
+    publish(folder, control(7), ["p"], LONG)
+    assert following.versions[-1:] == [7]
+    following.listener.end(wakes=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"{", b"[]", b"{}", b"[" * 100_000),
+        b'{"version": 1, "token": "../x"}',
+        b'{"version": 1, "token": "a", "enabled": []}',
+        b'{"version": 1, "token": "a", "variables": {"OTEL_A": 1}}',
+    ],
+)
+def test_what_is_malformed_is_an_error(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"it |Expecting"):
+        Control.decode(text)
+
+
+def test_what_is_set_survives_its_text() -> None:
+    whole = Control(3, "ff", False, {"RAY_TRACING_EXCLUDE": "a.*"}, late_hook=True)
+    assert Control.decode(whole.encode()) == whole
+    assert Control.decode(b"") == Control()
+    assert "a.*" not in repr(whole)
+
+
+def test_what_is_set_takes_precedence() -> None:
+    environ = {"RAY_TRACING_EXCLUDE": "a", "OTEL_SDK_DISABLED": "true", "OTEL_TRACES_SAMPLER": "always_on"}
+    assert control(1, RAY_TRACING_EXCLUDE="b").over(environ)["RAY_TRACING_EXCLUDE"] == "b"
+    assert control(1, OTEL_EXPORTER_OTLP_HEADERS="b=c").over(environ)["OTEL_EXPORTER_OTLP_HEADERS"] == "b=c"
+    assert control(1).over(environ)["OTEL_SDK_DISABLED"] == ""
+    assert Control(1, "a", None, {}).over(environ) == environ
+    assert Control(1, "a", False, {}).over(environ)["OTEL_TRACES_SAMPLER"] == "always_off"
+
+
+def test_only_settings_that_can_be_changed_reach_a_process() -> None:
+    """Whoever can connect to the cluster can write there."""
+    names = ["LD_PRELOAD", "PYTHONPATH", "https_proxy", "RAY_TRACING_CONFIG", "RAY_TRACING_STRICT", "OTEL_PROPAGATORS"]
+    hostile = control(1, RAY_TRACING_EXCLUDE="b", **dict.fromkeys(names, "1"))
+    assert hostile.over({}) == {"RAY_TRACING_EXCLUDE": "b", "OTEL_SDK_DISABLED": ""}
+    assert hostile.refused == sorted(names)
+
+
+def test_a_folder_of_another_user_is_not_read(tmp_path: Path) -> None:
+    """Nor one behind a link, or a control file with a second name."""
+    folder = tmp_path / "control"
+    publish(str(folder), control(1), [], 1.0)
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(OSError, match="symbolic link"):
+        read(str(tmp_path / "link"))
+    os.link(folder / CONTROL, folder / "second")
+    with pytest.raises(OSError, match="second name"):
+        read(str(folder))
+    (folder / "second").unlink()
+    if os.getuid() == 0:
+        os.chown(folder / CONTROL, 12345, -1)
+        with pytest.raises(OSError, match="another user"):
+            read(str(folder))
+
+
+def test_the_files_are_private(folder: str) -> None:
+    previous = os.umask(0)
+    try:
+        publish(folder, control(1), [], 1.0)
+        acknowledge(folder, control(1), "p")
+    finally:
+        os.umask(previous)
+    found = [Path(folder), *Path(folder).rglob("*")]
+    assert len(found) == 5
+    assert all(path.stat().st_mode & 0o077 == 0 for path in found)
+
+
+def test_answers_of_earlier_changes_are_removed(folder: str) -> None:
+    """A command that comes every minute leaves one folder."""
+    for version in (1, 2, 3):
+        publish(folder, control(version), [], 1.0)
+        acknowledge(folder, control(version), "p")
+    acknowledge(folder, control(2), "late")
+    assert [path.name for path in Path(folder).iterdir() if path.is_dir()] == ["applied-3-a0"]
+
+
+def test_a_process_that_starts_much_later_does_not_answer(folder: str) -> None:
+    """Nobody waits for it, and its file would stay."""
+    publish(folder, control(1), [], 1.0)
+    acknowledge(folder, control(1), "soon", if_lately=True)
+    os.utime(Path(folder) / CONTROL, (time.time() - 3600,) * 2)
+    acknowledge(folder, control(1), "later", if_lately=True)
+    assert [path.name for path in (Path(folder) / "applied-1-a0").iterdir()] == ["soon"]
+
+
+PROGRAM = """
+import os, sys, time
+from ray_tracing_hooks._control.listener import Listener
+from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.publish import acknowledge
+folder = sys.argv[1]
+def apply(found):
+    acknowledge(folder, Control.decode(found), str(os.getpid()))
+Listener(folder, apply).start()
+child = os.fork() if sys.argv[2] == "fork" else 0
+os.write(1, b"ready\\n")
+if sys.argv[2] == "fork" and child == 0:
+    sys.stdin.read()
+    os._exit(0)
+sys.stdin.read()
+"""
+
+
+def test_a_file_of_the_program_is_not_closed(folder: str) -> None:
+    """It may have closed the FIFO, which it does not know, and get its number for a file of its own."""
+    following = Following(folder)
+    assert awaited(lambda: bool(_descriptors(folder)))
+    (number,) = _descriptors(folder)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, number)
+    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    assert os.path.samestat(os.fstat(number), os.fstat(nothing))
+    os.close(number)
+    os.close(nothing)
+    following.listener.end(wakes=True)
+
+
+def _descriptors(folder: str) -> list[int]:
+    """The numbers, above those that the program's own files get, under which this process has the FIFO open."""
+    path = os.path.join(folder, CHANGED)
+    found = []
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):
+            if number >= 700 and os.readlink(f"/proc/self/fd/{number}") == path:
+                found.append(number)
+    return found
+
+
+WITHOUT_INPUT = """
+import os, sys, time
+from ray_tracing_hooks._control.listener import CHANGED, Listener
+os.close(0)
+Listener(sys.argv[1], print).start()
+while True:
+    try:
+        os.close(os.open(os.path.join(sys.argv[1], CHANGED), os.O_WRONLY | os.O_NONBLOCK))
+        break
+    except OSError:
+        time.sleep(0.01)
+nothing = os.open(os.devnull, os.O_RDONLY)
+os.dup2(nothing, 0)
+"""
+
+
+def test_a_program_that_has_closed_its_input_can_replace_it(folder: str) -> None:
+    """Its number is not taken."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_INPUT, folder], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("how", ["fork", "plain"])
+def test_a_program_ends_while_its_thread_waits(folder: str, how: str) -> None:
+    """Also after a fork: the child has no such thread, and its parent's goes on."""
+    command = [sys.executable, "-c", PROGRAM, folder, how]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(2 if how == "fork" else 1):
+            assert process.stdout.readline() == "ready\n"
+        answered = publish(folder, control(1), [str(process.pid)], LONG)
+        assert answered == {str(process.pid): ""}
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(LONG) == 0
+
+
+def test_a_stopped_process_applies_it_when_it_goes_on(folder: str) -> None:
+    """Although the command has ended by then."""
+    command = [sys.executable, "-c", PROGRAM, folder, "plain"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert awaited(lambda: is_waiting(folder))
+        os.kill(process.pid, signal.SIGSTOP)
+        assert awaited(lambda: ") T " in Path(f"/proc/{process.pid}/stat").read_text())
+        assert publish(folder, control(1), [str(process.pid)], 0.3) == {}
+        os.kill(process.pid, signal.SIGCONT)
+        answers = Path(folder) / "applied-1-a0"
+        assert awaited(lambda: [path.name for path in answers.iterdir()] == [str(process.pid)])
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(LONG) == 0

@@ -1,0 +1,167 @@
+"""Settings for running processes: what can be changed, and what a command says of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._errors import SettingError
+from ray_tracing_hooks._ops import control_on_node
+from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
+from ray_tracing_hooks._ops.control import Change, _store
+from ray_tracing_hooks._ray.cluster import CONTROL
+from ray_tracing_hooks._settings import LIVE, SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("RAY_TRACING_EXCLUDE=a.*,b", {"RAY_TRACING_EXCLUDE": "a.*,b"}),
+        ("exclude=a.*,b", {"RAY_TRACING_EXCLUDE": "a.*,b"}),
+        ("exclude=", {"RAY_TRACING_EXCLUDE": ""}),
+        ("rate_limit=Worker.process=10,*=1000", {"RAY_TRACING_RATE_LIMIT": "Worker.process=10,*=1000"}),
+        ("OTEL_TRACES_SAMPLER=parentbased_traceidratio", {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio"}),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"}),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS=a=b", {"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "a=b"}),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE=/only/there.pem", {"OTEL_EXPORTER_OTLP_CERTIFICATE": "/only/there.pem"}),
+        ("exporters=local,otlp", {"RAY_TRACING_EXPORTERS": "local,otlp"}),
+        ("keep_errors=1", {"RAY_TRACING_KEEP_ERRORS": "1"}),
+        ("KEY", {}),
+    ],
+)
+def test_a_setting_is_understood(given: str, found: dict[str, str]) -> None:
+    """As a variable, or as in the YAML file."""
+    if found:
+        assert variables_of([given], {}) == found
+    else:
+        assert variables_of(["OTEL_EXPORTER_OTLP_HEADERS"], {"OTEL_EXPORTER_OTLP_HEADERS": "key=1"}) == {
+            "OTEL_EXPORTER_OTLP_HEADERS": "key=1"
+        }
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("strict=1", "RAY_TRACING_STRICT cannot be changed while processes run"),
+        ("RAY_TRACING_RAY=task", "RAY_TRACING_RAY cannot be changed while processes run"),
+        ("OTEL_PROPAGATORS=b3", "OTEL_PROPAGATORS cannot be changed while processes run"),
+        ("exclud=a", "there is no setting 'exclud'; did you mean exclude?"),
+        ("OTEL_TRACES_SAMPLERS=a", "did you mean OTEL_TRACES_SAMPLER?"),
+        ("rate_limit=fast", "RAY_TRACING_RATE_LIMIT='fast' is not valid: expected calls a second above 0"),
+        ("OTEL_TRACES_SAMPLER=sometimes", "OTEL_TRACES_SAMPLER='sometimes' is not valid: expected one of always_on"),
+        ("OTEL_TRACES_SAMPLER_ARG=2", "OTEL_TRACES_SAMPLER_ARG='2' is not valid: expected a number from 0 to 1"),
+        ("OTEL_EXPORTER_OTLP_HEADERS=se cret", "OTEL_EXPORTER_OTLP_HEADERS is not valid: expected name=value pairs"),
+        ("exporters=skywalking", "the exporter skywalking cannot be added while processes run"),
+        ("exporters=none", "`ray-tracing-hooks disable` records nothing"),
+        ("exclude", "exclude has no value: write exclude=VALUE, or set RAY_TRACING_EXCLUDE in this shell"),
+    ],
+)
+def test_what_cannot_be_set_is_wrong_usage(given: str, problem: str) -> None:
+    """Before anything connects to a cluster; secrets are not repeated."""
+    with pytest.raises(SettingError) as raised:
+        variables_of([given], {})
+    assert problem in str(raised.value)
+    assert "se cret" not in str(raised.value)
+    done = CliRunner().invoke(main, ["configure", given, "--address", "127.0.0.1:1"])
+    assert done.exit_code == 2
+    assert problem.partition("'")[0] in done.output.replace("\n", " ")
+
+
+def test_what_a_name_stands_for_can_be_unset() -> None:
+    assert names_of(["exclude", "OTEL_TRACES_SAMPLER"]) == ["RAY_TRACING_EXCLUDE", "OTEL_TRACES_SAMPLER"]
+    with pytest.raises(SettingError):
+        names_of(["excluded"])
+
+
+def test_secrets_are_not_shown() -> None:
+    variables = {"OTEL_EXPORTER_OTLP_HEADERS": "key=1", "RAY_TRACING_EXCLUDE": "a", "OTEL_EXPORTER_OTLP_ENDPOINT": ""}
+    assert shown(variables) == {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "",
+        "OTEL_EXPORTER_OTLP_HEADERS": "********",
+        "RAY_TRACING_EXCLUDE": "a",
+    }
+
+
+def test_every_setting_that_can_be_changed_exists() -> None:
+    assert {setting.name for setting in SETTINGS} >= LIVE
+
+
+def test_changes_add_up() -> None:
+    """Until they are unset or reset."""
+    first = Change(enabled=False, variables={"A": "1", "B": "2"}).after(Control())
+    assert (first.version, first.enabled, first.variables) == (1, False, {"A": "1", "B": "2"})
+    second = Change(variables={"A": None, "C": "3"}).after(first)
+    assert (second.version, second.enabled, second.variables) == (2, False, {"B": "2", "C": "3"})
+    third = Change(reset=True, variables={"D": "4"}).after(second)
+    assert (third.version, third.enabled, third.variables) == (3, None, {"D": "4"})
+    assert len({first.token, second.token, third.token}) == 3
+
+
+class Head:
+    """Runs what a command asks of the head, on a key-value store of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.before_storing: list[Callable[[], object]] = []
+        monkeypatch.setattr(control_on_node, "_worker", lambda: SimpleNamespace(gcs_client=self))
+
+    def internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, *_: object) -> int:
+        is_new = key not in self.values
+        if is_new or overwrite:
+            self.values[key] = value
+        return int(is_new)
+
+    def internal_kv_del(self, key: bytes, *_: object) -> None:
+        self.values.pop(key, None)
+
+    def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if function is control_on_node.look:
+            return {"control": self.values.get(CONTROL, b"")}
+        while self.before_storing:
+            self.before_storing.pop()()
+        return function(*arguments)
+
+    def set(self, **variables: str | None) -> Control:
+        return _store(self.ask, Change(variables=variables), sets_hook=False)[1]
+
+
+def test_two_commands_at_the_same_time_both_have_their_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them begins again, with what the other one has set."""
+    head = Head(monkeypatch)
+    monkeypatch.setattr("ray_tracing_hooks._ops.control._PAUSE", 0.0)
+    head.set(RAY_TRACING_EXCLUDE="a")
+    head.before_storing.append(lambda: head.set(RAY_TRACING_INCLUDE="b"))
+    last = head.set(RAY_TRACING_RATE_LIMIT="1")
+    assert Control.decode(head.values[CONTROL]) == last
+    assert last.version == 3
+    assert sorted(last.variables) == ["RAY_TRACING_EXCLUDE", "RAY_TRACING_INCLUDE", "RAY_TRACING_RATE_LIMIT"]
+
+
+def test_a_command_that_was_killed_does_not_stop_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it has said which version it sets, and before it has set it."""
+    head = Head(monkeypatch)
+    monkeypatch.setattr("ray_tracing_hooks._ops.control._PAUSE", 0.0)
+    head.set(RAY_TRACING_EXCLUDE="a")
+    head.values[control_on_node._claim(2)] = b"1"
+    assert head.set(RAY_TRACING_INCLUDE="b").version == 3
+    assert head.set(RAY_TRACING_INCLUDE=None).variables == {"RAY_TRACING_EXCLUDE": "a"}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["configure"], "nothing to change"),
+        (["enable", "--hook", "my:hook"], "'my:hook' is not one of ray_tracing_hooks:setup"),
+        (["disable", "exclude=a"], "unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_ends_with_exit_code_2(words: list[str], problem: str) -> None:
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert problem in done.output

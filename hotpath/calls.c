@@ -40,7 +40,7 @@ static uint64_t span_id_of_task(const unsigned char *task_id, unsigned long long
 typedef struct {
     PyObject_HEAD
     PyObject *connection; /* the recorder of the connection */
-    PyObject *sampler;    /* its sampler, as long as it has not got another one */
+    PyObject *sampler;    /* the one of its samplers that has decided that these tasks are recorded */
     PyObject *recorder;   /* the one that records these tasks */
     PyObject *template;
     PyObject *span_type, *context_type;
@@ -61,7 +61,8 @@ COLLECTED(execution, Execution, connection, before_submit_time)
 typedef struct {
     const unsigned char *trace_id, *parent_id, *caller; /* no caller: NULL */
     PyObject *flags;                                     /* borrowed */
-    uint64_t submitted;                                  /* 0 if unknown */
+    int is_carried;                                      /* whether the next one is known */
+    uint64_t submitted;
 } Origin;
 
 #define VARINT_BYTES 9 /* of nanoseconds since the epoch, until the year 2262 */
@@ -113,7 +114,7 @@ static int put_head(Record *record, const Execution *execution, const State *sta
         put_bytes(record, encoded);
         Py_DECREF(encoded);
     }
-    if (origin->submitted) {
+    if (origin->is_carried) {
         put_bytes(record, execution->before_submit_time);
         put_time_as_varint(record, origin->submitted);
     }
@@ -132,6 +133,7 @@ static int read_carried(PyObject *carried, Origin *origin, PyObject **flags)
         return 0;
     origin->trace_id = bytes + TRACE_ID;
     origin->parent_id = bytes + SPAN_ID;
+    origin->is_carried = 1;
     origin->submitted = u64_at(bytes + SUBMIT_TIME);
     origin->caller = memcmp(bytes + CALLER, no_task, sizeof no_task) ? bytes + CALLER : NULL;
     *flags = PyLong_FromLong(bytes[FLAGS]);
@@ -247,9 +249,9 @@ end:
 
 static PyObject *execution_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"connection", "recorder", "template", "span_type", "context_type", "span_key", "task_key",
-                            "task_id", "attempt", "depth", "random", "held", "trace_id", "flags", "driver", "mask",
-                            "before_trace_id", "before_span_id", "before_parent_id", "after_parent_id", "body",
+    static char *names[] = {"connection", "sampler", "recorder", "template", "span_type", "context_type", "span_key",
+                            "task_key", "task_id", "attempt", "depth", "random", "held", "trace_id", "flags", "driver",
+                            "mask", "before_trace_id", "before_span_id", "before_parent_id", "after_parent_id", "body",
                             "before_caller", "before_actor_id", "before_submit_time", NULL};
     State *state = PyType_GetModuleState(type);
     Execution *made = state == NULL ? NULL : (Execution *)PyType_GenericAlloc(type, 0);
@@ -257,15 +259,14 @@ static PyObject *execution_new(PyTypeObject *type, PyObject *arguments, PyObject
         return NULL;
     PyObject_GC_UnTrack(made);
     if (PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!OO!O!OOOOOOOOOOKSSSSSSSS:Execution", names, state->recorder, &made->connection,
-            state->recorder, &made->recorder, &made->template, &PyType_Type, &made->span_type, &PyType_Type,
-            &made->context_type, &made->span_key, &made->task_key, &made->task_id, &made->attempt, &made->depth,
-            &made->random, &made->held, &made->trace_id, &made->flags, &made->driver, &made->mask,
+            arguments, keywords, "O!OO!OO!O!OOOOOOOOOOKSSSSSSSS:Execution", names, state->recorder, &made->connection,
+            &made->sampler, state->recorder, &made->recorder, &made->template, &PyType_Type, &made->span_type,
+            &PyType_Type, &made->context_type, &made->span_key, &made->task_key, &made->task_id, &made->attempt,
+            &made->depth, &made->random, &made->held, &made->trace_id, &made->flags, &made->driver, &made->mask,
             &made->before_trace_id, &made->before_span_id, &made->before_parent_id, &made->after_parent_id, &made->body,
             &made->before_caller, &made->before_actor_id, &made->before_submit_time)) {
-        made->sampler = ((Recorder *)made->connection)->sampler;
         if (PyType_IsSubtype((PyTypeObject *)made->span_type, state->span) &&
-            PyType_IsSubtype((PyTypeObject *)made->context_type, &PyDict_Type) && made->sampler != NULL &&
+            PyType_IsSubtype((PyTypeObject *)made->context_type, &PyDict_Type) &&
             (made->trace_id == Py_None || is_bytes_of(made->trace_id, 16)) &&
             (made->driver == Py_None || is_bytes_of(made->driver, TASK_ID_BYTES)))
             return own((PyObject *)made, execution_held);
@@ -298,7 +299,7 @@ typedef struct {
     PyObject *made_of;           /* what Python made this of, and needs in order to write a span instead */
     PyObject *context;
     PyObject *connection;        /* the recorder of the connection, whose ... */
-    PyObject *sampler, *fallback; /* ... must not have changed */
+    PyObject *sampler, *fallback; /* ... must still be these, which the others were found with */
     PyObject *recorder;          /* the one that records these calls; None if they are not sampled */
     PyObject *object_ref;        /* the type */
     PyObject *bodies;            /* the constant part of each callee's spans, by its key */
@@ -310,23 +311,18 @@ COLLECTED(submissions, Submissions, made_of, before_task_id)
 
 static PyObject *submissions_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"made_of", "context", "connection", "recorder", "object_ref", "bodies", "mask",
-                            "before_span_id", "after_span_id", "before_task_id", NULL};
+    static char *names[] = {"made_of", "context", "connection", "sampler", "fallback", "recorder", "object_ref",
+                            "bodies", "mask", "before_span_id", "after_span_id", "before_task_id", NULL};
     State *state = PyType_GetModuleState(type);
     Submissions *made = state == NULL ? NULL : (Submissions *)PyType_GenericAlloc(type, 0);
     if (made == NULL)
         return NULL;
     PyObject_GC_UnTrack(made);
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOO!OO!O!KSSS:Submissions", names, &made->made_of,
-                                    &made->context, state->recorder, &made->connection, &made->recorder, &PyType_Type,
-                                    &made->object_ref, &PyDict_Type, &made->bodies, &made->mask, &made->before_span_id,
-                                    &made->after_span_id, &made->before_task_id)) {
-        made->sampler = ((Recorder *)made->connection)->sampler;
-        made->fallback = ((Recorder *)made->connection)->fallback;
-        if (made->sampler != NULL && made->fallback != NULL)
-            return own((PyObject *)made, submissions_held);
-        PyErr_SetString(PyExc_TypeError, "the recorder has no sampler or no fallback");
-    }
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOO!OOOO!O!KSSS:Submissions", names, &made->made_of,
+                                    &made->context, state->recorder, &made->connection, &made->sampler, &made->fallback,
+                                    &made->recorder, &PyType_Type, &made->object_ref, &PyDict_Type, &made->bodies,
+                                    &made->mask, &made->before_span_id, &made->after_span_id, &made->before_task_id))
+        return own((PyObject *)made, submissions_held);
     return disown((PyObject *)made, submissions_held);
 }
 
@@ -349,6 +345,7 @@ typedef struct {
     PyObject *accepted;    /* accepted(made_of, start, result, arguments) writes the span of a call in Python */
     PyObject *refused;     /* refused(made_of, start, error, arguments) likewise */
     PyObject *failed;      /* failed(error): an error of this package after the call */
+    PyObject *interrupts;  /* interrupts(error): whether it is an error of the program, such as its time-out */
     PyObject *tracing;     /* the module */
     PyObject *outgoing;    /* what the call around this one carries, if it is made while that one is submitted */
     PyObject *get_current; /* returns the current context */
@@ -442,8 +439,9 @@ static int may_have_references(PyObject *args, PyObject *kwargs, PyObject *objec
 
 /* Write the span of a call that Ray has accepted. 1 if that was done, 0 if Python has to do it, -1 with an exception.
  * Not inlined: its record would be on the stack while Ray submits the call. */
-__attribute__((noinline)) static int write_submission(const Submissions *submissions, const State *state, PyObject *body, uint64_t start,
-                            PyObject *result, PyObject *args, PyObject *kwargs)
+__attribute__((noinline)) static int write_submission(const Submissions *submissions, const State *state, PyObject *body,
+                                                      uint64_t start, PyObject *result, PyObject *args,
+                                                      PyObject *kwargs)
 {
     if ((PyObject *)Py_TYPE(result) != submissions->object_ref ||
         may_have_references(args, kwargs, submissions->object_ref))
@@ -505,16 +503,9 @@ static int write_in_python(PyObject *function, const Submissions *submissions, u
     return done == NULL ? -1 : 0;
 }
 
-/* What follows on a call that Ray has accepted. 0, or -1 with an exception of the program. */
-static int follow_up(const Method *method, const Submissions *submissions, const State *state, PyObject *body,
-                     uint64_t start, PyObject *result, PyObject *arguments)
+/* Have Python handle the exception that is set after a call. 0, or -1 with an exception of the program. */
+static int handle_fault(const Method *method)
 {
-    int written = write_submission(submissions, state, body, start, result, PyTuple_GetItem(arguments, 1),
-                                   PyTuple_GetItem(arguments, 2));
-    if (written == 0)
-        written = write_in_python(method->accepted, submissions, start, result, arguments);
-    if (written >= 0)
-        return 0;
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return -1; /* such as KeyboardInterrupt */
     PyObject *error = take_exception();
@@ -524,13 +515,55 @@ static int follow_up(const Method *method, const Submissions *submissions, const
     return handled == NULL ? -1 : 0;
 }
 
-/* Have Python write the span of a call that Ray has refused with the exception that is set, and stays set. */
+/* What follows on a call that Ray has accepted. 0, or -1 with an exception of the program. */
+static int follow_up(const Method *method, const Submissions *submissions, const State *state, PyObject *body,
+                     uint64_t start, PyObject *result, PyObject *arguments)
+{
+    int written = write_submission(submissions, state, body, start, result, PyTuple_GetItem(arguments, 1),
+                                   PyTuple_GetItem(arguments, 2));
+    if (written == 0)
+        written = write_in_python(method->accepted, submissions, start, result, arguments);
+    return written < 0 ? handle_fault(method) : 0;
+}
+
+/* Have Python write the span of a call that Ray has refused with the exception that is set. It stays set, unless the
+ * program interrupts this with another one, as in an `except` block. */
 static void follow_up_refusal(const Method *method, const Submissions *submissions, uint64_t start, PyObject *arguments)
 {
     PyObject *error = take_exception();
-    if (write_in_python(method->refused, submissions, start, error, arguments) < 0)
-        PyErr_WriteUnraisable((PyObject *)method);
+    if (write_in_python(method->refused, submissions, start, error, arguments) < 0 && handle_fault(method) < 0) {
+        PyObject *interruption = take_exception();
+        if (interruption == error)
+            Py_DECREF(error);
+        else
+            PyException_SetContext(interruption, error);
+        error = interruption;
+    }
     give_back(error);
+}
+
+/* Whether the exception that is set interrupts the program, rather than being a fault that Python comes upon again and
+ * knows what to do about. If not, it is not set any more. */
+static int interrupts(const Method *method)
+{
+    PyObject *type, *error, *traceback;
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return 1;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_Restore(type, error, traceback);
+    if (traceback == NULL) {
+        PyErr_Clear(); /* raised by C code: no code of the program has run */
+        return 0;
+    }
+    error = take_exception();
+    PyObject *answer = PyObject_CallFunctionObjArgs(method->interrupts, error, NULL);
+    int result = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (result > 0)
+        give_back(error);
+    else
+        Py_XDECREF(error);
+    return result != 0;
 }
 
 static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *keywords)
@@ -544,10 +577,8 @@ static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *keyw
     int known = 0;
     if (PyTuple_Size(arguments) == 3 && (keywords == NULL || PyDict_Size(keywords) == 0))
         known = look_up(method, state, PyTuple_GetItem(arguments, 0), &submissions, &body);
-    if (known < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
-        PyErr_Clear(); /* Python comes upon it again, and knows what to do about it */
+    if (known < 0 && !interrupts(method))
         known = 0;
-    }
     if (known <= 0)
         return known < 0 ? NULL : PyObject_Call(method->python, arguments, keywords);
 
@@ -566,15 +597,15 @@ static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *keyw
 
 static PyObject *method_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"original", "python", "accepted", "refused", "failed", "tracing", "outgoing", "get_current",
-                            "key_of", "bind", NULL};
+    static char *names[] = {"original", "python", "accepted", "refused", "failed", "interrupts", "tracing", "outgoing",
+                            "get_current", "key_of", "bind", NULL};
     Method *made = (Method *)PyType_GenericAlloc(type, 0);
     if (made == NULL)
         return NULL;
     PyObject_GC_UnTrack(made);
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOOOOOOOO:Method", names, &made->original, &made->python,
-                                    &made->accepted, &made->refused, &made->failed, &made->tracing, &made->outgoing,
-                                    &made->get_current, &made->key_of, &made->bind))
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOOOOOOOOO:Method", names, &made->original, &made->python,
+                                    &made->accepted, &made->refused, &made->failed, &made->interrupts, &made->tracing,
+                                    &made->outgoing, &made->get_current, &made->key_of, &made->bind))
         return own((PyObject *)made, method_held);
     return disown((PyObject *)made, method_held);
 }
@@ -614,9 +645,11 @@ static PyType_Spec method_spec = {MODULE ".Method", sizeof(Method), 0, Py_TPFLAG
 
 int add_calls(PyObject *module, State *state)
 {
-    PyTypeObject *execution = add_type(module, &execution_spec), *method = add_type(module, &method_spec);
-    state->submissions = add_type(module, &submissions_spec);
+    PyTypeObject *execution = add_type(module, &execution_spec);
+    PyTypeObject *method = execution == NULL ? NULL : add_type(module, &method_spec);
+    if (method != NULL)
+        state->submissions = add_type(module, &submissions_spec);
     Py_XDECREF(execution);
     Py_XDECREF(method);
-    return execution == NULL || method == NULL || state->submissions == NULL ? -1 : 0;
+    return state->submissions == NULL ? -1 : 0;
 }

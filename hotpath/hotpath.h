@@ -21,6 +21,9 @@
 #if !defined(__linux__) || !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "only for Linux on little-endian machines: elsewhere the Python code does everything"
 #endif
+#ifdef Py_GIL_DISABLED
+#error "only for Python with the GIL, which guards all objects here: without it the Python code does everything"
+#endif
 
 /* --- records -------------------------------------------------------------------------------------------------- */
 

@@ -252,7 +252,8 @@ static PyObject *span_end(PyObject *self, PyTypeObject *base, PyObject *const *a
         PyErr_SetString(PyExc_TypeError, "end() takes at most one argument: end_time");
         return NULL;
     }
-    return PyObject_CallMethod(self, "_end", "O", count + named ? arguments[0] : Py_None);
+    /* In parentheses, since a tuple alone would be taken for the arguments. */
+    return PyObject_CallMethod(self, "_end", "(O)", count + named ? arguments[0] : Py_None);
 }
 
 #define OBJECT(type, name, member) {name, T_OBJECT, offsetof(type, member), 0, NULL}
@@ -427,14 +428,16 @@ static int clear(PyObject *module)
     Py_CLEAR(state->recorder);
     Py_CLEAR(state->span);
     Py_CLEAR(state->submissions);
-    for (size_t index = 0; index < NAMES; index++)
-        Py_CLEAR(state->names[index]);
     return 0;
 }
 
 static void release(void *module)
 {
+    State *state = PyModule_GetState(module);
     clear(module);
+    /* Only now, when no object of its types is left: names are looked up without a check, and are in no cycle. */
+    for (size_t index = 0; index < NAMES; index++)
+        Py_CLEAR(state->names[index]);
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -240,6 +240,8 @@ def _submissions(calls: Calls, around: Around) -> _compiled.Submissions | None:
         made_of=(calls, around),
         context=around.context,
         connection=calls.recorder,
+        sampler=around.sampler,
+        fallback=around.fallback,
         recorder=around.recorder,
         object_ref=around.object_ref,
         bodies=calls.bodies,

@@ -342,9 +342,10 @@ class Beginning:
         """Prepare for tasks of this connection that carry a context."""
         self._active, self._template, self._execution = active, active.templates.of(CONSUMER, *self._named), None
         recorder, core_worker = active.recorder, active.process.worker.core_worker
-        if self._template is not None and not self._is_creation and recorder.sampler.follows_parent:
+        sampler = recorder.sampler
+        if self._template is not None and not self._is_creation and sampler.follows_parent:
             held = None if self._named[0] else active.held
-            self._execution = compiled_execution(recorder, recorder, core_worker, self._template, held)
+            self._execution = compiled_execution(recorder, sampler, recorder, core_worker, self._template, held)
 
     def _as_the_caller_says(self, active: tracing.Tracing, carried: Carried, more: Callable[[], bytes] | None) -> Begun:
         template = active.templates.of(CONSUMER, *self._named[:4], carried.runs, self._part)

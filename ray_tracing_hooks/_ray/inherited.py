@@ -39,6 +39,7 @@ from ray_tracing_hooks._ray.resources import HeldResources
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.recorder import SAMPLED, Recorder, Template
+from ray_tracing_hooks._record.sampling import Sampler
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
 _time_ns = time.time_ns
@@ -108,7 +109,15 @@ class Inherited:
         self.execution: _compiled.Execution | None = None
         if self._recorder is not None and template is not None and self._sampler.is_constant:
             self.execution = compiled_execution(
-                recorder, self._recorder, core_worker, template, held, job=job, flags=self._span_flags, mask=self._mask
+                recorder,
+                self._sampler,
+                self._recorder,
+                core_worker,
+                template,
+                held,
+                job=job,
+                flags=self._span_flags,
+                mask=self._mask,
             )
 
     def is_of(self, recorder: Recorder) -> bool:
@@ -157,6 +166,7 @@ class Inherited:
 
 def compiled_execution(
     connection: Recorder,
+    sampler: Sampler,
     recorder: Recorder,
     core_worker: Any,
     template: Template,
@@ -169,12 +179,14 @@ def compiled_execution(
     """What begins the common ones of the tasks of one function or method, if the compiled part is in use.
 
     With a ``job`` it is for those that carry nothing, as :class:`Inherited` is; without one for those that carry their
-    context.
+    context. ``sampler`` is the one of the ``connection`` that has decided that the ``recorder`` records them: it begins
+    none once the connection has another one, as another thread may set even before this is made.
     """
     if not _compiled.use.is_on:
         return None
     return _compiled.Execution(
         connection=connection,
+        sampler=sampler,
         recorder=recorder,
         template=template,
         span_type=RecordedSpan,

@@ -8,7 +8,7 @@ from types import MethodType
 from typing import Any
 
 from ray_tracing_hooks import _compiled, names
-from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._exceptions import hide_frame, is_interruption
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import tracing
@@ -286,6 +286,7 @@ def _method(
         accepted=accepted,
         refused=refused,
         failed=lambda error: failed("recording a call", error),
+        interrupts=is_interruption,
         tracing=tracing,
         outgoing=outgoing,
         get_current=get_current,

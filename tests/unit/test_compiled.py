@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import random
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -35,9 +37,9 @@ from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._ray.propagation import TASK_KEY
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._record import carrier, ids
-from ray_tracing_hooks._record.current import SPAN_KEY
-from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record import carrier, ids, sampling
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
+from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._spool.layout import DROPPED, SPAN, START, U64
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
@@ -80,18 +82,26 @@ def random_ids(number: int) -> Iterator[None]:
 
 
 def records(folder: str) -> list[Record]:
-    """The kinds and payloads of what was written of spans, without their times."""
+    """The kinds and payloads of what was written of spans."""
+    return [
+        (kind, payload)
+        for _, paths, _ in iterate(folder)
+        for path in paths
+        for kind, payload, _ in SegmentReader(path).read()
+        if kind in {START, SPAN}
+    ]
+
+
+def timeless(folder: str) -> list[Record]:
+    """The same without their times."""
     found = []
-    for _, paths, _ in iterate(folder):
-        for path in paths:
-            for kind, payload, _ in SegmentReader(path).read():
-                if kind in {START, SPAN}:
-                    span = decode_span(payload[2:])
-                    assert abs(span.start_ns - time.time_ns()) < 60e9
-                    assert span.end_ns >= span.start_ns or kind == START
-                    for moment in {span.start_ns, span.end_ns, *(event.time_ns for event in span.events)} - {0}:
-                        payload = payload.replace(struct.pack("<Q", moment), bytes(8))  # noqa: PLW2901
-                    found.append((kind, payload))
+    for kind, payload in records(folder):
+        span = decode_span(payload[2:])
+        assert abs(span.start_ns - time.time_ns()) < 60e9
+        assert span.end_ns >= span.start_ns or kind == START
+        for moment in {span.start_ns, span.end_ns, *(event.time_ns for event in span.events)} - {0}:
+            payload = payload.replace(struct.pack("<Q", moment), bytes(8))  # noqa: PLW2901
+        found.append((kind, payload))
     return found
 
 
@@ -104,7 +114,7 @@ def both_ways(program: Callable[[Path], Any], trace: JobTrace = JOB, random: int
     for is_on in (True, False):
         with compiled(is_on), in_cluster(trace), random_ids(random), tempfile.TemporaryDirectory() as folder:
             result = program(Path(folder))
-            came.append((result, records(folder)))
+            came.append((result, timeless(folder)))
     assert came[0] == came[1]
     return came[0]
 
@@ -137,7 +147,7 @@ contexts = st.builds(
     trace_id=st.binary(min_size=16, max_size=16),
     span_id=st.binary(min_size=8, max_size=8),
     flags=st.integers(0, 255),
-    submit_time_ns=st.integers(0, (1 << 64) - 1) | st.integers(1 << 60, 1 << 62),
+    submit_time_ns=st.sampled_from([0, 1]) | st.integers(0, (1 << 64) - 1) | st.integers(1 << 60, 1 << 62),
     parent_task_id=task_ids | st.sampled_from([b"", bytes(24)]),
     headers=st.sampled_from([None, {}, {"tracestate": "a=b"}]),
     without_span=st.booleans(),
@@ -217,6 +227,8 @@ def test_what_the_program_adds_to_a_span_is_the_same(tmp_path: Path) -> None:
             lambda span: span.add_encoded(b"\x4a\x00"),
             lambda span: span.end(1 << 61),
             lambda span: span.end(end_time=None),
+            lambda span: _ends_with(span, ()),
+            lambda span: _ends_with(span, (1, 2)),
             lambda span: span.get_span_context(),
         )
         for change in changes:
@@ -227,7 +239,12 @@ def test_what_the_program_adds_to_a_span_is_the_same(tmp_path: Path) -> None:
             begun[1].end()
 
     _, found = both_ways(program)
-    assert [kind for kind, _ in found] == [START, SPAN] * 6
+    assert [kind for kind, _ in found] == [START, SPAN] * 8
+
+
+def _ends_with(span: Any, nonsense: Any) -> None:
+    with contextlib.suppress(Exception):
+        span.end(nonsense)
 
 
 @needs_compiled
@@ -410,6 +427,64 @@ def test_an_interruption_after_a_call_reaches_the_program(tmp_path: Path) -> Non
 
 
 @needs_compiled
+@pytest.mark.parametrize("fault", [ValueError("no description"), KeyboardInterrupt()])
+def test_a_fault_after_a_refused_call(fault: BaseException, tmp_path: Path, reports: list[str]) -> None:
+    """An error of ours is reported, and the program gets Ray's; an interruption comes on top of that, as in Python."""
+    faults: list[BaseException] = []
+
+    def describe(*arguments: Any) -> Any:
+        if faults:
+            raise faults[0]
+        return actors._describe(*arguments)
+
+    def original(*_: Any) -> Any:
+        if not faults:
+            return ObjectRef(TASK_ID)
+        raise OSError("refused")
+
+    with compiled(True), in_cluster(JOB):
+        driver_of(tmp_path)
+        call, method = submission.traced(describe, key_of=actors._key_of)(original), stand_ins.Method()
+        call(method, (), {})
+        faults.append(fault)
+        with pytest.raises(OSError if isinstance(fault, Exception) else KeyboardInterrupt) as caught:
+            call(method, (), {})
+    if isinstance(fault, Exception):
+        assert caught.value.__context__ is None
+        assert reports == ["recording a call failed: ValueError: no description; your program continues without it"]
+    else:
+        assert str(caught.value.__context__) == "refused"
+        assert reports == []
+
+
+@needs_compiled
+@pytest.mark.parametrize("interrupts", [True, False])
+def test_an_interruption_before_a_call_reaches_the_program(
+    interrupts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a time-out that a signal handler raises. Any other error before a call leaves the call to Python."""
+    errors: list[Exception] = []
+
+    def key_of(method: Any) -> Any:
+        if errors:
+            raise errors[0]
+        return actors._key_of(method)
+
+    monkeypatch.setattr(submission, "is_interruption", lambda error: interrupts and error is errors[0])
+    with compiled(True), in_cluster(JOB):
+        driver_of(tmp_path)
+        call = submission.traced(actors._describe, key_of=key_of)(lambda *_: ObjectRef(TASK_ID))
+        call(stand_ins.Method(), (), {})
+        errors.append(TimeoutError("now"))
+        if interrupts:
+            with pytest.raises(TimeoutError, match="now"):
+                call(stand_ins.Method(), (), {})
+        else:
+            call(stand_ins.Method(), (), {})
+    assert [kind for kind, _ in records(str(tmp_path))] == [SPAN] * (1 if interrupts else 2)
+
+
+@needs_compiled
 def test_a_method_is_in_place_as_the_function_that_it_replaces(tmp_path: Path) -> None:
     """Below a decorator as in Ray, or as an attribute of a class; not twice; and taken out again."""
     calls = []
@@ -434,6 +509,279 @@ def test_a_method_is_in_place_as_the_function_that_it_replaces(tmp_path: Path) -
         assert Owner._remote is original
     assert calls == [((1,), {})] * 3
     assert [kind for kind, _ in records(str(tmp_path))] == [SPAN] * 3
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+CONTEXT = carrier.encode(JOB.trace_id, JOB.root_span_id, 3, 1 << 60, DRIVER_TASK_ID, None)
+
+
+def sampler(name: str) -> Any:
+    """A new one, as each change makes one."""
+    return sampling.from_environment({"OTEL_TRACES_SAMPLER": name})
+
+
+def change(recorder: Recorder) -> None:
+    """What the last step of a change does in a process: what calls use from now on, and record with."""
+    active = tracing.active
+    assert active is not None
+    tracing.active = active.changed(recorder, active.selection, redactor=None, redact=(), rate_limits=None, memory=None)
+
+
+@needs_compiled
+def test_tasks_notice_a_change_of_settings_at_once() -> None:
+    """Between its steps, too. Spans that are open then end in the spool that they began in, and nowhere else."""
+
+    def program(folder: Path) -> Any:
+        tracing.active = first = worker_of_job(folder / "first")
+        begin = execution.Beginning("Actor", "method").begin
+        found: list[bool] = []
+
+        def tasks(expected: bool) -> None:
+            for carried in (None, CONTEXT) * 2:
+                begun = begin(carried)
+                assert begun is not None
+                context, span = begun
+                assert context[TASK_KEY] == TASK_ID
+                assert (span is not None) is expected
+                if span is not None:
+                    span.end()
+                found.append(expected)
+
+        tasks(True)
+        still_open = [begun[1] for begun in map(begin, (None, CONTEXT)) if begun is not None]
+        for name, records in (("always_off", False), ("parentbased_always_on", True), ("always_off", False)):
+            first.recorder.sampler = sampler(name)
+            tasks(records)
+            change(first.recorder)
+            tasks(records)
+        change(stand_ins.recorder(folder / "second"))
+        tasks(True)
+        writer: Any = first.recorder._writer
+        number = writer._descriptor
+        writer.close()
+        tasks(True)
+        with (folder / "own").open("xb") as own:
+            os.dup2(own.fileno(), number)  # as the program may, after it has closed what it does not know
+            for span in still_open:
+                assert span is not None
+                span.end()
+                span.end()
+            os.close(number)
+        tracing.active = None
+        assert begin(None) is None
+        assert begin(CONTEXT) is None
+        in_spools = timeless(str(folder / "first")), timeless(str(folder / "second"))
+        return found, *in_spools, (folder / "own").stat().st_size
+
+    (found, first, second, own), _ = both_ways(program)
+    assert len(found) == 4 * 9
+    kinds = [[kind for kind, _ in each] for each in (first, second)]
+    assert kinds == [[START, SPAN] * 4 + [START] * 2 + [START, SPAN] * 8 + [SPAN] * 2, [START, SPAN] * 8]
+    assert own == 0
+
+
+@needs_compiled
+def test_calls_notice_a_change_of_settings_at_once() -> None:
+    """Between its steps, and while Ray submits a call: that is recorded as it began. The end of the driver, too."""
+
+    def program(folder: Path) -> Any:
+        first = driver_of(folder / "first")
+        meanwhile: list[Callable[[], None]] = []
+        inherits: list[bool] = []
+
+        def original(*_: Any) -> ObjectRef:
+            inherits.append(outgoing.carried is None)
+            while meanwhile:
+                meanwhile.pop()()
+            return ObjectRef(TASK_ID)
+
+        call, method = remote(original), stand_ins.Method()
+
+        def calls() -> None:
+            for _ in range(2):
+                call(method, (), {})
+
+        calls()
+        meanwhile.append(lambda: setattr(first.recorder, "sampler", sampler("always_off")))
+        calls()
+        change(first.recorder)
+        calls()
+        first.recorder.sampler = sampler("parentbased_always_on")
+        calls()
+        change(first.recorder)
+        calls()
+        second = stand_ins.recorder(folder / "second")
+        second.fallback = first.recorder.fallback
+        meanwhile.append(lambda: change(second))
+        calls()
+        calls()
+        second.fallback = None
+        calls()
+        tracing.active = None
+        calls()
+        return inherits, timeless(str(folder / "first")), timeless(str(folder / "second"))
+
+    (inherits, first, second), _ = both_ways(program)
+    kinds = [[kind for kind, _ in each] for each in (first, second)]
+    assert kinds == [[SPAN] * (2 + 1 + 2 + 2 + 1), [SPAN] * (1 + 2 + 2)]
+    assert inherits == [True] * 3 + [False] * 3 + [True] * 8 + [False] * 2 + [True] * 2
+
+
+class Deciding:
+    """A sampler that records all, during whose decision another thread changes something."""
+
+    root = is_constant = True
+
+    def __init__(self, change: Callable[[], None]) -> None:
+        self._change = change
+
+    def child(self, parent_sampled: bool, _trace_id: bytes) -> bool:
+        self._change()
+        return parent_sampled
+
+
+class Following(Deciding):
+    """The same, where the decision is that of the parent."""
+
+    @property
+    def follows_parent(self) -> bool:
+        self._change()
+        return True
+
+
+Deciding.follows_parent = False  # type: ignore[attr-defined]
+
+
+@needs_compiled
+@pytest.mark.parametrize("carried", [None, CONTEXT], ids=["nothing carried", "context carried"])
+def test_a_sampler_that_is_set_while_another_one_decides_on_tasks(carried: bytes | None) -> None:
+    """What the first one has decided does not stand for the second one."""
+
+    def program(folder: Path) -> Any:
+        tracing.active = worker = worker_of_job(folder)
+        recorder: Any = worker.recorder
+        recorder.sampler = (Deciding if carried is None else Following)(
+            lambda: setattr(recorder, "sampler", sampler("always_off"))
+        )
+        begin = execution.Beginning("Actor", "method").begin
+        found = []
+        for _ in range(4):
+            begun = begin(carried)
+            assert begun is not None
+            found.append(begun[1] is not None)
+        return found
+
+    found, _ = both_ways(program)
+    assert found[1:] == [False] * 3
+
+
+@needs_compiled
+@pytest.mark.parametrize("changed", ["sampler", "fallback"])
+def test_what_is_set_while_a_sampler_decides_on_calls(changed: str) -> None:
+    """The same; and the end of a driver sets no parent in place of its root span."""
+
+    def program(folder: Path) -> Any:
+        driver = driver_of(folder)
+        recorder: Any = driver.recorder
+        other = sampler("always_off") if changed == "sampler" else None
+        call, method = remote(lambda *_: ObjectRef(TASK_ID)), stand_ins.Method()
+        recorder.sampler = Deciding(lambda: setattr(recorder, changed, other))
+        if changed == "fallback":
+            recorder.sampler.root = lambda _trace_id: False
+        for _ in range(4):
+            call(method, (), {})
+
+    _, found = both_ways(program)
+    assert [kind for kind, _ in found] == [SPAN]
+
+
+class Load:
+    """Threads that run tasks, each of which makes a call, until the end.
+
+    Attributes:
+        begun: How many of their tasks have begun a span.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.begun = 0
+        self._rounds = [0] * threads
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._work, args=(place,)) for place in range(threads)]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._is_over.set()
+            for thread in self._threads:
+                thread.join()
+
+    def go_on(self) -> None:
+        """Wait until each thread has begun and ended a round from now on."""
+        until = time.monotonic() + 60
+        wanted = [number + 2 for number in self._rounds]
+        while any(number < least for number, least in zip(self._rounds, wanted, strict=True)):
+            assert time.monotonic() < until, self._rounds
+            time.sleep(0.001)
+
+    def _work(self, place: int) -> None:
+        call = remote(lambda *_: ObjectRef(os.urandom(20) + TASK_ID[20:]))
+        method, begin = stand_ins.Method(), execution.Beginning("Actor", "method").begin
+        while not self._is_over.is_set():
+            begun = begin(None if self._rounds[place] % 2 else CONTEXT)
+            assert begun is not None
+            token = attach(begun[0])
+            call(method, (), {})
+            detach(token)
+            if begun[1] is not None:
+                begun[1].end()
+                with self._lock:
+                    self.begun += 1
+            self._rounds[place] += 1
+
+
+@pytest.mark.parametrize("is_on", [pytest.param(True, marks=needs_compiled), False])
+def test_changes_while_many_threads_record(is_on: bool, tmp_path: Path) -> None:
+    """Whatever has begun ends, in its spool; and nothing is recorded once nothing is to be recorded."""
+    folders = [tmp_path / str(number) for number in range(8)]
+    quiet = []
+    with compiled(is_on), in_cluster(JOB):
+        tracing.active = worker = worker_of_job(folders[0])
+        recorder = worker.recorder
+        load = Load(threads=4)
+        with load.running():
+            for folder in folders[1:]:
+                load.go_on()
+                recorder.sampler = sampler("always_off")
+                change(recorder)
+                load.go_on()
+                began = time.time_ns()
+                load.go_on()
+                quiet.append((began, time.time_ns()))
+                recorder.sampler = sampler("parentbased_always_on")
+                change(recorder)
+                load.go_on()
+                writer: Any = recorder._writer
+                recorder = stand_ins.recorder(folder)
+                change(recorder)
+                writer.close()
+    executions = calls = 0
+    for folder in folders:
+        found = [(kind, decode_span(payload[2:])) for kind, payload in records(str(folder))]
+        started = sorted(span.span_id for kind, span in found if kind == START)
+        of_tasks = sorted(span.span_id for kind, span in found if kind == SPAN and "remote_worker" in span.name)
+        assert of_tasks == started
+        executions += len(of_tasks)
+        calls += len(found) - 2 * len(of_tasks)
+        assert not [span for _, span in found for began, ended in quiet if began <= span.start_ns <= ended]
+    assert executions == load.begun > 0
+    assert calls > 0
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
@@ -590,3 +938,53 @@ def test_a_settings_file_decides_for_what_is_made_later(tmp_path: Path) -> None:
         with compiled(allowed):
             writer = SpoolWriter(str(tmp_path))
         assert writer._is_compiled == (allowed and _compiled.use.is_loaded)
+
+
+OF_AN_INTERPRETER = """
+import sys
+sys.path[:] = {path!r}
+from ray_tracing_hooks import _compiled
+from ray_tracing_hooks._spool.writer import SpoolWriter
+writer = SpoolWriter({folder!r})
+prefix = writer.scope(b"", b"").to_bytes(2, "little")
+for _ in range(3):
+    writer.start(prefix, bytes(100))
+    writer.span(prefix, bytes(100))
+"""
+
+INTERPRETERS = """
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+program = sys.argv[1]
+exec(program.format(path=sys.path, folder=sys.argv[2] + "/main"))
+assert _compiled.use.is_on
+for number in range(3):
+    interpreter = interpreters.create()
+    other = program.format(path=sys.path, folder=f"{sys.argv[2]}/{number}")
+    failed = interpreters.run_string(interpreter, other)
+    assert not failed, failed
+    interpreters.destroy(interpreter)
+    writer.start(prefix, bytes(100))
+    writer.span(prefix, bytes(100))
+"""
+
+
+@needs_compiled
+def test_other_interpreters_of_a_process(tmp_path: Path) -> None:
+    """They have the compiled part too, or do the same in Python if they have a GIL of their own."""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", INTERPRETERS, OF_AN_INTERPRETER, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for folder in tmp_path.iterdir():
+        kinds = [kind for path in folder.glob("*.spool") for kind, _, _ in SegmentReader(str(path)).read()]
+        found[folder.name] = [kind for kind in kinds if kind in {START, SPAN}]
+    assert found == {"main": [START, SPAN] * 6, **{str(number): [START, SPAN] * 3 for number in range(3)}}

@@ -13,6 +13,8 @@ SLOW ?= $(if $(filter tests,$(TESTS)),,1)
 WORKERS ?= 4
 ARGS ?=
 EXTRA ?= dev
+# Whether the package that is tested has its compiled part: 1, 0, or if this is empty, where it can be compiled.
+COMPILED ?=
 UV ?= $(shell command -v uv 2>/dev/null)
 
 SHELL := bash
@@ -29,7 +31,9 @@ DEMO := $(ROOT)/.demo
 # The name contains the version of Ray, so that another RAY=... installs again. Folders are among the sources because their
 # time changes when a file is removed.
 DEPENDENCIES := $(VENV)/.dependencies-ray-$(RAY)
-PACKAGE := $(VENV)/.package
+# The name contains whether it is compiled, for the same reason.
+PACKAGE := $(VENV)/.package$(COMPILED)
+COMPILER := $(shell command -v cc || command -v gcc || command -v clang)
 # Third-party backends to test against, in a separate environment, with tested versions, since one is an alpha.
 PEERS := $(VENV)/peers
 PEERS_READY := $(PEERS)/.ready
@@ -103,7 +107,7 @@ NEEDS = \
 ASKED = $(foreach test,$(TESTS),$(patsubst ./%,%,$(patsubst %/,%,$(firstword $(subst ::, ,$(test))))))
 where = $(if $(strip $(foreach asked,$(ASKED),$(filter $(asked) $(asked)/%,$(1)) $(foreach path,$(1),$(filter $(path)/%,$(asked))))),$(2))
 
-SOURCES := pyproject.toml .ci/metadata.py README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
+SOURCES := pyproject.toml $(wildcard .ci/*.py hotpath/*) README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
 
 # uv does not read pip's configuration, so pip is used if uv finds no index.
 install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(1) || )$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input $(1)
@@ -211,6 +215,26 @@ fuzz: $(PACKAGE) ## Fuzz everything that reads untrusted bytes, a minute each; F
 	  grep number_of_executed_units $(FUZZ)/$$target.log; \
 	done
 
+# What the compiled part has a counterpart for in Python, and real processes and their deaths.
+PURE_TESTS := tests/unit $(addprefix tests/ray/test_,calls.py endings.py ids.py)
+
+.PHONY: pure
+pure: ## Run tests of the package in pure Python, as where nothing is compiled
+	@$(MAKE) --no-print-directory test COMPILED=0 NETWORK_READY= TESTS="$(PURE_TESTS)"
+
+# gcc's sanitizers end a program that reads or writes where it must not, or does what C does not define. The package with
+# them is apart, since Python has to be started with their library.
+SANITIZED := $(VENV)/sanitized
+SANITIZED_TESTS := $(addprefix tests/unit/test_,compiled.py spool.py recorder.py inherited.py reentrancy.py forks.py disk.py hot_path.py)
+ASAN = LD_PRELOAD="$$($(COMPILER) -print-file-name=libasan.so) $$($(COMPILER) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
+
+.PHONY: sanitize
+sanitize: $(PACKAGE) ## Run tests of the compiled part with AddressSanitizer and UndefinedBehaviorSanitizer; needs gcc
+	@rm -rf $(SANITIZED)
+	@$(ASAN) RAY_TRACING_HOOKS_COMPILE=1 CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all" \
+	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --no-build-isolation --no-cache-dir --target $(SANITIZED) .
+	@cd $(VENV) && $(ASAN) PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile $(ARGS) $(addprefix $(ROOT)/,$(SANITIZED_TESTS))
+
 # The linters cache their results for unchanged files, as mypy does.
 .PHONY: lint
 lint: $(DEPENDENCIES) $(JAVASCRIPT_READY) ## Check style, format, types and workflows
@@ -219,6 +243,7 @@ lint: $(DEPENDENCIES) $(JAVASCRIPT_READY) ## Check style, format, types and work
 	@echo "==> mypy" && $(BIN)/mypy
 	@echo "==> eslint" && $(JAVASCRIPT)/node_modules/.bin/eslint --cache --cache-location $(VENV)/.eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
 	@echo "==> tsc" && $(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT) --incremental --tsBuildInfoFile $(VENV)/.tsc.json
+	@$(if $(COMPILER),echo "==> $(COMPILER)" && $(COMPILER) -fsyntax-only -std=c99 -O2 -Wall -Wextra -Wshadow -Wconversion -Werror -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') hotpath/*.c,echo "==> There is no C compiler: the compiled part is not checked")
 # The schema and the security of the workflows, both without network access.
 	@echo "==> workflows" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml \
 	  && $(BIN)/zizmor --offline --quiet .github/workflows
@@ -229,8 +254,16 @@ URL ?=
 .PHONY: dist
 dist: $(DEPENDENCIES) ## Build the distribution in dist and check its content; a release sets TAG=v1.2.3 URL=https://...
 	@rm -rf dist
-	@PROJECT_URL=$(URL) PROJECT_TAG=$(TAG) $(BIN)/python -m hatchling build -d dist
-	@$(BIN)/python tests/helpers/distribution.py dist $(TAG)
+	@RAY_TRACING_HOOKS_COMPILE=0 PROJECT_URL=$(URL) PROJECT_TAG=$(TAG) $(BIN)/python -m hatchling build -d dist
+	@$(BIN)/python tests/helpers/distribution.py dist plain $(TAG)
+
+# In containers with an old C library, one for this kind of machine: pyproject.toml has the options.
+.PHONY: wheels
+wheels: $(DEPENDENCIES) ## Build the wheels with the compiled part in dist, which needs Docker, and check their content
+	@rm -rf dist $(VENV)/cibuildwheel && $(BIN)/python -m venv $(VENV)/cibuildwheel
+	@$(VENV)/cibuildwheel/bin/python -m pip install -qq --disable-pip-version-check --no-input cibuildwheel==4.3.5
+	@PROJECT_URL=$(URL) PROJECT_TAG=$(TAG) $(VENV)/cibuildwheel/bin/cibuildwheel --output-dir dist
+	@$(BIN)/python tests/helpers/distribution.py dist compiled $(TAG)
 
 .PHONY: clean
 clean: ## Remove everything that make and the tools created
@@ -280,7 +313,7 @@ $(SKYWALKING_NODE): $(SKYWALKING_READY) | $(NODE_READY)
 
 $(DEPENDENCIES): pyproject.toml | $(BIN)/python
 	@echo "==> Installing the dependencies and Ray $(RAY); this takes a minute or two the first time"
-	@rm -f $(VENV)/.dependencies-* $(PACKAGE)
+	@rm -f $(VENV)/.dependencies-* $(VENV)/.package*
 	@$(call install,'.[$(EXTRA)]' 'ray==$(RAY)')
 	@touch $@
 
@@ -364,8 +397,10 @@ $(TRAIN_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
 	@touch $@
 
 # Compile to bytecode, as pip does and uv does not; otherwise every process compiles it if PYTHONDONTWRITEBYTECODE is set.
+$(PACKAGE): export RAY_TRACING_HOOKS_COMPILE := $(COMPILED)
 $(PACKAGE): $(SOURCES) $(DEPENDENCIES)
 	@echo "==> Building and installing the package"
+	@rm -f $(VENV)/.package*
 	@$(call install,--no-deps --no-build-isolation --force-reinstall .)
 	@$(BIN)/python -m compileall -q $(VENV)/lib/python3.*/site-packages/ray_tracing_hooks
 	@touch $@

@@ -101,13 +101,21 @@ def _cell_of_decorated(function: Any) -> Any:
     for cell in getattr(function, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # an empty one
             contents = cell.cell_contents
-            # Our replacements are marked with their originals. Ask nothing of other objects: Ray's stub of a client,
-            # which `client_mode_hook` keeps beside the function, raises on any attribute access before it is connected.
-            if contents is decorated or (
-                isinstance(contents, FunctionType) and vars(contents).get(_MARK, contents) is decorated
-            ):
+            if contents is decorated or _original_of(contents) is decorated:
                 return cell
     return None
+
+
+def _original_of(value: Any) -> Any:
+    """The original with which a replacement of ours is marked; None for anything else.
+
+    Runs no code of the value: Ray's stub of a client, which `client_mode_hook` keeps beside a function, raises on any
+    attribute access before it is connected.
+    """
+    try:
+        return object.__getattribute__(value, "__dict__").get(_MARK)
+    except AttributeError:
+        return None
 
 
 def _named_alike(replacement: Any, original: Any) -> None:
@@ -115,7 +123,7 @@ def _named_alike(replacement: Any, original: Any) -> None:
 
     A deployment with ``@serve.batch``, pickled by value, refers to ``flatten_args``.
     """
-    if isinstance(replacement, FunctionType) and isinstance(original, FunctionType):
+    if isinstance(original, FunctionType):
         for name in ("__module__", "__name__", "__qualname__"):
             setattr(replacement, name, getattr(original, name))
 

@@ -312,6 +312,9 @@ class Settings:
     shortcuts: bool = _setting(
         BOOLEAN, True, "savings in Ray's own code that are no part of tracing; `0` switches them off"
     )
+    compiled: bool = _setting(
+        BOOLEAN, True, "the compiled part of the recording, where it is installed; with `0` Python does the same"
+    )
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     states_timeout: float = _setting(
         SECONDS,

@@ -223,7 +223,7 @@ class TracedProcess:
             )
 
     def _trace(self, process: RayProcess, *, of_ray: bool = True) -> None:
-        from ray_tracing_hooks import _settings  # noqa: PLC0415
+        from ray_tracing_hooks import _compiled, _settings  # noqa: PLC0415
         from ray_tracing_hooks._connection import Connection  # noqa: PLC0415
         from ray_tracing_hooks._connection.reporter import reporter  # noqa: PLC0415
 
@@ -243,6 +243,7 @@ class TracedProcess:
 
             _standard.check(os.environ, report)
         _guard.set_strict(settings.strict)
+        _compiled.use.allow(settings.compiled)
         self._connection = Connection(
             process,
             self._known_cluster(),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from ray_tracing_hooks import _standard
+from ray_tracing_hooks import _compiled, _standard
 from ray_tracing_hooks._cli.text import examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._ops.effective import MASK, effective
@@ -31,6 +31,8 @@ class _Row(NamedTuple):
     value: Any
     source: str
     group: str
+    note: str = ""
+    """What applies here and now."""
 
     @property
     def text(self) -> str:
@@ -40,7 +42,8 @@ class _Row(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        return self.setting.meaning.replace("`", "")
+        meaning = self.setting.meaning.replace("`", "")
+        return f"{meaning} ({self.note})" if self.note else meaning
 
     def described(self) -> dict[str, Any]:
         value = sorted(self.value) if isinstance(self.value, frozenset) else self.value
@@ -69,6 +72,11 @@ def config(context: click.Context, as_json: bool) -> None:
         _row(setting, setting.variable, getattr(found.settings, setting.name), found.sources[setting.name])
         for setting in SETTINGS
     ]
+    _compiled.use.allow(found.settings.compiled)
+    ours = [
+        row._replace(note=f"here it is {_compiled.use.described()}") if row.variable == _compiled.VARIABLE else row
+        for row in ours
+    ]
     standard = []
     for variable in VARIABLES:
         value, source = _standard.read_with_source(variable.name, os.environ, lambda _problem: None)
@@ -77,6 +85,7 @@ def config(context: click.Context, as_json: bool) -> None:
         described = {
             "settings": [{"name": row.setting.name, **row.described()} for row in ours],
             "standard": [row.described() for row in standard],
+            "compiled": _compiled.use.described(),
             "problems": problems,
         }
         click.echo(json.dumps(described, indent=2))

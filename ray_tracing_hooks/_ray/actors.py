@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from ray_tracing_hooks import names
@@ -20,6 +21,9 @@ _CREATION_TASK = "ff" * 8
 """The task id of a creation is this and the actor id (Ray ``src/ray/common/id.cc``, ``ForActorCreationTask``)."""
 
 
+_key_of = attrgetter("_actor._ray_actor_id", "_method_name")
+"""The key of a method among :attr:`Calls.called`."""
+
 _MOST_METHODS = 10_000
 """Bounds the cache, since programs may create actors without limit."""
 
@@ -29,7 +33,7 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
     from ray.actor import ActorClass, ActorMethod  # noqa: PLC0415
 
     creating = traced(_describe_creation, _task_of_creation)
-    calling = traced(_describe, with_place=place_in(cluster))
+    calling = traced(_describe, with_place=place_in(cluster), key_of=_key_of)
     return patches.wrap_within(ActorClass, "_remote", creating) and patches.wrap_within(ActorMethod, "_remote", calling)
 
 
@@ -75,7 +79,7 @@ def _first_or_dispatched(
 ) -> Called | None:
     dispatched = calls.dispatched.get(key)
     if dispatched is None:
-        for known in (calls.called, calls.dispatched):
+        for known in (calls.called, calls.dispatched, calls.bodies):
             if len(known) >= _MOST_METHODS:
                 known.clear()
         called = calls.called[key] = _called(calls, method, handle)
@@ -84,6 +88,8 @@ def _first_or_dispatched(
         descriptor = handle._ray_actor_creation_function_descriptor  # noqa: SLF001
         naming = calls.namings.of(descriptor.module_name, descriptor.class_name, key[1])
         if naming is None:
+            if called.inherits and called.template is not None:
+                calls.bodies[key] = called.template.body + called.attributes
             return called
         del calls.called[key]
         named = descriptor.class_name, key[1], descriptor.module_name

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.context import Context
 
-from ray_tracing_hooks import names
-from ray_tracing_hooks._formats.encoded_span.encode import after_id, before_id
+from ray_tracing_hooks import _compiled, names
+from ray_tracing_hooks._formats.encoded_span.encode import START_TAG, after_id, before_id
 from ray_tracing_hooks._ray.cluster import SharedTrace
 from ray_tracing_hooks._ray.dispatch import Naming, Namings, Shown
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._ray.propagation import (
     SPAN_AND_TASK,
+    TASK_ID,
     TASK_KEY,
     caller_attribute,
     headers_of,
@@ -93,6 +94,9 @@ class Calls:
         dispatched: The same for those with a naming, which are described anew for each call.
         only_standard_headers: Whether the propagators are only those of the W3C, which inject nothing but the context.
         around: The surroundings of the last call, cached for the next one.
+        submissions: The same for the compiled part, if calls in them carry nothing; else None.
+        bodies: For the compiled part, what is constant in the spans of calls that carry nothing, by the keys of
+            :attr:`called`.
     """
 
     def __init__(
@@ -116,7 +120,9 @@ class Calls:
         self.namings = namings
         self.called: dict[tuple[Any, Any], Called | None] = {}
         self.dispatched: dict[tuple[Any, Any], Dispatched] = {}
+        self.bodies: dict[tuple[Any, Any], bytes] = {}
         self.around: Around | None = None
+        self.submissions: _compiled.Submissions | None = None
         # With the standard propagators, a context without baggage has nothing to inject but the span itself.
         self.only_standard_headers = only_standard_headers()
         self._rate_limits = rate_limits
@@ -154,7 +160,7 @@ class Calls:
     def publish_job_trace(self) -> None:
         """Publish the trace of this driver's root span to the workers of its job: most calls need not carry it then."""
         if self.only_standard_headers and self.job.publish():
-            self.around = None
+            self.around = self.submissions = None
 
 
 class Around:
@@ -222,5 +228,25 @@ def _look_around(calls: Calls, context: Context) -> Around:
         and calls.only_standard_headers
         and SPAN_AND_TASK.issuperset(context)
     ):
-        calls.around = around
+        calls.around, calls.submissions = around, _submissions(calls, around)
     return around
+
+
+def _submissions(calls: Calls, around: Around) -> _compiled.Submissions | None:
+    """``around`` for the compiled part, if that is in use; None if calls carry their context."""
+    if not around.inherits or not _compiled.use.is_on:
+        return None
+    return _compiled.Submissions(
+        made_of=(calls, around),
+        context=around.context,
+        connection=calls.recorder,
+        sampler=around.sampler,
+        fallback=around.fallback,
+        recorder=around.recorder,
+        object_ref=around.object_ref,
+        bodies=calls.bodies,
+        mask=around.mask,
+        before_span_id=around.before,
+        after_span_id=around.after + START_TAG,
+        before_task_id=around.of_caller + TASK_ID,
+    )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import Context
 
-from ray_tracing_hooks import names
+from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import submit_time
@@ -25,7 +25,7 @@ from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import dispatch, generators, tracing
 from ray_tracing_hooks._ray.arguments import KEY, arrivals
 from ray_tracing_hooks._ray.errors import fail
-from ray_tracing_hooks._ray.inherited import Inherited
+from ray_tracing_hooks._ray.inherited import Inherited, compiled_execution
 from ray_tracing_hooks._ray.propagation import (
     ACTOR_ID,
     TASK_ID,
@@ -38,7 +38,7 @@ from ray_tracing_hooks._ray.propagation import (
 )
 from ray_tracing_hooks._ray.templates import CONSUMER, HAS_SERVE, OF_SERVE
 from ray_tracing_hooks._record.carrier import NO_TRACE, RUNS, Carried, decode
-from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, reset
 from ray_tracing_hooks._record.recorder import SAMPLED, Template
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _function_executor(
                 fail(span, error)
             raise
         finally:
-            detach(token)
+            reset(token)
         # The body of a generator runs while Ray iterates it: its span stays open until then.
         if type(result) is GeneratorType:
             return generators.traced(result, context, span, returned)
@@ -296,8 +296,10 @@ class Beginning:
         self._is_creation = is_creation
         self._inherited: Inherited | None = None
         self._active: tracing.Tracing | None = None
-        """The connection that :attr:`_template` belongs to."""
+        """The connection that what follows belongs to."""
         self._template: Template | None = None
+        self._execution: _compiled.Execution | None = None
+        """Begins the common ones of the tasks that carry a context, in the compiled part; None without it."""
 
     def begin(self, carried: bytes | None, more: Callable[[], bytes] | None = None) -> Begun | None:
         """The context that the task runs in and its span, if any; None for a task that is not traced.
@@ -312,6 +314,10 @@ class Beginning:
                 carried = arrivals.take_creation()
             elif carried is None:
                 inherited = self._inherited
+                if inherited is not None and inherited.execution is not None:
+                    begun: Begun | None = inherited.execution.begin(active.recorder, None, more)
+                    if begun is not None:
+                        return begun
                 if inherited is None or not inherited.is_of(active.recorder):
                     inherited = self._inherited = self._inheriting(active)
                     if inherited is None:
@@ -320,13 +326,26 @@ class Beginning:
             if carried is None or carried == NO_TRACE:
                 return None
             if active is not self._active:
-                self._active, self._template = active, active.templates.of(CONSUMER, *self._named)
+                self._prepare(active)
+            if self._execution is not None:
+                begun = self._execution.begin(active.recorder, carried, more)
+                if begun is not None:
+                    return begun
             if carried[0] & RUNS:
                 return self._as_the_caller_says(active, decode(carried), more)
             return _carried(active, decode(carried), self._template, self._named[0], self._is_creation, more)
         except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
             failed("tracing a task", error)
             return None
+
+    def _prepare(self, active: tracing.Tracing) -> None:
+        """Prepare for tasks of this connection that carry a context."""
+        self._active, self._template, self._execution = active, active.templates.of(CONSUMER, *self._named), None
+        recorder, core_worker = active.recorder, active.process.worker.core_worker
+        sampler = recorder.sampler
+        if self._template is not None and not self._is_creation and sampler.follows_parent:
+            held = None if self._named[0] else active.held
+            self._execution = compiled_execution(recorder, sampler, recorder, core_worker, self._template, held)
 
     def _as_the_caller_says(self, active: tracing.Tracing, carried: Carried, more: Callable[[], bytes] | None) -> Begun:
         template = active.templates.of(CONSUMER, *self._named[:4], carried.runs, self._part)

@@ -13,21 +13,34 @@ from typing import Any
 
 from opentelemetry.context import Context
 
-from ray_tracing_hooks import names
+from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import (
     BEFORE_PARENT_ID,
+    BEFORE_SPAN_ID,
+    BEFORE_SUBMIT_TIME,
+    BEFORE_TRACE_ID,
     FLAGS_REMOTE_PARENT,
+    START_TAG,
     before_id,
     start_time,
 )
 from ray_tracing_hooks._ray.cluster import JobTrace
-from ray_tracing_hooks._ray.propagation import ACTOR_ID, TASK_ID, TASK_KEY, Begun, caller_attribute, unrecorded_span
+from ray_tracing_hooks._ray.propagation import (
+    ACTOR_ID,
+    PARENT_TASK_ID,
+    TASK_ID,
+    TASK_KEY,
+    Begun,
+    caller_attribute,
+    unrecorded_span,
+)
 from ray_tracing_hooks._ray.resources import HeldResources
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.recorder import SAMPLED, Recorder, Template
-from ray_tracing_hooks._record.span import Parent
+from ray_tracing_hooks._record.sampling import Sampler
+from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
 _time_ns = time.time_ns
 
@@ -41,6 +54,9 @@ class Inherited:
         job: The trace that these tasks belong to.
         template: The template of their spans; None if they make none.
         held: The resources of the running task; None for the methods of an actor.
+
+    Attributes:
+        execution: Begins the common ones of these tasks in the compiled part; None without it.
     """
 
     __slots__ = (
@@ -60,6 +76,7 @@ class Inherited:
         "_template",
         "_trace_id",
         "_unsampled",
+        "execution",
     )
 
     def __init__(
@@ -89,6 +106,19 @@ class Inherited:
         if self._recorder is None and not self._flags & SAMPLED:
             # An unrecorded span does not need its own parent.
             self._unsampled = Context({SPAN_KEY: unrecorded_span(self._parent(root_span_id))}), None
+        self.execution: _compiled.Execution | None = None
+        if self._recorder is not None and template is not None and self._sampler.is_constant:
+            self.execution = compiled_execution(
+                recorder,
+                self._sampler,
+                self._recorder,
+                core_worker,
+                template,
+                held,
+                job=job,
+                flags=self._span_flags,
+                mask=self._mask,
+            )
 
     def is_of(self, recorder: Recorder) -> bool:
         """Whether this is still valid for this recorder, that of the current connection."""
@@ -132,3 +162,52 @@ class Inherited:
 
     def _parent(self, span_id: bytes) -> Parent:
         return Parent(self._trace_id, span_id, self._flags, None, remote=True)
+
+
+def compiled_execution(
+    connection: Recorder,
+    sampler: Sampler,
+    recorder: Recorder,
+    core_worker: Any,
+    template: Template,
+    held: HeldResources | None,
+    *,
+    job: JobTrace | None = None,
+    flags: int = 0,
+    mask: int = 0,
+) -> _compiled.Execution | None:
+    """What begins the common ones of the tasks of one function or method, if the compiled part is in use.
+
+    With a ``job`` it is for those that carry nothing, as :class:`Inherited` is; without one for those that carry their
+    context. ``sampler`` is the one of the ``connection`` that has decided that the ``recorder`` records them: it begins
+    none once the connection has another one, as another thread may set even before this is made.
+    """
+    if not _compiled.use.is_on:
+        return None
+    return _compiled.Execution(
+        connection=connection,
+        sampler=sampler,
+        recorder=recorder,
+        template=template,
+        span_type=RecordedSpan,
+        context_type=Context,
+        span_key=SPAN_KEY,
+        task_key=TASK_KEY,
+        task_id=core_worker.get_current_task_id,
+        attempt=core_worker.get_current_task_attempt_number,
+        depth=core_worker.get_task_depth if job is not None else None,
+        random=ids.random_64,
+        held=held,
+        trace_id=job.trace_id if job is not None else None,
+        flags=flags,
+        driver=(job.driver_task_id or None) if job is not None else None,
+        mask=mask,
+        before_trace_id=BEFORE_TRACE_ID,
+        before_span_id=BEFORE_SPAN_ID,
+        before_parent_id=BEFORE_PARENT_ID,
+        after_parent_id=FLAGS_REMOTE_PARENT + START_TAG,
+        body=template.body + TASK_ID,
+        before_caller=PARENT_TASK_ID,
+        before_actor_id=ACTOR_ID,
+        before_submit_time=BEFORE_SUBMIT_TIME,
+    )

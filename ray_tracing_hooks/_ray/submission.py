@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
-from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks import _compiled, names
+from ray_tracing_hooks._exceptions import hide_frame, is_interruption
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import tracing
@@ -16,6 +17,7 @@ from ray_tracing_hooks._ray.calls import Around, Called, Calls, around_of
 from ray_tracing_hooks._ray.errors import failure
 from ray_tracing_hooks._ray.propagation import ACTOR_ID, TASK_ID
 from ray_tracing_hooks._record import carrier, ids
+from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Template
 
 _MOST_IDS = 64
@@ -213,11 +215,13 @@ def traced(
     describe: Callable[..., Called | None],
     identify: Callable[[Any], bytes] = task_of,
     with_place: Callable[[Any], Any] = as_they_are,
+    key_of: Callable[[Any], tuple[Any, Any]] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A wrapper for a ``_remote(self, args, kwargs, ..., **options)`` of Ray, which submits a call.
 
     ``describe(calls, self, args, kwargs, rest, options)`` describes the call, ``identify`` finds the task id in its
-    result, and ``with_place`` converts the arguments so that they have a place for the carried context.
+    result, and ``with_place`` converts the arguments so that they have a place for the carried context. ``key_of``
+    returns the key of ``self`` in :attr:`Calls.called`; with it, the compiled part makes the calls that carry nothing.
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,6 +249,47 @@ def traced(
                 call.submitted(result, identify, args, kwargs)
             return result
 
-        return _remote
+        if key_of is None or not _compiled.use.is_on:
+            return _remote
+        return _method(original, _remote, describe, identify, key_of)
 
     return wrap
+
+
+def _method(
+    original: Callable[..., Any],
+    remote: Callable[..., Any],
+    describe: Callable[..., Called | None],
+    identify: Callable[[Any], bytes],
+    key_of: Callable[[Any], tuple[Any, Any]],
+) -> Callable[..., Any]:
+    """``remote``, which wraps ``original``, with the compiled part for the common calls."""
+
+    def submission(made_of: tuple[Calls, Around], start: int, arguments: Any) -> Submission | None:
+        calls, around = made_of
+        called = describe(calls, *arguments, (), {})
+        return Submission(called, called.template, around, start, b"", None) if called is not None else None
+
+    def accepted(made_of: tuple[Calls, Around], start: int, result: Any, arguments: Any) -> None:
+        call = submission(made_of, start, arguments)
+        if call is not None:
+            call.submitted(result, identify, *arguments[1:])
+
+    def refused(made_of: tuple[Calls, Around], start: int, error: BaseException, arguments: Any) -> None:
+        call = submission(made_of, start, arguments)
+        if call is not None:
+            call.refused(error)
+
+    return _compiled.Method(
+        original=original,
+        python=remote,
+        accepted=accepted,
+        refused=refused,
+        failed=lambda error: failed("recording a call", error),
+        interrupts=is_interruption,
+        tracing=tracing,
+        outgoing=outgoing,
+        get_current=get_current,
+        key_of=key_of,
+        bind=MethodType,
+    )

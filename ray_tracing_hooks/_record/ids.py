@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import struct
@@ -22,6 +23,10 @@ def new_trace_id() -> bytes:
 def new_span_id() -> bytes:
     """8 random bytes, not all zero."""
     return (_generator.getrandbits(64) or 1).to_bytes(8, "big")
+
+
+random_64 = functools.partial(_generator.getrandbits, 64)
+"""The number that :func:`new_span_id` makes an id of, for the compiled part."""
 
 
 def mask_of_driver(root_span_id: bytes) -> int:

@@ -10,6 +10,7 @@ from weakref import WeakSet
 from opentelemetry import context as context_api
 from opentelemetry import trace
 
+from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import END_TAG, identity_of, start_and_end
 from ray_tracing_hooks._formats.encoded_span.encode import start_time as encode_start
@@ -44,7 +45,7 @@ class Template:
         self.body = encode.name_and_kind(name, kind) + encode.attributes(attributes)
 
 
-class Recorder:
+class Recorder(_compiled.RecorderBase):
     """Records the spans that this package makes of Ray's calls.
 
     Attributes:
@@ -71,6 +72,9 @@ class Recorder:
         self._begin: Callable[[bytes, bytes], None] = writer.start
         self._write: Callable[[bytes, bytes], None] = writer.span
         self._prefix = U16.pack(writer.scope(resource, scope))
+        # For the compiled part, which appends with it unless a call has to be made in Python.
+        self._writer: SpoolWriter | None = writer
+        self._end_tag = END_TAG
 
     def parent(self, context: context_api.Context) -> Parent | None:
         """The current span of ``context``, else :attr:`fallback`."""
@@ -155,6 +159,10 @@ class Recorder:
         self._begin(self._prefix, head)
         return span
 
+    def begun(self, head: bytes) -> None:
+        """Write the start record of a span."""
+        self._begin(self._prefix, head)
+
     def ended(self, encoded: bytes) -> None:
         """Write a span that has ended."""
         self._write(self._prefix, encoded)
@@ -164,6 +172,7 @@ class Recorder:
     def leave_to_parent(self) -> None:
         """Stop recording in a forked child: open spans end in the parent, and must not end twice."""
         self._begin = self._write = _nothing
+        self._writer = None
         self.observer = None
         if self.undecided is not None:
             self.undecided.leave_to_parent()

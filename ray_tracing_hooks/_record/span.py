@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opentelemetry import trace
 
-from ray_tracing_hooks import names
+from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._exceptions import class_name, is_interruption, qualified_name, text_of, traceback_of
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, TRACE_ID
@@ -70,23 +70,13 @@ class NameAndKind(Protocol):
     kind: int
 
 
-class RecordedSpan(trace.Span):
+class RecordedSpan(_compiled.SpanBase, trace.Span):
     """A span whose ids, name, kind, start and first attributes are already encoded.
 
     What user code adds (attributes, events, links, status, another name) is encoded once, when the span ends.
     """
 
-    __slots__ = (
-        "_added",
-        "_context",
-        "_head",
-        "_recorder",
-        "end_time",
-        "start_time",
-        "template",
-        "trace_flags",
-        "trace_state",
-    )
+    __slots__ = ()
 
     def __init__(
         self,
@@ -252,7 +242,7 @@ class RecordedSpan(trace.Span):
             return
         self.add_event("exception", details, timestamp)
 
-    def end(self, end_time: int | None = None) -> None:
+    def _end(self, end_time: int | None = None) -> None:
         if self.end_time is not None:
             return
         self.end_time = time.time_ns() if end_time is None else encode.nanoseconds(end_time)
@@ -265,6 +255,9 @@ class RecordedSpan(trace.Span):
         finally:
             # Also when a signal handler raises just now, such as Ray's when a task is cancelled.
             self._recorder.ended(encoded)
+
+    if not _compiled.use.is_loaded:
+        end = _end
 
     def __reduce__(self) -> Any:
         # A span that user code pickles becomes a non-recording span with the same context.

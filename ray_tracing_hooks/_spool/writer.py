@@ -15,6 +15,7 @@ from collections.abc import Callable
 from resource import RLIMIT_NOFILE, getrlimit
 from weakref import WeakSet
 
+from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.shorten import shorten
 from ray_tracing_hooks._private import inside, open_file, open_folder
@@ -92,7 +93,7 @@ _SPAN_KIND = _crc32(bytes([SPAN]))
 _START_KIND = _crc32(bytes([START]))
 
 
-class SpoolWriter:
+class SpoolWriter(_compiled.WriterBase):
     """Appends the records of this process to its own segment files in ``directory``.
 
     The first segment is created with the first record, so a process that records nothing leaves no file. A forked child
@@ -140,11 +141,12 @@ class SpoolWriter:
         self._refusal = ""
         self._dropped = 0
         self._failing = False
+        self._is_compiled = _compiled.use.is_on
         self._is_full = False
         self._may_wait = True
         self._episodes = 0
         self._silent_until = 0.0
-        self._is_changing = False
+        self._is_changing = self._is_writing_held = False
         self._held: list[tuple[bytes, int]] = []
         _writers.add(self)
 
@@ -183,7 +185,7 @@ class SpoolWriter:
                 "recorded without the name of their tracer; name tracers after libraries, not after requests"
             )
 
-    def span(self, prefix: bytes, span: bytes) -> None:
+    def _span(self, prefix: bytes, span: bytes) -> None:
         """Write a span that has ended. ``prefix`` is the scope id as two little-endian bytes."""
         payload = prefix + span
         size = len(payload)
@@ -215,7 +217,7 @@ class SpoolWriter:
             self._watch_at = now + WATCH_SECONDS
             self._watch()
 
-    def start(self, prefix: bytes, span: bytes) -> None:
+    def _start(self, prefix: bytes, span: bytes) -> None:
         """Write a start record, so that the span is known even if this process is killed before it ends."""
         payload = prefix + span
         size = len(payload)
@@ -226,6 +228,9 @@ class SpoolWriter:
                 return  # it is reported when the span ends
             size = len(payload)
         self._append(_pack_frame(size, _crc32(payload, _START_KIND), START) + payload, 0)
+
+    if not _compiled.use.is_loaded:
+        span, start = _span, _start
 
     def exit(self) -> None:
         """Write, once, that this process ends regularly: spans that are still open were not interrupted."""
@@ -335,6 +340,10 @@ class SpoolWriter:
         if self._is_full:
             self._make_room()
 
+    def _cut(self, record: bytes, spans: int) -> None:
+        """What the compiled part leaves to Python when only a part of a record was written."""
+        self._failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), record, spans, tries=0)
+
     def _make_room(self) -> None:
         """Close the segment when the disk is full, so that it can be removed once it is delivered."""
         with self._lock, contextlib.suppress(OSError):
@@ -415,8 +424,14 @@ class SpoolWriter:
 
     def _write_held(self) -> None:
         """Write what came while the segment was being changed."""
-        while self._held:
-            self._append(*self._held.pop(0))
+        # Each may begin a segment, which comes here again: not one within the other, since there may be hundreds.
+        while self._held and not self._is_writing_held:
+            self._is_writing_held = True
+            try:
+                while self._held:
+                    self._append(*self._held.pop(0))
+            finally:
+                self._is_writing_held = False
 
     def _begin_segment(self) -> None:
         if not self._process:
@@ -538,7 +553,7 @@ class SpoolWriter:
         self._process = ""
         self._dropped = 0
         self._failing = False
-        self._is_changing = False
+        self._is_changing = self._is_writing_held = False
         self._held = []
         self._has_exited = False
         self._is_child = True

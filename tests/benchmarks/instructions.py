@@ -1,10 +1,14 @@
-"""What our part of one call costs in instructions of the processor, which no busy machine changes.
+"""What our part of one call costs, with and without the compiled part.
 
     python tests/benchmarks/instructions.py
 
-Counts with callgrind (the program ``valgrind``) what a submission and an execution add to a call, each in a process of
-its own and without Ray, whose answers stand-ins give: what Ray does is not counted, and neither is what the kernel does
-to write a record. Python's own work is nearly all of it. Takes about two minutes.
+Counts with callgrind (the program ``valgrind``) the instructions of the processor that a submission and an execution
+add to a call, which no busy machine changes. Each is in a process of its own and without Ray, whose answers stand-ins
+give: what Ray does is not counted, and neither is what the kernel does to write a record.
+
+Then the time that the same takes, with what the kernel does: when it is called over and over, and when the caches
+nearest to the processor have been swept each time before, as they are in a worker that does much between two calls.
+Medians, which tell more on a machine that does nothing else. Takes about five minutes.
 """
 
 from __future__ import annotations
@@ -12,15 +16,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from ray_tracing_hooks import _compiled
 
 FEW, MANY = 200, 1200
+TIMES = 1000
+SWEEP = b"\1" * (4 << 20)
+"""To be read, so that the caches nearest to the processor hold nothing else."""
+
+WAYS = {"Python alone": False, "compiled part": True}
 HELPERS = Path(__file__).parents[1] / "helpers"
 WHAT = {
     "execution, nothing carried": ("execution", 0x03, False),
@@ -32,8 +44,15 @@ WHAT = {
 _COLLECTED = re.compile(r"Collected : (\d+)")
 
 
-def call(part: str, flags: int, carried: bool, folder: Path) -> Callable[[], Any]:
-    """What is to be counted."""
+class Call(NamedTuple):
+    """What is to be measured."""
+
+    again: Callable[[], Any]
+    active: Any
+    """What has to be :data:`tracing.active` meanwhile."""
+
+
+def call(part: str, flags: int, carried: bool, folder: Path, *, compiled: bool) -> Call:
     sys.path.insert(0, str(HELPERS))
     import stand_ins
     from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job
@@ -45,6 +64,7 @@ def call(part: str, flags: int, carried: bool, folder: Path) -> Callable[[], Any
     from ray_tracing_hooks._record import carrier
     from ray_tracing_hooks._record.span import Parent
 
+    _compiled.use.allow(compiled)
     job = JobTrace(os.urandom(16), os.urandom(8), flags, DRIVER_TASK_ID)
     stand_ins.stand_in(
         all_traced=True, publish=lambda _self, _job_id, _trace: True, published=lambda _self, _job_id: job
@@ -54,39 +74,65 @@ def call(part: str, flags: int, carried: bool, folder: Path) -> Callable[[], Any
         context = carrier.encode(job.trace_id, job.root_span_id, flags, time.time_ns(), DRIVER_TASK_ID, None)
         arguments = {KEY: context} if carried else {}
         execute = execution._function_executor(lambda: b"ok", execution.Beginning("Actor", "method").begin)
-        return lambda: execute(**arguments)
+        execute(**arguments)
+        return Call(lambda: execute(**arguments), tracing.active)
     tracing.active = driver = tracing_of(folder, DRIVER)
     driver.recorder.fallback = Parent(job.trace_id, job.root_span_id, flags, None, remote=False)
     driver.calls.publish_job_trace()
-    result, called = stand_ins.Id(TASK_ID), stand_ins.Method()
-    remote = submission.traced(actors._describe)(lambda *_arguments, **_options: result)
-    return lambda: remote(called, (), {})
+    result, called = stand_ins.ObjectRef(TASK_ID), stand_ins.Method()
+    remote = submission.traced(actors._describe, key_of=actors._key_of)(lambda *_arguments, **_options: result)
+    remote(called, (), {})
+    return Call(lambda: remote(called, (), {}), driver)
 
 
-def counted(name: str, calls: int) -> int:
+def counted(way: str, name: str, calls: int) -> int:
     """The instructions of a process that makes so many calls."""
+    # Where it is installed and not used, Python takes a little longer than where it is not installed.
+    environment = {**os.environ, _compiled.VARIABLE: str(int(WAYS[way]))}
     with tempfile.TemporaryDirectory() as folder:
-        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
-        command += [sys.executable, __file__, name, str(calls), folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={os.devnull}"]
+        command += [sys.executable, __file__, way, name, str(calls), folder]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     found = _COLLECTED.search(done.stderr)
     if done.returncode or not found:
         raise SystemExit(f"callgrind could not run the call:\n{done.stderr}")
     return int(found[1])
 
 
+def timed(calls: Mapping[str, Call], sweep: bytes) -> dict[str, float]:
+    """The medians of what these calls take by turns, in us."""
+    from ray_tracing_hooks._ray import tracing
+
+    clock = time.perf_counter_ns
+    times: dict[str, list[int]] = {way: [] for way in calls}
+    for _ in range(TIMES):
+        for way, (again, active) in calls.items():
+            tracing.active = active
+            sweep.count(2)
+            begun = clock()
+            again()
+            times[way].append(clock() - begun)
+    return {way: statistics.median(each) / 1e3 for way, each in times.items()}
+
+
 def main() -> None:
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is needed to count instructions: install the package of that name")
-    for name in WHAT:
-        each = (counted(name, MANY) - counted(name, FEW)) / (MANY - FEW)
-        print(f"{name:30}{each:>10,.0f} instructions a call", flush=True)
+    ways = WAYS if _compiled.use.is_loaded else {name: False for name, compiled in WAYS.items() if not compiled}
+    print(f"{'':30}{'':15}{'instructions':>15}{'us, warm':>12}{'us, cold':>12}")
+    for name, what in WHAT.items():
+        with tempfile.TemporaryDirectory() as folder:
+            calls = {way: call(*what, Path(folder), compiled=compiled) for way, compiled in ways.items()}
+            warm, cold = timed(calls, b""), timed(calls, SWEEP)
+        for way in ways:
+            each = (counted(way, name, MANY) - counted(way, name, FEW)) / (MANY - FEW)
+            print(f"{name:30}{way:15}{each:>15,.0f}{warm[way]:>12.1f}{cold[way]:>12.1f}", flush=True)
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        again = call(*WHAT[sys.argv[1]], Path(sys.argv[3]))
-        for _ in range(int(sys.argv[2])):
+        again, _ = call(*WHAT[sys.argv[2]], Path(sys.argv[4]), compiled=WAYS[sys.argv[1]])
+        for _ in range(int(sys.argv[3])):
             again()
     else:
         main()

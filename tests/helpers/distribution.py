@@ -1,6 +1,7 @@
-"""Checks the distributions in a folder before they are published: ``distribution.py dist [v1.2.3]``.
+"""Checks the distributions in a folder before they are published: ``distribution.py dist WHAT [v1.2.3]``.
 
-They must hold what the repository does, and the wheel only the package, no more and no less, in the version that the
+``WHAT`` is ``plain`` for the source archive and the wheel in pure Python, or ``compiled`` for wheels with the compiled
+part. They must hold what the repository does, and wheels only the package, no more and no less, in the version that the
 tag says.
 """
 
@@ -21,29 +22,41 @@ NOT_PUBLISHED = (".github/", ".gitignore")
 NOT_INSTALLED = ("/package.json", ".d.ts")
 """What the checks and tests of the report's JavaScript need, and the report does not."""
 
+COMPILED = PACKAGE + "_hotpath.abi3.so"
+TAGS = re.compile(r"-cp310-abi3-manylinux[\w.]+_(x86_64|aarch64)\.whl$")
+"""How the names of wheels with the compiled part end: one is for all versions of Python."""
+
 _RELATIVE = re.compile(r"\[[^\]]*\]\((?![a-z]+:|#)[^)\s]+\)")
 
 
-def problems(folder: Path, tag: str) -> list[str]:
+def problems(folder: Path, what: str, tag: str) -> list[str]:
     """What is wrong with the distributions in the folder; nothing where it is empty. ``tag`` may be empty."""
     wheels, archives = sorted(folder.glob("*.whl")), sorted(folder.glob("*.tar.gz"))
+    if what == "compiled":
+        found = [problem for wheel in wheels for problem in _wheel(wheel, tag, {COMPILED})]
+        found += [f"{wheel.name} is not for all versions of Python" for wheel in wheels if not TAGS.search(wheel.name)]
+        return found if wheels and not archives else [*found, f"{folder} has to hold compiled wheels, and nothing else"]
     if len(wheels) != 1 or len(archives) != 1:
         return [f"{folder} has to hold one wheel and one source archive, and holds {len(wheels)} and {len(archives)}"]
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        name = wheels[0].name.rsplit("-", 3)[0]
-        metadata = message_from_bytes(wheel.read(f"{name}.dist-info/METADATA"))
-        in_wheel = {file for file in wheel.namelist() if not file.startswith(f"{name}.dist-info/")}
-        licensed = f"{name}.dist-info/licenses/LICENSE" in wheel.namelist()
     with tarfile.open(archives[0]) as archive:
         in_archive = {member.name.partition("/")[2] for member in archive.getmembers() if not member.isdir()}
     tracked = {file for file in _tracked() if not file.startswith(NOT_PUBLISHED)}
-    installed = {file for file in tracked if file.startswith(PACKAGE) and not file.endswith(NOT_INSTALLED)}
-    found = [
-        *_differences("the wheel", in_wheel, installed),
+    return [
+        *_wheel(wheels[0], tag, set()),
         *_differences("the source archive", in_archive - {".gitignore"}, tracked | {"PKG-INFO"}),
-        *_metadata(metadata, tag),
     ]
-    return found if licensed else [*found, "the wheel has no LICENSE"]
+
+
+def _wheel(path: Path, tag: str, compiled: set[str]) -> list[str]:
+    """What is wrong with a wheel that has ``compiled`` beside the package."""
+    with zipfile.ZipFile(path) as wheel:
+        name = "-".join(path.name.split("-")[:2])
+        metadata = message_from_bytes(wheel.read(f"{name}.dist-info/METADATA"))
+        in_wheel = {file for file in wheel.namelist() if not file.startswith(f"{name}.dist-info/")}
+        licensed = f"{name}.dist-info/licenses/LICENSE" in wheel.namelist()
+    installed = {file for file in _tracked() if file.startswith(PACKAGE) and not file.endswith(NOT_INSTALLED)}
+    found = [*_differences(path.name, in_wheel, installed | compiled), *_metadata(metadata, tag)]
+    return found if licensed else [*found, f"{path.name} has no LICENSE"]
 
 
 def _tracked() -> list[str]:
@@ -74,6 +87,6 @@ def _metadata(metadata: Message, tag: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    wrong = problems(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
+    wrong = problems(Path(sys.argv[1]), sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else "")
     print(*wrong, sep="\n", file=sys.stderr)
     sys.exit(bool(wrong))

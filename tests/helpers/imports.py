@@ -36,7 +36,9 @@ class Graph(NamedTuple):
 
 def read(root: Path) -> Graph:
     """The graph of the package whose folder is ``root``."""
-    paths = {_name(path.relative_to(root)): path for path in sorted(root.rglob("*.py"))}
+    # A compiled module has a stub.
+    files = sorted([*root.rglob("*.py"), *root.rglob("*.pyi")])
+    paths = {_name(path.relative_to(root)): path for path in files}
     inside, outside = {}, {}
     for module, path in paths.items():
         names = set(_imported(path, module, paths))

@@ -85,7 +85,10 @@ class ObjectRef:
     """A reference to an object."""
 
     def __init__(self, task_id: bytes) -> None:
-        self._id = task_id + bytes(4)
+        self._id, self._task_id = task_id + bytes(4), Id(task_id)
+
+    def task_id(self) -> Id:
+        return self._task_id
 
     def hex(self) -> str:
         return self._id.hex()

@@ -1,7 +1,7 @@
 """Programs that record spans as a process of Ray's does, each run in a process of its own and strictly.
 
-Python's development mode is on and warnings are errors, so nothing that is left open or misused goes unseen; a program
-that hangs says where and ends.
+They use the compiled part of the hot path if the test does. Python's development mode is on and warnings are errors, so
+nothing that is left open or misused goes unseen; a program that hangs says where and ends.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.read import read
 from ray_tracing_hooks._insight.model.span import Span
@@ -74,6 +75,7 @@ def run(program: str, folder: Path, segment_bytes: int = 1 << 24) -> Any:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, _compiled.VARIABLE: str(int(_compiled.use.is_on))},
     ) as process:
         try:
             stdout, stderr = process.communicate(timeout=100)

@@ -13,6 +13,19 @@ import pytest
 from faulty import FaultyDisk
 from shipping import Node
 
+from ray_tracing_hooks import _compiled
+
+
+@pytest.fixture(params=["compiled", "python"], scope="module")
+def each_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests of a file that record with the compiled part of the hot path, and then without it."""
+    if request.param == "compiled" and not _compiled.use.is_loaded:
+        pytest.skip("this installation is pure Python")
+    before = _compiled.use.is_on
+    _compiled.use.allow(request.param == "compiled")
+    yield
+    _compiled.use.allow(before)
+
 
 @pytest.fixture
 def raylet(tmp_path: Path) -> Iterator[socket.socket]:

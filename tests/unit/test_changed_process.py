@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._connection.driver_trace import DriverTrace
+
+pytestmark = pytest.mark.usefixtures("each_way")
 
 PROGRAM = """
 import glob, json, os, subprocess, sys
@@ -83,7 +86,11 @@ os._exit(0)
 def run(session: Path, body: str, **variables: str) -> dict[str, Any]:
     """What this body of the program has found."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAY_TRACING_"))}
-    environ |= {"RAY_TRACING_LOCAL_DIR": str(session / "spans"), **variables}
+    environ |= {
+        "RAY_TRACING_LOCAL_DIR": str(session / "spans"),
+        _compiled.VARIABLE: str(int(_compiled.use.is_on)),
+        **variables,
+    }
     command = [sys.executable, "-c", PROGRAM.replace("BODY", body), str(session)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from terminal import STYLE, in_terminal
 
+from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._cli.config import config
 from ray_tracing_hooks._settings import SETTINGS
 from ray_tracing_hooks._standard import VARIABLES
@@ -27,6 +30,37 @@ def test_each_setting_and_where_it_comes_from(tmp_path: Path) -> None:
     assert f"RAY_TRACING_FLUSH_TIMEOUT = 3  ({file})\n    seconds that a driver's exit waits" in result.output
     assert "RAY_TRACING_STRICT = 0  (default)\n" in result.output
     assert all(setting.variable in result.output for setting in SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "state"),
+    [
+        ("", "1", "in use" if _compiled.use.is_loaded else "not installed, since this is the package in pure Python"),
+        ("", "0", "switched off"),
+        ("import absent", "1", "not installed, since this is the package in pure Python"),
+        ("import broken", "1", "installed, but cannot be loaded: ImportError: undefined symbol"),
+    ],
+)
+def test_whether_the_compiled_part_is_in_use(before: str, value: str, state: str, tmp_path: Path) -> None:
+    """It is decided when a process begins."""
+    (tmp_path / "absent.py").write_text("import sys; sys.modules['ray_tracing_hooks._hotpath'] = None")
+    (tmp_path / "broken.py").write_text(BROKEN)
+    program = f"{before}\nfrom ray_tracing_hooks._cli import main; main()"
+    environment = {**os.environ, "RAY_TRACING_COMPILED": value, "PYTHONPATH": str(tmp_path)}
+    for options, expected in (([], f"(here it is {state}"), (["--json"], f'"compiled": "{state}')):
+        command = [sys.executable, "-c", program, "config", *options]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert expected in done.stdout
+
+
+BROKEN = """
+import sys
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "ray_tracing_hooks._hotpath":
+            raise ImportError("undefined symbol")
+sys.meta_path.insert(0, Finder())
+"""
 
 
 def test_standard_variables_follow_those_that_are_set_first() -> None:

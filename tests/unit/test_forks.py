@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from recording import record
+
+pytestmark = pytest.mark.usefixtures("each_way")
 
 FAMILY = """
 def work(generation):

@@ -26,6 +26,8 @@ from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._sdk.foreign_samplers import of_sdk
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 class Raises:
     def __getattr__(self, name: str) -> object:

@@ -14,6 +14,8 @@ BASICS = """
 names _version _errors _escape _exceptions _private _patching _secret_forms
 _guard              _exceptions _escape
 _values             -
+_hotpath            -
+_compiled           _hotpath _values
 _standard           _values
 _settings_file      _errors
 _settings           _settings_file _values _errors

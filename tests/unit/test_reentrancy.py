@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 from recording import record, run
 
+from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._spool.layout import DROPPED, RESOURCE, SCOPE, SPAN, START, U64
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
+
+pytestmark = pytest.mark.usefixtures("each_way")
 
 SIGNALS = """
 tracer.start_span("first").end()
@@ -215,8 +218,8 @@ def test_spans_of_a_trace_function_that_looks_at_the_recorder(tmp_path: Path) ->
     assert said == []
     assert recorded.count("in the program") == 40
     assert recorded.count("looked at") == seen > 1000
-    # How many lines there are depends on the Python, and on how often a segment is full.
-    assert recorded.count("between two lines") == lines > 200
+    # How many lines there are depends on the Python, on how often a segment is full, and on what is compiled.
+    assert recorded.count("between two lines") == lines > (10 if _compiled.use.is_on else 200)
     assert Counter(span.scope for span in spans if span.name == "between two lines") == {
         f"scope {index}": len(range(index, lines, 3)) for index in range(3)
     }

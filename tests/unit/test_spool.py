@@ -28,6 +28,8 @@ from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.reader import SegmentReader, is_locked, iterate, parse, segments
 from ray_tracing_hooks._spool.writer import DEFAULT_SEGMENT_BYTES, SpoolWriter
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 def write(folder: Path, count: int, segment_bytes: int = 1 << 20) -> SpoolWriter:
     writer = SpoolWriter(str(folder), segment_bytes=segment_bytes)

@@ -1,0 +1,655 @@
+/* The compiled part of tracing calls: an execution begins, and a method of an actor is called. As in recording.c, Python
+ * does all that is uncommon. */
+
+#include "hotpath.h"
+
+static uint64_t u64_at(const unsigned char *data)
+{
+    uint64_t number;
+    memcpy(&number, data, sizeof number);
+    return number;
+}
+
+/* What a call of this callable without arguments returns, as a number. -1 with an exception. */
+static long long number_of(PyObject *callable)
+{
+    PyObject *result = PyObject_CallNoArgs(callable);
+    if (result == NULL)
+        return -1;
+    long long number = PyLong_AsLongLong(result);
+    Py_DECREF(result);
+    return number;
+}
+
+static int is_bytes_of(PyObject *object, Py_ssize_t size)
+{
+    return PyBytes_CheckExact(object) && PyBytes_Size(object) == size;
+}
+
+/* The id of a submission's span: span_id_of_task in _record/ids.py. */
+static uint64_t span_id_of_task(const unsigned char *task_id, unsigned long long mask)
+{
+    uint64_t number = u64_at(task_id) ^ mask;
+    return number ? number : 1;
+}
+
+/* --- executions ------------------------------------------------------------------------------------------------- */
+
+/* Begins the tasks of one function or method: those of one trace that carry nothing, or those that carry their context.
+ * Nothing in it changes. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *connection; /* the recorder of the connection */
+    PyObject *sampler;    /* the one of its samplers that has decided that these tasks are recorded */
+    PyObject *recorder;   /* the one that records these tasks */
+    PyObject *template;
+    PyObject *span_type, *context_type;
+    PyObject *span_key, *task_key;
+    PyObject *task_id, *attempt, *depth; /* functions of the core worker */
+    PyObject *random;                    /* returns a number of 64 random bits */
+    PyObject *held;                      /* has the encoded resources of a task; None for methods */
+    PyObject *trace_id, *flags, *driver; /* of the trace, and the task id of its driver; None with carried contexts */
+    /* The constant parts of a head, in their order. */
+    PyObject *before_trace_id, *before_span_id, *before_parent_id, *after_parent_id, *body, *before_caller;
+    PyObject *before_actor_id, *before_submit_time;
+    unsigned long long mask; /* of the trace */
+} Execution;
+
+COLLECTED(execution, Execution, connection, before_submit_time)
+
+/* What differs between executions. */
+typedef struct {
+    const unsigned char *trace_id, *parent_id, *caller; /* no caller: NULL */
+    PyObject *flags;                                     /* borrowed */
+    int is_carried;                                      /* whether the next one is known */
+    uint64_t submitted;
+} Origin;
+
+#define VARINT_BYTES 9 /* of nanoseconds since the epoch, until the year 2262 */
+
+static void put_time_as_varint(Record *record, uint64_t moment)
+{
+    unsigned char bytes[VARINT_BYTES];
+    if (moment >> 7 * (VARINT_BYTES - 1) == 0 || moment >> 7 * VARINT_BYTES != 0) {
+        record->is_unfit = 1;
+        return;
+    }
+    for (int index = 0; index < VARINT_BYTES; index++, moment >>= 7)
+        bytes[index] = (unsigned char)((moment & 127) | (index < VARINT_BYTES - 1 ? 128 : 0));
+    put(record, bytes, sizeof bytes);
+}
+
+/* The start record of an execution, whose payload is the prefix and the head of its span. */
+static int put_head(Record *record, const Execution *execution, const State *state, const Origin *origin,
+                    const unsigned char *task_id, uint64_t start)
+{
+    PyObject *random = PyObject_CallNoArgs(execution->random);
+    if (random == NULL)
+        return -1;
+    uint64_t span_id = PyLong_AsUnsignedLongLong(random);
+    Py_DECREF(random);
+    if (PyErr_Occurred())
+        return -1;
+    put_bytes(record, execution->before_trace_id);
+    put(record, origin->trace_id, 16);
+    put_bytes(record, execution->before_span_id);
+    put_u64(record, __builtin_bswap64(span_id ? span_id : 1)); /* new_span_id in _record/ids.py */
+    put_bytes(record, execution->before_parent_id);
+    put(record, origin->parent_id, 8);
+    put_bytes(record, execution->after_parent_id);
+    put_u64(record, start);
+    put_bytes(record, execution->body);
+    put_hex(record, task_id, TASK_ID_BYTES);
+    if (origin->caller != NULL) {
+        put_bytes(record, execution->before_caller);
+        put_hex(record, origin->caller, TASK_ID_BYTES);
+    }
+    if (execution->held == Py_None) {
+        put_bytes(record, execution->before_actor_id);
+        put_hex(record, task_id + ACTOR_ID_BEGIN, TASK_ID_BYTES - ACTOR_ID_BEGIN);
+    } else {
+        PyObject *encoded = PyObject_GetAttr(execution->held, state->names[ENCODED]);
+        if (encoded == NULL)
+            return -1;
+        put_bytes(record, encoded);
+        Py_DECREF(encoded);
+    }
+    if (origin->is_carried) {
+        put_bytes(record, execution->before_submit_time);
+        put_time_as_varint(record, origin->submitted);
+    }
+    return 0;
+}
+
+/* A carried context, if it is a plain one, see _record/carrier.py. */
+static int read_carried(PyObject *carried, Origin *origin, PyObject **flags)
+{
+    enum { FORM = 0, FLAGS = 1, TRACE_ID = 2, SPAN_ID = 18, SUBMIT_TIME = 26, CALLER = 34, SIZE = 58 };
+    static const unsigned char no_task[TASK_ID_BYTES];
+    if (!PyBytes_CheckExact(carried) || PyBytes_Size(carried) != SIZE)
+        return 0;
+    const unsigned char *bytes = (const unsigned char *)PyBytes_AsString(carried);
+    if (bytes[FORM] != 0x40 || !(bytes[FLAGS] & 1)) /* CALL without more, and sampled */
+        return 0;
+    origin->trace_id = bytes + TRACE_ID;
+    origin->parent_id = bytes + SPAN_ID;
+    origin->is_carried = 1;
+    origin->submitted = u64_at(bytes + SUBMIT_TIME);
+    origin->caller = memcmp(bytes + CALLER, no_task, sizeof no_task) ? bytes + CALLER : NULL;
+    *flags = PyLong_FromLong(bytes[FLAGS]);
+    return *flags == NULL ? -1 : 1;
+}
+
+static Span *new_span(const Execution *execution, PyObject *flags, uint64_t start, const Record *record)
+{
+    Span *span = (Span *)PyType_GenericAlloc((PyTypeObject *)execution->span_type, 0);
+    if (span == NULL)
+        return NULL;
+    span->recorder = NEW_REFERENCE(execution->recorder);
+    span->template = NEW_REFERENCE(execution->template);
+    span->trace_flags = NEW_REFERENCE(flags);
+    span->trace_state = NEW_REFERENCE(Py_None);
+    span->end_time = NEW_REFERENCE(Py_None);
+    span->context = NEW_REFERENCE(Py_None);
+    span->added = NEW_REFERENCE(Py_None);
+    span->start_time = PyLong_FromUnsignedLongLong(start);
+    span->head = PyBytes_FromStringAndSize((const char *)record->bytes + record->begin,
+                                           (Py_ssize_t)(record->size - record->begin));
+    if (span->start_time == NULL || span->head == NULL)
+        Py_CLEAR(span);
+    return span;
+}
+
+/* The context with the span and the id of its task. */
+static PyObject *new_context(const Execution *execution, Span *span, PyObject *task_id)
+{
+    PyObject *context = PyObject_CallNoArgs(execution->context_type);
+    if (context != NULL && (PyDict_SetItem(context, execution->span_key, (PyObject *)span) < 0 ||
+                            PyDict_SetItem(context, execution->task_key, task_id) < 0))
+        Py_CLEAR(context);
+    return context;
+}
+
+/* begin(recorder, carried, more): the context and the span of the task that is running in this thread or coroutine, as a
+ * pair. None if Python has to begin it. */
+static PyObject *execution_begin(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    Execution *execution = (Execution *)self;
+    State *state = PyType_GetModuleState(Py_TYPE(self));
+    if (state == NULL)
+        return NULL;
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, "three arguments are expected: recorder, carried, more");
+        return NULL;
+    }
+    PyObject *carried = arguments[1], *more = arguments[2];
+    Recorder *connection = usable(arguments[0], state), *recorder = usable(execution->recorder, state);
+    if (connection == NULL || arguments[0] != execution->connection || connection->sampler != execution->sampler ||
+        recorder == NULL || more != Py_None)
+        Py_RETURN_NONE;
+
+    PyObject *id = NULL, *task_id = NULL, *flags = NULL, *context = NULL, *begun = NULL;
+    Span *span = NULL;
+    Record record;
+    Origin origin = {0};
+    unsigned char parent_id[8];
+    int known = 1;
+    if (execution->trace_id == Py_None) {
+        known = read_carried(carried, &origin, &flags);
+        if (known <= 0)
+            goto end;
+    } else
+        flags = NEW_REFERENCE(execution->flags);
+
+    long long attempt = number_of(execution->attempt);
+    if ((attempt == -1 && PyErr_Occurred()) || (id = PyObject_CallNoArgs(execution->task_id)) == NULL ||
+        (task_id = PyObject_CallMethodObjArgs(id, state->names[BINARY], NULL)) == NULL)
+        goto end;
+    if (attempt != 0 || !is_bytes_of(task_id, TASK_ID_BYTES)) {
+        known = 0;
+        goto end;
+    }
+    const unsigned char *task_bytes = (const unsigned char *)PyBytes_AsString(task_id);
+    if (execution->trace_id != Py_None) {
+        uint64_t parent = span_id_of_task(task_bytes, execution->mask);
+        memcpy(parent_id, &parent, sizeof parent_id);
+        long long depth = number_of(execution->depth);
+        if (depth == -1 && PyErr_Occurred())
+            goto end;
+        origin.trace_id = (const unsigned char *)PyBytes_AsString(execution->trace_id);
+        origin.parent_id = parent_id;
+        if (depth == 1 && execution->driver != Py_None)
+            origin.caller = (const unsigned char *)PyBytes_AsString(execution->driver);
+    }
+    uint64_t start = now_ns();
+    begin_record(&record, START_RECORD, recorder);
+    if (put_head(&record, execution, state, &origin, task_bytes, start) < 0)
+        goto end;
+    if (record.is_unfit) {
+        known = 0;
+        goto end;
+    }
+    if ((span = new_span(execution, flags, start, &record)) == NULL ||
+        (context = new_context(execution, span, task_id)) == NULL)
+        goto end;
+    begun = PyTuple_Pack(2, context, span);
+    /* The last thing to do: a span whose record is there has begun. */
+    if (begun != NULL && append(execution->recorder, state, &record, BEGUN) < 0)
+        Py_CLEAR(begun);
+end:
+    Py_XDECREF(id);
+    Py_XDECREF(task_id);
+    Py_XDECREF(flags);
+    Py_XDECREF(context);
+    Py_XDECREF((PyObject *)span);
+    if (known == 0)
+        Py_RETURN_NONE;
+    return begun;
+}
+
+static PyObject *execution_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"connection", "sampler", "recorder", "template", "span_type", "context_type", "span_key",
+                            "task_key", "task_id", "attempt", "depth", "random", "held", "trace_id", "flags", "driver",
+                            "mask", "before_trace_id", "before_span_id", "before_parent_id", "after_parent_id", "body",
+                            "before_caller", "before_actor_id", "before_submit_time", NULL};
+    State *state = PyType_GetModuleState(type);
+    Execution *made = state == NULL ? NULL : (Execution *)PyType_GenericAlloc(type, 0);
+    if (made == NULL)
+        return NULL;
+    PyObject_GC_UnTrack(made);
+    if (PyArg_ParseTupleAndKeywords(
+            arguments, keywords, "O!OO!OO!O!OOOOOOOOOOKSSSSSSSS:Execution", names, state->recorder, &made->connection,
+            &made->sampler, state->recorder, &made->recorder, &made->template, &PyType_Type, &made->span_type,
+            &PyType_Type, &made->context_type, &made->span_key, &made->task_key, &made->task_id, &made->attempt,
+            &made->depth, &made->random, &made->held, &made->trace_id, &made->flags, &made->driver, &made->mask,
+            &made->before_trace_id, &made->before_span_id, &made->before_parent_id, &made->after_parent_id, &made->body,
+            &made->before_caller, &made->before_actor_id, &made->before_submit_time)) {
+        if (PyType_IsSubtype((PyTypeObject *)made->span_type, state->span) &&
+            PyType_IsSubtype((PyTypeObject *)made->context_type, &PyDict_Type) &&
+            (made->trace_id == Py_None || is_bytes_of(made->trace_id, 16)) &&
+            (made->driver == Py_None || is_bytes_of(made->driver, TASK_ID_BYTES)))
+            return own((PyObject *)made, execution_held);
+        PyErr_SetString(PyExc_TypeError, "an Execution is made of other things, see its Python code");
+    }
+    return disown((PyObject *)made, execution_held);
+}
+
+static PyMethodDef execution_methods[] = {
+    {"begin", FUNCTION(execution_begin), METH_FASTCALL, "Begin a task: its context and span, or None for Python."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot execution_slots[] = {
+    {Py_tp_doc, "Begins the tasks of one function or method."},
+    {Py_tp_new, execution_new},
+    {Py_tp_methods, execution_methods},
+    COLLECTED_SLOTS(execution),
+    {0, NULL},
+};
+
+static PyType_Spec execution_spec = {MODULE ".Execution", sizeof(Execution), 0,
+                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, execution_slots};
+
+/* --- submissions ------------------------------------------------------------------------------------------------ */
+
+/* What the calls in one context have in common, if they carry nothing: Around in _ray/calls.py. Nothing in it changes. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *made_of;           /* what Python made this of, and needs in order to write a span instead */
+    PyObject *context;
+    PyObject *connection;        /* the recorder of the connection, whose ... */
+    PyObject *sampler, *fallback; /* ... must still be these, which the others were found with */
+    PyObject *recorder;          /* the one that records these calls; None if they are not sampled */
+    PyObject *object_ref;        /* the type */
+    PyObject *bodies;            /* the constant part of each callee's spans, by its key */
+    PyObject *before_span_id, *after_span_id, *before_task_id;
+    unsigned long long mask;
+} Submissions;
+
+COLLECTED(submissions, Submissions, made_of, before_task_id)
+
+static PyObject *submissions_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"made_of", "context", "connection", "sampler", "fallback", "recorder", "object_ref",
+                            "bodies", "mask", "before_span_id", "after_span_id", "before_task_id", NULL};
+    State *state = PyType_GetModuleState(type);
+    Submissions *made = state == NULL ? NULL : (Submissions *)PyType_GenericAlloc(type, 0);
+    if (made == NULL)
+        return NULL;
+    PyObject_GC_UnTrack(made);
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOO!OOOO!O!KSSS:Submissions", names, &made->made_of,
+                                    &made->context, state->recorder, &made->connection, &made->sampler, &made->fallback,
+                                    &made->recorder, &PyType_Type, &made->object_ref, &PyDict_Type, &made->bodies,
+                                    &made->mask, &made->before_span_id, &made->after_span_id, &made->before_task_id))
+        return own((PyObject *)made, submissions_held);
+    return disown((PyObject *)made, submissions_held);
+}
+
+static PyType_Slot submissions_slots[] = {
+    {Py_tp_doc, "What the calls in one context have in common."},
+    {Py_tp_new, submissions_new},
+    COLLECTED_SLOTS(submissions),
+    {0, NULL},
+};
+
+static PyType_Spec submissions_spec = {MODULE ".Submissions", sizeof(Submissions), 0,
+                                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, submissions_slots};
+
+/* A replacement for a method `_remote(self, args, kwargs)` of Ray, which submits a call. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *attributes;  /* its __dict__ */
+    PyObject *original;
+    PyObject *python;      /* the same replacement in Python, for calls that are uncommon */
+    PyObject *accepted;    /* accepted(made_of, start, result, arguments) writes the span of a call in Python */
+    PyObject *refused;     /* refused(made_of, start, error, arguments) likewise */
+    PyObject *failed;      /* failed(error): an error of this package after the call */
+    PyObject *interrupts;  /* interrupts(error): whether it is an error of the program, such as its time-out */
+    PyObject *tracing;     /* the module */
+    PyObject *outgoing;    /* what the call around this one carries, if it is made while that one is submitted */
+    PyObject *get_current; /* returns the current context */
+    PyObject *key_of;      /* returns the key of a callee */
+    PyObject *bind;        /* bind(function, self) makes a bound method */
+} Method;
+
+COLLECTED(method, Method, attributes, bind)
+
+/* The attribute of an attribute of an object; a new reference. */
+static PyObject *attribute_of(PyObject *object, PyObject *first, PyObject *second)
+{
+    PyObject *between = PyObject_GetAttr(object, first);
+    PyObject *found = between == NULL ? NULL : PyObject_GetAttr(between, second);
+    Py_XDECREF(between);
+    return found;
+}
+
+/* Whether `submissions` still hold for a call that is made now. -1 with an exception. */
+static int hold(const Submissions *submissions, const Method *method, const State *state)
+{
+    const Recorder *connection = (const Recorder *)submissions->connection;
+    if (connection->sampler != submissions->sampler || connection->fallback != submissions->fallback)
+        return 0;
+    PyObject *context = PyObject_CallNoArgs(method->get_current);
+    if (context == NULL)
+        return -1;
+    Py_DECREF(context); /* only its identity matters, and `submissions` hold it too if it is the same */
+    if (context != submissions->context)
+        return 0;
+    PyObject *carried = PyObject_GetAttr(method->outgoing, state->names[CARRIED]);
+    if (carried == NULL)
+        return -1;
+    Py_DECREF(carried);
+    return carried == Py_None;
+}
+
+/* What is needed for the call of a method that carries nothing: 1 and new references. 0 if Python has to make the call,
+ * -1 with an exception. */
+static int look_up(const Method *method, const State *state, PyObject *called, Submissions **submissions,
+                   PyObject **body)
+{
+    PyObject *active = PyObject_GetAttr(method->tracing, state->names[ACTIVE]);
+    if (active == NULL)
+        return -1;
+    PyObject *found =
+        active == Py_None ? NEW_REFERENCE(Py_None) : attribute_of(active, state->names[CALLS], state->names[SUBMISSIONS]);
+    Py_DECREF(active);
+    if (found == NULL)
+        return -1;
+    if (Py_TYPE(found) != state->submissions) {
+        Py_DECREF(found);
+        return 0;
+    }
+    *submissions = (Submissions *)found;
+    int result = hold(*submissions, method, state);
+    if (result > 0) {
+        PyObject *key = PyObject_CallFunctionObjArgs(method->key_of, called, NULL);
+        *body = key == NULL ? NULL : PyDict_GetItemWithError((*submissions)->bodies, key);
+        Py_XINCREF(*body);
+        Py_XDECREF(key);
+        if (*body == NULL)
+            result = PyErr_Occurred() ? -1 : 0;
+    }
+    if (result <= 0)
+        Py_CLEAR(*submissions);
+    return result;
+}
+
+/* Whether one of the arguments may be a reference to an object: those are attributes of the span. */
+static int may_have_references(PyObject *args, PyObject *kwargs, PyObject *object_ref)
+{
+    if (args != Py_None) {
+        if (!PyTuple_CheckExact(args))
+            return 1;
+        for (Py_ssize_t index = 0; index < PyTuple_Size(args); index++)
+            if ((PyObject *)Py_TYPE(PyTuple_GetItem(args, index)) == object_ref)
+                return 1;
+    }
+    if (kwargs != Py_None) {
+        PyObject *key, *value;
+        Py_ssize_t position = 0;
+        if (!PyDict_CheckExact(kwargs))
+            return 1;
+        while (PyDict_Next(kwargs, &position, &key, &value))
+            if ((PyObject *)Py_TYPE(value) == object_ref)
+                return 1;
+    }
+    return 0;
+}
+
+/* Write the span of a call that Ray has accepted. 1 if that was done, 0 if Python has to do it, -1 with an exception.
+ * Not inlined: its record would be on the stack while Ray submits the call. */
+__attribute__((noinline)) static int write_submission(const Submissions *submissions, const State *state, PyObject *body,
+                                                      uint64_t start, PyObject *result, PyObject *args,
+                                                      PyObject *kwargs)
+{
+    if ((PyObject *)Py_TYPE(result) != submissions->object_ref ||
+        may_have_references(args, kwargs, submissions->object_ref))
+        return 0;
+    PyObject *id = PyObject_CallMethodObjArgs(result, state->names[TASK_ID_OF], NULL);
+    PyObject *task_id = id == NULL ? NULL : PyObject_CallMethodObjArgs(id, state->names[BINARY], NULL);
+    Py_XDECREF(id);
+    if (task_id == NULL)
+        return -1;
+    Recorder *recorder = usable(submissions->recorder, state);
+    if (recorder == NULL || !is_bytes_of(task_id, TASK_ID_BYTES)) {
+        Py_DECREF(task_id);
+        return 0;
+    }
+    const unsigned char *task_bytes = (const unsigned char *)PyBytes_AsString(task_id);
+    Record record;
+    begin_record(&record, SPAN_RECORD, recorder);
+    put_bytes(&record, submissions->before_span_id);
+    put_u64(&record, span_id_of_task(task_bytes, submissions->mask));
+    put_bytes(&record, submissions->after_span_id);
+    put_u64(&record, start);
+    put_bytes(&record, recorder->end_tag);
+    put_u64(&record, now_ns());
+    put_bytes(&record, body);
+    put_bytes(&record, submissions->before_task_id);
+    put_hex(&record, task_bytes, TASK_ID_BYTES);
+    Py_DECREF(task_id);
+    if (record.is_unfit)
+        return 0;
+    return append(submissions->recorder, state, &record, ENDED) < 0 ? -1 : 1;
+}
+
+/* The exception that is set, as an object; it is not set any more. */
+static PyObject *take_exception(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL)
+        PyException_SetTraceback(error, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return error;
+}
+
+/* Set it again. */
+static void give_back(PyObject *error)
+{
+    PyErr_Restore(NEW_REFERENCE((PyObject *)Py_TYPE(error)), error, PyException_GetTraceback(error));
+}
+
+/* Have Python write the span of a call that Ray has accepted or refused. 0, or -1 with an exception. */
+static int write_in_python(PyObject *function, const Submissions *submissions, uint64_t start, PyObject *outcome,
+                           PyObject *arguments)
+{
+    PyObject *done = PyObject_CallFunction(function, "OKOO", submissions->made_of, (unsigned long long)start, outcome,
+                                           arguments);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* Have Python handle the exception that is set after a call. 0, or -1 with an exception of the program. */
+static int handle_fault(const Method *method)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return -1; /* such as KeyboardInterrupt */
+    PyObject *error = take_exception();
+    PyObject *handled = PyObject_CallFunctionObjArgs(method->failed, error, NULL);
+    Py_XDECREF(error);
+    Py_XDECREF(handled);
+    return handled == NULL ? -1 : 0;
+}
+
+/* What follows on a call that Ray has accepted. 0, or -1 with an exception of the program. */
+static int follow_up(const Method *method, const Submissions *submissions, const State *state, PyObject *body,
+                     uint64_t start, PyObject *result, PyObject *arguments)
+{
+    int written = write_submission(submissions, state, body, start, result, PyTuple_GetItem(arguments, 1),
+                                   PyTuple_GetItem(arguments, 2));
+    if (written == 0)
+        written = write_in_python(method->accepted, submissions, start, result, arguments);
+    return written < 0 ? handle_fault(method) : 0;
+}
+
+/* Have Python write the span of a call that Ray has refused with the exception that is set. It stays set, unless the
+ * program interrupts this with another one, as in an `except` block. */
+static void follow_up_refusal(const Method *method, const Submissions *submissions, uint64_t start, PyObject *arguments)
+{
+    PyObject *error = take_exception();
+    if (write_in_python(method->refused, submissions, start, error, arguments) < 0 && handle_fault(method) < 0) {
+        PyObject *interruption = take_exception();
+        if (interruption == error)
+            Py_DECREF(error);
+        else
+            PyException_SetContext(interruption, error);
+        error = interruption;
+    }
+    give_back(error);
+}
+
+/* Whether the exception that is set interrupts the program, rather than being a fault that Python comes upon again and
+ * knows what to do about. If not, it is not set any more. */
+static int interrupts(const Method *method)
+{
+    PyObject *type, *error, *traceback;
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return 1;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_Restore(type, error, traceback);
+    if (traceback == NULL) {
+        PyErr_Clear(); /* raised by C code: no code of the program has run */
+        return 0;
+    }
+    error = take_exception();
+    PyObject *answer = PyObject_CallFunctionObjArgs(method->interrupts, error, NULL);
+    int result = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (result > 0)
+        give_back(error);
+    else
+        Py_XDECREF(error);
+    return result != 0;
+}
+
+static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *keywords)
+{
+    Method *method = (Method *)self;
+    State *state = PyType_GetModuleState(Py_TYPE(self));
+    if (state == NULL)
+        return NULL;
+    Submissions *submissions = NULL;
+    PyObject *body = NULL;
+    int known = 0;
+    if (PyTuple_Size(arguments) == 3 && (keywords == NULL || PyDict_Size(keywords) == 0))
+        known = look_up(method, state, PyTuple_GetItem(arguments, 0), &submissions, &body);
+    if (known < 0 && !interrupts(method))
+        known = 0;
+    if (known <= 0)
+        return known < 0 ? NULL : PyObject_Call(method->python, arguments, keywords);
+
+    uint64_t start = now_ns();
+    PyObject *result = PyObject_Call(method->original, arguments, NULL);
+    if (submissions->recorder == Py_None)
+        ; /* not sampled */
+    else if (result == NULL)
+        follow_up_refusal(method, submissions, start, arguments);
+    else if (follow_up(method, submissions, state, body, start, result, arguments) < 0)
+        Py_CLEAR(result);
+    Py_DECREF(submissions);
+    Py_DECREF(body);
+    return result;
+}
+
+static PyObject *method_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"original", "python", "accepted", "refused", "failed", "interrupts", "tracing", "outgoing",
+                            "get_current", "key_of", "bind", NULL};
+    Method *made = (Method *)PyType_GenericAlloc(type, 0);
+    if (made == NULL)
+        return NULL;
+    PyObject_GC_UnTrack(made);
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOOOOOOOOO:Method", names, &made->original, &made->python,
+                                    &made->accepted, &made->refused, &made->failed, &made->interrupts, &made->tracing,
+                                    &made->outgoing, &made->get_current, &made->key_of, &made->bind))
+        return own((PyObject *)made, method_held);
+    return disown((PyObject *)made, method_held);
+}
+
+/* As an attribute of a class it becomes a method, like a function. */
+static PyObject *method_get(PyObject *self, PyObject *object, PyObject *type)
+{
+    (void)type;
+    if (object == NULL || object == Py_None)
+        return NEW_REFERENCE(self);
+    return PyObject_CallFunctionObjArgs(((Method *)self)->bind, self, object, NULL);
+}
+
+static PyGetSetDef method_attributes[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef method_members[] = {
+    {"__dictoffset__", T_PYSSIZET, offsetof(Method, attributes), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot method_slots[] = {
+    {Py_tp_doc, "Submits calls of methods."},
+    {Py_tp_new, method_new},
+    {Py_tp_call, method_call},
+    {Py_tp_descr_get, method_get},
+    {Py_tp_getset, method_attributes},
+    {Py_tp_members, method_members},
+    COLLECTED_SLOTS(method),
+    {0, NULL},
+};
+
+static PyType_Spec method_spec = {MODULE ".Method", sizeof(Method), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                                  method_slots};
+
+int add_calls(PyObject *module, State *state)
+{
+    PyTypeObject *execution = add_type(module, &execution_spec);
+    PyTypeObject *method = execution == NULL ? NULL : add_type(module, &method_spec);
+    if (method != NULL)
+        state->submissions = add_type(module, &submissions_spec);
+    Py_XDECREF(execution);
+    Py_XDECREF(method);
+    return state->submissions == NULL ? -1 : 0;
+}

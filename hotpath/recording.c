@@ -1,0 +1,456 @@
+/* The compiled part of the recording: what every call does, in the common case. The Python code beside it does the same
+ * and everything else: each function here hands over what is uncommon before it has changed anything. */
+
+#include "hotpath.h"
+
+#include <time.h>
+#include <unistd.h>
+
+/* --- records -------------------------------------------------------------------------------------------------- */
+
+#define FRAME_BYTES 9 /* length, checksum and kind: FRAME in _spool/layout.py */
+#define KIND_AT 8
+
+static void begin_empty_record(Record *record, unsigned char kind)
+{
+    record->size = FRAME_BYTES;
+    record->is_unfit = 0;
+    record->bytes[KIND_AT] = kind;
+}
+
+void put(Record *record, const void *data, size_t size)
+{
+    if (size > MOST_BYTES - record->size) {
+        record->is_unfit = 1;
+        return;
+    }
+    memcpy(record->bytes + record->size, data, size);
+    record->size += size;
+}
+
+void put_bytes(Record *record, PyObject *bytes)
+{
+    if (bytes == NULL || !PyBytes_CheckExact(bytes))
+        record->is_unfit = 1;
+    else
+        put(record, PyBytes_AsString(bytes), (size_t)PyBytes_Size(bytes));
+}
+
+void put_u64(Record *record, uint64_t number)
+{
+    put(record, &number, sizeof number);
+}
+
+void put_hex(Record *record, const unsigned char *data, size_t size)
+{
+    static const char digits[] = "0123456789abcdef";
+    if (2 * size > MOST_BYTES - record->size) {
+        record->is_unfit = 1;
+        return;
+    }
+    for (size_t index = 0; index < size; index++) {
+        record->bytes[record->size++] = (unsigned char)digits[data[index] >> 4];
+        record->bytes[record->size++] = (unsigned char)digits[data[index] & 15];
+    }
+}
+
+uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static double monotonic(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* The checksum of zlib.crc32, eight bytes at a time. The table is filled once and then only read. */
+
+static uint32_t crc_table[8][256];
+
+static void fill_crc_table(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 1 ? 0xEDB88320u ^ (crc >> 1) : crc >> 1;
+        crc_table[0][byte] = crc;
+    }
+    for (int row = 1; row < 8; row++)
+        for (uint32_t byte = 0; byte < 256; byte++)
+            crc_table[row][byte] = crc_table[0][crc_table[row - 1][byte] & 255] ^ (crc_table[row - 1][byte] >> 8);
+}
+
+static uint32_t crc32(const unsigned char *data, size_t size)
+{
+    uint32_t crc = 0xFFFFFFFFu;
+    for (; size >= 8; data += 8, size -= 8) {
+        uint32_t low, high;
+        memcpy(&low, data, 4);
+        memcpy(&high, data + 4, 4);
+        low ^= crc;
+        crc = crc_table[7][low & 255] ^ crc_table[6][(low >> 8) & 255] ^ crc_table[5][(low >> 16) & 255] ^
+              crc_table[4][low >> 24] ^ crc_table[3][high & 255] ^ crc_table[2][(high >> 8) & 255] ^
+              crc_table[1][(high >> 16) & 255] ^ crc_table[0][high >> 24];
+    }
+    for (; size; data++, size--)
+        crc = crc_table[0][(crc ^ *data) & 255] ^ (crc >> 8);
+    return ~crc;
+}
+
+/* --- writing -------------------------------------------------------------------------------------------------- */
+
+/* Append to the current segment with one write(2), as SpoolWriter._append does in the common case. 1 if that was done, 0
+ * if nothing was done and Python has to do it, -1 with an exception. */
+static int append_to_segment(Writer *writer, Record *record)
+{
+    if (!writer->is_compiled || writer->is_failing || writer->written > writer->segment_bytes || record->is_unfit)
+        return 0;
+    uint32_t length = (uint32_t)(record->size - FRAME_BYTES);
+    uint32_t checksum = crc32(record->bytes + KIND_AT, record->size - KIND_AT);
+    memcpy(record->bytes, &length, 4);
+    memcpy(record->bytes + 4, &checksum, 4);
+    int descriptor = writer->descriptor;
+    ssize_t written;
+    Py_BEGIN_ALLOW_THREADS
+    written = write(descriptor, record->bytes, record->size);
+    Py_END_ALLOW_THREADS
+    if (written < 0)
+        return 0; /* Python gets the same error, and knows what to do about it */
+    if ((size_t)written == record->size) {
+        writer->written += written;
+        return 1;
+    }
+    /* A part of a record must not be followed by the whole one, but by what is said of dropped ones. */
+    PyObject *result = PyObject_CallMethod((PyObject *)writer, "_cut", "y#i", (const char *)record->bytes,
+                                           (Py_ssize_t)record->size, record->bytes[KIND_AT] == SPAN_RECORD);
+    if (result == NULL)
+        return -1;
+    Py_DECREF(result);
+    return 1;
+}
+
+/* What follows on the record of a span: now and then, the writer looks around. 0, or -1 with an exception. */
+static int look_around(Writer *writer)
+{
+    double now = monotonic();
+    if (now <= writer->look_at)
+        return 0;
+    PyObject *result = PyObject_CallMethod((PyObject *)writer, "_look_around", "d", now);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+Recorder *usable(PyObject *object, const State *state)
+{
+    if (object == NULL || !PyObject_TypeCheck(object, state->recorder))
+        return NULL;
+    Recorder *recorder = (Recorder *)object;
+    if (recorder->observer != Py_None || recorder->writer == NULL ||
+        !PyObject_TypeCheck(recorder->writer, state->writer))
+        return NULL;
+    return ((Writer *)recorder->writer)->is_compiled ? recorder : NULL;
+}
+
+void begin_record(Record *record, unsigned char kind, const Recorder *recorder)
+{
+    begin_empty_record(record, kind);
+    put_bytes(record, recorder->prefix);
+    record->begin = record->size;
+}
+
+int append(PyObject *object, const State *state, Record *record, const char *method)
+{
+    int result = 0;
+    Recorder *recorder = usable(object, state); /* again: what has run since then may have changed it */
+    if (recorder != NULL) {
+        Writer *writer = (Writer *)NEW_REFERENCE(recorder->writer);
+        result = append_to_segment(writer, record);
+        if (result > 0)
+            result = record->bytes[KIND_AT] == SPAN_RECORD && look_around(writer) < 0 ? -1 : 1;
+        Py_DECREF(writer);
+    }
+    if (result == 0) {
+        PyObject *done = PyObject_CallMethod(object, method, "y#", (const char *)record->bytes + record->begin,
+                                             (Py_ssize_t)(record->size - record->begin));
+        Py_XDECREF(done);
+        result = done == NULL ? -1 : 1;
+    }
+    return result < 0 ? -1 : 0;
+}
+
+/* span(prefix, span) and start(prefix, span) of SpoolWriter. */
+static PyObject *write_payload(PyObject *self, PyObject *const *arguments, Py_ssize_t count, unsigned char kind,
+                               const char *python)
+{
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "two arguments are expected: the prefix and the encoded span");
+        return NULL;
+    }
+    Record record;
+    begin_empty_record(&record, kind);
+    put_bytes(&record, arguments[0]);
+    put_bytes(&record, arguments[1]);
+    int result = append_to_segment((Writer *)self, &record);
+    if (result == 0)
+        return PyObject_CallMethod(self, python, "OO", arguments[0], arguments[1]);
+    if (result < 0 || (kind == SPAN_RECORD && look_around((Writer *)self) < 0))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *writer_span(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    return write_payload(self, arguments, count, SPAN_RECORD, "_span");
+}
+
+static PyObject *writer_start(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    return write_payload(self, arguments, count, START_RECORD, "_start");
+}
+
+/* --- spans ---------------------------------------------------------------------------------------------------- */
+
+/* end(end_time=None) of RecordedSpan. The common case: nothing was added to the span, and it ends now. */
+static PyObject *span_end(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
+                          PyObject *keywords)
+{
+    Span *span = (Span *)self;
+    State *state = PyType_GetModuleState(base);
+    if (state == NULL)
+        return NULL;
+    if (count == 0 && keywords == NULL && span->end_time == Py_None && span->added == Py_None) {
+        Recorder *recorder = usable(span->recorder, state);
+        if (recorder != NULL) {
+            Record record;
+            uint64_t now = now_ns();
+            begin_record(&record, SPAN_RECORD, recorder);
+            put_bytes(&record, span->head);
+            put_bytes(&record, recorder->end_tag);
+            put_u64(&record, now);
+            if (!record.is_unfit) {
+                PyObject *end_time = PyLong_FromUnsignedLongLong(now);
+                if (end_time == NULL)
+                    return NULL;
+                span->end_time = end_time; /* in place of None */
+                Py_DECREF(Py_None);
+                PyObject *held = NEW_REFERENCE(span->recorder);
+                int result = append(held, state, &record, ENDED);
+                Py_DECREF(held);
+                if (result < 0)
+                    return NULL;
+                Py_RETURN_NONE;
+            }
+        }
+    }
+    Py_ssize_t named = keywords == NULL ? 0 : PyTuple_Size(keywords);
+    if (count + named > 1 || (named && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(keywords, 0), "end_time"))) {
+        PyErr_SetString(PyExc_TypeError, "end() takes at most one argument: end_time");
+        return NULL;
+    }
+    /* In parentheses, since a tuple alone would be taken for the arguments. */
+    return PyObject_CallMethod(self, "_end", "(O)", count + named ? arguments[0] : Py_None);
+}
+
+#define OBJECT(type, name, member) {name, T_OBJECT, offsetof(type, member), 0, NULL}
+
+static PyMemberDef writer_members[] = {
+    {"_descriptor", T_INT, offsetof(Writer, descriptor), 0, NULL},
+    {"_is_compiled", T_BOOL, offsetof(Writer, is_compiled), 0, NULL},
+    {"_failing", T_BOOL, offsetof(Writer, is_failing), 0, NULL},
+    {"_written", T_LONGLONG, offsetof(Writer, written), 0, NULL},
+    {"_segment_bytes", T_LONGLONG, offsetof(Writer, segment_bytes), 0, NULL},
+    {"_look_at", T_DOUBLE, offsetof(Writer, look_at), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMemberDef recorder_members[] = {
+    OBJECT(Recorder, "sampler", sampler),
+    OBJECT(Recorder, "fallback", fallback),
+    OBJECT(Recorder, "observer", observer),
+    OBJECT(Recorder, "_writer", writer),
+    OBJECT(Recorder, "_prefix", prefix),
+    OBJECT(Recorder, "_end_tag", end_tag),
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMemberDef span_members[] = {
+    OBJECT(Span, "_recorder", recorder),
+    OBJECT(Span, "template", template),
+    OBJECT(Span, "trace_flags", trace_flags),
+    OBJECT(Span, "trace_state", trace_state),
+    OBJECT(Span, "start_time", start_time),
+    OBJECT(Span, "end_time", end_time),
+    OBJECT(Span, "_head", head),
+    OBJECT(Span, "_context", context),
+    OBJECT(Span, "_added", added),
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef writer_methods[] = {
+    {"span", FUNCTION(writer_span), METH_FASTCALL, "Write a span that has ended."},
+    {"start", FUNCTION(writer_start), METH_FASTCALL, "Write a start record."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef span_methods[] = {
+    {"end", FUNCTION(span_end), METH_METHOD | METH_FASTCALL | METH_KEYWORDS, "End the span, now or at this time."},
+    {NULL, NULL, 0, NULL},
+};
+
+COLLECTED(recorder, Recorder, sampler, end_tag)
+COLLECTED(span, Span, recorder, added)
+
+static PyType_Slot writer_slots[] = {
+    {Py_tp_doc, "What SpoolWriter appends with."},
+    {Py_tp_members, writer_members},
+    {Py_tp_methods, writer_methods},
+    {0, NULL},
+};
+
+static PyType_Slot recorder_slots[] = {
+    {Py_tp_doc, "What the compiled part has to know of a Recorder."},
+    {Py_tp_members, recorder_members},
+    COLLECTED_SLOTS(recorder),
+    {0, NULL},
+};
+
+static PyType_Slot span_slots[] = {
+    {Py_tp_doc, "The members of a RecordedSpan, and its end."},
+    {Py_tp_members, span_members},
+    {Py_tp_methods, span_methods},
+    COLLECTED_SLOTS(span),
+    {0, NULL},
+};
+
+#define BASE (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE)
+
+static PyType_Spec writer_spec = {MODULE ".WriterBase", sizeof(Writer), 0, BASE, writer_slots};
+static PyType_Spec recorder_spec = {MODULE ".RecorderBase", sizeof(Recorder), 0, BASE | Py_TPFLAGS_HAVE_GC,
+                                    recorder_slots};
+static PyType_Spec span_spec = {MODULE ".SpanBase", sizeof(Span), 0, BASE | Py_TPFLAGS_HAVE_GC, span_slots};
+
+/* --- what types have in common ---------------------------------------------------------------------------------- */
+
+static PyObject **first_of(PyObject *self, Held held)
+{
+    return (PyObject **)((char *)self + held.first);
+}
+
+static PyObject **end_of(PyObject *self, Held held)
+{
+    return (PyObject **)((char *)self + held.last) + 1;
+}
+
+PyObject *own(PyObject *self, Held held)
+{
+    for (PyObject **each = first_of(self, held); each < end_of(self, held); each++)
+        Py_XINCREF(*each);
+    PyObject_GC_Track(self);
+    return self;
+}
+
+PyObject *disown(PyObject *self, Held held)
+{
+    for (PyObject **each = first_of(self, held); each < end_of(self, held); each++)
+        *each = NULL;
+    Py_DECREF(self);
+    return NULL;
+}
+
+int visit_held(PyObject *self, Held held, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    for (PyObject **each = first_of(self, held); each < end_of(self, held); each++)
+        Py_VISIT(*each);
+    return 0;
+}
+
+int clear_held(PyObject *self, Held held)
+{
+    for (PyObject **each = first_of(self, held); each < end_of(self, held); each++)
+        Py_CLEAR(*each);
+    return 0;
+}
+
+void deallocate(PyObject *self, Held held)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    clear_held(self, held);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* --- the module ------------------------------------------------------------------------------------------------ */
+
+PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    if (type != NULL && PyModule_AddType(module, (PyTypeObject *)type) < 0)
+        Py_CLEAR(type);
+    return (PyTypeObject *)type;
+}
+
+static int execute(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    static const char *const names[] = {"active", "binary", "calls", "carried", "encoded", "submissions", "task_id"};
+    for (size_t index = 0; index < NAMES; index++)
+        if ((state->names[index] = PyUnicode_InternFromString(names[index])) == NULL)
+            return -1;
+    fill_crc_table();
+    return (state->writer = add_type(module, &writer_spec)) == NULL ||
+                   (state->recorder = add_type(module, &recorder_spec)) == NULL ||
+                   (state->span = add_type(module, &span_spec)) == NULL || add_calls(module, state) < 0
+               ? -1
+               : 0;
+}
+
+static int traverse(PyObject *module, visitproc visit, void *arg)
+{
+    State *state = PyModule_GetState(module);
+    Py_VISIT(state->writer);
+    Py_VISIT(state->recorder);
+    Py_VISIT(state->span);
+    Py_VISIT(state->submissions);
+    return 0;
+}
+
+static int clear(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    Py_CLEAR(state->writer);
+    Py_CLEAR(state->recorder);
+    Py_CLEAR(state->span);
+    Py_CLEAR(state->submissions);
+    return 0;
+}
+
+static void release(void *module)
+{
+    State *state = PyModule_GetState(module);
+    clear(module);
+    /* Only now, when no object of its types is left: names are looked up without a check, and are in no cycle. */
+    for (size_t index = 0; index < NAMES; index++)
+        Py_CLEAR(state->names[index]);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, execute},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, MODULE, "What every call does, in the common case.", sizeof(State), NULL, slots, traverse,
+    clear, release,
+};
+
+PyMODINIT_FUNC PyInit__hotpath(void)
+{
+    return PyModuleDef_Init(&definition);
+}

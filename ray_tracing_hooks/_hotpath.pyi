@@ -1,0 +1,101 @@
+# The compiled part of the hot path, see ``hotpath/``.
+
+from collections.abc import Callable
+from typing import Any
+
+class WriterBase:  # what a writer appends with
+    _descriptor: int
+    _failing: bool
+    _is_compiled: bool
+    _look_at: float
+    _segment_bytes: int
+    _written: int
+
+    def span(self, prefix: bytes, span: bytes, /) -> None: ...
+    def start(self, prefix: bytes, span: bytes, /) -> None: ...
+
+class RecorderBase:  # what has to be known of a recorder
+    sampler: Any
+    fallback: Any
+    observer: Any
+    _writer: WriterBase | None
+    _prefix: bytes
+    _end_tag: bytes
+
+class SpanBase:  # the attributes of a span
+    _recorder: Any
+    template: Any
+    trace_flags: int
+    trace_state: Any
+    start_time: int
+    end_time: int | None
+    _head: bytes
+    _context: Any
+    _added: Any
+
+    def end(self, end_time: int | None = None) -> None: ...
+
+class Execution:  # begins the tasks of one function or method
+    def __init__(
+        self,
+        connection: RecorderBase,
+        sampler: Any,
+        recorder: RecorderBase,
+        template: Any,
+        span_type: type[SpanBase],
+        context_type: type[dict[str, object]],
+        span_key: str,
+        task_key: str,
+        task_id: Callable[[], Any],
+        attempt: Callable[[], int],
+        depth: Callable[[], int] | None,
+        random: Callable[[], int],
+        held: Any,
+        trace_id: bytes | None,
+        flags: int | None,
+        driver: bytes | None,
+        mask: int,
+        before_trace_id: bytes,
+        before_span_id: bytes,
+        before_parent_id: bytes,
+        after_parent_id: bytes,
+        body: bytes,
+        before_caller: bytes,
+        before_actor_id: bytes,
+        before_submit_time: bytes,
+    ) -> None: ...
+    def begin(self, recorder: RecorderBase, carried: bytes | None, more: Any, /) -> Any: ...
+
+class Submissions:  # what the calls in one context have in common
+    def __init__(
+        self,
+        made_of: Any,
+        context: Any,
+        connection: RecorderBase,
+        sampler: Any,
+        fallback: Any,
+        recorder: RecorderBase | None,
+        object_ref: type,
+        bodies: dict[Any, bytes],
+        mask: int,
+        before_span_id: bytes,
+        after_span_id: bytes,
+        before_task_id: bytes,
+    ) -> None: ...
+
+class Method:  # submits calls of methods
+    def __init__(
+        self,
+        original: Callable[..., Any],
+        python: Callable[..., Any],
+        accepted: Callable[..., None],
+        refused: Callable[..., None],
+        failed: Callable[[Exception], None],
+        interrupts: Callable[[BaseException], bool],
+        tracing: Any,
+        outgoing: Any,
+        get_current: Callable[[], Any],
+        key_of: Callable[[Any], Any],
+        bind: Callable[..., Any],
+    ) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...

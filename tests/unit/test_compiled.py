@@ -1,0 +1,990 @@
+"""The compiled part of the hot path records the same as the Python code beside it, and leaves it what is uncommon."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import stand_ins
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recording import run
+from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, ObjectRef, tracing_of, worker_of_job
+
+from ray_tracing_hooks import _compiled
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.decode import decode_span
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import actors, execution, submission, tracing
+from ray_tracing_hooks._ray.arguments import outgoing
+from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
+from ray_tracing_hooks._ray.process import DRIVER
+from ray_tracing_hooks._ray.propagation import TASK_KEY
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record import carrier, ids, sampling
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
+from ray_tracing_hooks._record.recorder import Recorder, Template
+from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._spool.layout import DROPPED, SPAN, START, U64
+from ray_tracing_hooks._spool.reader import SegmentReader, iterate
+from ray_tracing_hooks._spool.writer import SpoolWriter
+
+needs_compiled = pytest.mark.skipif(not _compiled.use.is_loaded, reason="this installation is pure Python")
+
+JOB = JobTrace(bytes(range(16)), b"root span"[:8], 0x03, DRIVER_TASK_ID)
+Record = tuple[int, bytes]
+
+
+@contextmanager
+def compiled(is_on: bool) -> Iterator[None]:
+    before = _compiled.use.is_on
+    _compiled.use.allow(is_on)
+    try:
+        yield
+    finally:
+        _compiled.use.is_on = before
+        tracing.active = None
+
+
+@contextmanager
+def in_cluster(trace: JobTrace) -> Iterator[None]:
+    """In a cluster in which every process is traced, and this is the trace of the job."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cluster, "all_traced", True)
+        patch.setattr(Cluster, "publish", lambda _self, _job_id, _trace: True)
+        patch.setattr(Cluster, "published", lambda _self, _job_id: trace)
+        yield
+
+
+@contextmanager
+def random_ids(number: int) -> Iterator[None]:
+    """All ids are made of this number."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ids, "_generator", SimpleNamespace(getrandbits=lambda _bits: number))
+        patch.setattr(ids, "random_64", lambda: number)
+        yield
+
+
+def records(folder: str) -> list[Record]:
+    """The kinds and payloads of what was written of spans."""
+    return [
+        (kind, payload)
+        for _, paths, _ in iterate(folder)
+        for path in paths
+        for kind, payload, _ in SegmentReader(path).read()
+        if kind in {START, SPAN}
+    ]
+
+
+def timeless(folder: str) -> list[Record]:
+    """The same without their times."""
+    found = []
+    for kind, payload in records(folder):
+        span = decode_span(payload[2:])
+        assert abs(span.start_ns - time.time_ns()) < 60e9
+        assert span.end_ns >= span.start_ns or kind == START
+        for moment in {span.start_ns, span.end_ns, *(event.time_ns for event in span.events)} - {0}:
+            payload = payload.replace(struct.pack("<Q", moment), bytes(8))  # noqa: PLW2901
+        found.append((kind, payload))
+    return found
+
+
+def both_ways(program: Callable[[Path], Any], trace: JobTrace = JOB, random: int = 1) -> tuple[Any, list[Record]]:
+    """What a program returns and leaves in the folder, which must be the same with and without the compiled part.
+
+    Random ids are all made of the number ``random``.
+    """
+    came = []
+    for is_on in (True, False):
+        with compiled(is_on), in_cluster(trace), random_ids(random), tempfile.TemporaryDirectory() as folder:
+            result = program(Path(folder))
+            came.append((result, timeless(folder)))
+    assert came[0] == came[1]
+    return came[0]
+
+
+# --- executions -------------------------------------------------------------------------------------------------------
+
+
+class Core(stand_ins.CoreWorker):
+    """A core worker with a task like this."""
+
+    def __init__(self, task_id: bytes, depth: int, attempt: int) -> None:
+        super().__init__(task_id)
+        self.depth, self.attempt = depth, attempt
+
+    def get_current_task_attempt_number(self) -> int:
+        return self.attempt
+
+
+def worker_with(core_worker: Any, folder: Path, held: bytes = b"") -> Tracing:
+    made = tracing_of(folder)
+    made.process.worker.core_worker = core_worker
+    made.job.learn(JOB_ID, task_is_there=True)
+    made.held.encoded = held
+    return made
+
+
+task_ids = st.binary(min_size=24, max_size=24)
+contexts = st.builds(
+    carrier.encode,
+    trace_id=st.binary(min_size=16, max_size=16),
+    span_id=st.binary(min_size=8, max_size=8),
+    flags=st.integers(0, 255),
+    submit_time_ns=st.sampled_from([0, 1]) | st.integers(0, (1 << 64) - 1) | st.integers(1 << 60, 1 << 62),
+    parent_task_id=task_ids | st.sampled_from([b"", bytes(24)]),
+    headers=st.sampled_from([None, {}, {"tracestate": "a=b"}]),
+    without_span=st.booleans(),
+    named=st.booleans(),
+    runs=st.none() | st.tuples(st.sampled_from(["", "f"]), st.sampled_from([b"", encode.attribute("a", 1)])),
+)
+
+
+@needs_compiled
+@settings(max_examples=100)
+@given(
+    task_id=task_ids,
+    trace=st.builds(
+        JobTrace,
+        st.binary(min_size=16, max_size=16),
+        st.binary(min_size=8, max_size=8),
+        st.integers(0, 3),
+        task_ids | st.just(b""),
+    ),
+    depth=st.integers(0, 3),
+    attempt=st.sampled_from([0, 0, 0, 1]),
+    names=st.sampled_from(
+        [("Actor", "method"), ("", "module.f"), ("Actor", "m" * 5000), ("", "\N{GREEK SMALL LETTER MU}")]
+    ),
+    held=st.sampled_from(
+        [b"", encode.attribute("ray.resources", "CPU"), encode.attribute("ray.resources", "r" * 4000)]
+    ),
+    carried=st.none() | contexts | st.binary(min_size=57, max_size=59) | contexts.map(lambda context: context[:-1]),
+    more=st.sampled_from([None, lambda: b""]),
+    random=st.integers(0, (1 << 64) - 1),
+)
+def test_executions_are_the_same(
+    task_id: bytes,
+    trace: JobTrace,
+    depth: int,
+    attempt: int,
+    names: tuple[str, str],
+    held: bytes,
+    carried: bytes | None,
+    more: Any,
+    random: int,
+) -> None:
+    """Whatever the task, its trace and what its call carried: the records, the context, and the span's own view."""
+
+    def program(folder: Path) -> Any:
+        tracing.active = active = worker_with(Core(task_id, depth, attempt), folder, held)
+        begin = execution.Beginning(*names).begin
+        found: list[Any] = []
+        for _ in range(3):
+            begun = begin(carried, more)
+            if begun is None:
+                found.append(None)
+                continue
+            context, span = begun
+            found.append((sorted(context), context.get(TASK_KEY), span is None))
+            if span is not None:
+                assert type(span) is RecordedSpan
+                assert context[SPAN_KEY] is span
+                found.append((span.trace_id, span.span_id, span.trace_flags, span.name, span.kind, span.is_recording()))
+                found.append((span.parent, span.template is active.templates.of(5, *names), span._added, span._context))
+                span.end()
+                span.end()
+                found.append((span.end_time is not None, span.is_recording()))
+        return found
+
+    both_ways(program, trace, random)
+
+
+@needs_compiled
+def test_what_the_program_adds_to_a_span_is_the_same(tmp_path: Path) -> None:
+    def program(folder: Path) -> Any:
+        tracing.active = worker_of_job(folder)
+        begin = execution.Beginning("Actor", "method").begin
+        changes: tuple[Callable[[Any], Any], ...] = (
+            lambda span: span.set_attribute("a", 1),
+            lambda span: span.update_name("other"),
+            lambda span: span.add_encoded(b"\x4a\x00"),
+            lambda span: span.end(1 << 61),
+            lambda span: span.end(end_time=None),
+            lambda span: _ends_with(span, ()),
+            lambda span: _ends_with(span, (1, 2)),
+            lambda span: span.get_span_context(),
+        )
+        for change in changes:
+            begun = begin(None)
+            assert begun is not None
+            assert begun[1] is not None
+            change(begun[1])
+            begun[1].end()
+
+    _, found = both_ways(program)
+    assert [kind for kind, _ in found] == [START, SPAN] * 8
+
+
+def _ends_with(span: Any, nonsense: Any) -> None:
+    with contextlib.suppress(Exception):
+        span.end(nonsense)
+
+
+@needs_compiled
+def test_an_execution_of_another_recorder_or_sampler_is_not_begun_here(tmp_path: Path) -> None:
+    """A later connection, or a sampler that the program has set meanwhile, decides anew."""
+    with compiled(True), in_cluster(JOB):
+        tracing.active = first = worker_of_job(tmp_path / "first")
+        beginning = execution.Beginning("Actor", "method")
+        beginning.begin(None)
+        inherited = beginning._inherited
+        assert inherited is not None
+        assert inherited.execution is not None
+        assert inherited.execution.begin(first.recorder, None, None) is not None
+        assert inherited.execution.begin(worker_of_job(tmp_path / "second").recorder, None, None) is None
+        sampler = first.recorder.sampler
+        first.recorder.sampler = sampler._replace()
+        assert inherited.execution.begin(first.recorder, None, None) is None
+        first.recorder.sampler = sampler
+        first.recorder.observer = print
+        assert inherited.execution.begin(first.recorder, None, None) is None, "it would not be told of the span"
+
+
+@needs_compiled
+@pytest.mark.parametrize("fails", ["get_current_task_id", "get_current_task_attempt_number", "get_task_depth"])
+def test_a_fault_while_a_task_begins_is_reported(fails: str, tmp_path: Path, reports: list[str]) -> None:
+    class Broken(stand_ins.CoreWorker):
+        def __getattribute__(self, name: str) -> Any:
+            if name != fails:
+                return super().__getattribute__(name)
+
+            def fail() -> Any:
+                raise ValueError(name)
+
+            return fail
+
+    with compiled(True), in_cluster(JOB):
+        tracing.active = worker_with(Broken(TASK_ID), tmp_path)
+        assert execution.Beginning("Actor", "method").begin(None) is None
+    assert reports == [f"tracing a task failed: ValueError: {fails}; your program continues without it"]
+
+
+# --- submissions ------------------------------------------------------------------------------------------------------
+
+
+def driver_of(folder: Path, trace: JobTrace = JOB) -> Tracing:
+    driver = tracing_of(folder, DRIVER)
+    driver.recorder.fallback = Parent(trace.trace_id, trace.root_span_id, trace.flags, None, remote=False)
+    driver.calls.publish_job_trace()
+    tracing.active = driver
+    return driver
+
+
+def remote(original: Callable[..., Any]) -> Callable[..., Any]:
+    return submission.traced(actors._describe, key_of=actors._key_of)(original)
+
+
+class Refused(BaseException):
+    pass
+
+
+def raise_(error: BaseException) -> Any:
+    raise error
+
+
+RESULTS: dict[str, Callable[[], Any]] = {
+    "a reference": lambda: ObjectRef(TASK_ID),
+    "another id": lambda: ObjectRef(TASK_ID[::-1]),
+    "an id of zeros": lambda: ObjectRef(bytes(24)),
+    "an id that is too short": lambda: ObjectRef(b"short"),
+    "a list of references": lambda: [ObjectRef(TASK_ID)] * 2,
+    "nothing": lambda: None,
+    "something else": lambda: SimpleNamespace(task_id=lambda: stand_ins.Id(TASK_ID)),
+    "an error": lambda: raise_(ValueError("refused")),
+    "an error that is no Exception": lambda: raise_(Refused("refused")),
+}
+ARGUMENTS: list[tuple[Any, ...]] = [
+    ((), {}),
+    ((1, "a"), {"b": [1]}),
+    ((1, ObjectRef(TASK_ID)), {}),
+    ((), {"b": ObjectRef(TASK_ID)}),
+    ([1, ObjectRef(TASK_ID)], None),
+    (None, None),
+]
+
+
+@needs_compiled
+@pytest.mark.parametrize("flags", [0x03, 0x02], ids=["sampled", "not sampled"])
+@pytest.mark.parametrize("result", RESULTS)
+def test_submissions_are_the_same(result: str, flags: int) -> None:
+    """Whatever is passed and comes back: the records, what was reported, and what the caller sees."""
+    trace = JOB._replace(flags=flags)
+
+    def program(folder: Path) -> Any:
+        driver_of(folder, trace)
+        called: list[Any] = []
+
+        def original(*arguments: Any, **options: Any) -> Any:
+            called.append((arguments[1:], options, outgoing.carried is None))
+            return RESULTS[result]()
+
+        call, method = remote(original), stand_ins.Method()
+        found: list[Any] = []
+        for arguments in ARGUMENTS * 2:
+            try:
+                found.append((type(call(method, *arguments)), "", None))
+            except BaseException as error:  # noqa: BLE001  whatever is raised
+                found.append((type(error), str(error), error.__context__))
+        call(method, args=(), kwargs={}, num_returns=1) if "error" not in result else None
+        return called, found
+
+    (called, _), found = both_ways(program, trace)
+    assert len(called) >= len(ARGUMENTS) * 2
+    assert {kind for kind, _ in found} == ({SPAN} if flags & 1 and "short" not in result else set())
+
+
+@needs_compiled
+def test_a_traceback_of_a_refused_call_has_no_line_of_ours(tmp_path: Path) -> None:
+    """Also before Python 3.11, where a wrapper in Python cannot take itself out."""
+    with compiled(True), in_cluster(JOB):
+        driver_of(tmp_path)
+        method, refusing = stand_ins.Method(), list[bool]()
+        call = remote(lambda *_: raise_(ValueError("refused")) if refusing else ObjectRef(TASK_ID))
+        call(method, (), {})
+        refusing.append(True)
+        with pytest.raises(ValueError, match="refused") as caught:
+            call(method, (), {})
+    assert {str(entry.path) for entry in caught.traceback} == {__file__}
+
+
+@needs_compiled
+def test_a_call_inside_of_another_call_that_carries_its_context_carries_none(tmp_path: Path) -> None:
+    """Pickling the arguments of a call may make a call."""
+    with compiled(True), in_cluster(JOB):
+        driver_of(tmp_path)
+        seen = []
+
+        def original(*_: Any) -> ObjectRef:
+            seen.append(outgoing.carried)
+            return ObjectRef(TASK_ID)
+
+        call = remote(original)
+        call(stand_ins.Method(), (), {})
+        outgoing.carried = b"of the call around"
+        try:
+            call(stand_ins.Method(), (), {})
+            assert outgoing.carried == b"of the call around"
+        finally:
+            outgoing.carried = None
+    assert seen == [None, None]
+
+
+@needs_compiled
+def test_a_fault_after_a_call_is_reported_and_its_result_returned(tmp_path: Path, reports: list[str]) -> None:
+    class Broken(ObjectRef):
+        def task_id(self) -> Any:
+            raise ValueError("no id")
+
+    with compiled(True), in_cluster(JOB), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stand_ins.Process, "object_ref", lambda _self: Broken)
+        driver_of(tmp_path)
+        result = Broken(TASK_ID)
+        call = remote(lambda *_: result)
+        assert [call(stand_ins.Method(), (), {}) for _ in range(3)] == [result] * 3
+    assert reports == ["recording a call failed: ValueError: no id; your program continues without it"]
+
+
+@needs_compiled
+def test_an_interruption_after_a_call_reaches_the_program(tmp_path: Path) -> None:
+    class Interrupted(ObjectRef):
+        def task_id(self) -> Any:
+            raise KeyboardInterrupt
+
+    with compiled(True), in_cluster(JOB), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stand_ins.Process, "object_ref", lambda _self: Interrupted)
+        driver_of(tmp_path)
+        call = remote(lambda *_: Interrupted(TASK_ID))
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                call(stand_ins.Method(), (), {})
+
+
+@needs_compiled
+@pytest.mark.parametrize("fault", [ValueError("no description"), KeyboardInterrupt()])
+def test_a_fault_after_a_refused_call(fault: BaseException, tmp_path: Path, reports: list[str]) -> None:
+    """An error of ours is reported, and the program gets Ray's; an interruption comes on top of that, as in Python."""
+    faults: list[BaseException] = []
+
+    def describe(*arguments: Any) -> Any:
+        if faults:
+            raise faults[0]
+        return actors._describe(*arguments)
+
+    def original(*_: Any) -> Any:
+        if not faults:
+            return ObjectRef(TASK_ID)
+        raise OSError("refused")
+
+    with compiled(True), in_cluster(JOB):
+        driver_of(tmp_path)
+        call, method = submission.traced(describe, key_of=actors._key_of)(original), stand_ins.Method()
+        call(method, (), {})
+        faults.append(fault)
+        with pytest.raises(OSError if isinstance(fault, Exception) else KeyboardInterrupt) as caught:
+            call(method, (), {})
+    if isinstance(fault, Exception):
+        assert caught.value.__context__ is None
+        assert reports == ["recording a call failed: ValueError: no description; your program continues without it"]
+    else:
+        assert str(caught.value.__context__) == "refused"
+        assert reports == []
+
+
+@needs_compiled
+@pytest.mark.parametrize("interrupts", [True, False])
+def test_an_interruption_before_a_call_reaches_the_program(
+    interrupts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a time-out that a signal handler raises. Any other error before a call leaves the call to Python."""
+    errors: list[Exception] = []
+
+    def key_of(method: Any) -> Any:
+        if errors:
+            raise errors[0]
+        return actors._key_of(method)
+
+    monkeypatch.setattr(submission, "is_interruption", lambda error: interrupts and error is errors[0])
+    with compiled(True), in_cluster(JOB):
+        driver_of(tmp_path)
+        call = submission.traced(actors._describe, key_of=key_of)(lambda *_: ObjectRef(TASK_ID))
+        call(stand_ins.Method(), (), {})
+        errors.append(TimeoutError("now"))
+        if interrupts:
+            with pytest.raises(TimeoutError, match="now"):
+                call(stand_ins.Method(), (), {})
+        else:
+            call(stand_ins.Method(), (), {})
+    assert [kind for kind, _ in records(str(tmp_path))] == [SPAN] * (1 if interrupts else 2)
+
+
+@needs_compiled
+def test_a_method_is_in_place_as_the_function_that_it_replaces(tmp_path: Path) -> None:
+    """Below a decorator as in Ray, or as an attribute of a class; not twice; and taken out again."""
+    calls = []
+
+    class Owner(stand_ins.Method):
+        def _remote(self, args: Any, kwargs: Any) -> Any:
+            calls.append((args, kwargs))
+            return ObjectRef(TASK_ID)
+
+    original = Owner._remote
+    with compiled(True), in_cluster(JOB):
+        driver_of(tmp_path)
+        patches = Patches()
+        for _ in range(2):
+            assert patches.wrap_within(Owner, "_remote", remote)
+        assert isinstance(vars(Owner)["_remote"], _compiled.Method)
+        assert Owner._remote is vars(Owner)["_remote"]
+        assert Owner._remote.__qualname__ == original.__qualname__
+        for _ in range(3):
+            Owner()._remote((1,), {})
+        patches.undo()
+        assert Owner._remote is original
+    assert calls == [((1,), {})] * 3
+    assert [kind for kind, _ in records(str(tmp_path))] == [SPAN] * 3
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+CONTEXT = carrier.encode(JOB.trace_id, JOB.root_span_id, 3, 1 << 60, DRIVER_TASK_ID, None)
+
+
+def sampler(name: str) -> Any:
+    """A new one, as each change makes one."""
+    return sampling.from_environment({"OTEL_TRACES_SAMPLER": name})
+
+
+def change(recorder: Recorder) -> None:
+    """What the last step of a change does in a process: what calls use from now on, and record with."""
+    active = tracing.active
+    assert active is not None
+    tracing.active = active.changed(recorder, active.selection, redactor=None, redact=(), rate_limits=None, memory=None)
+
+
+@needs_compiled
+def test_tasks_notice_a_change_of_settings_at_once() -> None:
+    """Between its steps, too. Spans that are open then end in the spool that they began in, and nowhere else."""
+
+    def program(folder: Path) -> Any:
+        tracing.active = first = worker_of_job(folder / "first")
+        begin = execution.Beginning("Actor", "method").begin
+        found: list[bool] = []
+
+        def tasks(expected: bool) -> None:
+            for carried in (None, CONTEXT) * 2:
+                begun = begin(carried)
+                assert begun is not None
+                context, span = begun
+                assert context[TASK_KEY] == TASK_ID
+                assert (span is not None) is expected
+                if span is not None:
+                    span.end()
+                found.append(expected)
+
+        tasks(True)
+        still_open = [begun[1] for begun in map(begin, (None, CONTEXT)) if begun is not None]
+        for name, records in (("always_off", False), ("parentbased_always_on", True), ("always_off", False)):
+            first.recorder.sampler = sampler(name)
+            tasks(records)
+            change(first.recorder)
+            tasks(records)
+        change(stand_ins.recorder(folder / "second"))
+        tasks(True)
+        writer: Any = first.recorder._writer
+        number = writer._descriptor
+        writer.close()
+        tasks(True)
+        with (folder / "own").open("xb") as own:
+            os.dup2(own.fileno(), number)  # as the program may, after it has closed what it does not know
+            for span in still_open:
+                assert span is not None
+                span.end()
+                span.end()
+            os.close(number)
+        tracing.active = None
+        assert begin(None) is None
+        assert begin(CONTEXT) is None
+        in_spools = timeless(str(folder / "first")), timeless(str(folder / "second"))
+        return found, *in_spools, (folder / "own").stat().st_size
+
+    (found, first, second, own), _ = both_ways(program)
+    assert len(found) == 4 * 9
+    kinds = [[kind for kind, _ in each] for each in (first, second)]
+    assert kinds == [[START, SPAN] * 4 + [START] * 2 + [START, SPAN] * 8 + [SPAN] * 2, [START, SPAN] * 8]
+    assert own == 0
+
+
+@needs_compiled
+def test_calls_notice_a_change_of_settings_at_once() -> None:
+    """Between its steps, and while Ray submits a call: that is recorded as it began. The end of the driver, too."""
+
+    def program(folder: Path) -> Any:
+        first = driver_of(folder / "first")
+        meanwhile: list[Callable[[], None]] = []
+        inherits: list[bool] = []
+
+        def original(*_: Any) -> ObjectRef:
+            inherits.append(outgoing.carried is None)
+            while meanwhile:
+                meanwhile.pop()()
+            return ObjectRef(TASK_ID)
+
+        call, method = remote(original), stand_ins.Method()
+
+        def calls() -> None:
+            for _ in range(2):
+                call(method, (), {})
+
+        calls()
+        meanwhile.append(lambda: setattr(first.recorder, "sampler", sampler("always_off")))
+        calls()
+        change(first.recorder)
+        calls()
+        first.recorder.sampler = sampler("parentbased_always_on")
+        calls()
+        change(first.recorder)
+        calls()
+        second = stand_ins.recorder(folder / "second")
+        second.fallback = first.recorder.fallback
+        meanwhile.append(lambda: change(second))
+        calls()
+        calls()
+        second.fallback = None
+        calls()
+        tracing.active = None
+        calls()
+        return inherits, timeless(str(folder / "first")), timeless(str(folder / "second"))
+
+    (inherits, first, second), _ = both_ways(program)
+    kinds = [[kind for kind, _ in each] for each in (first, second)]
+    assert kinds == [[SPAN] * (2 + 1 + 2 + 2 + 1), [SPAN] * (1 + 2 + 2)]
+    assert inherits == [True] * 3 + [False] * 3 + [True] * 8 + [False] * 2 + [True] * 2
+
+
+class Deciding:
+    """A sampler that records all, during whose decision another thread changes something."""
+
+    root = is_constant = True
+
+    def __init__(self, change: Callable[[], None]) -> None:
+        self._change = change
+
+    def child(self, parent_sampled: bool, _trace_id: bytes) -> bool:
+        self._change()
+        return parent_sampled
+
+
+class Following(Deciding):
+    """The same, where the decision is that of the parent."""
+
+    @property
+    def follows_parent(self) -> bool:
+        self._change()
+        return True
+
+
+Deciding.follows_parent = False  # type: ignore[attr-defined]
+
+
+@needs_compiled
+@pytest.mark.parametrize("carried", [None, CONTEXT], ids=["nothing carried", "context carried"])
+def test_a_sampler_that_is_set_while_another_one_decides_on_tasks(carried: bytes | None) -> None:
+    """What the first one has decided does not stand for the second one."""
+
+    def program(folder: Path) -> Any:
+        tracing.active = worker = worker_of_job(folder)
+        recorder: Any = worker.recorder
+        recorder.sampler = (Deciding if carried is None else Following)(
+            lambda: setattr(recorder, "sampler", sampler("always_off"))
+        )
+        begin = execution.Beginning("Actor", "method").begin
+        found = []
+        for _ in range(4):
+            begun = begin(carried)
+            assert begun is not None
+            found.append(begun[1] is not None)
+        return found
+
+    found, _ = both_ways(program)
+    assert found[1:] == [False] * 3
+
+
+@needs_compiled
+@pytest.mark.parametrize("changed", ["sampler", "fallback"])
+def test_what_is_set_while_a_sampler_decides_on_calls(changed: str) -> None:
+    """The same; and the end of a driver sets no parent in place of its root span."""
+
+    def program(folder: Path) -> Any:
+        driver = driver_of(folder)
+        recorder: Any = driver.recorder
+        other = sampler("always_off") if changed == "sampler" else None
+        call, method = remote(lambda *_: ObjectRef(TASK_ID)), stand_ins.Method()
+        recorder.sampler = Deciding(lambda: setattr(recorder, changed, other))
+        if changed == "fallback":
+            recorder.sampler.root = lambda _trace_id: False
+        for _ in range(4):
+            call(method, (), {})
+
+    _, found = both_ways(program)
+    assert [kind for kind, _ in found] == [SPAN]
+
+
+class Load:
+    """Threads that run tasks, each of which makes a call, until the end.
+
+    Attributes:
+        begun: How many of their tasks have begun a span.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.begun = 0
+        self._rounds = [0] * threads
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._work, args=(place,)) for place in range(threads)]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._is_over.set()
+            for thread in self._threads:
+                thread.join()
+
+    def go_on(self) -> None:
+        """Wait until each thread has begun and ended a round from now on."""
+        until = time.monotonic() + 60
+        wanted = [number + 2 for number in self._rounds]
+        while any(number < least for number, least in zip(self._rounds, wanted, strict=True)):
+            assert time.monotonic() < until, self._rounds
+            time.sleep(0.001)
+
+    def _work(self, place: int) -> None:
+        call = remote(lambda *_: ObjectRef(os.urandom(20) + TASK_ID[20:]))
+        method, begin = stand_ins.Method(), execution.Beginning("Actor", "method").begin
+        while not self._is_over.is_set():
+            begun = begin(None if self._rounds[place] % 2 else CONTEXT)
+            assert begun is not None
+            token = attach(begun[0])
+            call(method, (), {})
+            detach(token)
+            if begun[1] is not None:
+                begun[1].end()
+                with self._lock:
+                    self.begun += 1
+            self._rounds[place] += 1
+
+
+@pytest.mark.parametrize("is_on", [pytest.param(True, marks=needs_compiled), False])
+def test_changes_while_many_threads_record(is_on: bool, tmp_path: Path) -> None:
+    """Whatever has begun ends, in its spool; and nothing is recorded once nothing is to be recorded."""
+    folders = [tmp_path / str(number) for number in range(8)]
+    quiet = []
+    with compiled(is_on), in_cluster(JOB):
+        tracing.active = worker = worker_of_job(folders[0])
+        recorder = worker.recorder
+        load = Load(threads=4)
+        with load.running():
+            for folder in folders[1:]:
+                load.go_on()
+                recorder.sampler = sampler("always_off")
+                change(recorder)
+                load.go_on()
+                began = time.time_ns()
+                load.go_on()
+                quiet.append((began, time.time_ns()))
+                recorder.sampler = sampler("parentbased_always_on")
+                change(recorder)
+                load.go_on()
+                writer: Any = recorder._writer
+                recorder = stand_ins.recorder(folder)
+                change(recorder)
+                writer.close()
+    executions = calls = 0
+    for folder in folders:
+        found = [(kind, decode_span(payload[2:])) for kind, payload in records(str(folder))]
+        started = sorted(span.span_id for kind, span in found if kind == START)
+        of_tasks = sorted(span.span_id for kind, span in found if kind == SPAN and "remote_worker" in span.name)
+        assert of_tasks == started
+        executions += len(of_tasks)
+        calls += len(found) - 2 * len(of_tasks)
+        assert not [span for _, span in found for began, ended in quiet if began <= span.start_ns <= ended]
+    assert executions == load.begun > 0
+    assert calls > 0
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+CUT = """
+import resource
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+begin("first").end()
+room = os.stat(writer._descriptor).st_size + 100
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+begin("cut").end()
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+begin("last").end()
+tell(said)
+"""
+
+
+@pytest.mark.parametrize("is_on", [pytest.param(True, marks=needs_compiled), False])
+def test_a_record_of_which_only_a_part_is_written_is_counted_as_dropped(is_on: bool, tmp_path: Path) -> None:
+    """As on a full disk: the record after it says so, and the part is no damage."""
+    with compiled(is_on):
+        (said,) = run(CUT, tmp_path)
+    assert "No space left on device" in said
+    found = []
+    for _, paths, _ in iterate(str(tmp_path)):
+        for path in paths:
+            found += [(kind, payload) for kind, payload, _ in SegmentReader(path).read()]
+    names = [decode_span(payload[2:]).name for kind, payload in found if kind == SPAN]
+    assert names == ["first", "last"]
+    assert [U64.unpack(payload) for kind, payload in found if kind == DROPPED] == [(1,)]
+
+
+@needs_compiled
+def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
+    """The program can set every attribute: then there may be an error, as from Python, and nothing worse."""
+    nonsense = [None, 0, -1, b"", b"x" * 9000, "text", (), object(), [], 1.5, True, 1 << 70, RecordedSpan, tmp_path]
+    chosen = random.Random(5)
+    with compiled(True), in_cluster(JOB):
+        for _ in range(1500):
+            tracing.active = active = worker_of_job(tmp_path)
+            recorder = active.recorder
+            begin = execution.Beginning("Actor", "method").begin
+            begun = begin(None)
+            assert begun is not None
+            assert begun[1] is not None
+            places: list[tuple[Any, list[str]]] = [
+                (recorder, ["sampler", "fallback", "observer", "_writer", "_prefix", "_end_tag"]),
+                (begun[1], ["_recorder", "template", "trace_flags", "start_time", "end_time", "_head", "_added"]),
+                (recorder._writer, ["_failing", "_written", "_segment_bytes", "_look_at", "_is_compiled"]),
+            ]
+            for place, names in chosen.sample(places, chosen.randint(1, 3)):
+                for name in chosen.sample(names, chosen.randint(1, 2)):
+                    with contextlib.suppress(TypeError, OverflowError, AttributeError):
+                        if chosen.random() < 0.2:
+                            delattr(place, name)
+                        else:
+                            setattr(place, name, chosen.choice(nonsense))
+            for act in (begun[1].end, partial(begin, None), partial(begin, bytes(58))):
+                with contextlib.suppress(Exception):  # whatever Python makes of it
+                    act()
+            active.recorder._writer = None
+
+
+@needs_compiled
+def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
+    span: Any = RecordedSpan(stand_ins.recorder(tmp_path), Template("n", 1, {}), 1, None, 1, b"")
+    writer: Any = SpoolWriter(str(tmp_path))
+    made: tuple[Any, ...] = (_compiled.Execution, _compiled.Submissions, _compiled.Method)
+    wrong: list[Callable[[], Any]] = [
+        lambda: span.end(1, 2),
+        lambda: span.end(other=1),
+        lambda: span.end(1, end_time=2),
+        lambda: writer.span(b""),
+        lambda: writer.start(b"", b"", b""),
+        *made,
+        *(partial(kind, *range(30)) for kind in made),
+    ]
+    for call in wrong:
+        with pytest.raises(TypeError):
+            call()
+
+
+@needs_compiled
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    """Neither by calls nor by what makes them, whose parts refer to each other."""
+
+    def program(folder: Path) -> list[weakref.ref[Any]]:
+        worker = worker_of_job(folder / "worker")
+        driver = driver_of(folder / "driver")
+        call = remote(lambda *_: ObjectRef(TASK_ID))
+        failing = remote(lambda *_: raise_(ValueError("refused")))
+        begin = execution.Beginning("Actor", "method").begin
+        context = carrier.encode(JOB.trace_id, JOB.root_span_id, 3, time.time_ns(), DRIVER_TASK_ID, None)
+
+        method = stand_ins.Method()
+
+        def round_() -> None:
+            tracing.active = driver
+            call(method, (1,), {"a": 2})
+            call(method, (ObjectRef(TASK_ID),), {})
+            with pytest.raises(ValueError, match="refused"):
+                failing(method, (), {})
+            tracing.active = worker
+            for carried in (None, context, b"x" * 58):
+                begun = begin(carried)
+                if begun is not None and begun[1] is not None:
+                    begun[1].end()
+
+        for _ in range(50):
+            round_()
+        gc.collect()
+        before = len(gc.get_objects()), sys.getallocatedblocks()
+        for _ in range(500):
+            round_()
+        gc.collect()
+        after = len(gc.get_objects()), sys.getallocatedblocks()
+        assert after[0] - before[0] < 50, "objects"
+        assert after[1] - before[1] < 250, "blocks of memory"
+        return [weakref.ref(each) for each in (worker, driver, worker.recorder, driver.recorder)]
+
+    with compiled(True), in_cluster(JOB):
+        left = program(tmp_path)
+    gc.collect()
+    assert [each() for each in left] == [None] * 4
+
+
+@needs_compiled
+def test_calls_and_tasks_of_many_threads(tmp_path: Path) -> None:
+    """While others begin new segments all the time."""
+    with compiled(True), in_cluster(JOB):
+        driver = driver_of(tmp_path)
+        writer = driver.recorder._writer
+        assert isinstance(writer, SpoolWriter)
+        writer._most_bytes = writer._segment_bytes = 20_000
+        call = remote(lambda *_: ObjectRef(TASK_ID))
+
+        def work() -> None:
+            method = stand_ins.Method()
+            for _ in range(500):
+                call(method, (), {})
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        writer.close()
+    assert [kind for kind, _ in records(str(tmp_path))] == [SPAN] * 4000
+
+
+def test_a_settings_file_decides_for_what_is_made_later(tmp_path: Path) -> None:
+    for allowed in (False, True):
+        with compiled(allowed):
+            writer = SpoolWriter(str(tmp_path))
+        assert writer._is_compiled == (allowed and _compiled.use.is_loaded)
+
+
+OF_AN_INTERPRETER = """
+import sys
+sys.path[:] = {path!r}
+from ray_tracing_hooks import _compiled
+from ray_tracing_hooks._spool.writer import SpoolWriter
+writer = SpoolWriter({folder!r})
+prefix = writer.scope(b"", b"").to_bytes(2, "little")
+for _ in range(3):
+    writer.start(prefix, bytes(100))
+    writer.span(prefix, bytes(100))
+"""
+
+INTERPRETERS = """
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+program = sys.argv[1]
+exec(program.format(path=sys.path, folder=sys.argv[2] + "/main"))
+assert _compiled.use.is_on
+for number in range(3):
+    interpreter = interpreters.create()
+    other = program.format(path=sys.path, folder=f"{sys.argv[2]}/{number}")
+    failed = interpreters.run_string(interpreter, other)
+    assert not failed, failed
+    interpreters.destroy(interpreter)
+    writer.start(prefix, bytes(100))
+    writer.span(prefix, bytes(100))
+"""
+
+
+@needs_compiled
+def test_other_interpreters_of_a_process(tmp_path: Path) -> None:
+    """They have the compiled part too, or do the same in Python if they have a GIL of their own."""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", INTERPRETERS, OF_AN_INTERPRETER, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for folder in tmp_path.iterdir():
+        kinds = [kind for path in folder.glob("*.spool") for kind, _, _ in SegmentReader(str(path)).read()]
+        found[folder.name] = [kind for kind in kinds if kind in {START, SPAN}]
+    assert found == {"main": [START, SPAN] * 6, **{str(number): [START, SPAN] * 3 for number in range(3)}}

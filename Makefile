@@ -107,7 +107,7 @@ NEEDS = \
 ASKED = $(foreach test,$(TESTS),$(patsubst ./%,%,$(patsubst %/,%,$(firstword $(subst ::, ,$(test))))))
 where = $(if $(strip $(foreach asked,$(ASKED),$(filter $(asked) $(asked)/%,$(1)) $(foreach path,$(1),$(filter $(path)/%,$(asked))))),$(2))
 
-SOURCES := pyproject.toml $(wildcard .ci/*.py hotpath/*) README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
+SOURCES := pyproject.toml $(wildcard .ci/*.py) README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
 
 # uv does not read pip's configuration, so pip is used if uv finds no index.
 install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(1) || )$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input $(1)
@@ -243,7 +243,7 @@ lint: $(DEPENDENCIES) $(JAVASCRIPT_READY) ## Check style, format, types and work
 	@echo "==> mypy" && $(BIN)/mypy
 	@echo "==> eslint" && $(JAVASCRIPT)/node_modules/.bin/eslint --cache --cache-location $(VENV)/.eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
 	@echo "==> tsc" && $(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT) --incremental --tsBuildInfoFile $(VENV)/.tsc.json
-	@$(if $(COMPILER),echo "==> $(COMPILER)" && $(COMPILER) -fsyntax-only -std=c99 -O2 -Wall -Wextra -Wshadow -Wconversion -Werror -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') hotpath/*.c,echo "==> There is no C compiler: the compiled part is not checked")
+	@$(if $(COMPILER),echo "==> $(COMPILER)" && $(COMPILER) -fsyntax-only -std=c99 -O2 -Wall -Wextra -Wshadow -Wconversion -Werror -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') ray_tracing_hooks/_hotpath_source/*.c,echo "==> There is no C compiler: the compiled part is not checked")
 # The schema and the security of the workflows, both without network access.
 	@echo "==> workflows" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml \
 	  && $(BIN)/zizmor --offline --quiet .github/workflows

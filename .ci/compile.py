@@ -1,4 +1,4 @@
-"""Compiles the folder ``hotpath`` for a wheel, where that is possible. Elsewhere the wheel is pure Python.
+"""Compiles the C code of the package for a wheel, where that is possible. Elsewhere the wheel is pure Python.
 
 ``RAY_TRACING_HOOKS_COMPILE=0`` leaves it out, and with ``=1`` the build fails where it cannot be compiled. ``CC``,
 ``CFLAGS`` and ``LDFLAGS`` are respected. The result uses the stable ABI of Python 3.10, so one wheel is for all later
@@ -20,6 +20,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 MODULE = "ray_tracing_hooks._hotpath"
+SOURCE = "ray_tracing_hooks/_hotpath_source"
 FILE = "ray_tracing_hooks/_hotpath.abi3.so"
 FLAGS = "-std=c99 -O2 -Wall -Wextra -fPIC -fvisibility=hidden -fstack-protector-strong -shared"
 
@@ -33,7 +34,7 @@ class Compile(BuildHookInterface[Any]):
             return
         self._folder = tempfile.TemporaryDirectory()
         target = Path(self._folder.name, Path(FILE).name)
-        problem = unsuitable() or compiled(Path(self.root, "hotpath"), target) or unusable(target)
+        problem = unsuitable() or compiled(Path(self.root, SOURCE), target) or unusable(target)
         if not problem:
             build_data["force_include"][str(target)] = FILE
             build_data["pure_python"] = False

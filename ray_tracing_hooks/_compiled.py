@@ -1,4 +1,4 @@
-"""The compiled part of the hot path (the folder ``hotpath``), or what stands in for it.
+"""The compiled part of the hot path (the folder ``_hotpath_source``), or what stands in for it.
 
 Where it is in use, the classes that inherit from these bases, and what is made of the others, do the common case in C,
 and hand everything else to the Python code beside them, which is complete. Where an installation has no compiled part,

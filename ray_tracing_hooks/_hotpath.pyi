@@ -1,4 +1,4 @@
-# The compiled part of the hot path, see ``hotpath/``.
+# The compiled part of the hot path, see ``_hotpath_source``.
 
 from collections.abc import Callable
 from typing import Any

@@ -19,8 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = "ray_tracing_hooks/"
 NOT_PUBLISHED = (".github/", ".gitignore")
-NOT_INSTALLED = ("/package.json", ".d.ts")
-"""What the checks and tests of the report's JavaScript need, and the report does not."""
+NOT_INSTALLED = ("/package.json", ".d.ts", ".c", ".h")
+"""What the checks and tests of the report's JavaScript need, and the report does not; and what is compiled."""
 
 COMPILED = PACKAGE + "_hotpath.abi3.so"
 TAGS = re.compile(r"-cp310-abi3-manylinux[\w.]+_(x86_64|aarch64)\.whl$")

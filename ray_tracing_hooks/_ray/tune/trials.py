@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from opentelemetry.context import Context
@@ -13,9 +13,6 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._exceptions import qualified_name
 from ray_tracing_hooks._ray import errors, library_spans
 from ray_tracing_hooks._ray.tracing import Tracing
-
-if TYPE_CHECKING:
-    from ray_tracing_hooks._record.argument_text import Redactor
 
 RUNNING, ERROR = "RUNNING", "ERROR"
 FINAL = frozenset({"TERMINATED", ERROR})

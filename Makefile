@@ -229,11 +229,15 @@ SANITIZED_TESTS := $(addprefix tests/unit/test_,compiled.py spool.py recorder.py
 ASAN = LD_PRELOAD="$$($(COMPILER) -print-file-name=libasan.so) $$($(COMPILER) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 
 .PHONY: sanitize
-sanitize: $(PACKAGE) ## Run tests of the compiled part with AddressSanitizer and UndefinedBehaviorSanitizer; needs gcc
+sanitize: $(if $(COMPILER),$(PACKAGE)) ## Run tests of the compiled part with AddressSanitizer and UndefinedBehaviorSanitizer, where there is gcc
+	$(if $(COMPILER),$(sanitize),@echo "==> There is no C compiler: the compiled part is not checked")
+
+define sanitize
 	@rm -rf $(SANITIZED)
 	@$(ASAN) RAY_TRACING_HOOKS_COMPILE=1 CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all" \
 	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --no-build-isolation --no-cache-dir --target $(SANITIZED) .
 	@cd $(VENV) && $(ASAN) PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile $(ARGS) $(addprefix $(ROOT)/,$(SANITIZED_TESTS))
+endef
 
 # The linters cache their results for unchanged files, as mypy does.
 .PHONY: lint

@@ -15,7 +15,7 @@ from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import About, Attempt
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.queues import Queued, beside, waited
+from ray_tracing_hooks._insight.analysis.queues import Queued, beside, by_function, waited
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.views.page.content import content
@@ -76,6 +76,20 @@ def test_the_time_before_a_call_runs_is_divided(
     kind: str, states: dict[str, int], expected: tuple[int, int, int, int]
 ) -> None:
     assert waited(attempt(states, kind)) == Queued(*(each * MS for each in expected))
+
+
+def test_a_worker_loads_code_from_when_it_has_a_task_until_its_code_starts(tmp_path: Path) -> None:
+    """Unless that start is of another attempt, or the end of the first one is not known."""
+    write(tmp_path, attempt({**RAN, "FINISHED": 900}), attempt(RAN, task="cd" * 24))
+    found = beside([str(tmp_path)])
+    waited_for = Queued(7 * MS, 0, 0, 0)
+    assert found.of(TASK, START + 307 * MS) == waited_for._replace(loading=300 * MS)
+    assert found.of(TASK, START + 901 * MS) == waited_for
+    assert found.of(TASK, 0) == waited_for
+    assert found.of("cd" * 24, START + 307 * MS) == waited_for
+    assert found.of("ef" * 24, START) is None
+    (function,) = by_function([("f", TASK, START + 307 * MS)], found)
+    assert (function.times["loading"], function.total) == (300 * MS, 307 * MS)
 
 
 @pytest.mark.parametrize("states", [{}, {"PENDING_ARGS_AVAIL": 0}, {"RUNNING": 3}, {"RUNNING": 3, "FINISHED": 4}])
@@ -152,4 +166,4 @@ def test_summary_and_page_tell_what_the_calls_of_a_run_waited_for(tmp_path: Path
     assert "Ray has dropped 5 events of tasks." in shown
     analysis = Analysis(table, beside([str(tmp_path)]))
     drawn = content(analysis, "spans", 1000, Redaction()).meta["queues"]
-    assert drawn["rows"] == [["Store.update", 10, 5020 * MS, 20 * MS, 0, 0, 5000 * MS]]
+    assert drawn["rows"] == [["Store.update", 10, 5020 * MS, 20 * MS, 0, 0, 5000 * MS, 0]]

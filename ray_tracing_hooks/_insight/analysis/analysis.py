@@ -152,5 +152,6 @@ class Analysis:
             row = max(calls.submission[call], calls.execution[call])
             task = table.attribute(row, names.RAY_TASK_ID)
             if isinstance(task, str):
-                found.append((calls.function_of(row), task))
+                first = calls.first[call]
+                found.append((calls.function_of(row), task, table.start[first] if first >= 0 else 0))
         return by_function(found, self.states)

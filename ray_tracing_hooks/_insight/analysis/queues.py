@@ -1,14 +1,14 @@
 """What calls waited for before they ran, if files with task states are next to the files of spans.
 
-Spans show when a call was submitted and when it started. Only Ray knows what happened in between: the task waited for
-its arguments, for resources and a worker, or for a busy actor. See :mod:`ray_tracing_hooks._formats.task_states`.
+Spans show when a call was submitted and when its code started. Only Ray knows what happened in between: the task waited
+for its arguments, for resources and a worker, or for a busy actor, and its worker loaded code. See :mod:`ray_tracing_hooks._formats.task_states`.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,10 +24,13 @@ FETCHING = "fetching"
 """The call was sent to its worker, and its arguments were fetched to its node."""
 ACTOR_QUEUE = "actor queue"
 """The actor was busy with other calls, or had to run earlier calls first."""
+LOADING = "loading"
+"""Its worker loaded the code of the function or class, with the modules that it imports."""
 
-PHASES = (ARGUMENTS, SCHEDULING, FETCHING, ACTOR_QUEUE)
+PHASES = (ARGUMENTS, SCHEDULING, FETCHING, ACTOR_QUEUE, LOADING)
 
 _RUNNING = "RUNNING"
+_ENDS = ("FINISHED", "FAILED")
 _PHASE_OF = {
     "PENDING_ARGS_AVAIL": ARGUMENTS,
     "PENDING_NODE_ASSIGNMENT": SCHEDULING,
@@ -45,12 +48,13 @@ _ACTOR_TASK = "ACTOR_TASK"
 
 
 class Queued(NamedTuple):
-    """How long one attempt waited in each phase before it ran, in nanoseconds."""
+    """How long one attempt waited in each phase before it ran, in nanoseconds. Spans show how long it loaded code."""
 
     arguments: int
     scheduling: int
     fetching: int
     actor_queue: int
+    loading: int = 0
 
     @property
     def total(self) -> int:
@@ -68,6 +72,15 @@ class States:
     """Why files could not be read."""
     first: dict[str, Queued] = field(default_factory=dict)
     """By task, what its first attempt waited for."""
+    ran: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By task, from when to when its worker had the first attempt, if it has ended."""
+
+    def of(self, task: str, started: int) -> Queued | None:
+        """What a task waited for until the code of its first execution ``started``; None if that is unknown."""
+        queued = self.first.get(task)
+        begin, end = self.ran.get(task, (0, 0))
+        # Otherwise another attempt has started then.
+        return queued._replace(loading=started - begin) if queued is not None and begin <= started <= end else queued
 
 
 def beside(paths: Iterable[str], tasks: Iterable[str] | None = None) -> States:
@@ -84,6 +97,8 @@ def beside(paths: Iterable[str], tasks: Iterable[str] | None = None) -> States:
                     queued = waited(attempt)
                     if queued is not None:
                         found.first[attempt.task_id] = queued
+                        if end := max(attempt.states.get(state, 0) for state in _ENDS):
+                            found.ran[attempt.task_id] = attempt.states[_RUNNING], end
         except OSError as error:
             found.problems.append(f"{path}: {error.strerror or error}")
         except ValueError as error:
@@ -107,7 +122,7 @@ def waited(attempt: Attempt) -> Queued | None:
         # An actor accepts a call once it is done with the earlier ones.
         is_queue = state == _SENT and attempt.kind == _ACTOR_TASK
         times[ACTOR_QUEUE if is_queue else _PHASE_OF[state]] += end - start
-    return Queued(*(times[phase] for phase in PHASES))
+    return Queued(times[ARGUMENTS], times[SCHEDULING], times[FETCHING], times[ACTOR_QUEUE])
 
 
 @dataclass
@@ -124,11 +139,11 @@ class FunctionQueue:
         return sum(self.times.values())
 
 
-def by_function(calls: Sequence[tuple[str, str]], states: States) -> list[FunctionQueue]:
-    """The queue times of ``calls``, pairs of function and task, the longest first."""
+def by_function(calls: Iterable[tuple[str, str, int]], states: States) -> list[FunctionQueue]:
+    """The queue times of ``calls``, the longest first: function, task, and when its first execution started or 0."""
     found: dict[str, FunctionQueue] = {}
-    for function, task in calls:
-        queued = states.first.get(task)
+    for function, task, started in calls:
+        queued = states.of(task, started)
         if queued is not None:
             each = found.setdefault(function, FunctionQueue(function))
             each.calls += 1

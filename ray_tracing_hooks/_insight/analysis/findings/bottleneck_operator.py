@@ -66,4 +66,6 @@ def _advice(operator: Operator) -> str:
             "give it more GPUs (concurrency), let several of its actors share one (num_gpus below 1), or make its "
             "function faster, for example with larger batches"
         )
-    return "raise its concurrency, or make its function faster, for example with larger batches"
+    required = operator.needs.get("CPU")
+    each = f" (each {'actor' if operator.has_actors else 'task'} requires {required:g} CPU)" if required else ""
+    return f"raise its concurrency{each}, or make its function faster, for example with larger batches"

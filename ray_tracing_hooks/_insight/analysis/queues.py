@@ -1,7 +1,8 @@
 """What calls waited for before they ran, if files with task states are next to the files of spans.
 
 Spans show when a call was submitted and when its code started. Only Ray knows what happened in between: the task waited
-for its arguments, for resources and a worker, or for a busy actor, and its worker loaded code. See :mod:`ray_tracing_hooks._formats.task_states`.
+for its arguments, for resources and a worker, or for a busy actor, and its worker loaded code. See
+:mod:`ray_tracing_hooks._formats.task_states`.
 """
 
 from __future__ import annotations

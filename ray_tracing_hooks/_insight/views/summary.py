@@ -19,8 +19,8 @@ may contain anything. The members:
 ``actors``         by self time: how busy each was, and how long calls waited for it.
 ``queues``         what calls waited for before they ran, if files with task states are next to the spans: the number of
                    ``calls`` with states, events that Ray ``dropped``, and ``functions`` with their time by phase:
-                   ``arguments_ns``, ``scheduling_ns``, ``fetching_ns``, ``actor_queue_ns``, ``loading_ns``; null without
-                   such files.
+                   ``arguments_ns``, ``scheduling_ns``, ``fetching_ns``, ``actor_queue_ns``, ``loading_ns``; null
+                   without such files.
 ``datasets``       of Ray Data: ``executions`` with ``outcome``, ``rows``, ``bytes``, what it is ``limited_by``, and its
                    ``operators`` with their totals, ``timeline``, and what they were ``held_back`` by; ``iterations``
                    with what the program waited for. A ``span`` is the id of its span.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hand_made import MS, HandMade
+from hand_made import MS, START, HandMade
 from terminal import STYLE, in_terminal
 
 from ray_tracing_hooks import names
@@ -866,6 +866,26 @@ def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
     assert "to start: no resources were free, or no worker" in finding.text
     nothing = States(files=1, first={blocked.task: Queued(0, 0, round(5_900 * MS), 0)})
     assert find(Analysis(run.table(), nothing)) == [], "the states say that it was something else"
+
+
+def test_code_that_a_worker_loads_before_a_call_starts_is_a_finding() -> None:
+    """As far as the run waited for it. Without Ray's task states, or if they are of another attempt, nobody knows."""
+    run = HandMade()
+    driver = run.driver(0, 8_000)
+    call = run.submit(driver, "infer", 1)
+    run.run(call, 5_000, 7_000)
+    run.get(driver, [call], 2, 7_001)
+
+    def known(until: int) -> States:
+        ran = {call.task: (START + 3_000 * MS, START + until * MS)}
+        return States(files=1, first={call.task: Queued(0, 3_000 * MS, 0, 0)}, ran=ran)
+
+    (finding,) = (each for each in find(Analysis(run.table(), known(7_000))) if each.kind == "slow-loading")
+    assert finding.text == "the run waited 2.00 s while workers loaded the code and the arguments of 1 call of infer"
+    assert finding.figures["waited_ns"] == 2_000 * MS
+    assert finding.share == pytest.approx(0.25)
+    for states in (known(4_000), States()):
+        assert "slow-loading" not in {each.kind for each in find(Analysis(run.table(), states))}
 
 
 def test_the_delay_of_a_retry_is_part_of_its_cost() -> None:

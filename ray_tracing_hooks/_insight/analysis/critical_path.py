@@ -73,7 +73,7 @@ MEANINGS = {
     ACTOR_QUEUE: "waiting for a busy actor",
     WORKER_QUEUE: "waiting for a busy worker",
     STARTING: "starting worker processes",
-    SCHEDULING: "scheduling: resources, leases, workers, fetching arguments",
+    SCHEDULING: "scheduling: resources, leases, workers, loading arguments and code",
     WAITING: "waiting without a result: ray.wait and ray.get until their timeout",
     RETRYING: "delay before a retry",
     DATASET: "in Ray Data: planning, backpressure, handing on blocks",

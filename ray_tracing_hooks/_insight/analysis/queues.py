@@ -1,7 +1,7 @@
 """What calls waited for before they ran, if files with task states are next to the files of spans.
 
 Spans show when a call was submitted and when its code started. Only Ray knows what happened in between: the task waited
-for its arguments, for resources and a worker, or for a busy actor, and its worker loaded code. See
+for its arguments, for resources and a worker, or for a busy actor, and its worker loaded its code. See
 :mod:`ray_tracing_hooks._formats.task_states`.
 """
 
@@ -26,7 +26,7 @@ FETCHING = "fetching"
 ACTOR_QUEUE = "actor queue"
 """The actor was busy with other calls, or had to run earlier calls first."""
 LOADING = "loading"
-"""Its worker loaded the code of the function or class, with the modules that it imports."""
+"""Its worker loaded the code and the arguments, with the modules that they import."""
 
 PHASES = (ARGUMENTS, SCHEDULING, FETCHING, ACTOR_QUEUE, LOADING)
 
@@ -49,7 +49,7 @@ _ACTOR_TASK = "ACTOR_TASK"
 
 
 class Queued(NamedTuple):
-    """How long one attempt waited in each phase before it ran, in nanoseconds. Spans show how long it loaded code."""
+    """How long one attempt waited in each phase before it ran, in nanoseconds. Spans show how long it was loaded."""
 
     arguments: int
     scheduling: int

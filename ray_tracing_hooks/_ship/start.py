@@ -15,6 +15,14 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._spool.inherited import being_opened
 
 _PATIENCE = 30.0
+
+_ORPHANED = '"$@" &'
+_BELOW_SHELLS = '( ( "$@"; : ); : ) &'
+"""How the shell starts the shipper: as an orphan at once, or below two shells that wait for it."""
+
+_PR_GET_CHILD_SUBREAPER = 37
+"""See prctl(2)."""
+
 _MODULE = "ray_tracing_hooks._ship"
 
 _ALLOCATOR = {
@@ -91,10 +99,13 @@ def _start(spool_dir: str, lock: int, environ: Mapping[str, str]) -> None:
     import subprocess  # noqa: PLC0415  in most processes a shipper is already running
 
     # Ray kills the children of a worker when it ends. The shell is a child for only a millisecond, and the shipper, its
-    # child, then belongs to init. `subprocess` neither runs fork handlers (gRPC has some) nor passes on descriptors.
+    # child, then belongs to init. A worker that is in the place of init kills the first of two more shells instead, and
+    # a raylet the second one some seconds later. Meanwhile the shipper starts its stand-by: see `stand_by`.
+    # `subprocess` neither runs fork handlers (gRPC has some) nor passes on descriptors.
+    script = _BELOW_SHELLS if _adopts_orphans() else _ORPHANED
     shipper = [sys.executable, "-m", _MODULE, "--lock", str(lock), spool_dir]
     intermediate = subprocess.Popen(  # noqa: S603  the arguments are ours
-        ["/bin/sh", "-c", '"$@" &', "sh", *shipper],
+        ["/bin/sh", "-c", script, "sh", *shipper],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -104,6 +115,18 @@ def _start(spool_dir: str, lock: int, environ: Mapping[str, str]) -> None:
         start_new_session=True,
     )
     intermediate.wait()
+
+
+def _adopts_orphans() -> bool:
+    """Whether orphaned descendants become children of this process, and not of init."""
+    import ctypes  # noqa: PLC0415  as above
+
+    found = ctypes.c_int()
+    try:
+        ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(found))
+    except (AttributeError, OSError):  # only Linux has it
+        return False
+    return bool(found.value)
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -32,6 +32,7 @@ class Report:
         self.page.goto("about:blank")
         self.page.goto(self.path.as_uri() + "#" + "&".join(f"{key}={value}" for key, value in state.items()))
         self.page.wait_for_selector("body[data-ready]")
+        self.settle()
         return self
 
     def js(self, expression: str) -> Any:

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -401,11 +401,10 @@ def test_process_1_of_a_container_may_be_the_raylet() -> None:
         assert said == f"{name == 'raylet'}\n"
 
 
-def test_where_ray_kills_shippers_there_is_always_one(node: Node, raylet: socket.socket) -> None:
-    """Another one stands by, out of reach. Nothing is lost however often that happens, and none stays behind."""
+@contextlib.contextmanager
+def shipping_below_raylet(node: Node) -> Iterator[Callable[[str], None]]:
+    """A shipper below a worker below a raylet. The function has them do what it is called with."""
     node.plan.store(str(node.spool))
-    writer = node.writer()
-    writer.do("span 0")
     with subprocess.Popen(
         [sys.executable, "-c", RAYLET, "raylet", str(node.spool)],
         env={**os.environ, "RAYLET": RAYLET},
@@ -413,26 +412,56 @@ def test_where_ray_kills_shippers_there_is_always_one(node: Node, raylet: socket
         stdout=subprocess.PIPE,
         text=True,
     ) as ray:
-        assert ray.stdin is not None
-        assert ray.stdout is not None
-        assert ray.stdout.readline() == "started\n"
-        for number, what in enumerate(("exit", "kill", "kill"), 1):
-            before = until(lambda: len(found := node.shippers()) == 2 and found, "one ships and one stands by")
+
+        def have(what: str) -> None:
+            assert ray.stdin is not None
+            assert ray.stdout is not None
             ray.stdin.write(f"{what}\n")
             ray.stdin.flush()
             assert ray.stdout.readline() == f"{what}\n"
+
+        assert ray.stdout is not None
+        assert ray.stdout.readline() == "started\n"
+        yield have
+
+
+def test_where_ray_kills_shippers_there_is_always_one(node: Node, raylet: socket.socket) -> None:
+    """Another one stands by, out of reach. Nothing is lost however often that happens, and none stays behind."""
+    writer = node.writer()
+    writer.do("span 0")
+    with shipping_below_raylet(node) as have:
+        # The first two kill the shells that the first shipper was started below.
+        for number, (what, spared) in enumerate((("exit", 2), ("kill", 2), ("kill", 1), ("kill", 1)), 1):
+            before = until(lambda: len(found := node.shippers()) == 2 and found, "one ships and one stands by")
+            have(what)
             writer.do(f"span {number}")
             # The first one to hear of it may be the one that is just being killed.
             until(lambda: node.flush().done, "all is delivered")
-            assert len(set(before) & set(node.shippers())) == 1, "the one that stood by goes on"
+            assert len(set(before) & set(node.shippers())) == spared, what
     last = node.shippers()
     raylet.close()
     writer.end()
     for process in last:
         ended(process)
-    assert node.numbers() == [0, 1, 2, 3]
+    assert node.numbers() == [0, 1, 2, 3, 4]
     assert not node.shippers()
     assert not node.spool.exists()
+
+
+def test_ray_cannot_kill_a_shipper_that_is_just_starting(node: Node, raylet: socket.socket) -> None:
+    """A worker may exit before it is up, and the raylet may kill what that leaves."""
+    writer = node.writer()
+    writer.do("span 0")
+    with shipping_below_raylet(node) as have:
+        have("exit")
+        have("kill")
+        until(lambda: len(node.shippers()) == 2, "one ships and one stands by")
+    last = node.shippers()
+    raylet.close()
+    writer.end()
+    for process in last:
+        ended(process)
+    assert node.numbers() == [0]
 
 
 def test_the_shipper_inherits_only_its_lock(node: Node) -> None:

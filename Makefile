@@ -34,6 +34,11 @@ DEPENDENCIES := $(VENV)/.dependencies-ray-$(RAY)
 # The name contains whether it is compiled, for the same reason.
 PACKAGE := $(VENV)/.package$(COMPILED)
 COMPILER := $(shell command -v cc || command -v gcc || command -v clang)
+# The same, if the compiled part can be compiled with it: lint and sanitize need the headers of Python, sanitize also gcc's
+# libraries.
+PYTHON_INCLUDE = $(shell $(BIN)/python -c 'import os, sysconfig; folder = sysconfig.get_path("include"); print(folder if os.path.exists(f"{folder}/Python.h") else "")' 2>/dev/null)
+CHECKED = $(if $(COMPILER),$(PYTHON_INCLUDE))
+ASAN_LIBRARY = $(if $(COMPILER),$(filter /%,$(shell $(COMPILER) -print-file-name=libasan.so 2>/dev/null)))
 # Third-party backends to test against, in a separate environment, with tested versions, since one is an alpha.
 PEERS := $(VENV)/peers
 PEERS_READY := $(PEERS)/.ready
@@ -229,12 +234,12 @@ SANITIZED_TESTS := $(addprefix tests/unit/test_,compiled.py spool.py recorder.py
 ASAN = LD_PRELOAD="$$($(COMPILER) -print-file-name=libasan.so) $$($(COMPILER) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 
 .PHONY: sanitize
-sanitize: $(if $(COMPILER),$(PACKAGE)) ## Run tests of the compiled part with AddressSanitizer and UndefinedBehaviorSanitizer, where there is gcc
-	$(if $(COMPILER),$(sanitize),@echo "==> There is no C compiler: the compiled part is not checked")
+sanitize: $(PACKAGE) ## Run tests of the compiled part with AddressSanitizer and UndefinedBehaviorSanitizer, where there is gcc
+	$(if $(and $(CHECKED),$(ASAN_LIBRARY)),$(sanitize),@echo "==> There is no gcc with its sanitizers and the headers of Python: the compiled part is not checked")
 
 define sanitize
 	@rm -rf $(SANITIZED)
-	@$(ASAN) RAY_TRACING_HOOKS_COMPILE=1 CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all" \
+	@$(ASAN) CC=$(COMPILER) RAY_TRACING_HOOKS_COMPILE=1 CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all" \
 	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --no-build-isolation --no-cache-dir --target $(SANITIZED) .
 	@cd $(VENV) && $(ASAN) PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile $(ARGS) $(addprefix $(ROOT)/,$(SANITIZED_TESTS))
 endef
@@ -247,7 +252,7 @@ lint: $(DEPENDENCIES) $(JAVASCRIPT_READY) ## Check style, format, types and work
 	@echo "==> mypy" && $(BIN)/mypy
 	@echo "==> eslint" && $(JAVASCRIPT)/node_modules/.bin/eslint --cache --cache-location $(VENV)/.eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
 	@echo "==> tsc" && $(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT) --incremental --tsBuildInfoFile $(VENV)/.tsc.json
-	@$(if $(COMPILER),echo "==> $(COMPILER)" && $(COMPILER) -fsyntax-only -std=c99 -O2 -Wall -Wextra -Wshadow -Wconversion -Werror -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') ray_tracing_hooks/_hotpath_source/*.c,echo "==> There is no C compiler: the compiled part is not checked")
+	@$(if $(CHECKED),echo "==> $(COMPILER)" && $(COMPILER) -fsyntax-only -std=c99 -O2 -Wall -Wextra -Wshadow -Wconversion -Werror -I$(PYTHON_INCLUDE) ray_tracing_hooks/_hotpath_source/*.c,echo "==> There is no C compiler with the headers of Python: the compiled part is not checked")
 # The schema and the security of the workflows, both without network access.
 	@echo "==> workflows" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml \
 	  && $(BIN)/zizmor --offline --quiet .github/workflows

@@ -5,7 +5,7 @@ A shipper is not a child of a process that Ray ends: it is reparented to init. B
 becomes a child of that worker, which kills its children when it exits, and then a child of the raylet, which kills
 unknown children every ten seconds. Grandchildren are spared until they become children. So a shipper below a raylet has
 a child that waits for its lock, and that in turn has one as soon as it ships: as long as the raylet lives, there is a
-shipper.
+shipper. Until the first one has a child, two shells above it are killed instead (see ``start``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class StandBy:
         if parent != self._parent:
             if parent == os.getsid(0):
                 return  # the shell that starts shippers is about to end
-            self._parent, self._is_wanted = parent, _is_below_raylet(parent)
+            is_wanted = _is_below_raylet(parent)
+            if is_wanted is None:
+                return
+            self._parent, self._is_wanted = parent, is_wanted
         if self._is_wanted and (self._process is None or self._process.poll() is not None):
             self._start()
 
@@ -66,8 +69,8 @@ class StandBy:
             logger.warning("a stand-by shipper could not be started: %s", error.strerror)
 
 
-def _is_below_raylet(pid: int) -> bool:
-    """Whether this process, or one of its ancestors, is a raylet."""
+def _is_below_raylet(pid: int) -> bool | None:
+    """Whether this process, or one of its ancestors, is a raylet; None if one of them has just ended."""
     try:
         while pid:  # in a container, process 1 may be a raylet
             with open(f"/proc/{pid}/stat", "rb") as file:
@@ -77,5 +80,5 @@ def _is_below_raylet(pid: int) -> bool:
                 return True
             pid = int(rest.split()[1])
     except OSError:
-        pass  # it has just ended, so we have another parent by now
+        return None
     return False

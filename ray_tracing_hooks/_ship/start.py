@@ -17,8 +17,10 @@ from ray_tracing_hooks._spool.inherited import being_opened
 _PATIENCE = 30.0
 
 _ORPHANED = '"$@" &'
+"""How the shell starts the shipper: as an orphan at once."""
+
 _BELOW_SHELLS = '( ( "$@"; : ); : ) &'
-"""How the shell starts the shipper: as an orphan at once, or below two shells that wait for it."""
+"""The same below two shells that wait for it."""
 
 _PR_GET_CHILD_SUBREAPER = 37
 """See prctl(2)."""
@@ -118,13 +120,13 @@ def _start(spool_dir: str, lock: int, environ: Mapping[str, str]) -> None:
 
 
 def _adopts_orphans() -> bool:
-    """Whether orphaned descendants become children of this process, and not of init."""
-    import ctypes  # noqa: PLC0415  as above
-
-    found = ctypes.c_int()
+    """Whether orphaned descendants become children of this process, and not of init, as far as can be found out."""
     try:
+        import ctypes  # noqa: PLC0415  as above
+
+        found = ctypes.c_int()
         ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(found))
-    except (AttributeError, OSError):  # only Linux has it
+    except Exception:  # noqa: BLE001  such as a Python without ctypes; the shipper has to be started whatever fails here
         return False
     return bool(found.value)
 

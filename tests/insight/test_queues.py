@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hand_made import MS, START
+from hand_made import MS, START, HandMade
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import About, Attempt
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.queues import Queued, beside, by_function, waited
+from ray_tracing_hooks._insight.analysis.queues import Queued, States, beside, waited
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.views.page.content import content
@@ -76,20 +76,6 @@ def test_the_time_before_a_call_runs_is_divided(
     kind: str, states: dict[str, int], expected: tuple[int, int, int, int]
 ) -> None:
     assert waited(attempt(states, kind)) == Queued(*(each * MS for each in expected))
-
-
-def test_a_worker_loads_code_from_when_it_has_a_task_until_its_code_starts(tmp_path: Path) -> None:
-    """Unless that start is of another attempt, or the end of the first one is not known."""
-    write(tmp_path, attempt({**RAN, "FINISHED": 900}), attempt(RAN, task="cd" * 24))
-    found = beside([str(tmp_path)])
-    waited_for = Queued(7 * MS, 0, 0, 0)
-    assert found.of(TASK, START + 307 * MS) == waited_for._replace(loading=300 * MS)
-    assert found.of(TASK, START + 901 * MS) == waited_for
-    assert found.of(TASK, 0) == waited_for
-    assert found.of("cd" * 24, START + 307 * MS) == waited_for
-    assert found.of("ef" * 24, START) is None
-    (function,) = by_function([("f", TASK, START + 307 * MS)], found)
-    assert (function.times["loading"], function.total) == (300 * MS, 307 * MS)
 
 
 @pytest.mark.parametrize("states", [{}, {"PENDING_ARGS_AVAIL": 0}, {"RUNNING": 3}, {"RUNNING": 3, "FINISHED": 4}])
@@ -167,3 +153,37 @@ def test_summary_and_page_tell_what_the_calls_of_a_run_waited_for(tmp_path: Path
     analysis = Analysis(table, beside([str(tmp_path)]))
     drawn = content(analysis, "spans", 1000, Redaction()).meta["queues"]
     assert drawn["rows"] == [["Store.update", 10, 5020 * MS, 20 * MS, 0, 0, 5000 * MS, 0]]
+
+
+def loading(analysis: Analysis) -> int:
+    (function,) = analysis.queues
+    return function.times["loading"]
+
+
+def test_a_worker_loads_code_from_when_it_has_a_call_until_that_starts(tmp_path: Path) -> None:
+    """By the clock of its node, also if spans have been corrected. If the end of the call is known, and is later."""
+    run = HandMade()
+    driver = run.driver(0, 8_000)
+    call = run.submit(driver, "f", 1)
+    run.run(call, 5_000, 7_000, node="n2", worker="w2", clock=-6_000)
+    run.get(driver, [call], 2, 7_001)
+    had = {"GETTING_AND_PINNING_ARGS": -1_150, "RUNNING": -1_100}
+    write(tmp_path, attempt(had | {"FINISHED": 7_000}, task=call.task))
+    analysis = Analysis.corrected(run.table(), beside([str(tmp_path)]))
+    assert any(analysis.table.shifts)
+    assert loading(analysis) == 100 * MS
+    for more in ({}, {"FAILED": -1_050}):
+        write(tmp_path, attempt(had | more, task=call.task))
+        assert loading(Analysis.corrected(run.table(), beside([str(tmp_path)]))) == 0
+
+
+@pytest.mark.parametrize("attributes", [{"ray.attempt": 1}, {"ray.max_concurrency": 4, "ray.actor_id": "ab" * 16}])
+def test_retries_and_calls_that_run_at_once_are_not_known_to_load(attributes: dict[str, str | int]) -> None:
+    """The states are of the first attempt; in actors with several threads or an event loop, calls wait for these."""
+    run = HandMade()
+    driver = run.driver(0, 8_000)
+    call = run.submit(driver, "f", 1)
+    run.run(call, 5_000, 7_000, attributes=attributes)
+    ran = {call.task: (START + 3_000 * MS, START + 7_000 * MS)}
+    states = States(files=1, first={call.task: Queued(0, 3_000 * MS, 0, 0)}, ran=ran)
+    assert loading(Analysis(run.table(), states)) == 0

@@ -873,7 +873,7 @@ def test_code_that_a_worker_loads_before_a_call_starts_is_a_finding() -> None:
     run = HandMade()
     driver = run.driver(0, 8_000)
     call = run.submit(driver, "infer", 1)
-    run.run(call, 5_000, 7_000)
+    run.run(call, 5_000, 7_000, worker="w1")
     run.get(driver, [call], 2, 7_001)
 
     def known(until: int) -> States:
@@ -884,6 +884,9 @@ def test_code_that_a_worker_loads_before_a_call_starts_is_a_finding() -> None:
     assert finding.text == "the run waited 2.00 s while workers loaded the code and the arguments of 1 call of infer"
     assert finding.figures["waited_ns"] == 2_000 * MS
     assert finding.share == pytest.approx(0.25)
+    run.started("w1", -900, -100)
+    others = {each.kind: each for each in find(Analysis(run.table(), known(7_000)))}
+    assert others["waiting-for-resources"].figures["waited_ns"] == 2_999 * MS, "until the worker had the call"
     for states in (known(4_000), States()):
         assert "slow-loading" not in {each.kind for each in find(Analysis(run.table(), states))}
 

@@ -153,5 +153,22 @@ class Analysis:
             task = table.attribute(row, names.RAY_TASK_ID)
             if isinstance(task, str):
                 first = calls.first[call]
-                found.append((calls.function_of(row), task, table.start[first] if first >= 0 else 0))
+                since = self.loading_since(first) if first >= 0 else 0
+                found.append((calls.function_of(row), task, table.start[first] - since if since else 0))
         return by_function(found, self.states)
+
+    def loading_since(self, row: int) -> int:
+        """Since when the worker of this execution had its call, before the code started; 0 if that is unknown.
+
+        It is not known of retries, and not of actors that run several calls at once, whose calls also wait for a thread
+        or for the event loop.
+        """
+        calls, table = self.calls, self.table
+        task = table.attribute(row, names.RAY_TASK_ID)
+        ran = self.states.ran.get(task) if isinstance(task, str) else None
+        if ran is None or table.attribute(row, names.RAY_ATTEMPT) or calls.place(row).slots > 1:
+            return 0
+        # Ray's time is by the same clock as the span's before that was corrected.
+        shift = table.shifts[table.resource[row]] if table.shifts else 0
+        begin, end = ran
+        return begin + shift if begin + shift <= table.start[row] <= end + shift else 0

@@ -51,8 +51,8 @@ WORKER_QUEUE = "worker queue"
 STARTING = "worker start"
 """Everything else was ready: its worker process, or one before it, was starting, until it was ready for work."""
 SCHEDULING = "scheduling"
-"""The call was ready: time until resources were free, and for Ray to lease a worker and fetch arguments. It includes
-the start of the worker if that is not recorded."""
+"""The call was ready: time until resources were free, for Ray to lease a worker and fetch arguments, and for the worker
+to load them and the code. It includes the start of the worker if that is not recorded."""
 WAITING = "waiting"
 """In ``ray.get``, ``ray.wait`` or ``await`` until its timeout or cancellation, for an unavailable object."""
 RETRYING = "retrying"

@@ -49,13 +49,12 @@ _ACTOR_TASK = "ACTOR_TASK"
 
 
 class Queued(NamedTuple):
-    """How long one attempt waited in each phase before it ran, in nanoseconds. Spans show how long it was loaded."""
+    """How long one attempt waited in each phase until its worker had it, in nanoseconds."""
 
     arguments: int
     scheduling: int
     fetching: int
     actor_queue: int
-    loading: int = 0
 
     @property
     def total(self) -> int:
@@ -74,14 +73,7 @@ class States:
     first: dict[str, Queued] = field(default_factory=dict)
     """By task, what its first attempt waited for."""
     ran: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By task, from when to when its worker had the first attempt, if it has ended."""
-
-    def of(self, task: str, started: int) -> Queued | None:
-        """What a task waited for until the code of its first execution ``started``; None if that is unknown."""
-        queued = self.first.get(task)
-        begin, end = self.ran.get(task, (0, 0))
-        # Otherwise another attempt has started then.
-        return queued._replace(loading=started - begin) if queued is not None and begin <= started <= end else queued
+    """By task, since when its worker had the first attempt, and when that ended; only of those that have ended."""
 
 
 def beside(paths: Iterable[str], tasks: Iterable[str] | None = None) -> States:
@@ -123,7 +115,7 @@ def waited(attempt: Attempt) -> Queued | None:
         # An actor accepts a call once it is done with the earlier ones.
         is_queue = state == _SENT and attempt.kind == _ACTOR_TASK
         times[ACTOR_QUEUE if is_queue else _PHASE_OF[state]] += end - start
-    return Queued(times[ARGUMENTS], times[SCHEDULING], times[FETCHING], times[ACTOR_QUEUE])
+    return Queued(*(times[phase] for phase in PHASES if phase != LOADING))
 
 
 @dataclass
@@ -141,14 +133,15 @@ class FunctionQueue:
 
 
 def by_function(calls: Iterable[tuple[str, str, int]], states: States) -> list[FunctionQueue]:
-    """The queue times of ``calls``, the longest first: function, task, and when its first execution started or 0."""
+    """The queue times of ``calls``, the longest first: function, task, and for how long the worker loaded it."""
     found: dict[str, FunctionQueue] = {}
-    for function, task, started in calls:
-        queued = states.of(task, started)
+    for function, task, loading in calls:
+        queued = states.first.get(task)
         if queued is not None:
             each = found.setdefault(function, FunctionQueue(function))
             each.calls += 1
-            each.times.update(dict(zip(PHASES, queued, strict=True)))
+            for phase, time in zip(PHASES, (*queued, loading), strict=True):
+                each.times[phase] += time
     return sorted(found.values(), key=lambda each: (-each.total, each.name))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import SCHEDULING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
@@ -36,7 +35,7 @@ def find(analysis: Analysis) -> list[Finding]:
     for step in path.steps if analysis.states.ran else ():
         if step.kind != SCHEDULING:
             continue
-        begin = _loading_since(analysis, step.row)
+        begin = analysis.loading_since(step.row)
         start = analysis.table.start[step.row]
         waited = min(step.end, start) - max(step.start, begin) if begin else 0
         if waited > 0:
@@ -48,14 +47,6 @@ def find(analysis: Analysis) -> list[Finding]:
         for function, loading in found.items()
         if loading.waited >= _LEAST and loading.waited / path.wall >= _COST
     ]
-
-
-def _loading_since(analysis: Analysis, row: int) -> int:
-    """Since when the worker of this execution had its call before its code started; 0 if that is unknown."""
-    table = analysis.table
-    task = table.attribute(row, names.RAY_TASK_ID)
-    begin, end = analysis.states.ran.get(task, (0, 0)) if isinstance(task, str) else (0, 0)
-    return begin if begin <= table.start[row] <= end else 0
 
 
 def _finding(analysis: Analysis, function: str, loading: _Loading) -> Finding:

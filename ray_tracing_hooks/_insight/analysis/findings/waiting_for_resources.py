@@ -51,8 +51,8 @@ def find(analysis: Analysis) -> list[Finding]:
 def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
     """The waiting calls by function, without methods of existing actors, which need no resources.
 
-    The time after the start of a new worker is left out. So are workers whose start is not recorded, since most of the
-    time might be their start.
+    The time after the start of a new worker is left out, and that in which the worker had the call. So are workers
+    whose start is not recorded, since most of the time might be their start.
     """
     calls, table = analysis.calls, analysis.table
     started = Workers(table).of_resource
@@ -66,13 +66,16 @@ def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
             continue
         if started[table.resource[step.row]] is None:
             continue
+        end = min(step.end, analysis.loading_since(step.row) or step.end)
+        if end <= step.start:
+            continue
         waiting = found.setdefault(calls.function_of(step.row), _Waiting())
         if step.row not in waiting.rows:
             states = analysis.states.first.get(str(table.attribute(step.row, names.RAY_TASK_ID)))
             waiting.known += states is not None
             waiting.for_resources += max(0, states.scheduling - starting[step.row]) if states is not None else 0
-        waiting.rows[step.row] = waiting.rows.get(step.row, 0) + step.end - step.start
-        waiting.spans.append((step.start, step.end))
+        waiting.rows[step.row] = waiting.rows.get(step.row, 0) + end - step.start
+        waiting.spans.append((step.start, end))
     return found
 
 

@@ -19,8 +19,8 @@ _PATIENCE = 30.0
 _ORPHANED = '"$@" &'
 """How the shell starts the shipper: as an orphan at once."""
 
-_BELOW_SHELLS = '( ( "$@"; : ); : ) &'
-"""The same below two shells that wait for it."""
+_BELOW_SHELLS = '( ( "$@" > /dev/null & echo; exec > /dev/null; wait ); : ) &'
+"""The same below two shells that wait for it. The inner one writes a line once all of them are there."""
 
 _PR_GET_CHILD_SUBREAPER = 37
 """See prctl(2)."""
@@ -104,19 +104,20 @@ def _start(spool_dir: str, lock: int, environ: Mapping[str, str]) -> None:
     # child, then belongs to init. A worker that is in the place of init kills the first of two more shells instead, and
     # a raylet the second one some seconds later. Meanwhile the shipper starts its stand-by: see `stand_by`.
     # `subprocess` neither runs fork handlers (gRPC has some) nor passes on descriptors.
-    script = _BELOW_SHELLS if _adopts_orphans() else _ORPHANED
+    adopts = _adopts_orphans()
     shipper = [sys.executable, "-m", _MODULE, "--lock", str(lock), spool_dir]
-    intermediate = subprocess.Popen(  # noqa: S603  the arguments are ours
-        ["/bin/sh", "-c", script, "sh", *shipper],
+    with subprocess.Popen(  # noqa: S603  the arguments are ours
+        ["/bin/sh", "-c", _BELOW_SHELLS if adopts else _ORPHANED, "sh", *shipper],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if adopts else subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd="/",
         env={**environment(environ), **_ALLOCATOR},
         pass_fds=(lock,),
         start_new_session=True,
-    )
-    intermediate.wait()
+    ) as intermediate:
+        if intermediate.stdout is not None:
+            intermediate.stdout.readline()
 
 
 def _adopts_orphans() -> bool:

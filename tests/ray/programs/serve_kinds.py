@@ -64,9 +64,16 @@ class Steps:
         raise KeyError("midway")
 
     async def endless(self):
-        while True:
+        try:
+            while True:
+                await asyncio.sleep(0.01)
+                yield b"x"
+        finally:
+            self.has_ended = True
+
+    async def endless_has_ended(self):
+        while not getattr(self, "has_ended", False):
             await asyncio.sleep(0.01)
-            yield b"x"
 
     async def sleep(self):
         with tracer.start_as_current_span("sleeps"):

@@ -173,6 +173,7 @@ def main():
     found = by_http(client) | {"read": read}
     found["handles"] = by_handles(serve.get_deployment_handle("Steps", "shop"))
     found["back-pressure"] = back_pressure(client, serve.get_deployment_handle("Full", "shop"))
+    serve.get_deployment_handle("Steps", "shop").endless_has_ended.remote().result(timeout_s=60)
     serve.shutdown()
     return json.loads(json.dumps(found))
 

@@ -82,6 +82,9 @@ def with_torch(config):
             ray.train.report({"step": step, "loss": round(loss.item(), 4)}, checkpoint=saved)
         if not checkpoint:
             if rank == 1:
+                # The next attempt needs the checkpoint, which Ray does not keep if it sees the error first.
+                while not any(name.startswith("callback") for name in os.listdir(folder)):
+                    time.sleep(0.01)
                 raise ValueError(f"rank {rank} fails")
             harness.until_killed_in_thread()
     return round(loss.item(), 4)

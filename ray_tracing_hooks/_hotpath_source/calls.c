@@ -368,7 +368,8 @@ static PyObject *attribute_of(PyObject *object, PyObject *first, PyObject *secon
 static int hold(const Submissions *submissions, const Method *method, const State *state)
 {
     const Recorder *connection = (const Recorder *)submissions->connection;
-    if (connection->sampler != submissions->sampler || connection->fallback != submissions->fallback)
+    if (connection->sampler != submissions->sampler || connection->fallback != submissions->fallback ||
+        !sees_the_clock(state))
         return 0;
     PyObject *context = PyObject_CallNoArgs(method->get_current);
     if (context == NULL)

@@ -87,17 +87,23 @@ typedef struct {
 } Span;
 
 /* Attributes that are looked up. */
-enum { ACTIVE, BINARY, CALLS, CARRIED, ENCODED, SUBMISSIONS, TASK_ID_OF, NAMES };
+enum { ACTIVE, BINARY, CALLS, CARRIED, ENCODED, SUBMISSIONS, TASK_ID_OF, TIME_NS, NAMES };
 
 typedef struct {
     PyTypeObject *writer;
     PyTypeObject *recorder;
     PyTypeObject *span;
     PyTypeObject *submissions;
+    PyObject *time;    /* the dictionary of the module */
+    PyObject *time_ns; /* its function that reads the clock of the system; NULL if there was another one in its place */
     PyObject *names[NAMES];
 } State;
 
-/* The recorder as such, if records may be made for it here; NULL if Python has to make them. A borrowed reference. */
+/* Whether the program sees the clock of the system. A test or a simulation may set another one, which only Python sees:
+ * then all times come from there, and Python has to make all records. */
+int sees_the_clock(const State *state);
+
+/* The recorder as such, if records may be made for it here now; NULL if Python has to make them. A borrowed reference. */
 Recorder *usable(PyObject *recorder, const State *state);
 
 /* Begin the record of a span that this recorder writes. */

@@ -145,9 +145,19 @@ static int look_around(Writer *writer)
     return result == NULL ? -1 : 0;
 }
 
+int sees_the_clock(const State *state)
+{
+    if (state->time == NULL || state->time_ns == NULL)
+        return 0;
+    PyObject *found = PyDict_GetItemWithError(state->time, state->names[TIME_NS]);
+    if (found == NULL)
+        PyErr_Clear(); /* it was deleted */
+    return found == state->time_ns;
+}
+
 Recorder *usable(PyObject *object, const State *state)
 {
-    if (object == NULL || !PyObject_TypeCheck(object, state->recorder))
+    if (object == NULL || !PyObject_TypeCheck(object, state->recorder) || !sees_the_clock(state))
         return NULL;
     Recorder *recorder = (Recorder *)object;
     if (recorder->observer != Py_None || recorder->writer == NULL ||
@@ -396,15 +406,31 @@ PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
     return (PyTypeObject *)type;
 }
 
+static int find_clock(State *state)
+{
+    PyObject *module = PyImport_ImportModule("time");
+    if (module == NULL)
+        return -1;
+    state->time = NEW_REFERENCE(PyModule_GetDict(module));
+    Py_DECREF(module);
+    PyObject *found = PyDict_GetItemWithError(state->time, state->names[TIME_NS]);
+    if (found == NULL && PyErr_Occurred())
+        return -1;
+    if (found != NULL && Py_TYPE(found) == &PyCFunction_Type)
+        state->time_ns = NEW_REFERENCE(found);
+    return 0;
+}
+
 static int execute(PyObject *module)
 {
     State *state = PyModule_GetState(module);
-    static const char *const names[] = {"active", "binary", "calls", "carried", "encoded", "submissions", "task_id"};
+    static const char *const names[] = {"active", "binary", "calls", "carried", "encoded", "submissions", "task_id",
+                                        "time_ns"};
     for (size_t index = 0; index < NAMES; index++)
         if ((state->names[index] = PyUnicode_InternFromString(names[index])) == NULL)
             return -1;
     fill_crc_table();
-    return (state->writer = add_type(module, &writer_spec)) == NULL ||
+    return find_clock(state) < 0 || (state->writer = add_type(module, &writer_spec)) == NULL ||
                    (state->recorder = add_type(module, &recorder_spec)) == NULL ||
                    (state->span = add_type(module, &span_spec)) == NULL || add_calls(module, state) < 0
                ? -1
@@ -418,6 +444,8 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->recorder);
     Py_VISIT(state->span);
     Py_VISIT(state->submissions);
+    Py_VISIT(state->time);
+    Py_VISIT(state->time_ns);
     return 0;
 }
 
@@ -428,6 +456,8 @@ static int clear(PyObject *module)
     Py_CLEAR(state->recorder);
     Py_CLEAR(state->span);
     Py_CLEAR(state->submissions);
+    Py_CLEAR(state->time);
+    Py_CLEAR(state->time_ns);
     return 0;
 }
 

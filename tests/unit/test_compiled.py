@@ -511,6 +511,49 @@ def test_a_method_is_in_place_as_the_function_that_it_replaces(tmp_path: Path) -
     assert [kind for kind, _ in records(str(tmp_path))] == [SPAN] * 3
 
 
+# --- clocks -----------------------------------------------------------------------------------------------------------
+
+LATER = 4_000_000_000_000_000_000
+
+
+@needs_compiled
+def test_a_clock_that_the_program_has_set_counts_for_all_of_a_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As tests and simulations do. From the next call on, and not any more once it is put back."""
+
+    def program(folder: Path) -> list[bool]:
+        tracing.active = worker = worker_of_job(folder / "worker")
+        driver = driver_of(folder / "driver")
+        call, begin = remote(lambda *_: ObjectRef(TASK_ID)), execution.Beginning("Actor", "method").begin
+        found: list[bool] = []
+
+        def round_() -> None:
+            tracing.active = driver
+            call(stand_ins.Method(), (), {})
+            tracing.active = worker
+            for carried in (None, CONTEXT):
+                begun = begin(carried)
+                assert begun is not None
+                span = begun[1]
+                assert span is not None
+                span.end()
+                found.extend(moment == LATER for moment in (span.start_time, span.end_time))
+
+        round_()
+        with monkeypatch.context() as patch:
+            for module in list(sys.modules.values()):  # wherever it is known, as such tools do
+                for name in ("time_ns", "_time_ns"):
+                    if getattr(module, name, None) is time.time_ns and module is not time:
+                        patch.setattr(module, name, lambda: LATER)
+            patch.setattr(time, "time_ns", lambda: LATER)
+            round_()
+        round_()
+        of_calls = [decode_span(payload[2:]) for _, payload in records(str(folder / "driver"))]
+        return found + [moment == LATER for span in of_calls for moment in (span.start_ns, span.end_ns)]
+
+    found, _ = both_ways(program)
+    assert found == [False] * 4 + [True] * 4 + [False] * 4 + [False] * 2 + [True] * 2 + [False] * 2
+
+
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 

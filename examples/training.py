@@ -6,8 +6,8 @@ Run it, in an environment with both (``pip install 'ray[train]'``), then look at
     ray-tracing-hooks tree
     ray-tracing-hooks view --open
 
-``fit`` trains on two workers, of which the second is slower: the page shows it as a heat map. ``search`` tries three
-learning rates, of which one is too large. Nothing is really trained, so that neither PyTorch nor a GPU is needed. Only
+``fit`` trains on two workers; the second one is slower, and the page shows it as a heat map. ``search`` tries three
+learning rates; one of them is too large. Nothing is really trained, so that neither PyTorch nor a GPU is needed. Only
 the hook in ``ray.init`` and the program's own spans are about tracing.
 """
 

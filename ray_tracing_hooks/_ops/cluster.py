@@ -1,7 +1,7 @@
 """Connects to a cluster as a driver that makes no spans, and runs functions on its nodes.
 
 Each node gets an actor that takes no processor and is placed there by node affinity, so it runs on busy nodes too.
-Nothing waits longer than it is told to: a node that does not answer is an answer as well.
+Nothing waits beyond its timeout: that a node does not answer is a result too.
 """
 
 from __future__ import annotations

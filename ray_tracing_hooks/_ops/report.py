@@ -11,7 +11,7 @@ An object with:
 ``nodes``
     A list with an object for each node: ``name``, ``id``, ``ip``, ``answered``, ``python``, ``ray``, ``package`` (the
     version of this package), ``exporters``, ``clock_offset`` (seconds ahead of this machine) and ``spools``, as
-    ``status --json`` has them. What is not known is null.
+    ``status --json`` has them. Unknown values are null.
 ``here``
     The same of this machine.
 ``findings``

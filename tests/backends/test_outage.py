@@ -18,6 +18,7 @@ import pytest
 import support
 from peers import Rotel, local_files, spans_of
 from ports import free_port
+from shippers import running_shippers
 from shipping import until
 from support import PROGRAMS, environment, run_program
 
@@ -44,12 +45,7 @@ def steady(folder: Path, seconds: int, **variables: str) -> subprocess.Popen[str
 
 def shippers() -> list[psutil.Process]:
     """The shippers of programs of these tests."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or []
-        if "ray_tracing_hooks._ship" in command and any(part.startswith(support.ray_folder) for part in command):
-            found.append(process)
-    return found
+    return running_shippers(support.ray_folder)
 
 
 def said_of(rotel: Rotel) -> list[str]:

@@ -253,6 +253,7 @@ def test_an_operator_that_uses_all_of_its_slots_is_the_limit() -> None:
     assert (limit.kind, limit.operator and limit.operator.name, limit.share) == (limits.OPERATOR, "Infer", 1.0)
     (finding,) = made.findings()
     assert (finding.kind, finding.figures["operator"], finding.figures["slots"]) == ("bottleneck-operator", "Infer", 2)
+    assert finding.advice.startswith("raise its concurrency (each task requires 1 CPU), or ")
     # Ten seconds, where four processors could do it in a little more than five.
     assert finding.share == pytest.approx((10 - 21 / 4) / 10)
     assert "limited by Infer, which may run 2 tasks at a time" in made.text()

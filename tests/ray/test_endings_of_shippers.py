@@ -15,6 +15,7 @@ import psutil
 import pytest
 from conftest import Cluster
 from endings import heard
+from shippers import running_shippers
 from support import PROGRAMS, await_spans, check_links, environment, of_driver
 
 from ray_tracing_hooks._insight.model.span import Span
@@ -44,12 +45,7 @@ def shipping(cluster: Cluster, tmp_path: Path, **variables: str) -> Iterator[sub
 def shipper(cluster: Cluster, tmp_path: Path) -> psutil.Process | None:
     """The shipper of the spool that the program writes to, if one runs. Drivers with other settings have others."""
     (segment, *_) = cluster.spans.parent.rglob(f"{(tmp_path / '0.pid').read_text()}-*.spool")
-    for process in psutil.process_iter(["cmdline", "status"]):
-        command = process.info["cmdline"] or []
-        ours = str(segment.parent) in command
-        if "ray_tracing_hooks._ship" in command and ours and process.info["status"] != psutil.STATUS_ZOMBIE:
-            return process
-    return None
+    return next(iter(running_shippers(str(segment.parent))), None)
 
 
 def check_rounds(cluster: Cluster, timeout: float) -> list[Span]:

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Cluster, start_head, stop_head
+from shippers import running_shippers
 from support import ANY_PORTS, HOOK, PROGRAMS, RAY, Run, await_spans, environment, run_program, spans_in, tree
 
 from ray_tracing_hooks._insight.model.span import Span
@@ -51,15 +52,7 @@ def variables(cluster: Cluster, **more: str) -> dict[str, Any]:
 
 
 def shippers(cluster: Cluster) -> list[psutil.Process]:
-    folder = str(cluster.spans.parent)
-    found = psutil.process_iter(["cmdline", "status"])
-    return [
-        process
-        for process in found
-        if "ray_tracing_hooks._ship" in (command := process.info["cmdline"] or [])
-        and any(part.startswith(folder) for part in command)
-        and process.info["status"] != psutil.STATUS_ZOMBIE
-    ]
+    return running_shippers(str(cluster.spans.parent))
 
 
 def by_what(spans: list[Span]) -> dict[str, list[Span]]:

@@ -119,7 +119,7 @@ def statuses(trial: Span) -> list[str]:
 
 
 def test_trials_that_a_scheduler_ends_early_say_so(runs: Run) -> None:
-    """Eight trials, of which the scheduler ends those that are behind; the class of the trainable is reused."""
+    """Eight trials; the scheduler ends those that are behind, and the class of the trainable is reused."""
     (experiment,) = by_name(runs.spans, "asha ray.tune")
     assert experiment.attributes[names.RAY_TUNE_SCHEDULER] == "AsyncHyperBandScheduler"
     assert experiment.attributes[names.RAY_TUNE_SEARCHER] == "BasicVariantGenerator"

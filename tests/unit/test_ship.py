@@ -25,10 +25,11 @@ from shipping import MIB, Node, ended, until
 
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._ship.files import LOCK, take_lock
+from ray_tracing_hooks._ship.files import LOCK, STATUS, take_lock
 from ray_tracing_hooks._ship.flush import FlushResult
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.raylet import is_deserted
+from ray_tracing_hooks._ship.stand_by import _is_below_raylet
 from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
 from ray_tracing_hooks._spool.reader import segments
 
@@ -97,7 +98,9 @@ def test_a_shipper_ends_once_the_processes_of_its_node_have_gone_on_to_another_s
     leave(str(node.spool))
     come_back(str(node.spool))
     writer.end()
-    time.sleep(3)  # longer than it waits for a writer before it ends
+    for _ in range(4):  # seconds at least, longer than it waits for a writer before it ends
+        os.unlink(node.spool / STATUS)
+        until((node.spool / STATUS).exists, "it looks around again")
     assert shipper.is_running()
 
 
@@ -399,6 +402,12 @@ def test_process_1_of_a_container_may_be_the_raylet() -> None:
         command = [*apart, sys.executable, "-c", init, name, sys.executable, "-c", child]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         assert said == f"{name == 'raylet'}\n"
+
+
+def test_whether_a_shipper_is_below_a_raylet_is_unknown_if_its_parent_has_just_ended() -> None:
+    with subprocess.Popen(["true"]) as ended_process:
+        ended_process.wait()
+        assert _is_below_raylet(ended_process.pid) is None
 
 
 @contextlib.contextmanager

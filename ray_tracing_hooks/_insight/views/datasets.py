@@ -1,6 +1,6 @@
 """Executions of datasets as plain values, for the JSON of ``summary`` and for the page.
 
-Times are integers in nanoseconds (``ns``, ``_ns``), shares are from 0 to 1; what is not known is null. The lists of a
+Times are integers in nanoseconds (``ns``, ``_ns``), shares are from 0 to 1; unknown values are null. The lists of a
 ``timeline`` have an item for each moment, ``ns`` after the start of the execution.
 """
 

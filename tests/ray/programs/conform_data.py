@@ -10,7 +10,6 @@ import os
 import signal
 import tempfile
 import threading
-import time
 
 import ray
 import scenarios
@@ -299,7 +298,7 @@ def a_worker_that_dies():
 
 
 def stuck(batch):
-    time.sleep(60)
+    threading.Event().wait()
     return batch
 
 

@@ -1,7 +1,5 @@
 """A dataset with many small blocks, waits of the program itself, and an iteration that it leaves behind."""
 
-import time
-
 import harness
 import ray
 from opentelemetry import trace
@@ -16,7 +14,7 @@ left_behind = []
 def stuck_at_the_end(batch):
     """The execution cannot finish before the program does."""
     if batch["id"][-1] == 99:
-        time.sleep(60)
+        harness.until_killed_in_thread()
     return batch
 
 

@@ -1,4 +1,4 @@
-"""Is one driver of the cluster after another, some of which end where spans of the program's are open."""
+"""Is one driver of the cluster after another; some end where spans of the program's are open."""
 
 import code
 import contextlib

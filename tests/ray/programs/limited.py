@@ -1,4 +1,4 @@
-"""A loop of calls of which few are to make spans, in a driver and in an actor; returns how many calls were made."""
+"""A loop of calls, few of which are to make spans, in a driver and in an actor; returns how many calls were made."""
 
 import harness
 import ray

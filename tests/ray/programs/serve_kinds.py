@@ -41,6 +41,9 @@ class Caller:
 
 @deployment(**MANY)
 class Steps:
+    def __init__(self):
+        self.ended = asyncio.Event()
+
     async def add(self, x):
         with tracer.start_as_current_span(f"adds to {x}"):
             return x + 1
@@ -69,11 +72,10 @@ class Steps:
                 await asyncio.sleep(0.01)
                 yield b"x"
         finally:
-            self.has_ended = True
+            self.ended.set()
 
     async def endless_has_ended(self):
-        while not getattr(self, "has_ended", False):
-            await asyncio.sleep(0.01)
+        await self.ended.wait()
 
     async def sleep(self):
         with tracer.start_as_current_span("sleeps"):

@@ -121,12 +121,12 @@ def meeting(config):
         with tracer.start_as_current_span("user step", attributes={"rank": rank}):
             time.sleep(0.2 * (size - rank if step == 2 else rank))
         came = time.time()
-        with tempfile.TemporaryDirectory() as path:
-            checkpoint = Checkpoint.from_directory(path) if step == 1 and rank == 0 else None
-            upload = ray.train.CheckpointUploadMode.ASYNC
-            ray.train.report({"step": step}, checkpoint=checkpoint, checkpoint_upload_mode=upload)
-            took = time.time() - came
-            time.sleep(0.5 if checkpoint else 0)
+        # Not removed here: it is uploaded after the report.
+        path = tempfile.mkdtemp(dir=folder)
+        checkpoint = Checkpoint.from_directory(path) if step == 1 and rank == 0 else None
+        upload = ray.train.CheckpointUploadMode.ASYNC
+        ray.train.report({"step": step}, checkpoint=checkpoint, checkpoint_upload_mode=upload)
+        took = time.time() - came
         note("meeting", rank=rank, step=step, came=came, took=took)
     return rows
 
@@ -168,7 +168,7 @@ def ends_its_controller(config):
     with tracer.start_as_current_span("user step"):
         pass
     ray.kill(get_train_context().controller_actor)
-    time.sleep(60)
+    harness.until_killed_in_thread()
 
 
 def killed():

@@ -24,6 +24,8 @@ from ray_tracing_hooks._insight.model.span import Event, Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
 
+pytestmark = pytest.mark.slow  # each export in a viewer of others
+
 VIEWERS = Path(sys.prefix) / "viewers"
 EPOCH = 1_795_300_404_477_229_122
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m\u202e\ud800\"'&\u2028"

@@ -30,6 +30,8 @@ from support import (
 
 from ray_tracing_hooks._insight.model.span import Span
 
+pytestmark = pytest.mark.slow  # Ray starts a server for each client, and no other test may have clients meanwhile
+
 CALLS = {
     "__main__.add": (12, 12),  # of which one fails, three are made by `below` and one by an actor
     "__main__.below": (1, 1),

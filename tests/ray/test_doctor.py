@@ -585,6 +585,7 @@ def test_status_needs_a_cluster(tmp_path: Path) -> None:
         assert expected in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow  # it waits for an answer
 def test_a_node_that_does_not_answer_is_named(healthy: Healthy) -> None:
     """After the time that it has, and not later."""
     address, variables, nodes = healthy

@@ -16,6 +16,8 @@ from support import HOOK, await_spans, environment, run_program, spans_in, with_
 
 from ray_tracing_hooks._insight.model.span import Span
 
+pytestmark = pytest.mark.slow  # a cluster of its own, changed again and again under load
+
 POLL, LEFT_OUT, APP = "Poller.poll ray.remote_worker", "Poller.left_out ray.remote_worker", "App.__call__ serve.replica"
 HTTP = "GET /"
 
@@ -167,7 +169,6 @@ def test_processes_that_start_later_have_it_too(changed: Changed) -> None:
     assert "tracing is on (version 7)" in " ".join(status.stdout.split())
 
 
-@pytest.mark.slow  # a cluster of its own with Serve
 def test_the_hook_runs_in_actors_of_serve_that_have_started_without_it(short_tmp: Callable[[], Path]) -> None:
     """With `--actors`, under load: no request fails, and requests by HTTP are traced from then on."""
     folder = short_tmp()

@@ -19,6 +19,8 @@ from support import HOOK, Run, by_name, check_links, of_driver, run_program, spa
 import ray_tracing_hooks
 from ray_tracing_hooks._ray import cluster as cluster_module
 
+pytestmark = pytest.mark.slow  # clusters of many kinds, one after the other
+
 STOP = "ray_tracing_hooks._startup:stop"
 CALLS = [[True, True, "nothing", [1, 3, 2], [2, 4, 5]]]
 UNTRACED = [[False, False, *CALLS[0][2:]]]

@@ -26,6 +26,8 @@ from support import (
 
 from ray_tracing_hooks._insight.model.span import Span
 
+pytestmark = pytest.mark.slow  # a cluster of two nodes, and a server for clients
+
 
 @pytest.fixture(scope="module")
 def client_port(only_clients: None) -> int:

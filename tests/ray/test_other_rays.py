@@ -12,6 +12,8 @@ from support import PROGRAMS, await_spans, run_program
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._ray.arguments import signature_module
 
+pytestmark = pytest.mark.slow  # a cluster for each part of Ray that is missing
+
 INSIDE = PROGRAMS.parent / "inside"
 RESULT = [*range(20), "ValueError: as expected", 0, 1, 2, 1]
 KNOWN = f"Ray {ray.__version__} has changed the code that is instrumented for it"

@@ -10,7 +10,7 @@ from support import NEEDS_TRAIN_V2, Run, below, by_name, check_links, run_progra
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.span import Span
 
-pytestmark = NEEDS_TRAIN_V2
+pytestmark = [NEEDS_TRAIN_V2, pytest.mark.slow]  # RLlib takes long to start
 
 ITERATION = """
 PPO ray.rllib
@@ -78,7 +78,6 @@ def test_no_call_is_named_apply(run: Run) -> None:
     assert not [span.name for span in run.spans if ".apply " in span.name]
 
 
-@pytest.mark.slow  # all of it once more
 def test_it_comes_to_the_same_untraced(run: Run) -> None:
     plain = run_program("rllib_runs", timeout=500, **with_training())
     assert run.result == plain.result

@@ -10,6 +10,8 @@ import pytest
 from conftest import Cluster, start_head, stop_head
 from support import HOOK, by_name, run_program, spans_in, tree, with_extras
 
+pytestmark = pytest.mark.slow  # deployments with environments of their own, which take long to start
+
 ANSWERS = [20, [200, "[30,[0,1]]"]]
 BY_HTTP = b"mixed by http".hex().zfill(32)
 
@@ -43,7 +45,7 @@ def test_callers_and_replicas_that_are_not_traced_among_others_that_are(serving:
         assert (root.name, root.span_id) == (top, span.parent_id), "what is not told of a trace begins one"
 
 
-@pytest.mark.parametrize("parts", ["none", pytest.param("task,actor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("parts", ["none", "task,actor"])
 def test_callers_that_do_not_trace_serve_call_deployments_that_are_traced(serving: Cluster, parts: str) -> None:
     """By the settings of the driver, and of the deployment between. The context that they send confuses no receiver."""
     run = serving.run(
@@ -62,7 +64,6 @@ def test_a_replica_whose_environment_lacks_the_package_does_not_start(serving: C
     assert run.result.startswith("Deploying application mixed failed")
 
 
-@pytest.mark.slow  # a cluster of its own with Serve
 def test_a_traced_driver_calls_the_deployments_of_an_untraced_cluster(short_tmp: Callable[[], Path]) -> None:
     """Its own spans are there; replicas of another hook's cluster understand nothing of what it sends."""
     folder = short_tmp()

@@ -208,6 +208,7 @@ def test_every_span_is_a_segment(chain: Chain) -> None:
     assert {"Counter.fail ray.remote_worker", "__main__.die ray.remote_worker"} <= errors
 
 
+@pytest.mark.slow  # another cluster
 def test_one_trace_goes_through_services_in_javascript(tmp_path: Path) -> None:
     """And that of the driver's environment, as of a job that an agent's process has submitted, through its tasks."""
     of_job = Reference(f"{TRACE}.12.1", f"{TRACE}.12.0", 3, True, "gateway", "gw-1", "/api", "10.0.0.5:8000")
@@ -233,6 +234,7 @@ def test_one_trace_goes_through_services_in_javascript(tmp_path: Path) -> None:
     assert [reference.parentTraceSegmentId for reference in driver.refs] == [of_job.segment_id]
 
 
+@pytest.mark.slow  # as the one above
 def test_one_trace_goes_through_services_of_6_too(tmp_path: Path) -> None:
     """With an agent for 6.x on both sides, and ids for Ray that were registered before."""
     settings = {"PROTOCOL": "sw6", "SERVICE_ID": "90", "INSTANCE_ID": "91"}

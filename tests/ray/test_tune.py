@@ -24,7 +24,7 @@ from support import (
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.span import Span
 
-pytestmark = NEEDS_TRAIN_V2
+pytestmark = [NEEDS_TRAIN_V2, pytest.mark.slow]  # many trials, each in a process of its own
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,6 @@ def test_a_configuration_is_recorded_without_secrets(runs: Run) -> None:
     assert not [span for span in runs.spans if "hunter2" in str(span.attributes)]
 
 
-@pytest.mark.slow  # all of the experiments once more
 def test_experiments_come_to_the_same_untraced(runs: Run, tmp_path: Path) -> None:
     plain = run_program("tune_runs", str(tmp_path), timeout=500, **with_training())
     assert runs.result == plain.result

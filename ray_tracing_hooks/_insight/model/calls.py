@@ -19,7 +19,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.call_names import are_few, call_name
 from ray_tracing_hooks._insight.model.columns import NONE
-from ray_tracing_hooks._insight.model.grouped import tops
+from ray_tracing_hooks._insight.model.grouped import distinct, tops
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.table import Table
@@ -293,7 +293,7 @@ class Calls:
     def waiting(self) -> str:
         """``EVERYWHERE``, ``PARTLY`` or ``NOWHERE``: how many processes that ran a driver or call recorded waits."""
         ran = {self.resource_of(frame) for frame in self.drivers()}
-        ran.update(np.unique(as_numpy(self.table.resource)[as_numpy(self.role) == EXECUTION]).tolist())
+        ran.update(distinct(as_numpy(self.table.resource)[as_numpy(self.role) == EXECUTION]).tolist())
         recorded = [self.waits_recorded[resource] for resource in ran]
         return NOWHERE if not any(recorded) else EVERYWHERE if all(recorded) else PARTLY
 

@@ -10,6 +10,8 @@ from typing import Any, SupportsIndex, cast, overload
 
 import numpy as np
 
+from ray_tracing_hooks._insight.model.grouped import distinct
+
 
 class Strings(Sequence[str]):
     """Strings, numbered in the order in which they were added."""
@@ -75,7 +77,7 @@ class Strings(Sequence[str]):
     def numbers(self) -> Any:
         """For each text the index of the first text equal to it."""
         found = np.arange(len(self))
-        for length in np.unique(np.diff(np.frombuffer(self._ends, np.uint64), prepend=np.uint64(0))).tolist():
+        for length in distinct(np.diff(np.frombuffer(self._ends, np.uint64), prepend=np.uint64(0))).tolist():
             which, rows = self.matrix(length)
             first, same = _distinct(rows)
             found[which] = which[first[same]]

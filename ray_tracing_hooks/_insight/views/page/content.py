@@ -23,7 +23,7 @@ from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
 from ray_tracing_hooks._insight.analysis.parallelism import means
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
-from ray_tracing_hooks._insight.model.grouped import sums
+from ray_tracing_hooks._insight.model.grouped import distinct, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Place, Places, places
 from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_ERROR
@@ -202,7 +202,7 @@ def on_path(analysis: Analysis, steps: Iterable[Step]) -> list[int]:
 
 def _used(column: Sequence[int], values: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
     """The values that a column refers to, and the new index of each; other runs in the folder use other values."""
-    indexes = np.unique(column).tolist()
+    indexes = distinct(column).tolist()
     return [values[index] for index in indexes], {index: number for number, index in enumerate(indexes)}
 
 

@@ -20,7 +20,7 @@ from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17
 
 BUCKETS = 60
 

@@ -428,14 +428,8 @@ class Calls:
         which, digits = objects.matrix(_OBJECT_DIGITS)
         is_result = (digits < 128).all(axis=1) & (_indexes(digits[:, _TASK_DIGITS:]) < _FIRST_PUT)
         ids = self.table.ids
-        tasks = Strings() if not isinstance(ids, Strings) else ids
-        together = Strings()
-        together.extend(tasks)
-        together.add_rows(digits[is_result, :_TASK_DIGITS])
-        # The index of a task in ``ids``, since these come first and each is there once.
-        place = together.numbers()[len(tasks) :]
-        is_task = place < len(tasks)
-        found[which[is_result][is_task]] = self._call_of_task[place[is_task]]
+        place = (ids if isinstance(ids, Strings) else Strings(ids)).find(digits[is_result, :_TASK_DIGITS])
+        found[which[is_result][place >= 0]] = self._call_of_task[place[place >= 0]]
         return found
 
     def _frames(self) -> array[int]:

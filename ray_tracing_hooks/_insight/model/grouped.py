@@ -6,6 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
+_CHUNK = 1 << 20
+
 
 def tops(above: Any) -> Any:
     """For each row of a forest the root of its tree. ``above``: for each row its parent, -1 for roots."""
@@ -42,6 +44,17 @@ def by_first(column: Any) -> list[int]:
     """The distinct numbers of a column, in the order of their first occurrence."""
     found, first = np.unique(column, return_index=True)
     return cast("list[int]", found[np.argsort(first)].tolist())
+
+
+def places_of(wanted: Any, ordered: Any) -> Any:
+    """For each number its index in the ascending ``ordered``, or the index where it would be, at most the last one."""
+    found = np.empty(len(wanted), np.int32)
+    for begin in range(0, len(wanted), _CHUNK):
+        some = wanted[begin : begin + _CHUNK]
+        # Searching in ascending order is many times faster, since it reads memory that is in the processor's caches.
+        order = np.argsort(some)
+        found[begin + order] = np.searchsorted(ordered, some[order])
+    return np.minimum(found, len(ordered) - 1)
 
 
 def unique_columns(keys: Any) -> tuple[Any, Any]:

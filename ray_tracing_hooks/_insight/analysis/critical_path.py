@@ -24,7 +24,6 @@ for its actor, the path is in the call that kept the actor busy, since that call
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -35,7 +35,7 @@ class Times:
 
     def figures(self) -> dict[str, int]:
         """Number, errors, sum, and by nearest rank the median, 95th percentile and maximum"""
-        self.values = array("q", sorted(self.values))
+        self.values = as_array(np.sort(as_numpy(self.values)), "q")
         return {
             "count": len(self.values),
             "errors": self.errors,

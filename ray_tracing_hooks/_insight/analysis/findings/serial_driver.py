@@ -53,9 +53,7 @@ def _between(calls: Calls, driver: int) -> dict[str, tuple[list[int], list[int]]
     between = np.maximum(0, as_numpy(calls.table.start)[rows] - before)
     function = as_numpy(calls.function)[as_numpy(calls.call_of)[rows]]
     between_of, rows_of = split(function, len(calls.functions), between, rows)
-    return {
-        calls.functions[each]: (between_of[each].tolist(), rows_of[each].tolist()) for each in by_first(function)
-    }
+    return {calls.functions[each]: (between_of[each].tolist(), rows_of[each].tolist()) for each in by_first(function)}
 
 
 def _finding(

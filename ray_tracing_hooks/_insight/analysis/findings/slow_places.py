@@ -49,9 +49,7 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
     number = {place: index for index, place in enumerate(places)}
     of = np.array([number[place] for place in place_of], np.int64)[as_numpy(analysis.table.site)[executions]]
     (members,) = split(of, len(places), executions)
-    by_place = {
-        places[each]: members[each] for each in by_first(of) if places[each] and len(members[each]) >= _CALLS
-    }
+    by_place = {places[each]: members[each] for each in by_first(of) if places[each] and len(members[each]) >= _CALLS}
     if len(by_place) < 2 or not analysis.path.wall:
         return []
     times = {place: as_numpy(analysis.self_time)[rows] for place, rows in by_place.items()}

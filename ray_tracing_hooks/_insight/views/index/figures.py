@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis.flame import spent
-from ray_tracing_hooks._insight.model.grouped import covered_by_group, distinct, greatest_before, most_at_once, split, sums
+from ray_tracing_hooks._insight.model.grouped import (
+    covered_by_group,
+    distinct,
+    greatest_before,
+    most_at_once,
+    split,
+    sums,
+)
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER
 from ray_tracing_hooks._insight.views.index.filters import FAILED

@@ -47,6 +47,7 @@ from ray_tracing_hooks._insight.model.calls import (
     is_put,
 )
 from ray_tracing_hooks._insight.model.event_loops import Loop, is_loop
+from ray_tracing_hooks._insight.model.grouped import by_group
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.table import ENDED
 from ray_tracing_hooks._insight.model.worker_starts import Workers
@@ -642,18 +643,19 @@ class _Walk:
         of_place = np.array([min(place.slots, len(table) + 1) for place in calls.places], np.int64)
         np.maximum.at(slots, lane, of_place[site])
         # Rows are by start, so those of a lane stay by start.
-        order = np.argsort(lane, kind="stable")
+        order = by_group(lane, len(number))
         rows, lane = ran[order], lane[order]
         starts, ends = as_numpy(table.start)[rows], as_numpy(table.ends)[rows]
         by_end = np.lexsort((ends, lane))
-        columns = [memoryview(as_array(each, "q")) for each in (rows[by_end], starts, ends[by_end])]
+        by_lane = (memoryview(as_array(each, "q")) for each in (rows[by_end], starts, ends[by_end]))
+        its_rows, its_starts, its_ends = by_lane
         cuts = np.searchsorted(lane, np.arange(len(number) + 1)).tolist()
         self._lanes = {}
         for (key, of), (begin, end) in zip(number.items(), pairwise(cuts), strict=True):
             if begin < end:
-                members = rows[begin:end].tolist() if is_loop(calls.place(int(rows[begin]))) else None
-                loop = None if members is None else Loop(table, members)
-                self._lanes[key] = _Lane(*(column[begin:end] for column in columns), int(slots[of]), loop)
+                here = slice(begin, end)
+                loop = Loop(table, rows[here].tolist()) if is_loop(calls.place(int(rows[begin]))) else None
+                self._lanes[key] = _Lane(its_rows[here], its_starts[here], its_ends[here], int(slots[of]), loop)
         return self._lanes
 
     def _clamp(self, cause: int, effect: int) -> int:

@@ -81,4 +81,5 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
 
 def _median(times: Any) -> float:
     ordered = np.sort(times)
-    return median(ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1].tolist())
+    middle: list[int] = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1].tolist()
+    return median(middle)

@@ -33,7 +33,7 @@ def levels(above: Any) -> Any:
 
 
 def distinct(numbers: Any) -> Any:
-    """The distinct numbers, ascending. NumPy's ``unique`` puts them into a hash table: 100 times as slow for many."""
+    """The distinct numbers, ascending. ``np.unique`` hashes them since NumPy 2.3, which is far slower for many."""
     ordered = np.sort(numbers)
     is_new = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])

@@ -45,20 +45,23 @@ def find(analysis: Analysis) -> list[Finding]:
 
 def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], what: str) -> list[Finding]:
     """``place_of``: for each site of the table the name of the place, empty if it is unknown."""
+    # Only the part on the critical path counts, since other workers could take the calls.
+    on_path = function.on_path / analysis.path.wall if analysis.path.wall else 0.0
+    if on_path < _COST:
+        return []
     executions, places = as_numpy(function.executions), list(dict.fromkeys(place_of))
     number = {place: index for index, place in enumerate(places)}
     of = np.array([number[place] for place in place_of], np.int64)[as_numpy(analysis.table.site)[executions]]
     (members,) = split(of, len(places), executions)
     by_place = {places[each]: members[each] for each in by_first(of) if places[each] and len(members[each]) >= _CALLS}
-    if len(by_place) < 2 or not analysis.path.wall:
+    if len(by_place) < 2:
         return []
     times = {place: as_numpy(analysis.self_time)[rows] for place, rows in by_place.items()}
     slowest = max(times, key=lambda place: _median(times[place]))
     here = times[slowest]
     elsewhere = np.concatenate([found for place, found in times.items() if place != slowest])
     usual, slow = round(_median(elsewhere)), round(_median(here))
-    # Only the part on the critical path counts, since other workers could take the calls.
-    share = function.on_path / analysis.path.wall * (1 - usual / max(slow, 1))
+    share = on_path * (1 - usual / max(slow, 1))
     if slow < _TIMES * usual or share < _COST or mann_whitney(here.tolist(), elsewhere.tolist()) > _SURE / len(times):
         return []
     text = (

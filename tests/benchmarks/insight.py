@@ -1,11 +1,14 @@
-"""How long the analysis takes, and how much memory, for runs of many spans: ``insight.py [SPANS]... [--index SPANS]``.
+"""How long the analysis takes, and how much memory, for runs of many spans.
+
+``insight.py [SPANS]... [--index SPANS] [--keep FOLDER]``
 
 The spans are made, in files as the local exporter writes them: a driver that submits tasks, which call methods of
 actors and wait for them. Memory is the peak of the process up to the end of each step; children that help to read are
 counted apart. Then the commands ``summary`` and ``view`` are run as a user does.
 
 ``--index`` also builds the index of a large run. Its columns are mapped files, whose pages the system takes back when
-memory is short: so memory is also shown without them.
+memory is short: so memory is also shown without them, as the sum of this process and of those that help it read, at
+the same time. ``--keep`` keeps the spans in a folder, and uses those that are there.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ray_tracing_hooks import names
@@ -208,9 +212,21 @@ from ray_tracing_hooks._insight.views.index.build import build
 own, done = [0], threading.Event()
 def watch():
     while not done.wait(0.02):
-        with open("/proc/self/statm") as file:
+        own[0] = max(own[0], sum(map(unmapped, ["self", *helpers()])))
+def helpers():
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/children") as file:
+                yield from file.read().split()
+        except OSError:
+            pass  # it has ended
+def unmapped(process):
+    try:
+        with open(f"/proc/{process}/statm") as file:
             _, resident, shared, *_ = map(int, file.read().split())
-        own[0] = max(own[0], resident - shared)
+    except OSError:
+        return 0  # it has ended
+    return resident - shared
 threading.Thread(target=watch, daemon=True).start()
 
 began, before, step = time.perf_counter(), 0, "load"
@@ -219,8 +235,8 @@ def told(following):
     now = time.perf_counter()
     kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     used = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    unmapped = own[0] * resource.getpagesize() / 2**20
-    print(json.dumps([step, now - began, used - before, kib / 1024, unmapped]), flush=True)
+    mebibytes = own[0] * resource.getpagesize() / 2**20
+    print(json.dumps([step, now - began, used - before, kib / 1024, mebibytes]), flush=True)
     began, before, step, own[0] = now, used, following, 0
 
 with collector_paused():
@@ -234,11 +250,27 @@ print(json.dumps(["spans", spans, resource.getrusage(resource.RUSAGE_CHILDREN).r
 """
 
 
-def measure_index(spans: int) -> None:
+@contextmanager
+def made(spans: int, keep: str | None) -> Iterator[str]:
+    """A folder with the files of a run, which are kept in the folder ``keep``, if one is given."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="insight-") as folder:
+            write(folder, spans)
+            yield folder
+        return
+    folder = os.path.join(keep, str(spans))
+    if not os.path.exists(folder):
+        unfinished = f"{folder}.unfinished"
+        os.makedirs(unfinished)
+        write(unfinished, spans)
+        os.rename(unfinished, folder)
+    yield folder
+
+
+def measure_index(spans: int, keep: str | None = None) -> None:
     """Make a run, build its index, and print seconds and MiB."""
-    with tempfile.TemporaryDirectory(prefix="insight-") as folder:
-        write(folder, spans)
-        program = [sys.executable, "-c", _INDEX, folder, os.path.join(folder, "index")]
+    with made(spans, keep) as folder, tempfile.TemporaryDirectory(prefix="insight-") as place:
+        program = [sys.executable, "-c", _INDEX, folder, os.path.join(place, "index")]
         out = subprocess.run(program, check=True, capture_output=True, text=True).stdout
         *steps, (_, found, children) = map(json.loads, out.splitlines())
         print(f"index of {found:,} spans")
@@ -255,10 +287,9 @@ def measure_index(spans: int) -> None:
         )
 
 
-def measure(spans: int) -> None:
+def measure(spans: int, keep: str | None = None) -> None:
     """Make a run, analyze it, and print seconds and MiB."""
-    with tempfile.TemporaryDirectory(prefix="insight-") as folder:
-        write(folder, spans)
+    with made(spans, keep) as folder, tempfile.TemporaryDirectory(prefix="insight-") as place:
         size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
         print(f"{spans:,} spans, {size / 2**20:,.0f} MiB")
         program = [sys.executable, "-c", _PROGRAM, folder, json.dumps(_STEPS)]
@@ -268,7 +299,7 @@ def measure(spans: int) -> None:
             print(f"  {what:<12} {seconds:7.2f} s   processor {used:7.2f} s   peak {mebibytes:6,.0f} MiB")
         total = sum(seconds for _, seconds, *_ in steps)
         print(f"  all          {total:7.2f} s   helping processes {children:,.0f} MiB each at most")
-        for command in (["summary"], ["view", "--output", os.path.join(folder, "report.html")]):
+        for command in (["summary"], ["view", "--output", os.path.join(place, "report.html")]):
             seconds, used, mebibytes = _run(command, folder)
             print(
                 f"  ray-tracing-hooks {command[0]}: {seconds:.1f} s ({used:.1f} s of processor time), "
@@ -292,11 +323,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spans", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--index", type=int, metavar="SPANS")
+    parser.add_argument("--keep", metavar="FOLDER")
     asked = parser.parse_args()
     for spans in asked.spans:
-        measure(spans)
+        measure(spans, asked.keep)
     if asked.index:
-        measure_index(asked.index)
+        measure_index(asked.index, asked.keep)
 
 
 if __name__ == "__main__":

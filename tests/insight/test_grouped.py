@@ -6,7 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_tracing_hooks._insight.model.grouped import levels, most_at_once, sums, tops, uncovered
+from ray_tracing_hooks._insight.model.grouped import (
+    distinct,
+    greatest_before,
+    levels,
+    most_at_once,
+    sums,
+    tops,
+    uncovered,
+)
 from ray_tracing_hooks._insight.model.id_lists import Strings
 
 TIMES = st.integers(0, 30)
@@ -52,6 +60,26 @@ def test_roots_and_depths_are_those_of_walking_up(above: list[int]) -> None:
     assert levels(column).tolist() == [len(each) - 1 for each in ways]
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), TIMES)), st.sampled_from([0, 1, 1 << 57]), st.integers(-5, 5))
+def test_greatest_before_is_that_of_the_same_group(values: list[tuple[int, int]], factor: int, added: int) -> None:
+    """Also for times that do not fit into 64 bits with an offset for each group."""
+    values = sorted(((group, value * factor + added) for group, value in values), key=lambda each: each[0])
+    least = [3, 0, 20, 1 << 60]
+    groups, column = (
+        np.array([group for group, _ in values], np.int32),
+        np.array([each for _, each in values], np.int64),
+    )
+    assert greatest_before(groups, column, np.array(least)).tolist() == [
+        max([least[group], *(value for of, value in values[:place] if of == group)])
+        for place, (group, _) in enumerate(values)
+    ]
+
+
+@given(st.lists(st.integers(0, 5)))
+def test_distinct_numbers_are_ascending(numbers: list[int]) -> None:
+    assert distinct(np.array(numbers, np.int64)).tolist() == sorted(set(numbers))
+
+
 def test_sums_may_exceed_64_bits() -> None:
     """As those of spans with damaged times do."""
     most = (1 << 63) - 1
@@ -90,3 +118,12 @@ def test_texts_with_equal_hashes_have_different_numbers() -> None:
     texts.add_rows(rows)
     texts.add_rows(rows)
     assert texts.numbers().tolist() == [0, 1, 0, 1]
+    texts = Strings()
+    texts.add_rows(rows)
+    assert texts.find(rows[[1, 0, 1]]).tolist() == [1, 0, 1]
+
+
+@given(st.lists(st.text("ab", max_size=3)), st.lists(st.text("ab", min_size=2, max_size=2)))
+def test_texts_are_found_at_their_first_place(texts: list[str], wanted: list[str]) -> None:
+    rows = np.frombuffer("".join(wanted).encode(), np.uint8).reshape(len(wanted), 2)
+    assert Strings(texts).find(rows).tolist() == [texts.index(each) if each in texts else -1 for each in wanted]

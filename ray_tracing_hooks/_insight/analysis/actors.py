@@ -11,7 +11,7 @@ import numpy as np
 
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Path
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
-from ray_tracing_hooks._insight.model.grouped import most_at_once, split
+from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 
 
@@ -86,7 +86,7 @@ def _describe(actor: Actor, calls: Calls, submitted_at: Any, created: int) -> No
     table, rows = calls.table, as_numpy(actor.executions)
     start, ends, call = as_numpy(table.start)[rows], as_numpy(table.ends)[rows], as_numpy(calls.call_of)[rows]
     submission, submitted = as_numpy(calls.submission)[call], submitted_at[call]
-    actor.callers = len(np.unique(as_numpy(calls.frame)[submission[submission >= 0]]))
+    actor.callers = len(distinct(as_numpy(calls.frame)[submission[submission >= 0]]))
     waited = (submitted != 0) & (as_numpy(calls.first)[call] == rows)
     ready = np.minimum(np.maximum(submitted, created), start)
     # For each execution, when all executions before it had ended.

@@ -24,17 +24,31 @@ for its actor, the path is in the call that kept the actor busy, since that call
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.dataset_waits import dataset_waits, tasks_of_operators
-from ray_tracing_hooks._insight.model.calls import EXECUTION, GET, SUBMISSION, WAIT, WAITS, Calls, is_item, is_put
+from ray_tracing_hooks._insight.model.calls import (
+    EXECUTION,
+    GET,
+    SUBMISSION,
+    WAIT,
+    WAITS,
+    Calls,
+    Place,
+    is_item,
+    is_put,
+)
 from ray_tracing_hooks._insight.model.event_loops import Loop, is_loop
+from ray_tracing_hooks._insight.model.grouped import by_group
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.table import ENDED
 from ray_tracing_hooks._insight.model.worker_starts import Workers
 
@@ -166,6 +180,8 @@ _MOST_THREADS = 64
 """The most waits of one frame that are considered concurrent."""
 
 
+_CREATION_SUFFIX = ".__init__"
+
 _MOST_ATTEMPTS = 64
 """The most attempts before the last one that are searched for the one that ended a wait."""
 
@@ -182,15 +198,20 @@ class _Lane:
     """Executions that share slots: of one actor and concurrency group, or of one worker."""
 
     def __init__(
-        self, rows: list[int], starts: list[int], ends: list[int], slots: int, loop: Loop | None = None
+        self,
+        rows: Sequence[int],
+        starts: Sequence[int],
+        ends: Sequence[int],
+        slots: int,
+        loop: Loop | None = None,
     ) -> None:
-        """``loop`` is the event loop that they share, if any."""
+        """``starts`` are sorted; ``rows`` and ``ends`` belong together and are by end.
+
+        ``loop`` is the event loop that the executions share, if any.
+        """
+        self.rows, self.starts, self.ends = rows, starts, ends
         self.slots = slots
         self.loop = loop
-        self.starts = array("q", sorted(starts))
-        order = sorted(range(len(rows)), key=ends.__getitem__)
-        self.ends = array("q", [ends[place] for place in order])
-        self.rows = array("q", [rows[place] for place in order])
 
     def freed(self, row: int, start: int, ready: int) -> tuple[int, int] | None:
         """The execution that freed the slot for one that started at ``start``, and when it ended or released the loop.
@@ -595,38 +616,46 @@ class _Walk:
         return _Before(self._clamp(self.table.end_or_now(rows[before]), begun), BY_CREATION, rows[before])
 
     def _is_creation(self, row: int) -> bool:
-        return self.calls.function_of(row).endswith(".__init__")
+        return self.calls.function_of(row).endswith(_CREATION_SUFFIX)
 
     def _freed(self, row: int, begun: int, ready: int) -> tuple[int, int] | None:
-        lane = self._index().get(self._lane_of(row))
+        lane = self._index().get(_lane_of(self.calls.place(row)))
         return None if lane is None else lane.freed(row, begun, ready)
-
-    def _lane_of(self, row: int) -> tuple[str, str]:
-        place = self.calls.place(row)
-        return (place.actor, place.group) if place.actor else (place.worker, "")
 
     def _index(self) -> dict[tuple[str, str], _Lane]:
         if self._lanes is not None:
             return self._lanes
         calls, table = self.calls, self.table
-        members: dict[tuple[str, str], list[int]] = {}
-        for row, role in enumerate(calls.role):
-            if role != EXECUTION:
-                continue
-            if calls.place(row).actor and self._is_creation(row):
-                self._creations.setdefault(calls.place(row).actor, []).append(row)
-            elif (key := self._lane_of(row))[0]:
-                members.setdefault(key, []).append(row)
-        self._lanes = {
-            key: _Lane(
-                rows,
-                [table.start[row] for row in rows],
-                [table.end_or_now(row) for row in rows],
-                max(calls.place(row).slots for row in rows),
-                Loop(table, rows) if is_loop(calls.place(rows[0])) else None,
-            )
-            for key, rows in members.items()
-        }
+        ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+        site = as_numpy(table.site)[ran]
+        has_actor = np.array([bool(place.actor) for place in calls.places], bool)[site]
+        creates = np.array([name.endswith(_CREATION_SUFFIX) for name in calls.functions], bool)
+        is_creation = has_actor & creates[as_numpy(calls.function)[as_numpy(calls.call_of)[ran]]]
+        for row in ran[is_creation].tolist():
+            self._creations.setdefault(calls.place(row).actor, []).append(row)
+        number: dict[tuple[str, str], int] = {}
+        of_site = [number.setdefault(key, len(number)) if (key := _lane_of(each))[0] else -1 for each in calls.places]
+        lane = np.array(of_site, np.int64)[site]
+        is_member = ~is_creation & (lane >= 0)
+        ran, site, lane = ran[is_member], site[is_member], lane[is_member]
+        slots = np.ones(len(number), np.int64)
+        # Damaged spans may have numbers that no column can hold.
+        of_place = np.array([min(place.slots, len(table) + 1) for place in calls.places], np.int64)
+        np.maximum.at(slots, lane, of_place[site])
+        # Rows are by start, so those of a lane stay by start.
+        order = by_group(lane, len(number))
+        rows, lane = ran[order], lane[order]
+        starts, ends = as_numpy(table.start)[rows], as_numpy(table.ends)[rows]
+        by_end = np.lexsort((ends, lane))
+        by_lane = (memoryview(as_array(each, "q")) for each in (rows[by_end], starts, ends[by_end]))
+        its_rows, its_starts, its_ends = by_lane
+        cuts = np.searchsorted(lane, np.arange(len(number) + 1)).tolist()
+        self._lanes = {}
+        for (key, of), (begin, end) in zip(number.items(), pairwise(cuts), strict=True):
+            if begin < end:
+                here = slice(begin, end)
+                loop = Loop(table, rows[here].tolist()) if is_loop(calls.place(int(rows[begin]))) else None
+                self._lanes[key] = _Lane(its_rows[here], its_starts[here], its_ends[here], int(slots[of]), loop)
         return self._lanes
 
     def _clamp(self, cause: int, effect: int) -> int:
@@ -667,6 +696,11 @@ class _Walk:
                 by_function[self.calls.function_of(row)] += end - begin
                 done = end
         return total
+
+
+def _lane_of(place: Place) -> tuple[str, str]:
+    """Identifies the executions that share slots with one in this place; empty strings if that is unknown."""
+    return (place.actor, place.group) if place.actor else (place.worker, "")
 
 
 def calls_frame(calls: Calls, row: int) -> int:

@@ -23,7 +23,7 @@ from ray_tracing_hooks._insight.model.table import Table
 
 MOST_STACKS = 20_000
 MOST_DEPTH = 1_000
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17
 _PARTS = 4096
 """The number of equal time slices for which the mean concurrency is computed."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, WAITS, Calls, is_put
-from ray_tracing_hooks._insight.model.grouped import split, tops, unique_columns
+from ray_tracing_hooks._insight.model.grouped import distinct, split, tops, unique_columns
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
@@ -35,7 +35,7 @@ class Times:
 
     def figures(self) -> dict[str, int]:
         """Number, errors, sum, and by nearest rank the median, 95th percentile and maximum"""
-        self.values = array("q", sorted(self.values))
+        self.values = as_array(np.sort(as_numpy(self.values)), "q")
         return {
             "count": len(self.values),
             "errors": self.errors,
@@ -108,7 +108,7 @@ def graph(joined: Calls, ends: array[int]) -> Graph:
     calls = {divmod(pair, size): times for pair, times in _times(pairs, took[called], failed[called])}
     ran = rows[is_run[rows]]
     actor_of = [place.actor for place in joined.places]
-    for pair in np.unique(of[ran] * max(1, len(actor_of)) + as_numpy(table.site)[ran]).tolist():
+    for pair in distinct(of[ran] * max(1, len(actor_of)) + as_numpy(table.site)[ran]).tolist():
         each, site = divmod(pair, max(1, len(actor_of)))
         if actor_of[site]:
             found.functions[each].actors.add(actor_of[site])

@@ -17,10 +17,10 @@ import numpy as np
 from ray_tracing_hooks._insight.analysis.critical_path import Path
 from ray_tracing_hooks._insight.analysis.functions import Pieces
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
-from ray_tracing_hooks._insight.model.grouped import most_at_once, sums
+from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17
 
 BUCKETS = 60
 
@@ -46,7 +46,7 @@ def parallelism(calls: Calls, running: Pieces, path: Path) -> Parallelism:
     """The parallelism of a run over the wall time of its path, from the intervals in which its calls were running."""
     table = calls.table
     ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
-    places = [calls.places[site] for site in np.unique(as_numpy(table.site)[ran]).tolist()]
+    places = [calls.places[site] for site in distinct(as_numpy(table.site)[ran]).tolist()]
     held = sum(sums(*_within(path, as_numpy(table.start)[ran], as_numpy(table.ends)[ran])))
     begins, ends = np.maximum(running[1], path.start), np.minimum(running[2], path.end)
     begins, ends = begins[ends > begins], ends[ends > begins]

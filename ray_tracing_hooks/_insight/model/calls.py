@@ -19,7 +19,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.call_names import are_few, call_name
 from ray_tracing_hooks._insight.model.columns import NONE
-from ray_tracing_hooks._insight.model.grouped import tops
+from ray_tracing_hooks._insight.model.grouped import distinct, tops
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.table import Table
@@ -293,7 +293,7 @@ class Calls:
     def waiting(self) -> str:
         """``EVERYWHERE``, ``PARTLY`` or ``NOWHERE``: how many processes that ran a driver or call recorded waits."""
         ran = {self.resource_of(frame) for frame in self.drivers()}
-        ran.update(np.unique(as_numpy(self.table.resource)[as_numpy(self.role) == EXECUTION]).tolist())
+        ran.update(distinct(as_numpy(self.table.resource)[as_numpy(self.role) == EXECUTION]).tolist())
         recorded = [self.waits_recorded[resource] for resource in ran]
         return NOWHERE if not any(recorded) else EVERYWHERE if all(recorded) else PARTLY
 
@@ -428,14 +428,8 @@ class Calls:
         which, digits = objects.matrix(_OBJECT_DIGITS)
         is_result = (digits < 128).all(axis=1) & (_indexes(digits[:, _TASK_DIGITS:]) < _FIRST_PUT)
         ids = self.table.ids
-        tasks = Strings() if not isinstance(ids, Strings) else ids
-        together = Strings()
-        together.extend(tasks)
-        together.add_rows(digits[is_result, :_TASK_DIGITS])
-        # The index of a task in ``ids``, since these come first and each is there once.
-        place = together.numbers()[len(tasks) :]
-        is_task = place < len(tasks)
-        found[which[is_result][is_task]] = self._call_of_task[place[is_task]]
+        place = (ids if isinstance(ids, Strings) else Strings(ids)).find(digits[is_result, :_TASK_DIGITS])
+        found[which[is_result][place >= 0]] = self._call_of_task[place[place >= 0]]
         return found
 
     def _frames(self) -> array[int]:

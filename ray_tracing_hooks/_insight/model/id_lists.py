@@ -10,6 +10,8 @@ from typing import Any, SupportsIndex, cast, overload
 
 import numpy as np
 
+from ray_tracing_hooks._insight.model.grouped import distinct, places_of
+
 
 class Strings(Sequence[str]):
     """Strings, numbered in the order in which they were added."""
@@ -75,11 +77,31 @@ class Strings(Sequence[str]):
     def numbers(self) -> Any:
         """For each text the index of the first text equal to it."""
         found = np.arange(len(self))
-        for length in np.unique(np.diff(np.frombuffer(self._ends, np.uint64), prepend=np.uint64(0))).tolist():
+        for length in distinct(np.diff(np.frombuffer(self._ends, np.uint64), prepend=np.uint64(0))).tolist():
             which, rows = self.matrix(length)
             first, same = _distinct(rows)
             found[which] = which[first[same]]
         return found
+
+    def find(self, rows: Any) -> Any:
+        """For each row of a matrix of bytes the index of the first text equal to it, -1 if there is none."""
+        which, own = self.matrix(rows.shape[1])
+        hashes = _hashes(own)
+        order = np.argsort(hashes)
+        hashes = hashes[order]
+        if (hashes[1:] == hashes[:-1]).any():
+            # Equal texts, or different ones with equal hashes.
+            together = Strings(self)
+            together.add_rows(rows)
+            numbers = together.numbers()[len(self) :]
+            return np.where(numbers < len(self), numbers, -1)
+        if not len(which):
+            return np.full(len(rows), -1)
+        found = order[places_of(_hashes(rows), hashes)]
+        is_equal = np.ones(len(rows), bool)
+        for wanted, word in zip(_words(rows), _words(own), strict=True):
+            is_equal &= wanted == word[found]
+        return np.where(is_equal, which[found], -1)
 
     def taken(self, numbers: Any) -> Strings:
         """The texts with these indexes. Neighbours of equal length are copied at once, which most ids are."""
@@ -108,17 +130,23 @@ class Strings(Sequence[str]):
 
 def _distinct(rows: Any) -> tuple[Any, Any]:
     """The index of the first of each distinct row of bytes, and for each row the index of its equal in these."""
-    hashes = np.zeros(len(rows), np.uint64)
-    for word in _words(rows):
-        hashes = (hashes ^ word) * np.uint64(0x9E3779B97F4A7C15)
-        hashes ^= hashes >> np.uint64(29)
-    _, first, same = np.unique(hashes, return_index=True, return_inverse=True)
+    _, first, same = np.unique(_hashes(rows), return_index=True, return_inverse=True)
     equal = first[same]
     if all((word == word[equal]).all() for word in _words(rows)):
         return first, same
     # Different texts have equal hashes: almost certainly made on purpose.
     _, first, same = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return first, same.reshape(-1)
+
+
+def _hashes(rows: Any) -> Any:
+    """A number for each row of bytes, which is the same for equal rows."""
+    hashes = np.zeros(len(rows), np.uint64)
+    for word in _words(rows):
+        hashes ^= word
+        hashes *= np.uint64(0x9E3779B97F4A7C15)
+        hashes ^= hashes >> np.uint64(29)
+    return hashes
 
 
 def _words(rows: Any) -> Iterator[Any]:

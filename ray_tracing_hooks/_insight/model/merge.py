@@ -17,8 +17,6 @@ from ray_tracing_hooks._insight.model.span import Span
 _IDS = ("task", "caller")
 """The columns of task ids. Their indexes are unified once all parts are there, other indexes part by part."""
 
-_CHUNK = 1 << 20
-
 
 class Details(Protocol):
     """The source of a span's details that the columns do not hold."""
@@ -143,17 +141,6 @@ def repeated(numbers: Any) -> Any:
     found[order[1:][same]] = True
     found[order[:-1][same]] = True
     return found
-
-
-def places_of(wanted: Any, ordered: Any) -> Any:
-    """For each number its index in the ascending ``ordered``, or the index where it would be, at most the last one."""
-    found = np.empty(len(wanted), np.int32)
-    for begin in range(0, len(wanted), _CHUNK):
-        some = wanted[begin : begin + _CHUNK]
-        # Searching in ascending order is many times faster, since it reads memory that is in the processor's caches.
-        order = np.argsort(some)
-        found[begin + order] = np.searchsorted(ordered, some[order])
-    return np.minimum(found, len(ordered) - 1)
 
 
 def as_numpy(column: Any) -> Any:

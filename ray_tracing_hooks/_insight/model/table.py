@@ -26,8 +26,9 @@ from ray_tracing_hooks._insight.model.columns import (
     STATES,
     Columns,
 )
+from ray_tracing_hooks._insight.model.grouped import distinct, places_of
 from ray_tracing_hooks._insight.model.id_lists import IdLists
-from ray_tracing_hooks._insight.model.merge import Details, Merged, as_array, as_numpy, places_of
+from ray_tracing_hooks._insight.model.merge import Details, Merged, as_array, as_numpy
 from ray_tracing_hooks._insight.model.origins import Origins
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import STATUS_ERROR, Span
@@ -271,7 +272,7 @@ class Table:
         parent = np.full(len(self), -1, np.int32)
         if len(self):
             # Span ids may repeat across traces, so the key holds both ids; as one number it is fast to search.
-            ids = np.unique(as_numpy(self.span_id))
+            ids = distinct(as_numpy(self.span_id))
             wanted = as_numpy(self.trace).astype(np.uint64) * np.uint64(len(ids))
             keys = wanted + places_of(as_numpy(self.span_id), ids).astype(np.uint32)
             wanted_id = places_of(parent_id, ids)
@@ -309,7 +310,7 @@ class Table:
             return given
         if self.quality.running:
             return time.time_ns()
-        return max(max(self.start, default=0), max(self.end, default=0))
+        return int(max(as_numpy(self.start).max(initial=0), as_numpy(self.end).max(initial=0)))
 
     def _known_ends(self) -> array[int]:
         if 0 not in self.end:

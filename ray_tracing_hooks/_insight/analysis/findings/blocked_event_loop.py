@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
@@ -12,6 +14,7 @@ from ray_tracing_hooks._insight.analysis.functions import covered, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.event_loops import Loop, Stall, is_loop
+from ray_tracing_hooks._insight.model.merge import as_numpy
 
 KIND = "blocked-event-loop"
 
@@ -65,9 +68,10 @@ def _loops(analysis: Analysis) -> Iterator[tuple[list[int], int]]:
     calls, table = analysis.calls, analysis.table
     loops: dict[tuple[str, str], list[int]] = {}
     created: dict[str, int] = {}
-    for row, role in enumerate(calls.role):
-        if role != EXECUTION or not (place := calls.place(row)).actor:
-            continue
+    with_loop = {place.actor for place in calls.places if place.actor and is_loop(place)}
+    is_wanted = np.array([place.actor in with_loop for place in calls.places], bool)[as_numpy(table.site)]
+    for row in np.nonzero(is_wanted & (as_numpy(calls.role) == EXECUTION))[0].tolist():
+        place = calls.place(row)
         if calls.function_of(row).endswith(".__init__"):
             created[place.actor] = table.end_or_now(row)
         elif is_loop(place):

@@ -19,20 +19,25 @@ _TIMES = 50
 
 def find(analysis: Analysis) -> list[Finding]:
     """Functions whose every `.remote()` takes milliseconds, and functions with a single one that takes seconds."""
-    calls, table, wall = analysis.calls, analysis.table, analysis.path.wall
+    wall = analysis.path.wall
     found = []
     for function in analysis.functions:
         total, usual = sum(function.submitting), percentile(function.submitting, 0.5)
         if not wall or len(function.submitting) < 2 or function.name.endswith(".__init__"):
             continue
-        rows = [row for each in function.executions if (row := calls.submission[calls.call_of[each]]) >= 0]
-        rows = sorted(dict.fromkeys(rows), key=lambda row: -table.duration(row))
         longest = function.submitting[-1]
         if len(function.submitting) >= _CALLS and usual >= _LONG and total / wall >= _COST:
-            found.append(_arguments(function, usual, total, wall, rows))
+            found.append(_arguments(function, usual, total, wall, _submissions(analysis, function)))
         elif longest >= max(_LONG_FIRST, _TIMES * usual) and longest / wall >= _COST:
-            found.append(_closure(function, usual, longest, wall, rows[:1]))
+            found.append(_closure(function, usual, longest, wall, _submissions(analysis, function)[:1]))
     return found
+
+
+def _submissions(analysis: Analysis, function: Function) -> list[int]:
+    """The rows of the submissions of a function that was executed, the longest first."""
+    calls, table = analysis.calls, analysis.table
+    rows = [row for each in function.executions if (row := calls.submission[calls.call_of[each]]) >= 0]
+    return sorted(dict.fromkeys(rows), key=lambda row: -table.duration(row))
 
 
 def _arguments(function: Function, usual: int, total: int, wall: int, rows: list[int]) -> Finding:

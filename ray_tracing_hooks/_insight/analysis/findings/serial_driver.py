@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS, Calls
+from ray_tracing_hooks._insight.model.grouped import by_first, split
+from ray_tracing_hooks._insight.model.merge import as_numpy
 
 KIND = "serial-driver"
 
@@ -36,21 +40,20 @@ def _between(calls: Calls, driver: int) -> dict[str, tuple[list[int], list[int]]
     If waiting was not recorded, the time in which the previous call ran is left out, since the driver may have waited
     for it.
     """
-    table = calls.table
-    found: dict[str, tuple[list[int], list[int]]] = {}
-    before = 0
-    for row in calls.members(driver):
-        if calls.role[row] in WAITS:
-            before = 0
-        elif calls.role[row] == SUBMISSION:
-            if before:
-                between, rows = found.setdefault(calls.function_of(row), ([], []))
-                between.append(max(0, table.start[row] - before))
-                rows.append(row)
-            before = table.end_or_now(row)
-            if not calls.records_waits(driver) and (execution := calls.execution[calls.call_of[row]]) >= 0:
-                before = max(before, table.end_or_now(execution))
-    return found
+    role, ends = as_numpy(calls.role), as_numpy(calls.table.ends)
+    rows = as_numpy(calls.members(driver))
+    rows = rows[np.isin(role[rows], (SUBMISSION, *WAITS))]
+    is_submission = role[rows] == SUBMISSION
+    follows = is_submission[1:] & is_submission[:-1]
+    previous, rows = rows[:-1][follows], rows[1:][follows]
+    before = ends[previous]
+    if not calls.records_waits(driver):
+        execution = as_numpy(calls.execution)[as_numpy(calls.call_of)[previous]]
+        before = np.where(execution >= 0, np.maximum(before, ends[execution]), before)
+    between = np.maximum(0, as_numpy(calls.table.start)[rows] - before)
+    function = as_numpy(calls.function)[as_numpy(calls.call_of)[rows]]
+    between_of, rows_of = split(function, len(calls.functions), between, rows)
+    return {calls.functions[each]: (between_of[each].tolist(), rows_of[each].tolist()) for each in by_first(function)}
 
 
 def _finding(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from statistics import median
+from typing import Any
+
+import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -11,6 +14,8 @@ from ray_tracing_hooks._insight.analysis.comparison import mann_whitney
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import Function
 from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._insight.model.grouped import by_first, split
+from ray_tracing_hooks._insight.model.merge import as_numpy
 
 KIND = "slow-place"
 
@@ -25,35 +30,39 @@ def find(analysis: Analysis) -> list[Finding]:
 
     Clearly means a median at least half as long again, and a significant difference by the Mann-Whitney U test.
     """
-    calls, table = analysis.calls, analysis.table
-
-    def accelerator(row: int) -> str:
-        held = table.attribute(row, names.RAY_ACCELERATOR_IDS)
-        return f"{held[0]} of node {calls.place(row).node[:8]}" if isinstance(held, list) and held else ""
-
+    nodes = [place.node[:8] for place in analysis.calls.places]
+    held = [site.get(names.RAY_ACCELERATOR_IDS) for site in analysis.table.sites]
+    accelerators = [
+        f"{ids[0]} of node {node}" if isinstance(ids, list) and ids else ""
+        for ids, node in zip(held, nodes, strict=True)
+    ]
     found = []
     for function in analysis.functions:
-        node = _slowest(analysis, function, lambda row: calls.place(row).node[:8], "node")
-        found += node or _slowest(analysis, function, accelerator, "accelerator")
+        node = _slowest(analysis, function, nodes, "node")
+        found += node or _slowest(analysis, function, accelerators, "accelerator")
     return found
 
 
-def _slowest(analysis: Analysis, function: Function, place_of: Callable[[int], str], what: str) -> list[Finding]:
-    by_place: dict[str, list[int]] = {}
-    for row in function.executions:
-        if place := place_of(row):
-            by_place.setdefault(place, []).append(row)
-    by_place = {place: rows for place, rows in by_place.items() if len(rows) >= _CALLS}
-    if len(by_place) < 2 or not analysis.path.wall:
-        return []
-    times = {place: [analysis.self_time[row] for row in rows] for place, rows in by_place.items()}
-    slowest = max(times, key=lambda place: median(times[place]))
-    here = times[slowest]
-    elsewhere = [each for place, found in times.items() if place != slowest for each in found]
-    usual, slow = round(median(elsewhere)), round(median(here))
+def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], what: str) -> list[Finding]:
+    """``place_of``: for each site of the table the name of the place, empty if it is unknown."""
     # Only the part on the critical path counts, since other workers could take the calls.
-    share = function.on_path / analysis.path.wall * (1 - usual / max(slow, 1))
-    if slow < _TIMES * usual or share < _COST or mann_whitney(here, elsewhere) > _SURE / len(times):
+    on_path = function.on_path / analysis.path.wall if analysis.path.wall else 0.0
+    if on_path < _COST:
+        return []
+    executions, places = as_numpy(function.executions), list(dict.fromkeys(place_of))
+    number = {place: index for index, place in enumerate(places)}
+    of = np.array([number[place] for place in place_of], np.int64)[as_numpy(analysis.table.site)[executions]]
+    (members,) = split(of, len(places), executions)
+    by_place = {places[each]: members[each] for each in by_first(of) if places[each] and len(members[each]) >= _CALLS}
+    if len(by_place) < 2:
+        return []
+    times = {place: as_numpy(analysis.self_time)[rows] for place, rows in by_place.items()}
+    slowest = max(times, key=lambda place: _median(times[place]))
+    here = times[slowest]
+    elsewhere = np.concatenate([found for place, found in times.items() if place != slowest])
+    usual, slow = round(_median(elsewhere)), round(_median(here))
+    share = on_path * (1 - usual / max(slow, 1))
+    if slow < _TIMES * usual or share < _COST or mann_whitney(here.tolist(), elsewhere.tolist()) > _SURE / len(times):
         return []
     text = (
         f"{quoted(function.name)} takes {duration(slow)} on {what} {slowest} and {duration(usual)} elsewhere (medians "
@@ -68,6 +77,12 @@ def _slowest(analysis: Analysis, function: Function, place_of: Callable[[int], s
         "calls": len(here),
         "calls_elsewhere": len(elsewhere),
     }
-    rows = sorted(by_place[slowest], key=lambda row: -analysis.self_time[row])
+    rows = sorted(by_place[slowest].tolist(), key=lambda row: -analysis.self_time[row])
     advice = f"check what else runs on that {what}, and whether its hardware or the data it has to fetch differs"
     return [Finding(KIND, text, advice, share, rows, figures)]
+
+
+def _median(times: Any) -> float:
+    ordered = np.sort(times)
+    middle: list[int] = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1].tolist()
+    return median(middle)

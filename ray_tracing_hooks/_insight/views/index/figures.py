@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis.flame import spent
-from ray_tracing_hooks._insight.model.grouped import covered_by_group, greatest_before, most_at_once, split, sums
+from ray_tracing_hooks._insight.model.grouped import (
+    covered_by_group,
+    distinct,
+    greatest_before,
+    most_at_once,
+    split,
+    sums,
+)
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER
 from ray_tracing_hooks._insight.views.index.filters import FAILED
@@ -114,7 +121,7 @@ def strip(
     size = extent / STRIP or 1
     end = start + took
     failed = bytearray(STRIP)
-    for part in np.unique(_part(end[flags & FAILED != 0], size)).tolist():
+    for part in distinct(_part(end[flags & FAILED != 0], size)).tolist():
         failed[part] = 1
     begin, sign = start, np.ones(len(chosen), np.int64)
     if has_calls:

@@ -23,7 +23,7 @@ from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
 from ray_tracing_hooks._insight.analysis.parallelism import means
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
-from ray_tracing_hooks._insight.model.grouped import sums
+from ray_tracing_hooks._insight.model.grouped import distinct, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Place, Places, places
 from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_ERROR
@@ -122,6 +122,7 @@ def described(
     table, calls = analysis.table, analysis.calls
     ends, called = drawn.ends, drawn.called
     begin = table.start[0] if len(table) else 0
+    end = int(as_numpy(ends).max(initial=begin))
     names, name_of = _used(table.name, [shortened(name, _LONGEST_NAME) for name in table.names])
     resources, resource_of = _used(table.resource, table.resources)
     colours = _colour_order(table, ends, name_of)
@@ -133,7 +134,7 @@ def described(
     meta = {
         "source": source,
         "start_ms": begin / 1e6,
-        "extent": max(ends, default=begin) - begin,
+        "extent": end - begin,
         "spans": len(table),
         "executions": calls.role.count(EXECUTION),
         "chunk": CHUNK,
@@ -159,7 +160,7 @@ def described(
         "names": names,
         "training": [],
         "trainings": 0,
-        **utilization.described(analysis.utilization, drawn.places, begin, max(ends, default=begin)),
+        **utilization.described(analysis.utilization, drawn.places, begin, end),
     }
     meta["top_about"], meta["top"] = _top(analysis, ends, drawn.stacks, name_of)
     _mark_path(meta, analysis, drawn.places, drawn.stacks, called)
@@ -173,7 +174,7 @@ STRIP = 600
 def strip(analysis: Analysis, ends: array[int], begin: int) -> list[float]:
     """How many calls (in a trace without calls: spans) ran on average in each slice of the whole time."""
     calls, table = analysis.calls, analysis.table
-    extent = max(ends, default=begin) - begin
+    extent = int(as_numpy(ends).max(initial=begin)) - begin
     if EXECUTION in calls.role:
         rows, begins, until = analysis.running
         until = np.minimum(until, as_numpy(ends)[rows])
@@ -202,7 +203,7 @@ def on_path(analysis: Analysis, steps: Iterable[Step]) -> list[int]:
 
 def _used(column: Sequence[int], values: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
     """The values that a column refers to, and the new index of each; other runs in the folder use other values."""
-    indexes = np.unique(column).tolist()
+    indexes = distinct(column).tolist()
     return [values[index] for index in indexes], {index: number for number, index in enumerate(indexes)}
 
 

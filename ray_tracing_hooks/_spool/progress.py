@@ -78,7 +78,7 @@ def is_progress_file(name: str) -> bool:
 
 
 class EncodedOpenings(NamedTuple):
-    """The ``openings`` of a process as JSON, which takes less memory than its values: there may be thousands of open spans."""
+    """The ``openings`` of a process as JSON, which takes less memory than its values: they may be thousands."""
 
     json: bytes
 

@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import secrets
+from collections.abc import Iterable, Sequence
 
 from ray_tracing_hooks._private import open_file
 
@@ -31,11 +32,15 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{8}\.new$")
 
 def write_atomically(path: str, text: str) -> None:
     """Create or replace a file that only this user can read; no reader sees it incomplete. Raises OSError."""
+    _replace(path, [text.encode()])
+
+
+def _replace(path: str, parts: Iterable[bytes]) -> None:
     temporary = f"{path}.{secrets.token_hex(4)}.new"
     descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(descriptor, "wb") as file:
+            file.writelines(parts)
         os.rename(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -48,14 +53,16 @@ def final_name(name: str) -> str:
     return _TEMPORARY.sub("", name)
 
 
-def write_with_room(path: str, text: str) -> None:
+def write_with_room(path: str, parts: Sequence[bytes]) -> None:
     """Like :func:`write_atomically`, with padding to grow: on a full disk, an existing file is overwritten in place.
 
-    Readers must accept blanks at the end. A kill during a write in place may leave the file malformed.
+    The text comes in parts, of which no copy is made as a whole. Readers must accept blanks at the end. A kill during a
+    write in place may leave the file malformed.
     """
-    blocks = len(text) // _BLOCK + 4
+    length = sum(map(len, parts))
+    blocks = length // _BLOCK + 4
     try:
-        write_atomically(path, text.ljust(blocks * _BLOCK))
+        _replace(path, [*parts, b" " * (blocks * _BLOCK - length)])
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
@@ -65,8 +72,7 @@ def write_with_room(path: str, text: str) -> None:
             raise error from None
         try:
             size = os.fstat(descriptor).st_size
-            encoded = text.encode()
-            if len(encoded) > size or os.pwrite(descriptor, encoded.ljust(size), 0) != size:
+            if length > size or os.pwrite(descriptor, b"".join(parts).ljust(size), 0) != size:
                 raise
         finally:
             os.close(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,7 @@ from ray_tracing_hooks._spool.layout import (
     U16,
     U64,
 )
+from ray_tracing_hooks._spool.progress import EncodedOpenings
 from ray_tracing_hooks._spool.reader import IDS_SIZE, Parts, SegmentReader
 
 _READ_BYTES = 256 * 1024
@@ -74,7 +76,7 @@ class Position:
     """The ids of open spans that began before the process could not write some spans: their ends may be among these."""
     in_order: bool = False
     """Whether the process has written its ``EXIT`` record."""
-    stored: list[Any] | None = None
+    stored: EncodedOpenings | None = None
     """The encoded open spans, cached as long as they have not changed."""
     knows_open_spans: bool = True
     """Whether the open spans are all of those that began before ``resume``."""
@@ -175,7 +177,14 @@ class Follower:
             raise failure
 
     def positions(self) -> dict[str, Any]:
-        """The state to store, from which another follower can continue."""
+        """The state from which another follower can continue, as JSON."""
+        return {
+            name: {**entry, "openings": json.loads(entry["openings"].json)}
+            for name, entry in self.encoded_positions().items()
+        }
+
+    def encoded_positions(self) -> dict[str, Any]:
+        """The same with :class:`~ray_tracing_hooks._spool.progress.EncodedOpenings`, for a progress file."""
         return {
             name: {
                 "sequence": position.sequence,
@@ -396,7 +405,7 @@ class Follower:
             yield [Batch(scope.resource, scope.scope, spans) for scope, spans in portion.items()]
 
 
-def _stored(position: Position) -> list[Any]:
+def _stored(position: Position) -> EncodedOpenings:
     if position.stored is None:
         position.stored = stored(position.open_spans.values())
     return position.stored

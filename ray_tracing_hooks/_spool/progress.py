@@ -30,6 +30,8 @@ delivery:
 from __future__ import annotations
 
 import base64
+import binascii
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -75,11 +77,31 @@ def is_progress_file(name: str) -> bool:
     return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
 
 
-def encode(progress: Progress) -> str:
-    return json.dumps({"version": VERSION, "processes": progress.processes, "sink": progress.state})
+class EncodedOpenings(NamedTuple):
+    """The ``openings`` of a process as JSON, which takes less memory than its values: they may be thousands."""
+
+    json: bytes
 
 
-def decode(text: str) -> Progress:
+def encode(progress: Progress) -> list[bytes]:
+    """The text of a progress file, in parts. An entry of a process may have :class:`EncodedOpenings`."""
+    parts = [b'{"version": %d, "processes": {' % VERSION]
+    for number, (process, entry) in enumerate(progress.processes.items()):
+        parts.append(b"%b%b: " % (b", " if number else b"", _json(process)))
+        openings = entry.get("openings") if isinstance(entry, Mapping) else None
+        if isinstance(openings, EncodedOpenings):
+            rest = _json({key: value for key, value in entry.items() if key != "openings"})
+            parts += [b'{"openings": ', openings.json, b", ", rest[1:]]
+        else:
+            parts.append(_json(entry))
+    return [*parts, b'}, "sink": %b}' % _json(progress.state)]
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def decode(text: str | bytes) -> Progress:
     """Raises ValueError, TypeError or KeyError if the text is not progress, or of a later version."""
     found = json.loads(text)
     if "version" in found and found["version"] != VERSION:
@@ -87,14 +109,24 @@ def decode(text: str) -> Progress:
     return Progress(dict(found["processes"]), dict(found["sink"]))
 
 
-def encode_open_spans(spans: Iterable[StoredSpan]) -> list[Any]:
+def encode_open_spans(spans: Iterable[StoredSpan]) -> EncodedOpenings:
     """The ``openings`` of a process."""
-    groups: dict[tuple[bytes, bytes], tuple[list[str], list[str]]] = {}
+    groups: dict[tuple[bytes, bytes], tuple[list[bytes], list[bytes]]] = {}
     for resource, scope, span, within in spans:
-        encoded, around = groups.setdefault((resource, scope), ([], []))
-        encoded.append(_text(span))
-        around.append(within.hex())
-    return [[_text(resource), _text(scope), *found] for (resource, scope), found in groups.items()]
+        found, around = groups.setdefault((resource, scope), ([], []))
+        found.append(span)
+        around.append(within)
+    # A text in base64 or hexadecimal is itself in JSON. In the end, no copy is made of what has been written.
+    out = io.BytesIO()
+    write = out.write
+    write(b"[")
+    for place, ((resource, scope), (found, around)) in enumerate(groups.items()):
+        write(b'%b["%b", "%b", [' % (b", " if place else b"", _base64(resource), _base64(scope)))
+        for number, span in enumerate(found):
+            write(b', "%b"' % _base64(span) if number else b'"%b"' % _base64(span))
+        write(b'], ["%b"]]' % b'", "'.join(map(binascii.hexlify, around)))
+    write(b"]")
+    return EncodedOpenings(out.getvalue())
 
 
 def open_spans(process: Mapping[str, Any]) -> Iterator[StoredSpan]:
@@ -107,5 +139,5 @@ def open_spans(process: Mapping[str, Any]) -> Iterator[StoredSpan]:
             yield StoredSpan(*heads, base64.b64decode(span), bytes.fromhex(around))
 
 
-def _text(value: bytes) -> str:
-    return base64.b64encode(value).decode()
+def _base64(value: bytes) -> bytes:
+    return binascii.b2a_base64(value, newline=False)

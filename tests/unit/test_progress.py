@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.progress import ProgressFile
 from ray_tracing_hooks._ship.sink_stage import SinkStage
 from ray_tracing_hooks._spool.progress import (
     Progress,
@@ -31,15 +33,41 @@ SPANS = [
 
 def test_progress_reads_as_it_was_written() -> None:
     """Also with the blanks behind it that keep its room on a full disk."""
-    process = {"sequence": 3, "offset": 70, "openings": encode_open_spans(SPANS), "in_order": True}
-    progress = Progress({"1-2-3": process}, {"file": "spans-0001.jsonl"})
-    found = decode(encode(progress) + " " * 100)
-    assert found == progress
+    openings = encode_open_spans(SPANS)
+    process = {"sequence": 3, "offset": 70, "openings": openings, "in_order": True}
+    progress = Progress({"1-2-3": process, "4-5-6": process | {"openings": []}}, {"file": "spans-0001.jsonl"})
+    found = decode(b"".join(encode(progress)) + b" " * 100)
+    assert found.state == progress.state
+    assert found.processes["1-2-3"] == process | {"openings": json.loads(openings.json)}
+    assert found.processes["4-5-6"] == progress.processes["4-5-6"]
+    # And a later shipper may store it again as it is, before it has read anything.
+    assert decode(b"".join(encode(found))) == found
     assert list(open_spans(found.processes["1-2-3"])) == SPANS
 
 
 def test_spans_of_one_resource_and_scope_are_stored_together() -> None:
-    assert [len(group[2]) for group in encode_open_spans(SPANS)] == [2, 1]
+    assert [len(group[2]) for group in json.loads(encode_open_spans(SPANS).json)] == [2, 1]
+
+
+def test_thousands_of_open_spans_are_stored_without_copies_of_them(tmp_path: Path) -> None:
+    """Each stage of a shipper has them, so each copy counts several times in its memory."""
+    spans = [StoredSpan(b"resource", b"scope", number.to_bytes(400, "big"), b"") for number in range(7000)]
+    file = ProgressFile(str(tmp_path), "otlp")
+    tracemalloc.start()
+    try:
+        openings = encode_open_spans(spans)
+        _, while_encoding = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        file.store(Progress({"1-2-3": {"sequence": 3, "offset": 70, "openings": openings}}, {}))
+        _, while_storing = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    size = len(openings.json)
+    assert size > 3_500_000
+    assert while_encoding < 1.5 * size
+    assert while_storing - before < 0.1 * size
+    assert list(open_spans(file.load().processes["1-2-3"])) == spans
 
 
 def test_progress_of_releases_without_a_version_is_read() -> None:
@@ -66,7 +94,7 @@ def test_progress_that_makes_no_sense_counts_as_none(tmp_path: Path, entry: Any,
     """The file parses, so only its entries show that. A number in quotes is understood."""
     plan = ShipPlan(("local",), str(tmp_path / "spans"), 1 << 20, 1 << 30, 1 << 20)
     stored = encode(Progress({"1-2-3": entry}, {}))
-    (tmp_path / file_name("local")).write_text(stored)
+    (tmp_path / file_name("local")).write_bytes(b"".join(stored))
     stage = SinkStage("local", str(tmp_path), plan, {}, Problems(), reports=True, turn_ended=lambda: None)
     assert stage.read_of("1-2-3", 3) == read
 

@@ -17,6 +17,7 @@ import os
 import secrets
 import time
 from collections import Counter
+from functools import lru_cache
 
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._formats.encoded_span.encode import TRACE_ID
@@ -72,8 +73,14 @@ class _Trace:
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
         self.open = self.spans = 0
-        self.segments: set[str] = set()
+        self.segments: frozenset[str] = frozenset()
         self.touched = time.monotonic()
+
+
+@lru_cache(maxsize=1000)
+def _with(known: frozenset[str], segment: str) -> frozenset[str]:
+    """These segments and another one. Traces share the result: most are in one segment, and a set takes 216 bytes."""
+    return known | {segment}
 
 
 class TailSampler:
@@ -194,7 +201,7 @@ class TailSampler:
         self._traces[trace_id] = trace
         trace.touched = time.monotonic()
         if segment and segment not in trace.segments:
-            trace.segments.add(segment)
+            trace.segments = _with(trace.segments, segment)
             if not trace.reason:
                 self._waiting[segment] += 1
         return trace
@@ -276,7 +283,8 @@ class TailSampler:
         self._expire_at = now + _EXPIRE_SECONDS
         there = {os.path.basename(segment.path) for each in self.look.processes.values() for segment in each.segments}
         early = 0
-        for trace_id, trace in list(self._traces.items()):
+        gone = []
+        for trace_id, trace in self._traces.items():
             if too_many <= 0 and not final and now - trace.touched < self._plan.keep_wait:
                 break
             if trace_id in self._collecting or (too_many <= 0 and trace.open > 0):
@@ -290,8 +298,10 @@ class TailSampler:
                 self._count("dropped", trace.spans)
                 self._count("traces dropped", 1)
                 self._release(trace)
-            del self._traces[trace_id]
+            gone.append(trace_id)
             too_many -= 1
+        for trace_id in gone:
+            del self._traces[trace_id]
         self._problems.count(
             f"{{count}} spans of traces that are not sampled were dropped early, since more than {_MOST_TRACES:,} such "
             "traces wait for a decision",

@@ -91,7 +91,7 @@ def encode(progress: Progress) -> list[bytes]:
         openings = entry.get("openings") if isinstance(entry, Mapping) else None
         if isinstance(openings, EncodedOpenings):
             rest = _json({key: value for key, value in entry.items() if key != "openings"})
-            parts += [b'{"openings": ', openings.json, b", ", rest[1:]]
+            parts += [b'{"openings": ', openings.json, b", " if len(entry) > 1 else b"", rest[1:]]
         else:
             parts.append(_json(entry))
     return [*parts, b'}, "sink": %b}' % _json(progress.state)]

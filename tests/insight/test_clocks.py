@@ -77,3 +77,12 @@ def test_contradictions_do_not_go_on_for_ever() -> None:
     made.run(other, 0, 10_000, node="n2", worker="w2")
     made.get(made.spans[0].span_id, [other], 151, 160)
     assert correct(made.table()).quality.clocks
+
+
+def test_a_run_of_two_machines_without_calls_tells_nothing_about_their_clocks() -> None:
+    """A driver may get what no call of the run has made."""
+    made = HandMade()
+    driver = made.driver(0, 200)
+    made.get(driver, ["0" * 48 + "01000000"], 10, 20)
+    made.span("elsewhere", 0, 9, parent=driver, node="n2", worker="w2")
+    assert correct(made.table()).quality.clocks == {}

@@ -127,3 +127,9 @@ def test_texts_with_equal_hashes_have_different_numbers() -> None:
 def test_texts_are_found_at_their_first_place(texts: list[str], wanted: list[str]) -> None:
     rows = np.frombuffer("".join(wanted).encode(), np.uint8).reshape(len(wanted), 2)
     assert Strings(texts).find(rows).tolist() == [texts.index(each) if each in texts else -1 for each in wanted]
+
+
+@given(st.lists(st.text("ab", max_size=2)), st.lists(st.integers(0, 9)))
+def test_texts_are_taken_by_their_indexes(texts: list[str], indexes: list[int]) -> None:
+    wanted = [each for each in indexes if each < len(texts)]
+    assert list(Strings(texts).taken(np.array(wanted, np.int64))) == [texts[each] for each in wanted]

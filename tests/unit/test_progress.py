@@ -35,11 +35,13 @@ def test_progress_reads_as_it_was_written() -> None:
     """Also with the blanks behind it that keep its room on a full disk."""
     openings = encode_open_spans(SPANS)
     process = {"sequence": 3, "offset": 70, "openings": openings, "in_order": True}
-    progress = Progress({"1-2-3": process, "4-5-6": process | {"openings": []}}, {"file": "spans-0001.jsonl"})
+    others = {"4-5-6": process | {"openings": []}, "7-8-9": {"openings": openings}}
+    progress = Progress({"1-2-3": process, **others}, {"file": "spans-0001.jsonl"})
     found = decode(b"".join(encode(progress)) + b" " * 100)
     assert found.state == progress.state
     assert found.processes["1-2-3"] == process | {"openings": json.loads(openings.json)}
     assert found.processes["4-5-6"] == progress.processes["4-5-6"]
+    assert found.processes["7-8-9"] == {"openings": json.loads(openings.json)}
     # And a later shipper may store it again as it is, before it has read anything.
     assert decode(b"".join(encode(found))) == found
     assert list(open_spans(found.processes["1-2-3"])) == SPANS

@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import pytest
@@ -376,3 +377,18 @@ def test_a_span_that_makes_no_sense_is_no_reason(spool: Spool, rest: bytes) -> N
     spool.writer.span(bytes(2), head(1, 1)[:28] + rest)
     spool.end(2, 1, failed=True)
     assert spool.turn(sampler) == [(2, 1)]
+
+
+def test_traces_share_small_sets_of_segments_and_no_large_ones() -> None:
+    """A set that many traces share stays in memory, and a long trace goes through as many sets as it has segments."""
+    names = [f"segment {number}" for number in range(100)]
+    one: AbstractSet[str] = frozenset()
+    other: AbstractSet[str] = frozenset()
+    for name in names[:3]:
+        one, other = sampling._with(one, name), sampling._with(other, name)
+    assert one is other
+    sampling._shared.cache_clear()
+    for name in names[3:]:
+        one = sampling._with(one, name)
+    assert [{*one}, {*other}] == [{*names}, {*names[:3]}]
+    assert sampling._shared.cache_info().currsize < 10

@@ -94,7 +94,7 @@ def _got(calls: Calls) -> tuple[Any, Any, Any]:
     rows, texts = table.objects.flat()
     call = calls.producers(table.objects)[texts]
     execution, first = as_numpy(calls.execution), as_numpy(calls.first)
-    made = np.where((call >= 0) & (execution[call] == first[call]), execution[call], -1) if len(call) else call
+    made = np.where((call >= 0) & (execution[call] == first[call]), execution[call], -1) if len(execution) else call
     state, status, site = as_numpy(table.state), as_numpy(table.status), as_numpy(table.site)
     is_generator = np.array([each.get(names.RAY_GENERATOR_ITEMS) is not None for each in table.sites], bool)
     is_cause = (as_numpy(calls.role)[rows] == GET) & (state[rows] == ENDED) & (status[rows] != STATUS_ERROR)

@@ -112,10 +112,11 @@ class Strings(Sequence[str]):
         for begin, end in pairwise([0, *cuts.tolist(), len(lengths)]):
             if begin < end:
                 length = int(lengths[begin])
-                windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(self._bytes, np.uint8), length or 1)
-                found.add_rows(
-                    windows[ends[numbers[begin:end]] - length] if length else np.empty((end - begin, 0), np.uint8)
-                )
+                if not length:
+                    found.add_rows(np.empty((end - begin, 0), np.uint8))
+                    continue
+                windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(self._bytes, np.uint8), length)
+                found.add_rows(windows[ends[numbers[begin:end]] - length])
         return found
 
     def add_rows(self, rows: Any) -> None:

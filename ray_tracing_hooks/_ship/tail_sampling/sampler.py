@@ -17,6 +17,7 @@ import os
 import secrets
 import time
 from collections import Counter
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 from ray_tracing_hooks._errors import TracingError
@@ -73,13 +74,26 @@ class _Trace:
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
         self.open = self.spans = 0
-        self.segments: frozenset[str] = frozenset()
+        self.segments: AbstractSet[str] = frozenset()
         self.touched = time.monotonic()
 
 
+_FEW = 8
+"""The most segments of a trace that shares the set of them with others."""
+
+
+def _with(known: AbstractSet[str], segment: str) -> AbstractSet[str]:
+    """These segments and another one. A set of few is shared: most traces are in one, and a set takes 216 bytes."""
+    if isinstance(known, frozenset) and len(known) < _FEW:
+        return _shared(known, segment)
+    if not isinstance(known, set):
+        known = set(known)
+    known.add(segment)
+    return known
+
+
 @lru_cache(maxsize=1000)
-def _with(known: frozenset[str], segment: str) -> frozenset[str]:
-    """These segments and another one. Traces share the result: most are in one segment, and a set takes 216 bytes."""
+def _shared(known: frozenset[str], segment: str) -> frozenset[str]:
     return known | {segment}
 
 

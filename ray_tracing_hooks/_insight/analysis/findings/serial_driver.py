@@ -52,8 +52,12 @@ def _between(calls: Calls, driver: int) -> dict[str, tuple[list[int], list[int]]
         before = np.where(execution >= 0, np.maximum(before, ends[execution]), before)
     between = np.maximum(0, as_numpy(calls.table.start)[rows] - before)
     function = as_numpy(calls.function)[as_numpy(calls.call_of)[rows]]
-    between_of, rows_of = split(function, len(calls.functions), between, rows)
-    return {calls.functions[each]: (between_of[each].tolist(), rows_of[each].tolist()) for each in by_first(function)}
+    # Only its own functions, since there may be thousands of drivers and of functions.
+    own, number = np.unique(function, return_inverse=True)
+    between_of, rows_of = split(number, len(own), between, rows)
+    return {
+        calls.functions[own[each]]: (between_of[each].tolist(), rows_of[each].tolist()) for each in by_first(number)
+    }
 
 
 def _finding(

@@ -127,6 +127,7 @@ def test_the_spans_of_all_nodes_come_to_one_folder(spread: Spread, tmp_path: Pat
     assert len(spans_in(output)) == len(spans) + 21, "a root, ten submissions, and ten executions"
 
 
+@pytest.mark.slow  # it collects twice
 def test_a_run_that_is_killed_is_continued(spread: Spread, tmp_path: Path) -> None:
     """Of a large file, what has come stays; memory does not grow with the file."""
     output = tmp_path / "output"
@@ -239,6 +240,7 @@ def test_spans_go_to_whatever_fsspec_knows(spread: Spread, tmp_path: Path) -> No
     assert executed(spans_in(tmp_path / "output"))["on second"] >= 10
 
 
+@pytest.mark.slow  # several drivers
 def test_a_driver_collects_at_its_end(spread: Spread, tmp_path: Path) -> None:
     """One that joins a cluster, and one that starts its own; what fails there fails no job."""
     output = tmp_path / "joined"

@@ -411,7 +411,15 @@ HOOKS = {
 """Hooks of a cluster, with what is found, and the advice. Ray keeps the hook where each new process reads it."""
 
 
-@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook or "none")
+@pytest.mark.parametrize(
+    "hook",
+    # Each takes ten seconds: the other ways to be wrong are tried with the slow tests.
+    [
+        hook if hook in ("", "ray_tracing_hooks.oltp:setup") else pytest.param(hook, marks=pytest.mark.slow)
+        for hook in HOOKS
+    ],
+    ids=lambda hook: hook or "none",
+)
 def test_a_wrong_hook_is_named(untraced: str, hook: str) -> None:
     """Also where every worker ends when it starts: it is asked by one that skips the hook."""
     with keeping(untraced, hook):
@@ -568,6 +576,7 @@ def seen(watching: subprocess.Popen[str], condition: Callable[[dict[str, Any]], 
     raise AssertionError("waited in vain for these figures")
 
 
+@pytest.mark.slow  # it waits for an answer
 def test_status_needs_a_cluster(tmp_path: Path) -> None:
     for arguments, expected in (
         ((), "no cluster that `ray start` has started runs here"),

@@ -86,3 +86,10 @@ def test_a_run_of_two_machines_without_calls_tells_nothing_about_their_clocks() 
     made.get(driver, ["0" * 48 + "01000000"], 10, 20)
     made.span("elsewhere", 0, 9, parent=driver, node="n2", worker="w2")
     assert correct(made.table()).quality.clocks == {}
+
+
+@pytest.mark.parametrize(("years", "is_corrected"), [(-50, True), (50, True), (200, False)])
+def test_a_clock_may_be_off_by_decades_and_not_by_centuries(years: int, is_corrected: bool) -> None:
+    """A computer without a clock of its own may begin in 1970; what is farther away is damaged."""
+    table = correct(run(years * 365 * 24 * 3_600_000).table())
+    assert bool(table.quality.clocks) == is_corrected

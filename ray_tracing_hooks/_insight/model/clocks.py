@@ -26,6 +26,9 @@ _MOST_MACHINES = 200
 _ROUNDS = 50
 """The longest chain of bounds that is followed. This also ends the search where bounds contradict each other."""
 
+_FARTHEST = 1 << 61
+"""Nanoseconds, or 73 years: more than a clock that begins in 1970 is off. Times that are farther apart are damaged."""
+
 
 def correct(table: Table) -> Table:
     """The table with its clock skew corrected; ``quality.clocks`` has what was added for each machine."""
@@ -39,7 +42,7 @@ def corrected(table: Table) -> tuple[Table, Calls | None]:
         return table, None
     calls = Calls(table)
     shifts = _shifts(_bounds(calls, machine_of), _reference(calls, machine_of))
-    shifts = {machine: shift for machine, shift in shifts.items() if shift}
+    shifts = {machine: shift for machine, shift in shifts.items() if 0 < abs(shift) < _FARTHEST}
     if shifts:
         by_resource = array("q", [shifts.get(machine, 0) for machine in machine_of])
         table = table.part(range(len(table)), by_resource)

@@ -32,6 +32,7 @@ def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, short_
     check(program, cluster.run(program, timeout=420, **EVERYTHING), cluster, short_tmp(), **EVERYTHING)
 
 
+@pytest.mark.slow  # each needs a cluster of its own
 @pytest.mark.parametrize("program", sorted(WITH_LOGS))
 def test_every_scenario_comes_to_the_same_with_logs(
     program: str, with_logs: Cluster, short_tmp: Callable[[], Path]

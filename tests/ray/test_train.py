@@ -290,6 +290,7 @@ def test_runs_come_to_the_same_untraced(runs: Run, tmp_path: Path) -> None:
     assert not spans_in(tmp_path)
 
 
+@pytest.mark.slow  # it starts a cluster and trains twice
 def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
     """And its tree has runs, ranks, trials and the spans of the program."""
     _, shown = run_example(EXAMPLES / "training.py", tmp_path, **with_training())

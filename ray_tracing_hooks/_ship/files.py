@@ -56,8 +56,8 @@ def final_name(name: str) -> str:
 def write_with_room(path: str, parts: Sequence[bytes]) -> None:
     """Like :func:`write_atomically`, with padding to grow: on a full disk, an existing file is overwritten in place.
 
-    The text comes in parts, of which no copy is made as a whole. Readers must accept blanks at the end. A kill during a
-    write in place may leave the file malformed.
+    The text comes in parts, which are joined only on a full disk. Readers must accept blanks at the end. A kill during
+    a write in place may leave the file malformed.
     """
     length = sum(map(len, parts))
     blocks = length // _BLOCK + 4

@@ -9,6 +9,7 @@ UNKNOWN = "0"
 """In place of a namespace that is not known."""
 
 _BOOT = "/proc/sys/kernel/random/boot_id"
+_FIRST = "/proc/1/stat"
 
 
 def pid_namespace() -> str:
@@ -19,4 +20,16 @@ def pid_namespace() -> str:
             boot = file.read()
     except OSError:
         return UNKNOWN
-    return f"{zlib.crc32(boot + os.fsencode(namespace)):08x}"
+    return f"{zlib.crc32(boot + os.fsencode(namespace) + _beginning()):08x}"
+
+
+def _beginning() -> bytes:
+    """When process 1 began, in ticks since the boot: the next namespace may get the number of one that is gone. Empty
+    where processes of other users are hidden.
+    """
+    try:
+        with open(_FIRST, "rb") as file:
+            # pid (name) state ppid ...; a name may contain blanks and parentheses.
+            return file.read().rpartition(b")")[2].split()[19]
+    except (OSError, IndexError):
+        return b""

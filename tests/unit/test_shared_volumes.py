@@ -103,6 +103,23 @@ def test_a_process_of_another_container_is_not_taken_for_one_of_the_same_pid(sta
     assert closed["status"] == {"code": 2, "message": "worker died"}
 
 
+def test_a_container_is_not_taken_for_one_that_has_ended() -> None:
+    """The kernel gives the number of its namespace to another one."""
+    program = (
+        "import os; from ray_tracing_hooks._spool.pid_namespace import pid_namespace\n"
+        "print(os.readlink('/proc/self/ns/pid'), pid_namespace())"
+    )
+    container = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", sys.executable, "-c", program]
+    known: dict[str, str] = {}
+    for _ in range(100):
+        number, name = subprocess.run(container, check=True, capture_output=True, text=True).stdout.split()
+        if number in known:
+            assert name != known[number]
+            return
+        known[number] = name
+    raise AssertionError("each has another number")
+
+
 def test_the_shipper_of_a_container_that_has_ended_is_replaced_from_another(start: Start, tmp_path: Path) -> None:
     """Its lock ends with it, whatever runs under its pid elsewhere."""
     first = start(KEEPER, "/shared/spool", "/shared/spans", "node")

@@ -111,7 +111,7 @@ def exit_code(fatal: BaseException) -> int | None:
 def notice_sigterm(on_sigterm: Callable[[], None]) -> Callable[[], None]:
     """Call ``on_sigterm`` before Ray's own SIGTERM handler ends this driver; returns a function that restores that one.
 
-    The handler raises SystemExit, of which nothing can be seen once the interpreter exits. ``ray.init`` sets it (Ray
+    The handler raises SystemExit, which leaves no trace once the interpreter exits. ``ray.init`` sets it (Ray
     2.60 ``_private/worker.py``) before it calls the hook. A handler of the user is left alone.
     """
     handler = signal.getsignal(signal.SIGTERM)

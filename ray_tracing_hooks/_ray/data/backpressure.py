@@ -187,7 +187,7 @@ class HeldBack:
         return self._beyond_budget()
 
     def _beyond_budget(self) -> str:
-        """The resources of which the operator's next task needs more than is left of its budget."""
+        """The resources whose remaining budget is too small for the operator's next task."""
         op, executor = self._op, self._executor()
         allocator = getattr(executor._resource_manager, "_op_resource_allocator", None)  # noqa: SLF001
         budget = getattr(allocator, "_op_budgets", {}).get(op)

@@ -30,6 +30,6 @@ def _users_error(traceback: str) -> str:
     """``Class: message`` of the first error in a formatted traceback; empty if there is only one."""
     first, found, _ = traceback.partition(_WRAPPED)
     lines = first.rstrip().splitlines() if found else []
-    # The message may have several lines, of which none looks like a line of the traceback.
+    # The message may have several lines, none of which looks like a line of the traceback.
     at = next((number for number in range(len(lines) - 1, -1, -1) if lines[number].startswith("  ")), len(lines))
     return "\n".join(lines[at + 1 :])[:_MOST_TEXT]

@@ -1,4 +1,4 @@
-"""Measures calls by their two encoded spans, of which only the needed parts are decoded."""
+"""Measures calls by their two encoded spans, and decodes only the parts that it needs."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _ADVICE = {
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Runs of which a part of the start took longer than usual, and at least a tenth of the whole time."""
+    """Runs in which a part of the start took longer than usual, and at least a tenth of the whole time."""
     wall = analysis.path.wall
     found = []
     for run in analysis.train_runs:

@@ -79,11 +79,13 @@ class _Trace:
 
 
 _FEW = 8
-"""The most segments of a trace that shares the set of them with others."""
+"""The most segments of a trace whose set of segments is shared with other traces."""
 
 
 def _with(known: AbstractSet[str], segment: str) -> AbstractSet[str]:
-    """These segments and another one. A set of few is shared: most traces are in one, and a set takes 216 bytes."""
+    """These segments and another one. Small sets are shared, since most traces are in one segment, and a set of its own
+    takes 216 bytes. A larger one is changed in place.
+    """
     if isinstance(known, frozenset) and len(known) < _FEW:
         return _shared(known, segment)
     if not isinstance(known, set):

@@ -57,7 +57,7 @@ def _limited(pipeline: Pipeline) -> str:
         return f"limited by memory, which held {_name(limit.operator.name)} back {percent(limit.share)} of the time"
     ran = limits.running_share(pipeline)
     but = f", but ran on only {percent(ran)}" if ran < _RAN * limit.share else ""
-    return f"limited by the processors, of which its tasks held {percent(limit.share)}{but}"
+    return f"limited by the processors: its tasks held {percent(limit.share)} of them{but}"
 
 
 def _operators(pipeline: Pipeline) -> Iterator[str | Row]:

@@ -349,7 +349,7 @@ def test_processors_are_the_limit_where_all_are_held() -> None:
     }
     made.operator("Map", in_turn(10, 1.0), **timeline)
     assert limits.processor_share(made.pipeline) == pytest.approx(3.5 / 4)
-    assert "limited by the processors, of which its tasks held 88 %, but ran on only 25 %" in made.text()
+    assert "limited by the processors: its tasks held 88 % of them, but ran on only 25 %" in made.text()
     (operator,) = made.pipeline.operators
     assert (operator.longest_queue, operator.queued) == (7, 4.5)
 
@@ -357,7 +357,7 @@ def test_processors_are_the_limit_where_all_are_held() -> None:
 def test_processors_on_which_tasks_run_are_held_by_them() -> None:
     made = Made()
     made.operator("Map", in_turn(36, 1.0, at_once=4))
-    assert made.text().splitlines()[1].endswith("limited by the processors, of which its tasks held 90 %")
+    assert made.text().splitlines()[1].endswith("limited by the processors: its tasks held 90 % of them")
 
 
 def held_back(seconds: float, *cause: str) -> dict[str, Any]:

@@ -225,7 +225,7 @@ function limitText({ operators }, { kind, operator, share }) {
   if (kind === "operator") return `Limited by ${name}, whose slots were busy ${percent(share)} of the time it worked.`;
   if (kind === "memory") return `Limited by memory, which held ${name} back ${percent(share)} of the time.`;
   if (kind === "consumer") return `Limited by its consumer, which did something else ${percent(share)} of the time.`;
-  return `Limited by the processors, of which its tasks held ${percent(share)}.`;
+  return `Limited by the processors: its tasks held ${percent(share)} of them.`;
 }
 
 /** The figures in the box of an operator.

@@ -48,12 +48,43 @@ class Healthy(NamedTuple):
     address: str
     variables: dict[str, str]
     nodes: Nodes
+    head: subprocess.Popen[bytes]
+
+    def own(self) -> str:
+        """The node that a driver here connects to: all three are on this host, and old versions of Ray take any."""
+        program = (
+            "import ray; ray.init(log_to_driver=False); own = ray.get_runtime_context().get_node_id(); "
+            "print('RESULT', [node['NodeName'] for node in ray.nodes() if node['NodeID'] == own][0])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment(RAY_ADDRESS=self.address, **self.variables),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        return done.stdout.rpartition("RESULT ")[2].strip()
+
+    @contextlib.contextmanager
+    def suspended(self, name: str) -> Iterator[None]:
+        """The raylet of this node does nothing meanwhile."""
+        node = {"head": self.head, **self.nodes.started}[name]
+        (raylet,) = [
+            process for process in psutil.Process(node.pid).children(recursive=True) if process.name() == "raylet"
+        ]
+        raylet.suspend()
+        try:
+            yield
+        finally:
+            raylet.resume()
 
 
 def doctor(*arguments: str, **variables: str) -> tuple[int, dict[str, Any]]:
     """The exit code of the command, and its report."""
     done = run(*arguments, "--json", **variables)
     assert done.returncode in {0, 1}, done.stderr
+    assert done.stdout, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     assert report["healthy"] == (done.returncode == 0)
     assert not done.stderr, done.stderr
@@ -110,7 +141,7 @@ def healthy(short_tmp: Callable[[], Path], server: Received) -> Iterator[Healthy
     try:
         for name in ("second", "third"):
             nodes.start(name, **variables)
-        yield Healthy(address, variables, nodes)
+        yield Healthy(address, variables, nodes, head)
     finally:
         nodes.stop()
         stop_head(head)
@@ -118,7 +149,7 @@ def healthy(short_tmp: Callable[[], Path], server: Received) -> Iterator[Healthy
 
 def test_where_all_is_well_it_finds_nothing(healthy: Healthy, server: Received) -> None:
     """It looks at every node, asks its spans back, and leaves none in the traces of programs."""
-    address, variables, _ = healthy
+    address, variables, *_ = healthy
     queried = f"{server.endpoint}/jaeger"
     began = time.monotonic()
     code, report = doctor("--address", address, "--query", queried, **variables)
@@ -153,7 +184,7 @@ def test_where_all_is_well_it_finds_nothing(healthy: Healthy, server: Received) 
 
 def test_it_shows_a_screenful(healthy: Healthy, server: Received) -> None:
     """The same as text, asked back from Tempo; a back end that does not find the spans is named."""
-    address, variables, _ = healthy
+    address, variables, *_ = healthy
     done = run("--address", address, "--query", f"{server.endpoint}/tempo", **variables)
     assert done.returncode == 0, done.stdout
     lines = done.stdout.splitlines()
@@ -171,7 +202,7 @@ def test_it_shows_a_screenful(healthy: Healthy, server: Received) -> None:
 
 
 def test_without_the_token_of_the_cluster_it_says_so(healthy: Healthy) -> None:
-    address, variables, _ = healthy
+    address, variables, *_ = healthy
     without = {name: value for name, value in variables.items() if not name.startswith("RAY_AUTH")}
     code, report = doctor("--address", address, "--no-test-span", **without, HOME="/nonexistent")
     if code == 0:
@@ -511,7 +542,7 @@ ray.get([task.remote() for _ in range(20)])
 
 def test_status_shows_what_each_node_records_and_delivers(healthy: Healthy, server: Received) -> None:
     """Live: how much is recorded, what waits for a destination that fails and why, and that it arrives in the end."""
-    address, variables, _ = healthy
+    address, variables, *_ = healthy
     server.answers[TRACES] = 503
     spans_before = len(server.spans)
     watching = subprocess.Popen(
@@ -597,15 +628,22 @@ def test_status_needs_a_cluster(tmp_path: Path) -> None:
 @pytest.mark.slow  # it waits for an answer
 def test_a_node_that_does_not_answer_is_named(healthy: Healthy) -> None:
     """After the time that it has, and not later."""
-    address, variables, nodes = healthy
-    processes = psutil.Process(nodes.started["third"].pid).children(recursive=True)
-    (raylet,) = [process for process in processes if process.name() == "raylet"]
-    raylet.suspend()
-    try:
-        code, report = doctor("--address", address, "--no-test-span", "--timeout", "15", **variables)
-    finally:
-        raylet.resume()
+    silent_name = "second" if healthy.own() == "third" else "third"
+    with healthy.suspended(silent_name):
+        code, report = doctor("--address", healthy.address, "--no-test-span", "--timeout", "15", **healthy.variables)
     assert code == 1
-    silent = found(report, "problem")["node-silent", "third"]
+    silent = found(report, "problem")["node-silent", silent_name]
     assert silent["what"] == "no answer within 15 s came"
-    assert [node["answered"] for node in report["nodes"] if node["name"] == "third"] == [False]
+    assert [node["answered"] for node in report["nodes"] if node["name"] == silent_name] == [False]
+
+
+@pytest.mark.slow  # it waits for an answer
+def test_a_node_is_not_examined_from_where_the_raylet_is_silent(healthy: Healthy) -> None:
+    """Ray ends a driver whose raylet does not answer, without a word from Python."""
+    with healthy.suspended(healthy.own()):
+        code, report = doctor("--address", healthy.address, "--no-test-span", **healthy.variables)
+    assert code == 1
+    unreachable = found(report, "problem")["cluster-unreachable", ""]
+    assert "the raylet of this node" in unreachable["what"]
+    assert "did not answer within 10 s" in unreachable["what"]
+    assert unreachable["advice"].startswith("run this on another node of the cluster")

@@ -24,7 +24,9 @@ def check(facts: Facts) -> Iterator[Finding]:
             "cluster-unreachable",
             PROBLEM,
             facts.unreachable,
-            advice="give the address of a running head, --address HOST:PORT (by default port 6379), on a node of the "
+            advice="run this on another node of the cluster, or connect with --address ray://HOST:10001"
+            if facts.head is not None
+            else "give the address of a running head, --address HOST:PORT (by default port 6379), on a node of the "
             "cluster; from elsewhere, connect with --address ray://HOST:10001",
         )
     for node in facts.nodes:

@@ -1,0 +1,88 @@
+"""Makes sure that a raylet answers before a driver of this package connects to it.
+
+A driver asks the raylet of its node for the settings of the cluster. Where that does not answer, since it is suspended
+or overloaded, Ray's compiled code ends the process: neither Python nor the user learns why. Wraps, in this process
+only, ``get_node_to_connect_for_driver`` (Ray 2.40 to 2.60, ``_private/services.py``), which chooses the raylet. In 2.60
+it returns a ``GcsNodeInfo``, in older versions a dictionary without the address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._patching import Patches
+
+_TIMEOUT = 10.0
+"""Seconds that a raylet may take to answer. Ray itself gives up after some twelve."""
+
+
+class SilentRayletError(TracingError):
+    """The raylet that a driver would connect to does not answer."""
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Connections of this process within this block raise SilentRayletError where Ray would end the process."""
+    from ray._private import services  # noqa: PLC0415  only where a cluster is asked
+
+    patches = Patches()
+    patches.wrap(services, "get_node_to_connect_for_driver", _asked_first)
+    try:
+        yield
+    finally:
+        patches.undo()
+
+
+def _asked_first(choose: Callable[..., Any]) -> Callable[..., Any]:
+    def choose_one_that_answers(*arguments: Any, **options: Any) -> Any:
+        """Takes the place of a function of Ray."""
+        chosen = choose(*arguments, **options)
+        address = _address(chosen, arguments)
+        if address and not _answers(address):
+            raise SilentRayletError(
+                f"the raylet of this node, at {address}, did not answer within {_TIMEOUT:g} s: it may be suspended, "
+                "or overloaded"
+            )
+        return chosen
+
+    return choose_one_that_answers
+
+
+def _address(node: Any, arguments: Sequence[Any]) -> str:
+    """Where a raylet listens; empty if this Ray describes nodes in another way."""
+    try:
+        if isinstance(node, dict):
+            host, port = _found(arguments[0], node["node_id"])
+        else:
+            host, port = node.node_manager_address, node.node_manager_port
+    except (ImportError, AttributeError, LookupError, ValueError):
+        return ""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _found(head: str, node_id: str) -> tuple[str, int]:
+    """The address of a node, by the table of the head at ``host:port``."""
+    from ray._private import services, state  # noqa: PLC0415  as above
+
+    nodes: Any = state.GlobalState()
+    nodes._initialize_global_state(services._get_gcs_client_options(head))  # noqa: SLF001  they have no public names
+    (node,) = [each for each in nodes.node_table() if each["NodeID"] == node_id]
+    return node["NodeManagerAddress"], node["NodeManagerPort"]
+
+
+def _answers(address: str) -> bool:
+    """Whether a server speaks HTTP/2 there; of a process that is suspended, the kernel still accepts connections."""
+    import grpc  # noqa: PLC0415  only where a cluster is asked
+    from ray._private import gcs_utils  # noqa: PLC0415  as above
+
+    channel = gcs_utils.create_gcs_channel(address)
+    try:
+        grpc.channel_ready_future(channel).result(_TIMEOUT)
+    except grpc.FutureTimeoutError:
+        return False
+    finally:
+        channel.close()
+    return True

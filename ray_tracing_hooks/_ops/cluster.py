@@ -19,7 +19,7 @@ from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops import probe
 from ray_tracing_hooks._ops.address import CLIENT
-from ray_tracing_hooks._ops.raylet import answering
+from ray_tracing_hooks._ops.silent_raylet import refusing_silent_raylets
 from ray_tracing_hooks._ops.untraced import untraced
 
 NAMESPACE = "_ray_internal_ray_tracing_hooks"
@@ -209,7 +209,7 @@ def connected(address: str, *, skips_hook: bool = False) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(untraced())
-        stack.enter_context(answering())
+        stack.enter_context(refusing_silent_raylets())
         # Otherwise functions of the module would be sent by name, and nodes would import it.
         ray.cloudpickle.register_pickle_by_value(probe)
         stack.callback(ray.cloudpickle.unregister_pickle_by_value, probe)

@@ -1,4 +1,4 @@
-"""Makes sure that a raylet answers before a driver of this package connects to it.
+"""Refuses to connect a driver of this package to a raylet that does not answer.
 
 A driver asks the raylet of its node for the settings of the cluster. Where that does not answer, since it is suspended
 or overloaded, Ray's compiled code ends the process: neither Python nor the user learns why. Wraps, in this process
@@ -15,8 +15,9 @@ from typing import Any
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._patching import Patches
 
-_TIMEOUT = 10.0
-"""Seconds that a raylet may take to answer. Ray itself gives up after some twelve."""
+_TIMEOUT = 25.0
+"""Seconds that a raylet may take to answer. Ray (2.52 and 2.60) ends the process after 28: a raylet that is only slow
+must not be refused before."""
 
 
 class SilentRayletError(TracingError):
@@ -24,7 +25,7 @@ class SilentRayletError(TracingError):
 
 
 @contextmanager
-def answering() -> Iterator[None]:
+def refusing_silent_raylets() -> Iterator[None]:
     """Connections of this process within this block raise SilentRayletError where Ray would end the process."""
     from ray._private import services  # noqa: PLC0415  only where a cluster is asked
 
@@ -44,7 +45,7 @@ def _asked_first(choose: Callable[..., Any]) -> Callable[..., Any]:
         if address and not _answers(address):
             raise SilentRayletError(
                 f"the raylet of this node, at {address}, did not answer within {_TIMEOUT:g} s: it may be suspended, "
-                "or overloaded"
+                "overloaded or gone"
             )
         return chosen
 
@@ -58,7 +59,7 @@ def _address(node: Any, arguments: Sequence[Any]) -> str:
             host, port = _found(arguments[0], node["node_id"])
         else:
             host, port = node.node_manager_address, node.node_manager_port
-    except (ImportError, AttributeError, LookupError, ValueError):
+    except (ImportError, AttributeError, LookupError, TypeError, ValueError):
         return ""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -253,7 +253,9 @@ class _Transfer:
         if known is not None and offset == known.size == file.size:
             self._count(offset)
             return known
-        if not offset:
+        if not self._target.appends:
+            offset = 0
+        elif not offset:
             offset = self._matching(file, self._target.started(file.name))
         writer = self._target.write(file.name, offset)
         counted = 0

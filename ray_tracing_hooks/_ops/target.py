@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -63,7 +64,10 @@ class Target(ABC):
 
     Attributes:
         text: What it is called in messages.
+        appends: Whether a file that has grown can be continued; otherwise it is written again from its beginning.
     """
+
+    appends = True
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -317,6 +321,8 @@ class _Fsspec:
 class _Remote(Target):
     """A folder of an object store, where files cannot grow: what has grown is written again."""
 
+    appends = False
+
     def __init__(self, url: str, system: _Arrow | _Fsspec, path: str) -> None:
         self._system = system
         self._path = path.rstrip("/")
@@ -326,7 +332,7 @@ class _Remote(Target):
         return None
 
     def write(self, name: str, offset: int) -> Writer:
-        return _StreamWriter(self._system, f"{self._path}/{name}")
+        return _ObjectWriter(self._system, f"{self._path}/{name}")
 
     def _size(self, name: str) -> int | None:
         try:
@@ -343,36 +349,46 @@ class _Remote(Target):
             raise TargetError(f"cannot read {self.text}: {error}") from error
 
     def _write_list(self, text: str) -> None:
-        writer = _StreamWriter(self._system, f"{self._path}/{LIST}")
-        writer.write(text.encode())
-        writer.complete()
+        writer = _ObjectWriter(self._system, f"{self._path}/{LIST}")
+        try:
+            writer.write(text.encode())
+            writer.complete()
+        finally:
+            writer.close()
 
 
-class _StreamWriter(Writer):
-    """Writes an object, which is there only once it is complete."""
+class _ObjectWriter(Writer):
+    """Writes an object once all of it has come, from a temporary file on this machine.
+
+    An object cannot be begun in the object store and given up there: a stream of pyarrow has no such method, and
+    completes what it has when it is deleted, in place of a whole object from an earlier run.
+    """
 
     def __init__(self, system: _Arrow | _Fsspec, path: str) -> None:
         super().__init__(hashlib.sha256())
+        self._system = system
         self._path = path
         try:
-            self._stream = system.create(path)
-        except Exception as error:
-            raise TargetError(f"cannot write {path!r}: {error}") from error
+            self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  it stays open
+        except OSError as error:
+            raise _failed(tempfile.gettempdir(), error) from error
 
     def write(self, data: bytes) -> None:
         try:
-            self._stream.write(data)
-        except Exception as error:
-            raise TargetError(f"cannot write {self._path!r}: {error}") from error
+            self._file.write(data)
+        except OSError as error:
+            raise _failed(tempfile.gettempdir(), error) from error
         self.hashed.update(data)
 
     def complete(self) -> None:
         try:
-            self._stream.close()
+            self._file.seek(0)
+            with self._system.create(self._path) as stream:
+                while data := self._file.read(_STEP):
+                    stream.write(data)
         except Exception as error:
             raise TargetError(f"cannot write {self._path!r}: {error}") from error
 
     def close(self) -> None:
-        """An object that is not complete is written again; what has been sent of it is given up."""
-        with suppress(Exception):
-            getattr(self._stream, "abort", getattr(self._stream, "discard", lambda: None))()
+        with suppress(OSError):
+            self._file.close()

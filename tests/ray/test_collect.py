@@ -20,6 +20,8 @@ from conftest import Nodes, start_head, stop_head
 from ports import free_port
 from support import HOOK, await_spans, environment, spans_in
 
+from ray_tracing_hooks._ops.target import target_of
+
 COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
 BY_SETTINGS = "--tracing-startup-hook=ray_tracing_hooks:setup"
 
@@ -202,11 +204,13 @@ def test_spans_go_to_an_object_store(spread: Spread, bucket: str, tmp_path: Path
     assert "secret" not in done.stdout
     assert "; nothing new" in spread.collect(bucket, **with_arrow()).stdout
     spread.run("second")
-    assert " fetched now" in spread.collect(bucket, **with_arrow()).stdout
+    again = spread.collect(bucket, **with_arrow())
+    assert (again.returncode, again.stderr) == (0, "")
+    assert " fetched now" in again.stdout
     # What is there is what a folder would have.
     assert spread.collect(str(tmp_path / "output")).returncode == 0
     stored = downloaded(bucket, tmp_path / "stored")
-    local = {path.name: path.read_bytes() for path in (tmp_path / "output").iterdir()}
+    local = contents(tmp_path / "output")
     assert stored.keys() == local.keys()
     assert {name: data for name, data in stored.items() if name.endswith(".jsonl")} == {
         name: data for name, data in local.items() if name.endswith(".jsonl")
@@ -215,15 +219,19 @@ def test_spans_go_to_an_object_store(spread: Spread, bucket: str, tmp_path: Path
 
 def downloaded(url: str, folder: Path) -> dict[str, bytes]:
     program = (
-        "import sys, os; from pyarrow import fs\n"
+        "import sys, os, pathlib; from pyarrow import fs\n"
         "system, path = fs.FileSystem.from_uri(sys.argv[1])\n"
         "os.makedirs(sys.argv[2])\n"
         "for each in system.get_file_info(fs.FileSelector(path, recursive=True)):\n"
         "    if each.type == fs.FileType.File:\n"
         "        with system.open_input_stream(each.path) as file:\n"
-        "            open(os.path.join(sys.argv[2], each.base_name), 'wb').write(file.read())\n"
+        "            pathlib.Path(sys.argv[2], each.base_name).write_bytes(file.read())\n"
     )
     subprocess.run([sys.executable, "-c", program, url, str(folder)], env=environment(**with_arrow()), check=True)
+    return contents(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -238,6 +246,40 @@ def test_spans_go_to_whatever_fsspec_knows(spread: Spread, tmp_path: Path) -> No
         assert (done.returncode, done.stderr) == (0, "")
         assert expected in done.stdout
     assert executed(spans_in(tmp_path / "output"))["on second"] >= 10
+
+
+@pytest.mark.parametrize("place", ["fsspec", pytest.param("pyarrow", marks=pytest.mark.slow)])
+def test_an_object_that_has_doubled_is_written_again(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """As long as what was there, what has come since must not take its place."""
+    url = request.getfixturevalue("bucket") if place == "pyarrow" else f"local://{tmp_path}/output"
+    url = url.replace("/spans?", "/doubled?")
+    session = tmp_path / "session_2026-11-25_00-38-55_281040_31184"
+    session.mkdir()
+    file = tmp_path / "local" / "2026-11-25_00-38-55_281040_31184-aaaaaaaa-0001.jsonl"
+    file.parent.mkdir()
+    for data in (b"first", b"other"):
+        with open(file, "ab") as grown:
+            grown.write(data * 1000)
+        local = {"RAY_TRACING_LOCAL_DIR": str(file.parent), **with_arrow()}
+        done = command("collect", str(session), "--output", url, **local)
+        assert (done.returncode, done.stderr) == (0, "")
+    stored = downloaded(url, tmp_path / "stored") if place == "pyarrow" else contents(tmp_path / "output")
+    assert stored[file.name] == file.read_bytes()
+
+
+def test_an_object_is_replaced_only_by_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(os.path.join(sys.prefix, "data"))
+    target = target_of(f"local://{tmp_path}/output")
+    for data, is_whole in ((b"whole", True), (b"part", False)):
+        writer = target.write("name", 0)
+        writer.write(data)
+        if is_whole:
+            writer.complete()
+        writer.close()
+        del writer
+    assert contents(tmp_path / "output") == {"name": b"whole"}
 
 
 @pytest.mark.slow  # several drivers

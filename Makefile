@@ -135,6 +135,9 @@ demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, print its trace
 	@cd $(DEMO) && $(BIN)/ray-tracing-hooks view $(DEMO)/spans --output $(DEMO)/report.html
 	@echo "==> The report: open $(DEMO)/report.html in a browser"
 
+.PHONY: prepare
+prepare: $(PACKAGE) $(NEEDS) ## Install what `make test` needs, and run nothing
+
 # Tests run in another folder, since Python puts the current one on the path of the programs that tests start. Bytecode is
 # kept, so that not each of many processes compiles what it imports. NumPy starts no threads for linear algebra, which
 # nothing here does: they would take a third of the time in which it is imported.
@@ -153,7 +156,8 @@ quick: lint ## Lint, types, unit and insight tests, without Ray clusters, backen
 # Each pair of versions has its own environment, which is kept. With an older Ray, it runs the tests of code that depends on
 # Ray's version; conformance and shutdown tests are left out, since they take long and compare Ray with itself. With another
 # Python, it runs all tests without a cluster, and those of calls. Single ones: make matrix-ray-2.49.2, or
-# make matrix-python-3.10 RAY=2.40.0.
+# make matrix-python-3.10 RAY=2.40.0. MATRIX_GOAL=prepare only makes the environments.
+MATRIX_GOAL ?= test
 MATRIX_TESTS := $(addprefix tests/ray/test_,calls.py context.py doctor.py files.py frameworks.py ids.py mixed.py other_rays.py rllib.py serve.py \
   serve_scenarios.py train.py train_older.py train_patches.py tune.py unchanged.py)
 MATRIX_PYTHON_TESTS := tests/unit tests/insight tests/ray/test_calls.py
@@ -165,11 +169,11 @@ matrix: $(addprefix matrix-ray-,$(RAYS)) $(addprefix matrix-python-,$(PYTHONS)) 
 
 matrix-ray-%:
 	@echo "==> Ray $*"
-	@$(MAKE) --no-print-directory test RAY=$* VENV=$(ROOT)/.venv-ray-$* TESTS="$(MATRIX_TESTS)"
+	@$(MAKE) --no-print-directory $(MATRIX_GOAL) RAY=$* VENV=$(ROOT)/.venv-ray-$* TESTS="$(MATRIX_TESTS)"
 
 matrix-python-%:
 	@echo "==> Python $*$(if $(call find_python,$*),, is not on this machine: left out)"
-	@$(if $(call find_python,$*),$(MAKE) --no-print-directory test PYTHON=$(call find_python,$*) VENV=$(ROOT)/.venv-python$*-ray-$(RAY) NETWORK_READY= PROMTOOL_READY= EXTRAS_READY= TESTS="$(MATRIX_PYTHON_TESTS)")
+	@$(if $(call find_python,$*),$(MAKE) --no-print-directory $(MATRIX_GOAL) PYTHON=$(call find_python,$*) VENV=$(ROOT)/.venv-python$*-ray-$(RAY) NETWORK_READY= PROMTOOL_READY= EXTRAS_READY= TESTS="$(MATRIX_PYTHON_TESTS)")
 
 # In a separate environment, because ddtrace, one of the compared packages, changes pytest.
 .PHONY: bench

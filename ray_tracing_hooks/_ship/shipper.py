@@ -135,7 +135,7 @@ class Shipper:
             self._status.publish(look, undecided)
             seen = seen and not self._is_behind
             everything = self._with_undecided(look)
-            self._requests.answer(look, everything, seen=seen)
+            self._requests.answer(look, everything, seen=seen and not self._has_failed)
             if seen and self._is_over(everything) and not self._is_asked():
                 break
             self._wait(everything, sum(segment.size for segment in removed))
@@ -161,6 +161,11 @@ class Shipper:
     @property
     def _is_behind(self) -> bool:
         return self._sampler is not None and self._sampler.behind
+
+    @property
+    def _has_failed(self) -> bool:
+        """Whether kept spans could not be written, or undecided ones not be read, in this turn."""
+        return self._sampler is not None and self._sampler.failed
 
     def _with_undecided(self, look: Look) -> Look:
         """The look, with the spans that the tail sampler has not decided on yet."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import pytest
+from faulty import FaultyDisk
 from shipping import Writer, until
 
 from ray_tracing_hooks._formats import protobuf
@@ -360,10 +364,53 @@ def test_a_full_disk_puts_keeping_off(spool: Spool, monkeypatch: pytest.MonkeyPa
 
         patched.setattr(progress, "write_atomically", refuse)
         sampler.turn(hurry=True, ending=False)
-        assert sampler.behind
+        assert sampler.failed
+        assert not sampler.behind, "it would try again without a pause"
         assert any("No space left on device" in text for text in spool.problems.tell())
     assert spool.turn(sampler) == [(1, 1)]
+    assert not sampler.failed
     assert spool.problems.tell() == []
+
+
+def test_a_segment_that_cannot_be_read_keeps_nothing_else_from_being_kept(
+    tmp_path: Path, faulty: Callable[..., FaultyDisk]
+) -> None:
+    disk = faulty(tmp_path / "faulty")
+    spool = Spool(tmp_path / "faulty")
+    spool.end(1, 1, failed=True)
+    (broken,) = spool.undecided.glob("*.spool")
+    disk.bad = {broken.name}
+    other = Spool(tmp_path / "faulty")
+    other.end(2, 1, failed=True)
+    sampler = spool.sampler()
+    assert spool.turn(sampler) == [(2, 1)]
+    assert sampler.failed
+    disk.bad = set()
+    assert spool.turn(sampler) == [(1, 1)]
+    for each in (spool, other):
+        each.writer.close()
+
+
+def test_a_shipper_gives_up_on_kept_spans_that_a_full_disk_does_not_take(
+    tmp_path: Path, mount: Callable[..., Path]
+) -> None:
+    """As on other spans, once Ray is gone; it does not try for good."""
+    spool = Spool(mount("size=1m"))
+    spool.end(1, 1, failed=True)
+    spool.writer.close()
+    spool.plan._replace(local_dir=str(tmp_path / "spans")).store(str(spool.folder))
+    with open(spool.folder / "other", "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    program = (
+        "import sys\n"
+        "from ray_tracing_hooks._ship import __main__, shipper\n"
+        "shipper._GIVE_UP = 0.2\n"
+        "sys.exit(__main__.main(sys.argv[1:]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(spool.folder)], timeout=60, check=False)
+    assert done.returncode == 0
+    assert spool.waiting() == 1, "for the next shipper"
 
 
 def test_the_tree_of_a_spool_does_not_show_what_is_undecided(spool: Spool) -> None:

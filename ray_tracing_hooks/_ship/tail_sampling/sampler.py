@@ -17,6 +17,7 @@ import os
 import secrets
 import time
 from collections import Counter
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
@@ -99,6 +100,17 @@ def _shared(known: frozenset[str], segment: str) -> frozenset[str]:
     return known | {segment}
 
 
+@contextlib.contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    """Add what goes wrong to the problems, and continue."""
+    try:
+        yield
+    except OSError as error:
+        problems.append(f"spans of traces that are not sampled cannot be kept: {error.strerror}")
+    except TracingError as error:
+        problems.append(str(error))
+
+
 class TailSampler:
     """Decides on the undecided spans of one spool folder.
 
@@ -107,13 +119,14 @@ class TailSampler:
     Attributes:
         look: The look at the beginning of the last turn.
         size: The bytes of undecided spans.
-        behind: Whether there is more to read, or to write.
+        behind: Whether the last turn ran out of time, so that there is more to read or to write.
+        failed: Whether something could not be read or written in the last turn, so that the next one tries it again.
     """
 
     def __init__(self, within: str, plan: ShipPlan, problems: Problems, quarantine: Quarantine) -> None:
         self.look = Look(0, {})
         self.size = 0
-        self.behind = True
+        self.behind, self.failed = True, False
         self._within = within
         self._plan = plan
         self._problems = problems
@@ -140,23 +153,38 @@ class TailSampler:
     def turn(self, *, hurry: bool, ending: bool) -> None:
         """Read what is new, and decide. Raises OSError if the folder cannot be read.
 
-        With ``hurry``, all kept spans are in the spool afterwards, unless this is still :attr:`behind`. ``ending`` says
-        that Ray has ended: once no process writes any more, undecided traces are dropped without waiting.
+        With ``hurry``, all kept spans are in the spool afterwards, unless this is still :attr:`behind` or has
+        :attr:`failed`. ``ending`` says that Ray has ended: once no process writes any more, undecided traces are
+        dropped without waiting.
         """
         self.look = self._folder.look(self._reader.open_processes())
         # By this look: an earlier one may be from before the processes began to write.
         final = ending and not any(process.alive for process in self.look.processes.values())
         hurry = hurry or final
         until = time.monotonic() + _TURN
-        try:
-            self.behind = not (self._collected(until) and self._followed(until) and self._collected(until))
-            if self._portion and (hurry or time.monotonic() >= self._published_at + _REST):
+        problems: list[str] = []
+        self.behind = False
+        if self._bytes >= _PORTION_BYTES:
+            # As long as a full disk does not take these, memory must not fill with more of them.
+            with _noted(problems):
                 self._publish()
-        except OSError as error:
-            self._problems.set("sampling", f"spans of traces that are not sampled cannot be kept: {error.strerror}")
-            self.behind = True
-        except TracingError as error:
-            self._problems.set("sampling", str(error))
+        if not problems:
+            with _noted(problems):
+                self.behind = not self._collected(until)
+        # Not while there is more to collect, which reading lists anew.
+        if not (problems or self.behind):
+            with _noted(problems):
+                self.behind = not self._followed(until)
+            if not self.behind:
+                # Also if a segment cannot be read: what the others have had to be kept must not wait for it.
+                with _noted(problems):
+                    self.behind = not self._collected(until)
+        if self._portion and (hurry or time.monotonic() >= self._published_at + _REST):
+            with _noted(problems):
+                self._publish()
+        self.failed = bool(problems)
+        if problems:
+            self._problems.set("sampling", problems[0])
         else:
             self._problems.clear("sampling")
         self._expire(final=final)
@@ -294,7 +322,7 @@ class TailSampler:
     def _expire(self, *, final: bool) -> None:
         now = time.monotonic()
         too_many = len(self._traces) - _MOST_TRACES
-        if (self.behind or (now < self._expire_at and not final)) and too_many <= 0:
+        if (self.behind or self.failed or (now < self._expire_at and not final)) and too_many <= 0:
             return  # unread records may belong to them
         self._expire_at = now + _EXPIRE_SECONDS
         there = {os.path.basename(segment.path) for each in self.look.processes.values() for segment in each.segments}

@@ -73,7 +73,7 @@ class Position:
     interrupted: set[bytes] = field(default_factory=set)
     """The ids of spans of this package that report the end of the process as their error."""
     maybe_ended: set[bytes] = field(default_factory=set)
-    """The ids of open spans that began before the process could not write some spans: their ends may be among these."""
+    """The ids of open spans that began before records that are missing: their ends may be among these."""
     in_order: bool = False
     """Whether the process has written its ``EXIT`` record."""
     stored: EncodedOpenings | None = None
@@ -86,11 +86,17 @@ class Position:
     """Bytes of memory that the open spans took when they were measured."""
     torn: bool = False
     """Whether the writer reports that it could not write some spans: a truncated record is then one of them."""
+    newest: int = -1
+    """The newest segment that a look has had, whether it could be read or not."""
 
     @property
     def offset(self) -> int:
         """The offset up to which the segment has been read, by this or an earlier shipper."""
         return max(self.resume, self.reader.offset if self.reader is not None else 0)
+
+    def records_are_missing(self) -> None:
+        """Some were not written, or cannot be read: the ends of spans that are open now may be among them."""
+        self.maybe_ended = {each.span[SPAN_ID] for each in self.open_spans.values()}
 
     def next_segment(self) -> None:
         self.sequence += 1
@@ -156,6 +162,7 @@ class Follower:
                 if not process.segments:
                     continue
                 position = self._positions[name] = Position(process.segments[0].sequence)
+            position.newest = max([position.newest, *(segment.sequence for segment in process.segments)])
             try:
                 for segment in process.segments:
                     if segment.sequence >= position.sequence:
@@ -214,7 +221,8 @@ class Follower:
 
     def _segment(self, position: Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Batch]]:
         if segment.sequence > position.sequence:
-            # The expected segment has been removed.
+            # The expected segment has been removed, to keep the spool below its cap.
+            position.records_are_missing()
             position.sequence = segment.sequence - 1
             position.next_segment()
         reader = position.reader
@@ -240,10 +248,12 @@ class Follower:
                 if reader.offset == before:
                     break
         except FileNotFoundError:
-            pass
+            if segment.complete:
+                position.records_are_missing()  # a segment that is being written to is made anew
         except OSError as error:
             if error.errno != errno.EIO or not segment.complete:
                 raise
+            position.records_are_missing()
             self._unread(segment, f"cannot be read to its end: {error.strerror}")
         if self._reports:
             self._problems.count("{count} bytes of the spool were damaged and are lost", reader.damaged - damaged)
@@ -331,7 +341,7 @@ class Follower:
         elif kind == DROPPED and len(payload) == U64.size:
             position.torn = True
             if not (known and position.knows_open_spans):
-                position.maybe_ended = {each.span[SPAN_ID] for each in position.open_spans.values()}
+                position.records_are_missing()
             if self._reports and not known:
                 text = (
                     f"{{count}} {self._dropped} could not be written to the spool by their processes: they are lost, "
@@ -373,6 +383,8 @@ class Follower:
         """Called for an open span that is not tracked any more."""
 
     def _close(self, name: str, position: Position, ended_at: int) -> Iterator[list[Batch]]:
+        if position.sequence <= position.newest:
+            position.records_are_missing()  # the last segments were removed before they were read
         resources = [open_span.scope.resource for open_span in position.open_spans.values()]
         resources += [*position.resources.values(), *position.resources_before.values()]
         distinct = list(dict.fromkeys(resources))

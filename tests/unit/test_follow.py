@@ -288,6 +288,38 @@ def test_a_later_shipper_knows_which_ends_may_be_lost(tmp_path: Path) -> None:
     assert entry["maybe_ended"] == [bytes(7).hex() + "01"]
 
 
+@pytest.mark.parametrize("goes_on", [True, False], ids=["another one follows", "the last one"])
+def test_a_span_whose_end_was_in_a_segment_that_was_removed_is_not_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    """The oldest are removed where the spool exceeds its cap. Whether the span has ended there is unknown."""
+    monkeypatch.setattr(follow, "_PORTION_BYTES", 1)
+    process = Process(tmp_path, WORKER)
+    process.begin(1, ours=True)
+    process.begin(2)
+    process.end(2)
+    process.writer.close()
+    process.end(1)
+    folder, follower = Folder(str(tmp_path)), Follower({}, Problems(), reports=True)
+    # The exporter takes the first portion, and then nothing for a while.
+    portions = follower.follow(folder.look(set()))
+    next(portions)
+    del portions
+    process.writer.close()
+    sorted(tmp_path.iterdir())[1].unlink()
+    if goes_on:
+        process.begin(3, ours=True)
+        process.writer.close()
+    spans = [
+        decode_span(span)
+        for batches in follower.follow(folder.look(follower.open_processes()))
+        for batch in batches
+        for span in batch.spans
+    ]
+    errors = {int.from_bytes(span.span_id, "big"): span.status_code for span in spans}
+    assert errors == ({1: 0, 3: 2} if goes_on else {1: 0})
+
+
 @pytest.mark.parametrize("has_next", [True, False])
 def test_a_record_that_a_full_disk_cut_short_is_no_damage_if_there_is_a_later_segment(
     tmp_path: Path, has_next: bool

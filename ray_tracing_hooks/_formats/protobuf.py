@@ -104,6 +104,13 @@ def fields(message: bytes) -> list[tuple[int, Any]]:
     return found
 
 
+def encoded_field(tag: int, value: int | bytes) -> bytes:
+    """One of the :func:`fields`, encoded."""
+    if isinstance(value, int):
+        return varint(tag) + varint(value)
+    return field(tag, value) if tag & 7 == _LENGTH else varint(tag) + value
+
+
 def _varint(message: bytes, start: int) -> tuple[int, int]:
     """The number that begins at ``start``, and the position after it."""
     number = shift = 0

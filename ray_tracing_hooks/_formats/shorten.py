@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ray_tracing_hooks._formats.encoded_span.tags import SpanTag, StatusTag
-from ray_tracing_hooks._formats.protobuf import FormatError, field, fields, varint
+from ray_tracing_hooks._formats.protobuf import FormatError, encoded_field, field, fields, varint
 
 _COUNTS = {
     SpanTag.ATTRIBUTES: SpanTag.DROPPED_ATTRIBUTES_COUNT,
@@ -45,19 +45,13 @@ def shorten(span: bytes, most: int) -> bytes:
         if tag in dropped:
             dropped[tag] += value
         elif index not in removed:
-            parts.append(_encoded(tag, value))
+            parts.append(encoded_field(tag, value))
     parts += [bytes((tag,)) + varint(count) for tag, count in dropped.items() if count]
     return b"".join(parts)
 
 
 def _size(value: int | bytes) -> int:
     return 0 if isinstance(value, int) else len(value)
-
-
-def _encoded(tag: int, value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        return varint(tag) + varint(value)
-    return field(tag, value) if tag & 7 == 2 else varint(tag) + value
 
 
 def _text(value: bytes) -> bytes:
@@ -69,7 +63,9 @@ def _status(value: bytes) -> bytes:
         parts = fields(value)
     except FormatError:
         return b""
-    return b"".join(field(tag, _text(part)) if tag == StatusTag.MESSAGE else _encoded(tag, part) for tag, part in parts)
+    return b"".join(
+        field(tag, _text(part)) if tag == StatusTag.MESSAGE else encoded_field(tag, part) for tag, part in parts
+    )
 
 
 _SHORTER: dict[int, Callable[[bytes], bytes]] = {

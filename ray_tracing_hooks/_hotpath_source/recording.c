@@ -152,7 +152,7 @@ int sees_the_clock(const State *state)
     PyObject *found = PyDict_GetItemWithError(state->time, state->names[TIME_NS]);
     if (found == NULL)
         PyErr_Clear(); /* it was deleted */
-    return found == state->time_ns;
+    return found == state->time_ns && PyCFunction_GetFunction(found) == state->clock;
 }
 
 Recorder *usable(PyObject *object, const State *state)
@@ -416,8 +416,10 @@ static int find_clock(State *state)
     PyObject *found = PyDict_GetItemWithError(state->time, state->names[TIME_NS]);
     if (found == NULL && PyErr_Occurred())
         return -1;
-    if (found != NULL && Py_TYPE(found) == &PyCFunction_Type)
+    if (found != NULL && Py_TYPE(found) == &PyCFunction_Type) {
         state->time_ns = NEW_REFERENCE(found);
+        state->clock = PyCFunction_GetFunction(found);
+    }
     return 0;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from opentelemetry import trace
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._formats.encoded_span.encode import END_TAG, identity_of, start_and_end
+from ray_tracing_hooks._formats.encoded_span.encode import END_TAG, identity_of, nanoseconds, start_and_end
 from ray_tracing_hooks._formats.encoded_span.encode import start_time as encode_start
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY
@@ -141,8 +142,13 @@ class Recorder(_compiled.RecorderBase):
         """
         if start_time is None:
             start_time = time.time_ns()
-        identity = identity_of(trace_id, ids.new_span_id(), parent)
-        head = identity + encode_start(start_time) + template.body + first
+        try:
+            started = encode_start(start_time)
+        except struct.error:
+            # A test may replace the clock, by one that is before 1970 or counts in fractions.
+            start_time = nanoseconds(start_time)
+            started = encode_start(start_time)
+        head = identity_of(trace_id, ids.new_span_id(), parent) + started + template.body + first
         trace_state = None if parent is None else parent.trace_state
         return self.begin(template, trace_flags, trace_state, start_time, head)
 

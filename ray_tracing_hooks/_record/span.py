@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
 import traceback
@@ -17,6 +18,7 @@ from ray_tracing_hooks._exceptions import class_name, is_interruption, qualified
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, TRACE_ID
 from ray_tracing_hooks._formats.encoded_span.encode import end_time as encode_end
+from ray_tracing_hooks._formats.protobuf import utf8
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record.limits import put, put_all
 
@@ -246,10 +248,15 @@ class RecordedSpan(_compiled.SpanBase, trace.Span):
         if self.end_time is not None:
             return
         self.end_time = time.time_ns() if end_time is None else encode.nanoseconds(end_time)
-        encoded = self._head + encode_end(self.end_time)
+        try:
+            encoded = self._head + encode_end(self.end_time)
+        except struct.error:
+            # A test may replace the clock, by one that is before 1970 or counts in fractions.
+            self.end_time = encode.nanoseconds(self.end_time)
+            encoded = self._head + encode_end(self.end_time)
         try:
             if self._added is not None:
-                encoded += self._added.encoded()
+                encoded = _without(encoded, self._added.attributes.copy()) + self._added.encoded()
         except Exception as error:  # noqa: BLE001  values that user code added may be anything
             failed(f"encoding what was added to the span {self.name[:100]!r}", error)
         finally:
@@ -349,6 +356,16 @@ class _Added:
         if self.status is not _UNSET:
             parts.append(encode.status(self.status.value, self.description))
         return b"".join(parts)
+
+
+def _without(encoded: bytes, attributes: Mapping[str, Any]) -> bytes:
+    """The encoded span without those of its attributes that are set again."""
+    again = [key for key in attributes if utf8(key) in encoded]
+    if not again:
+        return encoded
+    from ray_tracing_hooks._formats.encoded_span.replace import without_attributes  # noqa: PLC0415  rarely needed
+
+    return without_attributes(encoded, again)
 
 
 def _append(encoded: list[bytes], one: bytes, most: int | None) -> int:

@@ -134,7 +134,7 @@ class SpoolWriter(_compiled.WriterBase):
         self._identity: tuple[int, int] | None = None
         self._is_open = False
         self._written = _FULL
-        self._sequence = 0
+        self._sequence = self._current = 0
         self._process = ""
         self._look_at = self._share_at = 0.0
         self._refused_until = 0.0
@@ -436,13 +436,23 @@ class SpoolWriter(_compiled.WriterBase):
     def _begin_segment(self) -> None:
         if not self._process:
             kind = FORKED if self._is_child else ""
-            self._process = f"{os.getpid()}-{time.time_ns():x}-{secrets.token_hex(2)}-{pid_namespace()}{kind}"
+            now = max(0, int(time.time_ns()))  # a test may have replaced the clock
+            self._process = f"{os.getpid()}-{now:x}-{secrets.token_hex(2)}-{pid_namespace()}{kind}"
         self._look_after_segment()
         resources, scopes = len(self._resources), len(self._scopes)
         with being_opened(self.directory):
-            descriptor = self._make_segment(self._sequence)
+            # Counted first: if something interrupts this, the file may have its name already, and a shipper that has
+            # seen it would take another one of the same number for read.
+            number = self._sequence
             self._sequence += 1
+            try:
+                descriptor = self._make_segment(number)
+            except OSError as error:
+                if error.errno is not None:  # a signal handler may raise a TimeoutError
+                    self._sequence = number
+                raise
             self._use(descriptor)
+            self._current = number
             if (now := time.monotonic()) >= self._share_at:
                 # In a large folder this takes milliseconds, and a busy process begins many segments a second.
                 self._share_at = now + _LOOK_SECONDS
@@ -498,7 +508,7 @@ class SpoolWriter(_compiled.WriterBase):
         source = os.open(inside(self._descriptor), os.O_RDONLY | os.O_CLOEXEC)
         try:
             with being_opened(self.directory):
-                descriptor = self._make_segment(self._sequence - 1, source)
+                descriptor = self._make_segment(self._current, source)
                 self._use(descriptor)
             # Copy what other threads wrote meanwhile.
             _copy(source, self._descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import random
@@ -516,8 +517,47 @@ def test_a_method_is_in_place_as_the_function_that_it_replaces(tmp_path: Path) -
 LATER = 4_000_000_000_000_000_000
 
 
+@contextmanager
+def function_replaced() -> Iterator[None]:
+    """Another clock, as freezegun sets it: another function, wherever the one of the system is known."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in list(sys.modules.values()):
+            for name in ("time_ns", "_time_ns"):
+                if getattr(module, name, None) is time.time_ns and module is not time:
+                    patch.setattr(module, name, lambda: LATER)
+        patch.setattr(time, "time_ns", lambda: LATER)
+        yield
+
+
+class Method(ctypes.Structure):
+    """``PyMethodDef`` of CPython, as far as it is needed."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p))
+
+
+class BuiltIn(ctypes.Structure):
+    """``PyCFunctionObject``, as far as it is needed."""
+
+    _fields_ = (("references", ctypes.c_ssize_t), ("type", ctypes.c_void_p), ("method", ctypes.POINTER(Method)))
+
+
+@contextmanager
+def code_replaced() -> Iterator[None]:
+    """Another clock, as time-machine sets it: the function is the same object, and calls other code."""
+    method = BuiltIn.from_address(id(time.time_ns)).method.contents
+    clock = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(lambda _self, _nothing: LATER)
+    before, method.function = method.function, ctypes.cast(clock, ctypes.c_void_p).value
+    try:
+        yield
+    finally:
+        method.function = before
+
+
 @needs_compiled
-def test_a_clock_that_the_program_has_set_counts_for_all_of_a_span(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("replaced", [function_replaced, code_replaced])
+def test_a_clock_that_the_program_has_set_counts_for_all_of_a_span(
+    replaced: Callable[[], contextlib.AbstractContextManager[None]],
+) -> None:
     """As tests and simulations do. From the next call on, and not any more once it is put back."""
 
     def program(folder: Path) -> list[bool]:
@@ -539,12 +579,7 @@ def test_a_clock_that_the_program_has_set_counts_for_all_of_a_span(monkeypatch: 
                 found.extend(moment == LATER for moment in (span.start_time, span.end_time))
 
         round_()
-        with monkeypatch.context() as patch:
-            for module in list(sys.modules.values()):  # wherever it is known, as such tools do
-                for name in ("time_ns", "_time_ns"):
-                    if getattr(module, name, None) is time.time_ns and module is not time:
-                        patch.setattr(module, name, lambda: LATER)
-            patch.setattr(time, "time_ns", lambda: LATER)
+        with replaced():
             round_()
         round_()
         of_calls = [decode_span(payload[2:]) for _, payload in records(str(folder / "driver"))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import runpy
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,29 @@ def test_a_span_is_written_when_it_starts_and_when_it_ends(tmp_path: Path) -> No
     assert end.span_id == start.span_id == span.span_id
     assert end.start_time_unix_nano == start.start_time_unix_nano <= end.end_time_unix_nano
     assert attributes(end) == attributes(start)
+
+
+def test_an_attribute_that_is_set_again_is_there_once(tmp_path: Path) -> None:
+    """OTLP allows each key once, and viewers differ in which of two they show. What only looks alike stays."""
+    span = begin(recorder(tmp_path))
+    span.set_attribute("constant", "new")
+    span.set_attribute("irs", "not the end of another key")
+    span.end()
+    (found,) = records(tmp_path)
+    assert [item.key for item in found.attributes] == ["first", "constant", "irs"]
+    assert attributes(found) == {"constant": "new", "first": 1, "irs": "not the end of another key"}
+    assert (found.name, found.kind, found.parent_span_id, found.flags) == ("work", 5, PARENT.span_id, 0x300)
+    assert found.start_time_unix_nano <= found.end_time_unix_nano
+
+
+@pytest.mark.parametrize(("clock", "expected"), [(-1, 0), (1e18 + 0.5, 10**18)], ids=["before 1970", "in fractions"])
+def test_a_clock_that_a_test_has_replaced_breaks_no_span(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: float, expected: int
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: clock)
+    begin(recorder(tmp_path)).end()
+    (span,) = records(tmp_path)
+    assert (span.start_time_unix_nano, span.end_time_unix_nano) == (expected, expected)
 
 
 def test_what_user_code_adds_is_on_the_ended_span(tmp_path: Path) -> None:

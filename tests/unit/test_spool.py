@@ -383,6 +383,31 @@ def test_a_segment_without_successor_goes_on(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError])
+def test_an_interrupted_segment_is_not_made_a_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
+) -> None:
+    """A shipper may have seen its file, which would hide another one of the same name."""
+    rename = os.rename
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        rename(*arguments, **options)
+        monkeypatch.setattr(os, "rename", rename)
+        raise raised
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    writer = SpoolWriter(str(tmp_path))
+    prefix = U16.pack(writer.scope(b"resource", b"scope"))
+    with pytest.raises(raised):
+        writer.span(prefix, b"interrupted")
+    (seen,) = tmp_path.iterdir()
+    writer.span(prefix, b"later")
+    assert seen in tmp_path.iterdir()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert spans(tmp_path) == [b"later"]
+    writer.close()
+
+
 def test_a_definition_that_the_disk_does_not_take_costs_no_later_span(tmp_path: Path) -> None:
     """A scope that is new while the disk is full is defined in the next segment."""
     writer = write(tmp_path, 1)

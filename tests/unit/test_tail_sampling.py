@@ -169,6 +169,28 @@ def test_a_trace_without_error_is_dropped_when_nothing_of_it_is_open(spool: Spoo
     assert spool.turn(sampler) == [(2, 1)]
 
 
+@pytest.mark.parametrize(("most", "kept"), [(1, [(2, 2)]), (2, [(1, 2), (2, 2)])], ids=["one too many", "few enough"])
+def test_a_kept_trace_is_known_when_nothing_of_it_is_left(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch, most: int, kept: list[tuple[int, int]]
+) -> None:
+    """An actor that failed may be started again much later. It is known to a later shipper, too."""
+    monkeypatch.setattr(sampling, "_EXPIRE_SECONDS", 0.0)
+    monkeypatch.setattr(sampling, "_MOST_REMEMBERED", most)
+    spool.plan = spool.plan._replace(keep_wait=0.0)
+    sampler = spool.sampler()
+    for trace in (1, 2):
+        spool.end(trace, 1, failed=True)
+        assert spool.turn(sampler) == [(trace, 1)]
+    spool.writer.close()
+    spool.turn(sampler)
+    for segment in spool.undecided.glob("*.spool"):
+        segment.unlink()
+    assert spool.turn(sampler) == []
+    for trace in (1, 2):
+        spool.end(trace, 2)
+    assert spool.turn(sampler) == kept
+
+
 def test_news_put_off_the_end_of_a_trace(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

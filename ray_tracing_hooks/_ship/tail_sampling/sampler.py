@@ -55,6 +55,11 @@ _REST = 1.0
 
 _EXPIRE_SECONDS = 0.5
 _MOST_TRACES = 100_000
+_REMEMBER_SECONDS = 3600.0
+_MOST_REMEMBERED = 5_000
+"""A trace that is kept is known for so long after its last span, so that later ones are kept too, and so many of those
+whose segments are gone: each store of the progress contains them all.
+"""
 _SHARE = 4
 """Undecided spans may take this fraction of the spool's cap."""
 
@@ -328,15 +333,19 @@ class TailSampler:
         there = {os.path.basename(segment.path) for each in self.look.processes.values() for segment in each.segments}
         early = 0
         gone = []
+        too_many_kept = sum(1 for trace in self._traces.values() if trace.reason) - _MOST_REMEMBERED
         for trace_id, trace in self._traces.items():
             if too_many <= 0 and not final and now - trace.touched < self._plan.keep_wait:
                 break
             if trace_id in self._collecting or (too_many <= 0 and trace.open > 0):
                 continue
             if trace.reason:
-                # Remember it as long as its segments can be read again, so that it is not kept twice.
-                if too_many <= 0 and not trace.segments.isdisjoint(there):
+                # As long as its segments can be read again, it must be known, so that it is not kept twice.
+                can_be_read = not trace.segments.isdisjoint(there)
+                is_old = final or too_many_kept > 0 or now - trace.touched >= _REMEMBER_SECONDS
+                if too_many <= 0 and (can_be_read or not is_old):
                     continue
+                too_many_kept -= 1
             else:
                 early += trace.spans if too_many > 0 else 0
                 self._count("dropped", trace.spans)

@@ -374,6 +374,7 @@ if sys.argv[1] == "worker":
     sys.stdin.readline()
     for pid in children():
         os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)  # its child is the raylet's only then
     os._exit(0)
 with open("/proc/self/comm", "w") as name:
     name.write("raylet")

@@ -69,7 +69,7 @@ def search(folder: str) -> None:
 
 
 def main() -> None:
-    ray.init(num_cpus=2, include_dashboard=False, _tracing_startup_hook="ray_tracing_hooks.local:setup")
+    ray.init("local", num_cpus=2, include_dashboard=False, _tracing_startup_hook="ray_tracing_hooks.local:setup")
     with tempfile.TemporaryDirectory(prefix="training-") as folder:
         with tracer.start_as_current_span("train a model"):
             fit(folder)

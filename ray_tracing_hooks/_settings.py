@@ -102,7 +102,7 @@ class Settings:
     local_dir: str = _setting(PATH, "/tmp/spans", "folder of the local exporter's files")  # noqa: S108 - the contract
     local_file_max_bytes: int = _setting(SIZE, 64 << 20, "size at which the local exporter begins a new file")
     local_max_bytes: int = _setting(
-        SIZE, 10 << 30, "most that all files of the local exporter may take; beyond that, the oldest are removed"
+        SIZE, 10 << 30, "maximum size of all files of the local exporter; beyond that, the oldest are removed"
     )
     group: int | None = _setting(
         GROUP,
@@ -114,7 +114,10 @@ class Settings:
         PATH, None, "folder where spans wait on a node until they are delivered", "Ray's session folder"
     )
     spool_max_bytes: int = _setting(
-        SIZE, 1 << 30, "most that a node's spool may take; beyond that, the oldest spans are dropped"
+        SIZE,
+        1 << 30,
+        "maximum size of a spool (one per node, and for each set of settings in use on it); beyond that, the oldest "
+        "spans are dropped",
     )
     flush_timeout: float = _setting(SECONDS, 5.0, "seconds that a driver's exit waits for delivery")
     jaeger_protocol: str = _setting(
@@ -269,8 +272,8 @@ class Settings:
     rate_limit: tuple[tuple[str, float], ...] = _setting(
         RATES,
         (),
-        "most calls per second that make spans, for each function or method and each process that calls it: a number, "
-        "or patterns such as `Worker.process=10,*=1000`; the first match applies",
+        "maximum number of calls per second that make spans, for each function or method and each process that calls "
+        "it: a number, or patterns such as `Worker.process=10,*=1000`; the first match applies",
         "no limit",
     )
     internal: bool = _setting(
@@ -310,17 +313,20 @@ class Settings:
         SECONDS, 30.0, "tail sampling: drop an undecided trace after this many seconds without activity or open spans"
     )
     shortcuts: bool = _setting(
-        BOOLEAN, True, "savings in Ray's own code that are no part of tracing; `0` switches them off"
+        BOOLEAN,
+        True,
+        "skip unnecessary work in Ray's own code, which offsets part of the cost of tracing; `0` leaves Ray's code as "
+        "it is",
     )
     compiled: bool = _setting(
-        BOOLEAN, True, "the compiled part of the recording, where it is installed; with `0` Python does the same"
+        BOOLEAN, True, "record spans with the compiled code, where it is installed; `0` uses the equivalent Python code"
     )
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     states_timeout: float = _setting(
         SECONDS,
         2.0,
-        "most seconds that the exit of a driver which started its cluster spends on fetching the states of tasks, for "
-        "the exporter `local`; 0 skips that",
+        "maximum number of seconds that the exit of a driver which started its cluster spends on fetching the states "
+        "of tasks, for the exporter `local`; 0 skips that",
     )
     collect_to: str | None = _setting(
         PLACE,
@@ -329,7 +335,9 @@ class Settings:
         "as `ray-tracing-hooks collect` does",
         secret=True,
     )
-    collect_timeout: float = _setting(SECONDS, 60.0, "most seconds that the end of a driver spends on `collect_to`")
+    collect_timeout: float = _setting(
+        SECONDS, 60.0, "maximum number of seconds that a driver spends at its end on `RAY_TRACING_COLLECT_TO`"
+    )
     strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of continuing without it")
 
     def __init__(self, **values: Any) -> None:

@@ -233,17 +233,25 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("OTEL_PROPAGATORS", PROPAGATORS, ("tracecontext", "baggage"), "formats of context propagation"),
     Variable("OTEL_TRACES_SAMPLER", SAMPLER, "parentbased_always_on", "which traces are recorded"),
     Variable("OTEL_TRACES_SAMPLER_ARG", RATIO, None, "the ratio of `traceidratio`", "1"),
-    Variable("OTEL_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes per span", "128"),
+    Variable("OTEL_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "maximum number of attributes per span", "128"),
     Variable("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", COUNT, None, "longest text value of an attribute", "no limit"),
     Variable("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "the same, for spans alone", "as for all"),
     Variable("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", COUNT, None, "the same, for spans alone", "as for all"),
-    Variable("OTEL_SPAN_EVENT_COUNT_LIMIT", COUNT, None, "most events per span", "128"),
-    Variable("OTEL_SPAN_LINK_COUNT_LIMIT", COUNT, None, "most links per span", "128"),
-    Variable("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes per event", "128"),
-    Variable("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "most attributes per link", "128"),
+    Variable("OTEL_SPAN_EVENT_COUNT_LIMIT", COUNT, None, "maximum number of events per span", "128"),
+    Variable("OTEL_SPAN_LINK_COUNT_LIMIT", COUNT, None, "maximum number of links per span", "128"),
+    Variable("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "maximum number of attributes per event", "128"),
+    Variable("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "maximum number of attributes per link", "128"),
     Variable("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", NAMES, None, "libraries that are never instrumented"),
-    Variable("OTEL_BSP_SCHEDULE_DELAY", MILLISECONDS, None, "how long spans wait to be sent in one batch", "1000"),
-    Variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH, None, "most spans per request", "as many as fit in 900 kB"),
+    Variable(
+        "OTEL_BSP_SCHEDULE_DELAY",
+        MILLISECONDS,
+        None,
+        "how long spans wait to be sent in one batch, in milliseconds",
+        "1000",
+    ),
+    Variable(
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH, None, "maximum number of spans per request", "as many as fit in 900 kB"
+    ),
     Variable(
         "OTEL_BSP_EXPORT_TIMEOUT", MILLISECONDS, None, "longest time that one request may take", "the exporter's own"
     ),

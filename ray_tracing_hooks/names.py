@@ -994,7 +994,7 @@ ATTRIBUTES = (
         RAY_TRAIN_HANDOVER_TIME,
         "double",
         "reports of Ray Train",
-        "seconds until the controller had taken what was reported before: it asks its workers every 2 seconds",
+        "seconds until the controller had taken the previous report: it polls its workers every 2 seconds",
     ),
     Attribute(
         RAY_TRAIN_CHECKPOINT,

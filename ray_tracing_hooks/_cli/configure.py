@@ -23,7 +23,7 @@ from ray_tracing_hooks._ops.control import Change
 @click.option(
     "--reset",
     is_flag=True,
-    help="The same for all settings, and for whether spans are recorded; what else is given is set then.",
+    help="Undo all changes, including enable and disable; settings that are also given are applied after that.",
 )
 @changing.options
 @click.pass_context
@@ -43,7 +43,8 @@ def configure(
     of each process. Samplers, filters, rate limits, exporters and their addresses can be changed; other settings are
     refused.
 
-    Prints how many processes have it, and which do not; the exit code is 1 if there are such, and 2 for wrong usage.
+    Prints how many processes have applied the change, and which have not; the exit code is 1 if any have not, and 2
+    for wrong usage.
     """
     variables = changing.given(settings, unset)
     if not variables and not reset:

@@ -20,6 +20,6 @@ def disable(context: click.Context, address: str | None, timeout: float, as_json
 
     Spans that are open end as usual and are delivered. A hook that `enable --hook` has set is removed again.
 
-    Prints how many processes have stopped, and which have not; the exit code is 1 if there are such.
+    Prints how many processes have stopped, and which have not; the exit code is 1 if any have not.
     """
     changing.run(context, Change(enabled=False), address, timeout, as_json_=as_json_)

@@ -34,7 +34,11 @@ _STYLES = {PROBLEM: {"fg": "red"}, WARNING: {"fg": "yellow"}, GOOD: {"fg": "gree
     help="The cluster: HOST:PORT of its head, or ray://HOST:PORT; by default RAY_ADDRESS, or the one on this machine.",
 )
 @click.option("--hook", metavar="MODULE:NAME", help="Without a cluster: the hook that is going to be used.")
-@click.option("--query", metavar="URL", help="Ask the test spans back from this query API of Jaeger or Tempo.")
+@click.option(
+    "--query",
+    metavar="URL",
+    help="Also check that the test spans can be found through this query API of Jaeger or Tempo.",
+)
 @click.option("--no-test-span", is_flag=True, help="Send no test spans.")
 @click.option(
     "--timeout",
@@ -111,7 +115,7 @@ def _lines(facts: Facts, results: Sequence[Finding], note: str) -> Iterator[str 
     good = [finding for finding in results if finding.severity == GOOD]
     if good:
         yield ""
-        yield "Right" if number else "No problems found"
+        yield "Passed" if number else "No problems found"
     for finding in good:
         yield Line(f" ok  {finding.what}", _STYLES[GOOD])
 

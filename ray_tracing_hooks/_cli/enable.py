@@ -20,7 +20,7 @@ from ray_tracing_hooks._ops.hooks import HOOKS, is_ours
 )
 @click.argument("settings", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option(
-    "--hook", metavar="MODULE:NAME", help="On a cluster without a hook: the one for processes that start now."
+    "--hook", metavar="MODULE:NAME", help="On a cluster without a hook: the hook for processes that start from now on."
 )
 @click.option("--actors", is_flag=True, help="With --hook: run it in actors with a name too, such as those of Serve.")
 @changing.options
@@ -41,7 +41,7 @@ def enable(
     from now on run. Those that run are left as they are; with --actors, actors that have a name run it now, among them
     those of Serve, each between two of its calls.
 
-    Prints how many processes record, and which do not; the exit code is 1 if there are such, and 2 for wrong usage.
+    Prints how many processes record spans, and which do not; the exit code is 1 if any do not, and 2 for wrong usage.
     """
     if hook is not None and (not is_ours(hook) or hook not in HOOKS):
         raise click.BadParameter(f"{hook!r} is not one of {', '.join(HOOKS)}", param_hint="--hook")

@@ -436,8 +436,8 @@ class SpoolWriter(_compiled.WriterBase):
     def _begin_segment(self) -> None:
         if not self._process:
             kind = FORKED if self._is_child else ""
-            now = max(0, int(time.time_ns()))  # a test may have replaced the clock
-            self._process = f"{os.getpid()}-{now:x}-{secrets.token_hex(2)}-{pid_namespace()}{kind}"
+            named_at = max(0, int(time.time_ns()))  # a test may have replaced the clock
+            self._process = f"{os.getpid()}-{named_at:x}-{secrets.token_hex(2)}-{pid_namespace()}{kind}"
         self._look_after_segment()
         resources, scopes = len(self._resources), len(self._scopes)
         with being_opened(self.directory):

@@ -80,7 +80,7 @@ def _failed(facts: Facts, place: Place, trial: Trial) -> Finding:
         return _refused(trial, where, error, endpoint)
     details: tuple[str, ...] = ()
     if trial.step == "name":
-        kind, advice = "endpoint-name", f"correct the host name in {endpoint}, or the name service of the node"
+        kind, advice = "endpoint-name", f"correct the host name in {endpoint}, or the DNS configuration of the node"
     elif trial.step == "connection":
         kind = "endpoint-connection"
         advice = (

@@ -48,7 +48,7 @@ def _of_place(place: Place) -> Iterator[Finding]:
             PROBLEM if is_ignored else WARNING,
             text.removesuffix("."),
             here,
-            f"set it right where Ray, or the driver, is started; {_CONFIG}",
+            f"correct it in the environment in which Ray, or the driver, is started; {_CONFIG}",
         )
     for wrong, right in examined.misspelled:
         yield Finding(

@@ -5,6 +5,7 @@ The containers are namespaces of this machine, made by the tests, which need roo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -139,7 +140,11 @@ def test_what_ray_left_is_sent_before_the_pod_is_gone(pod: Pod, store: Store, vo
 
 def commands(container: subprocess.Popen[str]) -> list[bytes]:
     """The names of the programs that a container runs."""
-    return [process.name().encode() for process in psutil.Process(container.pid).children(recursive=True)]
+    found = []
+    for process in psutil.Process(container.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(process.name().encode())
+    return found
 
 
 def test_what_a_crashed_container_left_is_sent_while_its_successor_runs(pod: Pod, store: Store, volume: Path) -> None:

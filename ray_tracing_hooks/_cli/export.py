@@ -63,7 +63,7 @@ def export(
     of all runs are written. Notes on standard error say what the format cannot represent. Attributes may contain
     confidential data: check the file before you share it, or leave attributes out.
     """
-    output = output or f"spans{FORMATS[format_name].suffix}"
+    output = f"spans{FORMATS[format_name].suffix}" if output is None else output
     write = writer(format_name)
     if output == "-":
         if sys.stdout.isatty():

@@ -101,13 +101,19 @@ def selected(table: Table, trace_id: str | None) -> Table:
     return table.part(rows)
 
 
+def check_choice(trace_id: str | None, *, everything: bool) -> None:
+    """End the command with exit code 2 if both one trace and all runs are asked for."""
+    if trace_id is not None and everything:
+        raise click.UsageError("--trace shows one trace and --all shows all runs: give one of them")
+
+
 def files(paths: Sequence[str]) -> list[str]:
     """The files with spans below ``paths``, or in the configured local folder if there are none; at least one.
 
     Ends the command with exit code 2 for a path that cannot be read, and 1 if there are no such files.
     """
     try:
-        found = span_files(given(paths))
+        found = span_files(given(paths), with_subfolders=True)
     except FileNotFoundError as error:
         if not paths:
             raise SafeError(f"no spans yet: the folder {_where(paths)} does not exist. {_HOW_TO_RECORD}") from None

@@ -14,8 +14,10 @@ import click
 def may_replace(path: str, *, force: bool, is_ours: Callable[[str], bool] = lambda _path: False) -> bool:
     """Whether a file at ``path`` may be replaced: with ``force``, or if ``is_ours`` says that this package wrote it.
 
-    Ends the command with exit code 2 for a folder, and for any other file.
+    Ends the command with exit code 2 for a folder, for any other file, and if there is no name.
     """
+    if not path:
+        raise click.BadParameter("it is empty: name a file", param_hint="--output")
     if os.path.isdir(path):
         raise click.BadParameter(f"{path!r} is a folder: name a file", param_hint="--output")
     if force or not os.path.lexists(path):

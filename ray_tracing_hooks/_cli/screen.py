@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 def aligned(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Row]:
     """Rows with aligned columns, the first to the left and all others to the right, below their titles."""
-    widths = [max(len(title), *(len(row[column]) for row in rows)) for column, title in enumerate(titles)]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     yield Row(titles, widths, is_title=True)
     for row in rows:
         yield Row(row, widths, is_title=False)

@@ -51,11 +51,12 @@ def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: b
     from ray_tracing_hooks._cli import serving  # noqa: PLC0415  other commands need no HTTP
     from ray_tracing_hooks._insight.views import server  # noqa: PLC0415
 
+    inputs.check_choice(trace_id, everything=everything)
     inputs.files(paths)
     given = inputs.given(paths)
     where = ", ".join(given)
     maker = serving.Maker(serving.Asked(given, trace_id, everything, max_spans))
-    reports = server.Reports(lambda: span_files(given), _shown(maker.make))
+    reports = server.Reports(lambda: span_files(given, with_subfolders=True), _shown(maker.make))
     try:
         listening = server.Server(reports, port)
     except OSError as error:

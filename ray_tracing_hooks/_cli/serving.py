@@ -39,7 +39,7 @@ def make(asked: Asked, folder: str, tell: Tell) -> Made:
     Raises OSError or ValueError if they cannot be read, or there are none.
     """
     with reading.collector_paused():
-        files = span_files(asked.paths)
+        files = span_files(asked.paths, with_subfolders=True)
         table = load(files, _reported_in_percent(files, tell))
         if not len(table):
             raise ValueError("the files contain no spans yet")

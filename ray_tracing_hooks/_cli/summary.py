@@ -15,7 +15,14 @@ from ray_tracing_hooks._cli.text import examples
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import LITTLE, SURE, Change, changes
-from ray_tracing_hooks._insight.analysis.critical_path import ACTOR_QUEUE, MEANINGS, RUN, SUBMIT, WORKER_QUEUE
+from ray_tracing_hooks._insight.analysis.critical_path import (
+    ACTOR_QUEUE,
+    BY_WORKER,
+    MEANINGS,
+    RUN,
+    SUBMIT,
+    WORKER_QUEUE,
+)
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.queues import PHASES
@@ -156,8 +163,13 @@ def _quality(analysis: Analysis) -> str:
 
 def _findings(analysis: Analysis, findings: Sequence[Finding], *, verbose: bool) -> Iterator[str]:
     yield ""
-    yield "Findings" if findings else f"Findings: none{recorded.gaps(analysis.calls, analysis.path)}"
     table = analysis.table
+    if findings:
+        yield "Findings"
+    else:
+        failed = int(table.is_failed().sum())
+        seen = f"; {count(failed, 'span')} failed" if failed else ""
+        yield f"Findings: none{recorded.gaps(analysis.calls, analysis.path)}{seen}"
     for place, finding in enumerate(findings[:_SHOWN_FINDINGS], 1):
         cost = f" [{finding.cost}]" if finding.cost else ""
         yield f" {place}. {finding.text}{cost}"
@@ -189,7 +201,9 @@ def _path(analysis: Analysis, *, verbose: bool) -> Iterator[str]:
         return
     yield ""
     yield f"Critical path: {percent(path.coverage)} explained. {recorded.certainty(analysis.calls, path)}"
-    yield "If the code of a function took no time, the run would be shorter by at most"
+    # With less to do before them, calls may have run on other workers: then what held those counts as well.
+    same = ", if calls ran on the same workers," if any(step.edge == BY_WORKER for step in path.steps) else ""
+    yield f"If the code of a function took no time{same} the run would be shorter by at most"
     for name, time in path.functions.most_common(5):
         yield f" {percent(time / path.wall):>6} {duration(time):>8}  {_name(name)}"
     others = [(kind, time) for kind, time in path.kinds.most_common() if time and kind not in (RUN, SUBMIT)]

@@ -20,7 +20,10 @@ def parse_duration(text: str) -> int:
     match = _DURATION.fullmatch(text.strip())
     if match is None or match[2] not in _UNITS_NS:
         raise click.BadParameter(f"{text!r} is not a duration: expected a number and us, ms, s, m or h, such as 10ms")
-    return round(float(match[1]) * _UNITS_NS[match[2]])
+    try:
+        return round(float(match[1]) * _UNITS_NS[match[2]])
+    except OverflowError:
+        raise click.BadParameter(f"{text[:30]!r}... is longer than any span") from None
 
 
 def examples(*commands: str) -> str:

@@ -94,6 +94,8 @@ def tree(
     spans, quality = inputs.read(paths)
     now_ns = time.time_ns()
     traces = model.traces(spans)
+    if trace_id is not None and not any(trace.trace_id.startswith(trace_id.lower()) for trace in traces):
+        raise click.BadParameter(f"none of {count(len(traces), 'trace')} starts with it", param_hint="--trace")
     orphans = sum(trace.orphans for trace in traces)
     keep = _chosen(name, errors, min_duration, now_ns)
     chosen = [

@@ -65,6 +65,7 @@ def view(
     RAY_TRACING_LOCAL_DIR, /tmp/spans. Attributes may contain confidential data: leave them out, or redact some, before
     you share the file. Only you can read the file.
     """
+    inputs.check_choice(trace_id, everything=everything)
     replace = outputs.may_replace(output, force=force, is_ours=page.is_report)
     redaction = page.Redaction(attributes=not no_attributes, redact=redact)
     table = inputs.table(paths)

@@ -46,6 +46,15 @@ def test_a_clock_is_moved_by_the_least_that_makes_it_right(
     assert list(table.start) == sorted(table.start)
 
 
+@pytest.mark.parametrize(("ahead", "expected"), [(-2000, {"host-n2": 1999}), (0, {}), (3000, {})])
+def test_a_clock_is_moved_where_a_child_begins_before_its_parent(ahead: float, expected: dict[str, float]) -> None:
+    """As the parts of a request of Ray Serve, which are no calls."""
+    made = HandMade()
+    proxy = made.span("GET /", 0, 10, worker="proxy")
+    made.span("Model.predict", 1, 9, proxy, node="n2", worker="replica", clock=ahead)
+    assert {machine: shift / MS for machine, shift in correct(made.table()).quality.clocks.items()} == expected
+
+
 def test_a_corrected_span_is_corrected_as_a_whole() -> None:
     """Start, end and events move together; parents stay parents."""
     made = run(0, -500)

@@ -20,6 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import Node, Span, traces, walk
 from ray_tracing_hooks._spool.layout import U16
@@ -353,3 +354,34 @@ def test_a_folder_of_folders_stands_for_what_they_hold(tmp_path: Path) -> None:
     assert span_files([str(tmp_path)]) == [str(tmp_path / "node" / "a.spool")]
     (tmp_path / "own.jsonl").touch()
     assert span_files([str(tmp_path)]) == [str(tmp_path / "own.jsonl")]
+    for other in ("metrics", "logs", "aside", "undecided"):
+        (tmp_path / other).mkdir()
+        (tmp_path / other / "a.jsonl").touch()
+    both = [str(tmp_path / "own.jsonl"), str(tmp_path / "node" / "a.spool")]
+    assert span_files([str(tmp_path)], with_subfolders=True) == both
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"resource": {}, "scope_spans": []}', "not OTLP traces: expected scopeSpans, found scope_spans"),
+        (
+            '{"instrumentationLibrarySpans": []}',
+            "not OTLP traces: expected scopeSpans, found instrumentationLibrarySpans",
+        ),
+        (
+            json.dumps({"scopeSpans": [{"spans": [{"traceId": "1" * 32, "spanId": "1" * 16, "start_time": "1"}]}]}),
+            "a span that is not OTLP: 'startTimeUnixNano' is missing",
+        ),
+    ],
+)
+def test_other_spellings_are_counted_as_bad_lines(tmp_path: Path, text: str, problem: str) -> None:
+    """Those of older exporters, and of the definitions of the messages. An empty list may be left out."""
+    file = tmp_path / "spans.jsonl"
+    file.write_text('{"resourceSpans": [{"resource": {}}]}\n{"resourceSpans": [' + text + "]}\n")
+    spans, quality = reading.read([str(file)])
+    assert (spans, quality.bad_lines) == ([], 1)
+    assert problem == quality.problems[0].reason
+    table = load([str(file)])
+    assert (len(table), table.quality.bad_lines) == (0, 1)
+    assert problem == table.quality.problems[0].reason

@@ -55,6 +55,65 @@ def findings(run: HandMade, now: float | None = None) -> list[Finding]:
     return find(Analysis(run.table(now)))
 
 
+def written(folder: Path, run: HandMade) -> str:
+    """A file with the spans of a run."""
+    path = folder / "spans.jsonl"
+    path.write_bytes(run.as_json_lines())
+    return str(path)
+
+
+# --- what failed ------------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_failed_is_found(tmp_path: Path) -> None:
+    """Once: the span of the program that passed its error on is within it."""
+    run = HandMade()
+    driver = run.driver(0, 1000, error="ValueError")
+    run.span("training", 10, 990, driver, error="ValueError")
+    (finding,) = findings(run)
+    assert (finding.kind, finding.is_failure, finding.cost) == ("failed-driver", True, "")
+    assert finding.text == "the driver job.py failed: ValueError"
+    assert finding.without_errors == "the driver job.py failed"
+    assert "the driver job.py failed" in summary(written(tmp_path, run), "--check", code=1).output
+
+
+def test_failed_requests_are_found_where_they_failed(tmp_path: Path) -> None:
+    """Without any call of Ray Core, and once each: the proxy passes the error of the replica on."""
+    run = HandMade()
+    for number in range(3):
+        proxy = run.span("GET /", number * 10, number * 10 + 8, error="500", worker="proxy", trace=1)
+        replica = run.span("Model.predict", number * 10 + 1, number * 10 + 7, proxy, error="KeyError", worker="replica")
+        run.span("query", number * 10 + 2, number * 10 + 3, replica, worker="replica")
+    (finding,) = findings(run)
+    assert (finding.kind, finding.is_failure) == ("failed-spans", True)
+    assert finding.text == "3 spans of Model.predict failed: KeyError x3"
+    assert finding.figures == {"spans": 3}
+    path = written(tmp_path, run)
+    assert "Exact" not in summary(path).output
+    summary(path, "--against", path)
+
+
+def test_what_is_within_a_failed_call_is_not_counted_again() -> None:
+    run = HandMade()
+    driver = run.driver(0, 100)
+    call = run.submit(driver, "work", 1)
+    execution = run.run(call, 2, 50, error="ValueError")
+    run.span("step", 3, 49, execution, error="ValueError", worker="w1")
+    run.span("training ray.train", 60, 90, driver, error="ValueError")
+    assert [finding.kind for finding in findings(run)] == ["errors"]
+    assert "no failures" not in report.nothing_found(Analysis(run.table()))
+
+
+def test_no_step_is_outside_of_the_run() -> None:
+    """Although the clock was set back: its dataset began before the driver did."""
+    run = HandMade()
+    driver = run.driver(900, 1000)
+    run.span("table ray.data", 0, 950, driver)
+    path = Analysis(run.table()).path
+    assert min(step.start for step in path.steps) == path.start
+    assert sum(step.end - step.start for step in path.steps) == path.wall == 100 * MS
+
+
 # --- real runs ----------------------------------------------------------------------------------------------------
 
 

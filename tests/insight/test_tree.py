@@ -379,6 +379,8 @@ def test_wrong_use_ends_with_code_2(folder: Folder) -> None:
         (["/no/such"], "'/no/such' does not exist: expected a folder of spans or a file of them"),
         ([folder.path, "--trace", "xyz"], "'xyz' is not a trace id: expected up to 32 hex digits"),
         ([folder.path, "--min-duration", "fast"], "'fast' is not a duration: expected a number and us, ms, s, m or h"),
+        ([folder.path, "--min-duration", "9" * 400 + "s"], "... is longer than any span"),
+        ([folder.path, "--trace", "f"], "none of 1 trace starts with it"),
         ([folder.path, "--last", "0"], "0 is not in the range x>=1"),
         ([folder.path, "--colour"], "No such option"),
     ):

@@ -57,6 +57,19 @@ def test_the_page_is_one_file_that_only_its_owner_can_read(tmp_path: Path) -> No
     assert "default-src &#x27;none&#x27;" in text
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--trace", "ab", "--all"), "--trace shows one trace and --all shows all runs: give one of them"),
+        (("--output", ""), "it is empty: name a file"),
+    ],
+)
+def test_wrong_use_ends_with_code_2(options: tuple[str, ...], complaint: str) -> None:
+    refused = view(RECORDED / "worker_tree.jsonl.gz", *options)
+    assert refused.exit_code == 2
+    assert complaint in " ".join(refused.stderr.split())
+
+
 def test_it_writes_over_reports_of_its_own_alone(tmp_path: Path) -> None:
     """The same call can be made again; any other file stays as it is without --force, as with `export`."""
     page, spans = tmp_path / "report.html", RECORDED / "worker_tree.jsonl.gz"

@@ -277,14 +277,14 @@ class _Walk:
         begun = max(self.calls.frame_start(frame), start)
         while time > begun:
             wait = self._wait_before(frame, time)
-            before = self._through_dataset(frame, time, wait)
+            before = self._through_dataset(frame, time, wait, begun)
             if before is not None and before[0] == frame:
                 time = before[1]
                 continue
             if before is not None:
                 return before
             made = self._assumed_wait(frame, time, wait)
-            if made is not None:
+            if made is not None and made[1] > begun:  # clocks may have been set back
                 row, end = made
                 self._run(end, time, frame, BY_GET, row, is_assumed=True)
                 return row, end
@@ -416,17 +416,18 @@ class _Walk:
                 return rows[place]
         return None
 
-    def _through_dataset(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
-        """Go back through the last wait for Ray Data, unless ``wait`` was later. Returns where the path continues.
+    def _through_dataset(self, frame: int, time: int, wait: int | None, begun: int) -> tuple[int, int] | None:
+        """Go back through the last wait for Ray Data, unless ``wait`` was later, to ``begun`` at the earliest. Returns
+        where the path continues.
 
         What Ray Data waited for is assumed to be the call for a block that ended last.
         """
         waits = self._dataset_waits.get(frame, ())
         place = bisect_left(waits, (time,)) - 1
         waited = self.table.end_or_now(wait) if wait is not None else 0
-        if place < 0 or waited >= min(waits[place][1], time):
+        if place < 0 or max(waited, begun) >= min(waits[place][1], time):
             return None
-        begin, end = max(waits[place][0], waited), min(waits[place][1], time)
+        begin, end = max(waits[place][0], waited, begun), min(waits[place][1], time)
         self._run(end, time, frame, BY_CODE, -1)
         made = self._last_made(frame, end)
         if made is not None and made[1] > begin:

@@ -11,7 +11,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.critical_path import Path
 from ray_tracing_hooks._insight.analysis.parallelism import Parallelism
 from ray_tracing_hooks._insight.analysis.wording import percent
-from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, PARTLY, WAITS, Calls, is_put
+from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, WAITS, Calls, is_put
 from ray_tracing_hooks._insight.model.event_loops import is_loop
 
 RECORD_WAITS = "RAY_TRACING_RAY=+get,wait"
@@ -35,8 +35,8 @@ def waiting(calls: Calls) -> str:
 
 def certainty(calls: Calls, path: Path) -> str:
     """How reliable a path, or the split of the time, is, in one or two sentences."""
-    if path.is_exact:
-        said = f"Exact: {waiting(calls)}."
+    if path.is_exact and calls.waiting != NOWHERE:
+        said = f"Exact: waiting was recorded{'' if calls.waiting == EVERYWHERE else ' in every process on the path'}."
     elif calls.waiting == EVERYWHERE:
         said = "Partly inferred: waiting was recorded, but not always what it was for."
     else:

@@ -7,12 +7,16 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from ray_tracing_hooks._spool.layout import SUFFIX, UNDECIDED
+from ray_tracing_hooks._formats.signals import LOGS, METRICS
+from ray_tracing_hooks._spool.layout import ASIDE, SUFFIX, UNDECIDED
 
 JSON_SUFFIXES = (".jsonl", ".jsonl.gz")
 
 MAX_LINE = 64 * 1024 * 1024
 """A longer line is treated as damage. The lines that this package writes stay below 1 MiB."""
+
+_OTHERS = frozenset({UNDECIDED, ASIDE, LOGS.name, METRICS.name})
+"""Subfolders without spans, or with spans that do not count."""
 
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
 """What reading a file raises if it is unreadable or its content does not match its suffix."""
@@ -28,10 +32,11 @@ class Part(NamedTuple):
     """For a spool segment: whether the process that writes it was alive when this was checked, before the read."""
 
 
-def span_files(paths: Iterable[str]) -> list[str]:
+def span_files(paths: Iterable[str], *, with_subfolders: bool = False) -> list[str]:
     """The files with spans in ``paths``: files as given, and for a folder the span files in it.
 
     If a folder has no span files, its subfolders are searched: a Ray session has one folder with a spool per node.
+    ``with_subfolders``, they always are: ``ray-tracing-hooks run`` makes one for each run, beside the files of others.
     Spans that await a tail sampling decision are left out, since most of them will be dropped.
     Raises OSError if a path does not exist or a folder cannot be read.
     """
@@ -39,12 +44,15 @@ def span_files(paths: Iterable[str]) -> list[str]:
     for path in paths:
         if os.path.isdir(path):
             inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
-            found += _with_spans(inside) or [
-                file
-                for folder in inside
-                if os.path.isdir(folder) and not os.path.islink(folder) and os.path.basename(folder) != UNDECIDED
-                for file in _with_spans(sorted(os.path.join(folder, name) for name in os.listdir(folder)))
-            ]
+            own = _with_spans(inside)
+            found += own
+            if with_subfolders or not own:
+                found += [
+                    file
+                    for folder in inside
+                    if os.path.isdir(folder) and not os.path.islink(folder) and os.path.basename(folder) not in _OTHERS
+                    for file in _with_spans(sorted(os.path.join(folder, name) for name in os.listdir(folder)))
+                ]
         else:
             os.stat(path)
             found.append(path)

@@ -26,6 +26,7 @@ from ray_tracing_hooks._insight.ingest.otlp_json import (
     plain_text,
     scope_name,
     span_ids,
+    start_of,
 )
 from ray_tracing_hooks._insight.model.columns import (
     CALL_KEYS,
@@ -201,7 +202,7 @@ def _head(span: SpanJson) -> _Head:
         trace_id,
         _number(span.span_id),
         _number(span.parent_span_id or ""),
-        time_of(span.start_time_unix_nano),
+        start_of(span),
         time_of(span.end_time_unix_nano),
         name,
         as_byte(int(span.kind or 0)),

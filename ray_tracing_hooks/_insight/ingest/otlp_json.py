@@ -63,7 +63,7 @@ class _ScopeSpans(Struct, rename="camel"):
 
 class _ResourceSpans(Struct, rename="camel"):
     resource: Raw = _NO_TEXT
-    scope_spans: list[_ScopeSpans] | None = None
+    scope_spans: list[_ScopeSpans] | UnsetType | None = UNSET
 
 
 class _TracesData(Struct, rename="camel"):
@@ -92,14 +92,20 @@ def document_of(line: bytes) -> Any:
         document = _decode_line(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return json.loads(line)
-    # The structs leave out the members that tell whether the line belongs to another signal.
-    return json.loads(line) if document.resource_spans is UNSET else document
+    # The structs leave out the members that tell whether the line belongs to another signal, or spells them otherwise.
+    if document.resource_spans is UNSET or any(each.scope_spans is UNSET for each in document.resource_spans or ()):
+        return json.loads(line)
+    return document
+
+
+_BESIDE_SCOPES = {"resource", "schemaUrl"}
 
 
 def groups_of(document: Any) -> Iterator[Group]:
     """The spans of a line by resource and scope. Raises one of ``MALFORMED`` if it is not structured as OTLP."""
     if isinstance(document, _TracesData):
         for of_resource in document.resource_spans or ():
+            # All of them are set, as `document_of` has seen.
             for of_scope in of_resource.scope_spans or ():
                 yield Group(of_resource.resource, of_scope.scope, of_scope.spans or ())
         return
@@ -107,6 +113,9 @@ def groups_of(document: Any) -> Iterator[Group]:
         raise ValueError("expected an object with resourceSpans")
     for resource_spans in document.get("resourceSpans") or ():
         resource = resource_spans.get("resource")
+        # An empty list may be left out. Older exporters and other encodings name it otherwise.
+        if "scopeSpans" not in resource_spans and (others := sorted(resource_spans.keys() - _BESIDE_SCOPES)):
+            raise ValueError(f"expected scopeSpans, found {', '.join(others)}")
         for scope_spans in resource_spans.get("scopeSpans") or ():
             yield Group(resource, scope_spans.get("scope"), scope_spans.get("spans") or ())
 
@@ -205,7 +214,7 @@ def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
         parent_id=id_text(written.parent_span_id or "", 8),
         name=intern(written.name or ""),
         kind=int(written.kind or 0),
-        start_ns=time_of(written.start_time_unix_nano),
+        start_ns=start_of(written),
         end_ns=end_ns,
         status_code=int(status.get("code") or 0),
         status_message=str(status.get("message") or ""),
@@ -235,6 +244,13 @@ def span_ids(written: SpanJson) -> tuple[str, str]:
     if not trace_id or not span_id:
         raise ValueError("its ids are zero")
     return trace_id, span_id
+
+
+def start_of(written: SpanJson) -> int:
+    """Its start in nanoseconds. Raises one of ``MALFORMED`` if it is missing or invalid."""
+    if written.start_time_unix_nano is None:
+        raise KeyError("startTimeUnixNano")
+    return time_of(written.start_time_unix_nano)
 
 
 def time_of(described: Any) -> int:

@@ -291,9 +291,13 @@ class Calls:
 
     @cached_property
     def waiting(self) -> str:
-        """``EVERYWHERE``, ``PARTLY`` or ``NOWHERE``: how many processes that ran a driver or call recorded waits."""
+        """``EVERYWHERE``, ``PARTLY`` or ``NOWHERE``: where waits were recorded, of the processes that ran a driver or
+        call, or else a root span.
+        """
         ran = {self.resource_of(frame) for frame in self.drivers()}
         ran.update(distinct(as_numpy(self.table.resource)[as_numpy(self.role) == EXECUTION]).tolist())
+        if not ran:  # requests of Ray Serve alone
+            ran = {self.resource_of(frame) for frame in self.frames()}
         recorded = [self.waits_recorded[resource] for resource in ran]
         return NOWHERE if not any(recorded) else EVERYWHERE if all(recorded) else PARTLY
 

@@ -1,9 +1,10 @@
 """Clock skew between machines: detected where an effect seems to precede its cause, and corrected.
 
-A submission starts before its execution, and a task ends before the ``ray.get`` that returns its result. Where the
-clocks of two machines contradict this, one clock is shifted by the smallest amount that resolves it; the clock of the
-driver's machine is the reference. Skew without a contradiction is not corrected: clocks that differ by less than the
-time a message takes look equal. Processes on one machine share its clock.
+A submission starts before its execution, any other span before its children, and a task ends before the ``ray.get``
+that returns its result. Where the clocks of two machines contradict this, one clock is shifted by the smallest amount
+that resolves it; the clock of the driver's machine is the reference, or of the first root span if there is no driver.
+Skew without a contradiction is not corrected: clocks that differ by less than the time a message takes look equal.
+Processes on one machine share its clock.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def _reference(calls: Calls, machine_of: list[str]) -> str:
     drivers = [row for row in calls.drivers() if row < len(calls.table)]
     if drivers:
         return machine_of[calls.table.resource[drivers[0]]]
-    return machine_of[calls.table.resource[0]] if len(calls.table) else ""
+    roots = np.nonzero(as_numpy(calls.table.parent) < 0)[0]
+    return machine_of[calls.table.resource[int(roots[0])]] if len(roots) else ""
 
 
 def _bounds(calls: Calls, machine_of: list[str]) -> dict[tuple[str, str], int]:
@@ -73,7 +75,7 @@ def _bounds(calls: Calls, machine_of: list[str]) -> dict[tuple[str, str], int]:
     machines = list(dict.fromkeys(machine_of))
     of_resource = np.array([machines.index(machine) for machine in machine_of])
     least = np.full((len(machines), len(machines)), _NOTHING)
-    for causes, effects, times in (_begun(calls), _got(calls)):
+    for causes, effects, times in (_begun(calls), _below(table), _got(calls)):
         resources, at = as_numpy(table.resource), as_numpy(times)
         pairs = of_resource[resources[causes]], of_resource[resources[effects]]
         np.maximum.at(least, pairs, at[causes] - at[effects])
@@ -89,6 +91,13 @@ def _begun(calls: Calls) -> tuple[Any, Any, Any]:
     rows = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
     submission = as_numpy(calls.submission)[as_numpy(calls.call_of)[rows]]
     return submission[submission >= 0], rows[submission >= 0], calls.table.start
+
+
+def _below(table: Table) -> tuple[Any, Any, Any]:
+    """As :func:`_begun`, for all spans: a request at the proxy starts before its part at the replica."""
+    parent = as_numpy(table.parent)
+    rows = np.nonzero(parent >= 0)[0]
+    return parent[rows], rows, table.start
 
 
 def _got(calls: Calls) -> tuple[Any, Any, Any]:

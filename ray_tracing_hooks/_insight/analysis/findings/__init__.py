@@ -13,6 +13,8 @@ from ray_tracing_hooks._insight.analysis.findings import (
     bottleneck_actor,
     bottleneck_operator,
     ended_trials,
+    failed_drivers,
+    failed_spans,
     failures,
     get_in_loop,
     idle_accelerator,
@@ -37,7 +39,9 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 __all__ = ["Finding", "find"]
 
 _FINDERS = (
+    failed_drivers.find,
     failures.find,
+    failed_spans.find,
     unfinished.find,
     bottleneck_operator.find,
     ended_trials.find,

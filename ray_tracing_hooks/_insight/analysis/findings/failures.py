@@ -8,23 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN
 from ray_tracing_hooks._insight.analysis.findings.ended_trials import rows_of_trials
+from ray_tracing_hooks._insight.analysis.findings.error_types import READ, types_of
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.findings.training_restarts import rows_of_restarts
 from ray_tracing_hooks._insight.analysis.functions import covered
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._insight.model.calls import EXECUTION
-from ray_tracing_hooks._insight.model.errors import error_text, error_type
+from ray_tracing_hooks._insight.model.errors import error_text
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import LOST, Table
 
 KILLED, ERRORS = "killed-workers", "errors"
-
-_READ = 1000
-"""The most spans that are read from files for their error type, which may be in an event."""
 
 
 def find(analysis: Analysis) -> list[Finding]:
@@ -106,7 +103,7 @@ def _killed(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
         return
     workers = {analysis.calls.place(row).worker for row in rows}
     retries = _retries(analysis, rows)
-    why = Counter(error_text(analysis.table.span(row)) for row in rows[:_READ])
+    why = Counter(error_text(analysis.table.span(row)) for row in rows[:READ])
     (reason, _), *others = why.most_common()
     more = f" and {count(len(others), 'other reason')}" if others else ""
     died = f"{count(len(workers), 'worker')} died while running {_functions(analysis, rows)}"
@@ -125,20 +122,11 @@ def _killed(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
 def _errors(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
     if not rows:
         return
-    table = analysis.table
-    types: Counter[str] = Counter()
-    for row in rows[:_READ]:
-        given = table.attribute(row, names.ERROR_TYPE)
-        types[str(given or error_type(table.span(row)) or "without a type")] += 1
     retries = _retries(analysis, rows)
-    several = ", ".join(
-        f"{quoted(name)} x{number:,}" if number > 1 else quoted(name) for name, number in types.most_common(3)
-    )
-    more = f" and {count(len(types) - 3, 'other type')}" if len(types) > 3 else ""
     failed = f"{count(len(rows), 'execution')} of {_functions(analysis, rows)} failed"
     yield Finding(
         ERRORS,
-        f"{failed}: {several}{more}; {retries}",
+        f"{failed}: {types_of(analysis.table, rows)}; {retries}",
         "each retry repeats the whole call: find out why attempts fail, or do the part that fails in a call of its own"
         if retries.retried
         else "",

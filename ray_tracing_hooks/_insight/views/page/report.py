@@ -193,7 +193,8 @@ def described(found: Iterable[Finding], row: Row, redaction: Redaction) -> list[
 def nothing_found(analysis: Analysis) -> str:
     """The text if there are no findings."""
     gaps = recorded.gaps(analysis.calls, analysis.path)
-    return f"Nothing stands out{gaps}: no failures, no stragglers, no bottlenecks, and no costly patterns."
+    failures = "" if analysis.table.is_failed().any() else "no failures, "
+    return f"Nothing stands out{gaps}: {failures}no stragglers, no bottlenecks, and no costly patterns."
 
 
 def quality(analysis: Analysis) -> list[str]:

@@ -8,7 +8,8 @@ tracing replaces in Ray put back, and replaced again, by turns (``switched_hook`
 one connection or by a handle.
 
 Printed are the rate and the time that a request takes with tracing, relative to the turn without it beside: median over
-the turns of all sessions, with quartiles, and the medians of each session. Then the processor time of each process,
+the turns of all sessions, with quartiles, and the medians of each session. The 99th percentile is that of all requests
+of a session, since a turn has too few: its line has the median over sessions. Then the processor time of each process,
 likewise, and that of the shipper for each request that is traced; it works in both kinds of turns, so the rates do not
 have it. Each session has a new cluster, and counts its spans at the end: one in the replica for each request of the
 turns with tracing, and none of the others. Needs Ray Serve, which ``pip install 'ray[serve]'`` has.
@@ -27,7 +28,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from soak import shipper_of
@@ -48,6 +49,17 @@ TITLES = {"proxy": "ProxyActor", "replica": "ServeReplica"}
 
 Turn = dict[str, float]
 """Requests a second, the median of what one takes in us, and the processor time a request of each process in us."""
+
+
+class Session(NamedTuple):
+    """What was measured in one cluster."""
+
+    turns: list[dict[str, Turn]]
+    """Pairs of turns, ``off`` and ``on``."""
+    shipped: float
+    """The processor time of the shipper for a traced request, in us."""
+    slowest: dict[str, float]
+    """The 99th percentile of what a request took in these turns, in us."""
 
 
 class Switch:
@@ -98,13 +110,14 @@ def session(by: str, turns: int, seconds: float) -> None:
         traced += loop()
     pids = processes()
     found: list[dict[str, Turn]] = []
+    times: dict[str, list[float]] = {"off": [], "on": []}
     begun = processor_times(pids)[SHIPPER]
     for number in range(turns):
         order = [(OFF, "off"), (ON, "on")]
         pair = {}
         for command, name in order if number % 2 else reversed(order):
             switch.turn(command)
-            pair[name], requests = turn(loop, pids, seconds)
+            pair[name], requests = turn(loop, pids, seconds, times[name])
             traced += requests if command == ON else 0
         found.append(pair)
     shipped = (processor_times(pids)[SHIPPER] - begun) / (traced - WARM_UP)
@@ -113,7 +126,8 @@ def session(by: str, turns: int, seconds: float) -> None:
     spans = sum(path.read_bytes().count(b" serve.replica") for path in files)
     if spans != traced:
         sys.exit(f"{traced} requests were traced, and there are {spans} spans of the replica")
-    print(RESULT + json.dumps([found, shipped]), flush=True)
+    slowest = {name: statistics.quantiles(taken, n=100)[-1] * 1e6 for name, taken in times.items()}
+    print(RESULT + json.dumps([found, shipped, slowest]), flush=True)
 
 
 def processes() -> dict[str, int]:
@@ -127,8 +141,10 @@ def processes() -> dict[str, int]:
     return found
 
 
-def turn(loop: Any, pids: dict[str, int], seconds: float) -> tuple[Turn, int]:
-    """The figures, and how many requests there were with those before it counts."""
+def turn(loop: Any, pids: dict[str, int], seconds: float, taken: list[float]) -> tuple[Turn, int]:
+    """The figures, and how many requests there were with those before it counts. What each took is added to ``taken``,
+    in seconds.
+    """
     for _ in range(AFTER_SWITCH):
         loop()
     before = processor_times(pids)
@@ -139,6 +155,7 @@ def turn(loop: Any, pids: dict[str, int], seconds: float) -> tuple[Turn, int]:
         last, now = now, time.perf_counter()
         times.append(now - last)
     after = processor_times(pids)
+    taken += times
     spent = {name: (after[name] - before[name]) / len(times) for name in pids}
     figures = {"rate": len(times) / (now - begun), "median": statistics.median(times) * 1e6, **spent}
     return figures, AFTER_SWITCH + len(times)
@@ -151,8 +168,8 @@ def processor_times(pids: dict[str, int]) -> dict[str, float]:
     return {name: processor_time_of(pid) / 1e3 for name, pid in pids.items()}
 
 
-def run(by: str, turns: int, seconds: float) -> tuple[list[dict[str, Turn]], float]:
-    """A session in a process of its own: its turns, and the shipper's time for a traced request in us."""
+def run(by: str, turns: int, seconds: float) -> Session:
+    """A session in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="rth-", ignore_cleanup_errors=True) as folder:
         switches = Path(folder, "switches")
         switches.mkdir()
@@ -171,25 +188,33 @@ def run(by: str, turns: int, seconds: float) -> tuple[list[dict[str, Turn]], flo
     lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
     if not lines:
         sys.exit(f"a session has failed:\n{done.stderr[-2000:]}")
-    found, shipped = json.loads(lines[0].removeprefix(RESULT))
-    return found, shipped
+    return Session(*json.loads(lines[0].removeprefix(RESULT)))
 
 
-def report(by: str, sessions: list[list[dict[str, Turn]]], shipped: list[float]) -> None:
-    pairs = [pair for found in sessions for pair in found]
+def report(by: str, sessions: list[Session]) -> None:
+    pairs = [pair for found in sessions for pair in found.turns]
     names = [name for name in pairs[0]["off"] if name != SHIPPER]
     print(f"{'by ' + by:12}{'without':>14}{'with, relative':>22}   by session")
     for name in names:
         ratios = sorted(pair["on"][name] / pair["off"][name] for pair in pairs)
         low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
-        each = [statistics.median(pair["on"][name] / pair["off"][name] for pair in found) for found in sessions]
+        each = [statistics.median(pair["on"][name] / pair["off"][name] for pair in found.turns) for found in sessions]
         without = statistics.median(pair["off"][name] for pair in pairs)
         unit = "1/s" if name == "rate" else "us"
         print(
             f"{name:12}{without:>10,.0f} {unit:<3}{statistics.median(ratios):>8.3f} ({low:.2f}-{high:.2f})"
             f"   {'  '.join(f'{ratio:.3f}' for ratio in each)}"
         )
-    print(f"{SHIPPER:12}{statistics.median(shipped):>10,.0f} us a traced request, at low priority", flush=True)
+        if name == "median":
+            each = [found.slowest["on"] / found.slowest["off"] for found in sessions]
+            without = statistics.median(found.slowest["off"] for found in sessions)
+            low, high = min(each), max(each)
+            print(
+                f"{'p99':12}{without:>10,.0f} us {statistics.median(each):>8.3f} ({low:.2f}-{high:.2f})"
+                f"   {'  '.join(f'{ratio:.3f}' for ratio in each)}"
+            )
+    shipped = statistics.median(found.shipped for found in sessions)
+    print(f"{SHIPPER:12}{shipped:>10,.0f} us a traced request, at low priority", flush=True)
 
 
 def main() -> None:
@@ -204,13 +229,11 @@ def main() -> None:
         session(chosen.session, chosen.turns, chosen.seconds)
         return
     for by in chosen.by.split(","):
-        sessions, shipped = [], []
+        sessions = []
         for number in range(chosen.sessions):
             print(f"by {by}, session {number + 1} of {chosen.sessions}", file=sys.stderr, flush=True)
-            turns, shipper = run(by, chosen.turns, chosen.seconds)
-            sessions.append(turns)
-            shipped.append(shipper)
-        report(by, sessions, shipped)
+            sessions.append(run(by, chosen.turns, chosen.seconds))
+        report(by, sessions)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray.patterns import matches, plain_name
 from ray_tracing_hooks._ray.propagation import TASK_KEY, Begun
 from ray_tracing_hooks._record.recorder import Template
 
@@ -53,7 +53,9 @@ class RateLimits:
             return self._limits[template]
         except KeyError:
             function = str(template.attributes[names.RAY_FUNCTION])
-            rate = next((rate for pattern, rate in self._rates if fnmatchcase(function, pattern)), None)
+            attributes = template.attributes
+            plain = plain_name(attributes.get(names.RAY_ACTOR_CLASS, ""), attributes.get(names.RAY_ACTOR_METHOD, ""))
+            rate = next((rate for pattern, rate in self._rates if matches(pattern, function, plain)), None)
             return self._limits.setdefault(template, None if rate is None else RateLimit(self, function, rate))
 
     def leave_out(self, limit: RateLimit, caller: bytes) -> None:

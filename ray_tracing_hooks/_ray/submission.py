@@ -234,8 +234,8 @@ def traced(
             try:
                 if carried is not before:
                     outgoing.carried = carried
-                if carried is not None:
-                    args = with_place(args)
+                if carried is not None and getattr(self, "_decorator", None) is None:
+                    args = with_place(args)  # a decorator of the program would see what is not there
                 result = original(self, args, kwargs, *rest, **options)
             except BaseException as error:
                 hide_frame(error)

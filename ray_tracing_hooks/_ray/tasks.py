@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from ray_tracing_hooks._patching import Patches
@@ -24,8 +25,11 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
 def _describe(calls: Calls, task: Any, args: Any, kwargs: Any, _rest: Any, options: dict[str, Any]) -> Called | None:
     if task._is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
-    # A decorator may return anything.
-    inherits = options.get("num_returns") != 0 and getattr(task, "_decorator", "unknown") is None
+    # A decorator may return anything, so the task id may be unknown. But a call that can have no arguments has no place
+    # for a context.
+    inherits = options.get("num_returns") != 0 and (
+        getattr(task, "_decorator", "unknown") is None or not inspect.signature(task._function).parameters  # noqa: SLF001
+    )
     key = task._function_name, inherits  # noqa: SLF001  as above
     try:
         called = calls.called[key]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._ray.patterns import matches, plain_name
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._record.recorder import Template
 
@@ -80,16 +80,19 @@ class Selection:
         self.has_patterns = bool(self._include or self._exclude)
         self.shows_internal = internal
 
-    def selects(self, function: str, part: str, *, is_internal: bool = False) -> bool:
-        """Whether calls of ``function`` make spans; ``is_internal`` marks internal ones of Ray."""
+    def selects(self, function: str, part: str, *, is_internal: bool = False, plain: str = "") -> bool:
+        """Whether calls of ``function`` make spans; ``is_internal`` marks internal ones of Ray.
+
+        ``plain`` is another form of its name that patterns match.
+        """
         if part not in self.parts:
             return False
         if self._include:
-            if not any(fnmatchcase(function, pattern) for pattern in self._include):
+            if not any(matches(pattern, function, plain) for pattern in self._include):
                 return False
         elif is_internal and not self.shows_internal:
             return False
-        return not any(fnmatchcase(function, pattern) for pattern in self._exclude)
+        return not any(matches(pattern, function, plain) for pattern in self._exclude)
 
 
 class Whereabouts:
@@ -180,7 +183,8 @@ class Templates:
             or function in _INTERNAL_METHODS
         )
         part = part or ("actor" if class_name else "task")
-        if not self._selection.selects(full_name, part, is_internal=is_internal):
+        plain = plain_name(class_name, function)
+        if not self._selection.selects(full_name, part, is_internal=is_internal, plain=plain):
             return None
         if class_name:
             what = {names.RAY_REMOTE: "actor", names.RAY_ACTOR_CLASS: class_name, names.RAY_ACTOR_METHOD: function}

@@ -56,6 +56,10 @@ class PendingTracerProvider(trace.TracerProvider):
             raise AttributeError(name)
         return getattr(self, name)
 
+    def __reduce__(self) -> Any:
+        # Like the API's own stand-in, which programs have without tracing.
+        return trace.get_tracer_provider, ()
+
 
 class PendingTracer(trace.Tracer):
     """A tracer of a provider that is not built yet; the first span builds it."""
@@ -111,6 +115,18 @@ def _reduce_sdk_tracer(tracer: Any) -> Any:
     scope = tracer._instrumentation_scope  # noqa: SLF001  there is no public way to ask a tracer for its scope
     attributes = dict(scope.attributes) if scope.attributes else None
     return _get_tracer, (scope.name, scope.version, scope.schema_url, attributes)
+
+
+def _reduce_sdk_provider(provider: Any) -> Any:
+    """Ours becomes that of the process that unpickles it. One of the program stays what it is."""
+    return (trace.get_tracer_provider, ()) if _bridge.made(provider) else object.__reduce_ex__(provider, 4)
+
+
+def _reduce_sdk_span(span: Any) -> Any:
+    """A span of our provider becomes one that records nothing, with the same context, as without tracing."""
+    if _bridge.made(trace._TRACER_PROVIDER):  # noqa: SLF001  the API's function would set one
+        return trace.NonRecordingSpan, (span.get_span_context(),)
+    return object.__reduce_ex__(span, 4)
 
 
 def _named_provider() -> Any:
@@ -331,6 +347,10 @@ class Bridge:
         if "add_span_processor" not in vars(provider):
             provider.add_span_processor = watch(provider.add_span_processor)
 
+    def made(self, provider: Any) -> bool:
+        """Whether this provider is ours."""
+        return provider is not None and provider is self._provider
+
     def has_open_spans(self) -> bool:
         """Whether spans of the API are open in this process."""
         return self._processor is not None and self._processor.has_open()
@@ -343,11 +363,15 @@ class Bridge:
 
     def _shared_processor(self) -> SpoolSpanProcessor:
         if self._processor is None:
-            from opentelemetry.sdk.trace import Tracer  # noqa: PLC0415
+            from opentelemetry.sdk.trace import Span, Tracer, TracerProvider, _Span  # noqa: PLC0415
 
             from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor  # noqa: PLC0415  imports the SDK
 
+            # Ray pickles module-level tracers and providers with user code, and spans that it refers to.
             copyreg.pickle(Tracer, _reduce_sdk_tracer)
+            copyreg.pickle(TracerProvider, _reduce_sdk_provider)
+            for span in {Span, _Span}:
+                copyreg.pickle(span, _reduce_sdk_span)
             self._processor = SpoolSpanProcessor()
         self._write_to(self._processor)
         return self._processor

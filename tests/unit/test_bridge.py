@@ -110,6 +110,52 @@ print(json.dumps([[name, scope] for name, _, scope, _ in spans()]))
     assert found == [["one", "lib"], ["two", "other"], ["three", "other"], ["four", "lib"]]
 
 
+def test_providers_and_spans_can_be_pickled_and_copied_as_without_tracing(tmp_path: Path) -> None:
+    """Those that a remote function refers to. A span becomes one that records nothing, with the same context."""
+    found = in_a_process(
+        """
+import copy, pickle
+install()
+results = []
+for _ in "early", "late":
+    provider = trace.get_tracer_provider()
+    for same in (pickle.loads(pickle.dumps(provider)), copy.deepcopy(provider)):
+        results.append(same is trace.get_tracer_provider())
+    span = provider.get_tracer("lib").start_span("span")
+    for same in (pickle.loads(pickle.dumps(span)), copy.deepcopy(span)):
+        results.append(same.get_span_context() == span.get_span_context() and not same.is_recording())
+    span.end()
+print(json.dumps(results))
+""",
+        tmp_path,
+    )
+    assert found == [True] * 8
+
+
+def test_a_provider_of_the_program_is_pickled_as_it_was(tmp_path: Path) -> None:
+    found = in_a_process(
+        """
+import pickle
+from opentelemetry.sdk.trace import TracerProvider
+def outcome(thing):
+    try:
+        return type(pickle.loads(pickle.dumps(thing))).__name__
+    except Exception as error:
+        return "cannot be pickled"
+trace.set_tracer_provider(TracerProvider(shutdown_on_exit=False))
+def outcomes():
+    provider = trace.get_tracer_provider()
+    return [outcome(provider), outcome(provider.get_tracer("lib").start_span("span"))]
+before = outcomes()
+install()
+print(json.dumps([before, outcomes()]))
+""",
+        tmp_path,
+    )
+    before, after = found
+    assert before == after
+
+
 def test_a_provider_that_is_there_is_joined(tmp_path: Path) -> None:
     """The user's provider stays, with its resource and processors; its spans are in the spool too, once."""
     found = in_a_process(

@@ -70,6 +70,17 @@ def test_less_than_one_call_a_second_is_one_call_at_once(clock: list[int]) -> No
     assert [bucket.take(CALLER) for _ in range(2)] == [2, LEFT_OUT]
 
 
+def test_a_method_is_limited_wherever_its_class_is_defined() -> None:
+    attributes = {
+        names.RAY_FUNCTION: "main.<locals>.Noisy.ping",
+        names.RAY_ACTOR_CLASS: "main.<locals>.Noisy",
+        names.RAY_ACTOR_METHOD: "ping",
+    }
+    submission = Template("main.<locals>.Noisy.ping ray.remote", 4, attributes)
+    assert RateLimits([("Noisy.ping", 1)]).of(submission) is not None
+    assert RateLimits([("Other.ping", 1)]).of(submission) is None
+
+
 def test_the_first_pattern_that_fits_counts(clock: list[int]) -> None:
     limits = RateLimits([("Worker.*", 2), ("Worker.process", 5), ("mod.*", 3)])
     assert [limit(limits, "Worker.process").take(CALLER) for _ in range(3)] == [0, 0, 0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,8 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._ray.serve import direct
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.serve import direct, router
 from ray_tracing_hooks._ray.serve.server import Descriptions
 from ray_tracing_hooks._ray.templates import SERVE, Selection, Whereabouts
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -80,3 +83,26 @@ def test_which_methods_are_traced_is_as_the_connection_has_it(tmp_path: Path) ->
     for active, is_traced in ((traced, True), (left_out, False), (traced, True)):
         described = direct._methods.of(active, REPLICA, "say").of_grpc(active, CALL)
         assert (described is not None) is is_traced
+
+
+@pytest.mark.parametrize("steps", [0, 1], ids=["before its first step", "later"])
+def test_a_call_of_a_deployment_that_is_cancelled_is_recorded_once(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by ``response.cancel()`` just after ``handle.remote()``."""
+    ended: list[BaseException | None] = []
+    monkeypatch.setattr(router, "_begin", lambda *_: SimpleNamespace(ended=ended.append))
+    monkeypatch.setattr(tracing, "active", object())
+
+    async def route(*_: Any) -> None:
+        await asyncio.sleep(60)
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(router._assign_request(route)(None, None))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    gc.collect()
+    assert [type(error) for error in ended] == [asyncio.CancelledError]

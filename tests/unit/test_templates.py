@@ -53,3 +53,12 @@ def test_what_is_included_by_name_makes_spans_whosever_it_is(tmp_path: Path) -> 
         "ray.data._internal.execution.operators.map_operator._map_task",
         "ServeController.run",
     }
+
+
+@pytest.mark.parametrize("pattern", ["Noisy.*", "Noisy.ping", "*.Noisy.ping"])
+def test_a_pattern_matches_a_class_wherever_it_is_defined(pattern: str) -> None:
+    """The submission of a method is named after Ray's name of the class, and its execution after the plain one."""
+    submitted, plain = "main.<locals>.Noisy.ping", "Noisy.ping"
+    assert Selection(PARTS, exclude=[pattern]).selects(submitted, "actor", plain=plain) is False
+    assert Selection(PARTS, include=[pattern]).selects(submitted, "actor", plain=plain) is True
+    assert Selection(PARTS, exclude=["Other.*"]).selects(submitted, "actor", plain=plain) is True

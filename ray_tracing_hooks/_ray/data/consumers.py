@@ -14,7 +14,8 @@ def consumer_in(frame: FrameType | None) -> str:
     """The outermost public function of Ray Data in a stack, without what called that; empty if there is none."""
     found = ""
     while frame is not None:
-        module = frame.f_globals.get("__name__") or ""
+        module = frame.f_globals.get("__name__")
+        module = module if isinstance(module, str) else ""
         if module.startswith(_LIBRARY):
             name = frame.f_code.co_name
             if name.isidentifier() and not name.startswith("_"):

@@ -64,7 +64,10 @@ def _assign_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callab
         if call is None:
             return original(self, request_meta, *args, **kwargs)
 
+        unbegun = _Unbegun(call)
+
         async def assign_request() -> Any:  # Ray logs the name
+            call = unbegun.begin()
             try:
                 result = await original(self, request_meta, *args, **kwargs)
             except BaseException as error:
@@ -132,6 +135,25 @@ class Call:
             self._recorder.record(self._template, self._identity, self._start, now, additions)
         except Exception as fault:  # noqa: BLE001  a fault here must not reach the user's request
             failed("recording a call of a deployment", fault)
+
+
+class _Unbegun:
+    """Ends a call whose coroutine is cancelled or dropped before its first step; that holds it until then."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call: Call | None = call
+
+    def begin(self) -> Call:
+        """Hand the call over: from now on the coroutine ends it."""
+        call, self._call = self._call, None
+        assert call is not None  # a coroutine begins once
+        return call
+
+    def __del__(self) -> None:
+        if self._call is not None:
+            self._call.ended(asyncio.CancelledError())
 
 
 def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:

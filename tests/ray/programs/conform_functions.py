@@ -479,6 +479,49 @@ def processes_that_are_used_up():
     return len({ray.get(once.remote()) for _ in range(2)})
 
 
+def default_argument(invocation):
+    """Ray calls a decorator of the program with the arguments of each call."""
+
+    def invoke(args, kwargs):
+        seen = [type(args).__name__, len(args or ()), bool(args)]
+        return seen, invocation(args or ("default",), kwargs)
+
+    return invoke
+
+
+def first_argument(invocation):
+    def invoke(args, kwargs):
+        return args[0] if args else None, invocation(args, kwargs)
+
+    return invoke
+
+
+@scenario
+def decorators_of_calls():
+    def greet(*names):
+        return names
+
+    def nothing():
+        return "ran"
+
+    class Greeter:
+        def greet(self, *names):
+            return names
+
+        def nothing(self):
+            return "ran"
+
+    greet.__ray_invocation_decorator__ = Greeter.greet.__ray_invocation_decorator__ = default_argument
+    nothing.__ray_invocation_decorator__ = Greeter.nothing.__ray_invocation_decorator__ = first_argument
+    actor = ray.remote(Greeter).remote()
+    found = []
+    for function in (ray.remote(greet), ray.remote(nothing), actor.greet, actor.nothing):
+        for _ in range(2):
+            seen, reference = function.remote()
+            found.append([seen, ray.get(reference)])
+    return found
+
+
 @scenario
 def named_tuples_and_queues():
     Pair = collections.namedtuple("Pair", "first second")

@@ -133,6 +133,8 @@ def share(descriptor: int, group: int) -> None:
         if found.st_mode & bits != bits:
             os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | bits)
     except OSError as error:
+        if error.errno is None:  # raised by a signal handler of the program
+            raise
         raise OSError(error.errno, f"it cannot be given to the group {group}: {error.strerror}") from error
 
 
@@ -209,6 +211,8 @@ def _claimed(here: int, path: str, deny: int, group: int | None) -> int:
             try:
                 os.fchmod(folder, stat.S_IMODE(found.st_mode) & ~NOBODY_ELSE)
             except OSError as error:
+                if error.errno is None:
+                    raise
                 raise OSError(error.errno, "others may write to it, and that cannot be changed", path) from error
         if not os.access(inside(folder), os.W_OK | os.X_OK):
             _refuse("it is read-only", path)

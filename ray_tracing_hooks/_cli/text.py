@@ -23,7 +23,7 @@ def parse_duration(text: str) -> int:
     try:
         return round(float(match[1]) * _UNITS_NS[match[2]])
     except OverflowError:
-        raise click.BadParameter(f"{text[:30]!r}... is longer than any span") from None
+        raise click.BadParameter(f"{text!r:.30}... is longer than any span") from None
 
 
 def examples(*commands: str) -> str:

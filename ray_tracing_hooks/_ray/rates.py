@@ -15,8 +15,8 @@ from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray.patterns import matches, plain_name
 from ray_tracing_hooks._ray.propagation import TASK_KEY, Begun
+from ray_tracing_hooks._ray.templates import matches, plain_name
 from ray_tracing_hooks._record.recorder import Template
 
 LEFT_OUT = -1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._ray.patterns import matches, plain_name
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._record.recorder import Template
 
@@ -93,6 +93,19 @@ class Selection:
         elif is_internal and not self.shows_internal:
             return False
         return not any(matches(pattern, function, plain) for pattern in self._exclude)
+
+
+def matches(pattern: str, function: str, plain: str = "") -> bool:
+    """Whether a pattern matches a function by its name, or by the ``plain`` form of it."""
+    return fnmatchcase(function, pattern) or (plain not in {"", function} and fnmatchcase(plain, pattern))
+
+
+def plain_name(class_name: str, method: str) -> str:
+    """A method as in the span of its execution; where it is submitted, Ray's name of a class says where it is defined.
+
+    Empty for a function.
+    """
+    return f"{class_name.rpartition('.')[2]}.{method}" if class_name else ""
 
 
 class Whereabouts:

@@ -18,7 +18,9 @@ def pid_namespace() -> str:
         namespace = os.readlink("/proc/self/ns/pid")
         with open(_BOOT, "rb") as file:
             boot = file.read()
-    except OSError:
+    except OSError as error:
+        if error.errno is None:  # raised by a signal handler of the program
+            raise
         return UNKNOWN
     return f"{zlib.crc32(boot + os.fsencode(namespace) + _beginning()):08x}"
 

@@ -587,7 +587,9 @@ def _apart(descriptor: int) -> int:
     most, _ = getrlimit(RLIMIT_NOFILE)
     try:
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _APART if most < 0 else min(_APART, most * 3 // 4))
-    except OSError:
+    except OSError as error:
+        if error.errno is None:
+            raise
         return descriptor  # no such number is free
     os.close(descriptor)
     return moved
@@ -597,7 +599,9 @@ def _fair_share(directory: str, most: int) -> int:
     """The segment size here, at most ``most``: the more processes write, the smaller their segments."""
     try:
         processes = {name.partition(".")[0] for name in os.listdir(directory) if name.endswith(SUFFIX)}
-    except OSError:
+    except OSError as error:
+        if error.errno is None:
+            raise
         return most
     return min(most, max(_LEAST_SEGMENT_BYTES, _OPEN_SEGMENTS * most // max(1, len(processes))))
 

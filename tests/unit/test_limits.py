@@ -75,7 +75,8 @@ def test_values_that_nest_100_000_deep_are_refused(tag: bytes, read: Callable[[b
 )
 def test_json_that_nests_100_000_deep_is_refused(tmp_path: Path, opening: str, closing: str) -> None:
     """By both readers; the next line is read."""
-    described = {"traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "00f067aa0ba902b7", "attributes": "HERE"}
+    described = {"traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "00f067aa0ba902b7"}
+    described |= {"startTimeUnixNano": "1", "attributes": "HERE"}
     good = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [described]}]}]})
     deep = good.replace('"HERE"', f'[{{"key":"k","value":{opening * DEEP}{{}}{closing * DEEP}}}]')
     with short_and_small(100):

@@ -30,7 +30,8 @@ DEFINITIONS = frame(layout.RESOURCE, U16.pack(0) + RESOURCE) + frame(layout.SCOP
 def record(number: int, extra: bytes = b"") -> bytes:
     """A span as it stands in a spool, with its number for its ids."""
     span = b"\x0a\x10" + number.to_bytes(16, "big") + b"\x12\x08" + number.to_bytes(8, "big")
-    return frame(layout.SPAN, U16.pack(0) + span + b"\x2a\x01n\x41" + (9).to_bytes(8, "little") + extra)
+    times = b"\x39" + (1).to_bytes(8, "little") + b"\x41" + (9).to_bytes(8, "little")
+    return frame(layout.SPAN, U16.pack(0) + span + b"\x2a\x01n" + times + extra)
 
 
 def segment(first: int, last: int, head: bytes = MAGIC) -> bytes:

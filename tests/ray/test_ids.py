@@ -30,6 +30,8 @@ def test_no_two_spans_of_a_trace_have_one_id(cluster: Cluster, tmp_path: Path) -
             )
         ]
     assert [each.result().result for each in runs] == [[[[0, 1]] * 2, [0, 1]]] * 2 + [[[[0, 1]] * 2, [0, 1], 1_000_000]]
+    # What ran on another node than the driver's is written by the shipper of that node, in its own time.
+    await_spans(tmp_path / "spans", lambda spans: len(by_name(spans, "__main__.large ray.remote_worker")) == 2)
     spans = [
         span for folder in (cluster.spans, tmp_path / "spans") for span in spans_in(folder) if span.trace_id == trace
     ]

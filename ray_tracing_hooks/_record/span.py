@@ -18,7 +18,6 @@ from ray_tracing_hooks._exceptions import class_name, is_interruption, qualified
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, TRACE_ID
 from ray_tracing_hooks._formats.encoded_span.encode import end_time as encode_end
-from ray_tracing_hooks._formats.protobuf import utf8
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record.limits import put, put_all
 
@@ -360,7 +359,7 @@ class _Added:
 
 def _without(encoded: bytes, attributes: Mapping[str, Any]) -> bytes:
     """The encoded span without those of its attributes that are set again."""
-    again = [key for key in attributes if utf8(key) in encoded]
+    again = [key for key in attributes if encode.attribute_key(key) in encoded]
     if not again:
         return encoded
     from ray_tracing_hooks._formats.encoded_span.replace import without_attributes  # noqa: PLC0415  rarely needed

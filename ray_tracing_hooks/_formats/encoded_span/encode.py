@@ -219,7 +219,8 @@ def _cached_key(key: str) -> bytes:
     return field(_KEY, utf8(key))
 
 
-def _key(key: str) -> bytes:
+def attribute_key(key: str) -> bytes:
+    """The key of an attribute, which its encoded ``KeyValue`` begins with."""
     return _cached_key(key) if len(key) <= _LONGEST_CACHED_KEY else field(_KEY, utf8(key))
 
 
@@ -228,7 +229,7 @@ def key_value(tag: int, key: str, value: Any) -> bytes:
     encoded = any_value(value)
     if encoded is None:
         return b""
-    return field(tag, _key(key) + field(_VALUE, encoded))
+    return field(tag, attribute_key(key) + field(_VALUE, encoded))
 
 
 def attribute(key: str, value: Any) -> bytes:

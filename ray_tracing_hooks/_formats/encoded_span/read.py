@@ -16,7 +16,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import CONSUMER, ERROR, decode_attribute
 from ray_tracing_hooks._formats.encoded_span.tags import KeyValueTag, LogRecordTag, SpanTag, StatusTag
-from ray_tracing_hooks._formats.protobuf import FormatError, field, fields, utf8
+from ray_tracing_hooks._formats.protobuf import FormatError, field, fields
 
 _PARENT, _FLAGS_TAG = SpanTag.PARENT_SPAN_ID, SpanTag.FLAGS
 _START, _END = SpanTag.START_TIME, SpanTag.END_TIME
@@ -118,7 +118,7 @@ def _is_error(status: bytes) -> bool:
 
 def key_of_attribute(key: str) -> bytes:
     """The beginning of an encoded attribute with this key, after its tag and length of two bytes."""
-    return field(KeyValueTag.KEY, utf8(key)) + bytes((KeyValueTag.VALUE,))
+    return field(KeyValueTag.KEY, key.encode()) + bytes((KeyValueTag.VALUE,))
 
 
 _PID = key_of_attribute(names.RAY_PID)

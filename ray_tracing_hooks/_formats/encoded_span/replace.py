@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ray_tracing_hooks._formats.encoded_span.read import key_of_attribute
+from ray_tracing_hooks._formats.encoded_span.encode import attribute_key
 from ray_tracing_hooks._formats.encoded_span.tags import SpanTag
 from ray_tracing_hooks._formats.protobuf import encoded_field, fields
 
@@ -14,7 +14,7 @@ def without_attributes(span: bytes, keys: Iterable[str]) -> bytes:
 
     Raises FormatError if the span is malformed.
     """
-    begins = tuple(map(key_of_attribute, keys))
+    begins = tuple(map(attribute_key, keys))
     return b"".join(
         encoded_field(tag, value)
         for tag, value in fields(span)

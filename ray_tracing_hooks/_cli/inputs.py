@@ -92,13 +92,23 @@ def selected(table: Table, trace_id: str | None) -> Table:
     """The spans of the newest run, or of the trace whose id starts with this; ends the command in the same way."""
     if trace_id is None:
         return part_of(table, runs(table)[0])
-    if not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
-        raise click.BadParameter(f"{trace_id!r} is not a trace id: expected up to 32 hex digits", param_hint="--trace")
+    check_trace_id(trace_id)
     fits = [trace.startswith(trace_id.lower()) for trace in table.traces]
     rows = [row for row, trace in enumerate(table.trace) if fits[trace]]
     if not rows:
-        raise click.BadParameter(f"none of {count(len(table.traces), 'trace')} starts with it", param_hint="--trace")
+        raise no_such_trace(len(table.traces))
     return table.part(rows)
+
+
+def check_trace_id(trace_id: str) -> None:
+    """End the command with exit code 2 if this cannot be the beginning of a trace id."""
+    if not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
+        raise click.BadParameter(f"{trace_id!r} is not a trace id: expected up to 32 hex digits", param_hint="--trace")
+
+
+def no_such_trace(traces: int) -> click.BadParameter:
+    """The error if the id of none of so many traces starts with what was asked for."""
+    return click.BadParameter(f"none of {count(traces, 'trace')} starts with it", param_hint="--trace")
 
 
 def check_choice(trace_id: str | None, *, everything: bool) -> None:

@@ -89,13 +89,13 @@ def tree(
     ended] is a span that its program did not end, so it has no TIME. ROWS and BYTES are the output of datasets, their
     operators and the tasks for their blocks, whose times are added up in TOTAL.
     """
-    if trace_id is not None and not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
-        raise click.BadParameter(f"{trace_id!r} is not a trace id: expected up to 32 hex digits", param_hint="--trace")
+    if trace_id is not None:
+        inputs.check_trace_id(trace_id)
     spans, quality = inputs.read(paths)
     now_ns = time.time_ns()
     traces = model.traces(spans)
     if trace_id is not None and not any(trace.trace_id.startswith(trace_id.lower()) for trace in traces):
-        raise click.BadParameter(f"none of {count(len(traces), 'trace')} starts with it", param_hint="--trace")
+        raise inputs.no_such_trace(len(traces))
     orphans = sum(trace.orphans for trace in traces)
     keep = _chosen(name, errors, min_duration, now_ns)
     chosen = [

@@ -235,7 +235,7 @@ def traced(
                 if carried is not before:
                     outgoing.carried = carried
                 if carried is not None and getattr(self, "_decorator", None) is None:
-                    args = with_place(args)  # a decorator of the program would see what is not there
+                    args = with_place(args)  # a decorator of the program would take these for arguments
                 result = original(self, args, kwargs, *rest, **options)
             except BaseException as error:
                 hide_frame(error)

@@ -162,7 +162,8 @@ class Follower:
                 if not process.segments:
                     continue
                 position = self._positions[name] = Position(process.segments[0].sequence)
-            position.newest = max([position.newest, *(segment.sequence for segment in process.segments)])
+            if process.segments:
+                position.newest = max(position.newest, process.segments[-1].sequence)
             try:
                 for segment in process.segments:
                     if segment.sequence >= position.sequence:

@@ -57,8 +57,8 @@ _EXPIRE_SECONDS = 0.5
 _MOST_TRACES = 100_000
 _REMEMBER_SECONDS = 3600.0
 _MOST_REMEMBERED = 5_000
-"""A trace that is kept is known for so long after its last span, so that later ones are kept too, and so many of those
-whose segments are gone: each store of the progress contains them all.
+"""A kept trace whose segments are gone is known for so long after its last span, so that later spans are kept too,
+while no more than so many kept traces are known: each store of the progress contains them all.
 """
 _SHARE = 4
 """Undecided spans may take this fraction of the spool's cap."""

@@ -5,10 +5,26 @@ The packages of the agent are in the folder ``RTH_AGENT``, its back end is ``RTH
 
 import os
 import sys
+import threading
 
 sys.path.append(os.environ["RTH_AGENT"])
 
 from skywalking import agent, config
+from skywalking.client.grpc import GrpcTraceSegmentReportService
+
+reporting = threading.Lock()
+report = GrpcTraceSegmentReportService.report
+
+
+def report_alone(service, segments):
+    """At its end the agent waits until its queue is empty, not for the request of the thread that has emptied it. It
+    makes a request then itself, which waits here for that of the thread.
+    """
+    with reporting:
+        report(service, segments)
+
+
+GrpcTraceSegmentReportService.report = report_alone
 
 config.init(
     agent_collector_backend_services=os.environ["RTH_BACKEND"],
@@ -29,7 +45,6 @@ if sys.argv[1] == "call":
         get_context().put_correlation("tenant", "acme")
         print(requests.get(sys.argv[2], timeout=120).text)
 else:
-    import threading
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
     class Handler(BaseHTTPRequestHandler):

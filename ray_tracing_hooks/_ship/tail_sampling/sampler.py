@@ -84,7 +84,7 @@ class _Trace:
         self.touched = time.monotonic()
 
 
-_FEW = 8
+_FEW = 16
 """The most segments of a trace whose set of segments is shared with other traces."""
 
 

@@ -12,7 +12,7 @@ from ray_tracing_hooks._private import inside, open_file, open_folder
 from ray_tracing_hooks._ship.environment import is_of_delivery, of_delivery
 from ray_tracing_hooks._ship.files import LEFT, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._spool.inherited import being_opened
+from ray_tracing_hooks._spool.inherited import BeingOpened
 
 _PATIENCE = 30.0
 
@@ -47,7 +47,7 @@ def ensure_running(
     Raises OSError if the folder or the process cannot be created. With ``patient``, nothing is started within half a
     minute of the last start, so that the processes of a node do not keep restarting a shipper that ends at once.
     """
-    with being_opened(spool_dir):
+    with BeingOpened(spool_dir):
         folder = open_folder(spool_dir)
         try:
             return _start_unless_running(spool_dir, inside(folder), plan, environ, patient=patient)

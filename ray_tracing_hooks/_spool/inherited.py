@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 
 _folders: list[str] = []
 
 
-@contextlib.contextmanager
-def being_opened(folder: str) -> Iterator[None]:
-    """Wraps the opening and locking of a file in ``folder``: a child forked meanwhile closes its descriptors there."""
-    _folders.append(folder)
-    try:
-        yield
-    finally:
+class BeingOpened:
+    """Wraps the opening and locking of a file in ``folder``: a child forked meanwhile closes its descriptors there.
+
+    No generator: what a signal handler raises while an abandoned one is closed would not reach the program.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        _folders.append(self._folder)
+
+    def __exit__(self, *_: object) -> None:
         # A child that was forked inside the block has already cleared the list.
-        with contextlib.suppress(ValueError):
-            _folders.remove(folder)
+        if self._folder in _folders:
+            _folders.remove(self._folder)
 
 
 def _close() -> None:

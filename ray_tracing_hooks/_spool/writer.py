@@ -19,7 +19,7 @@ from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.shorten import shorten
 from ray_tracing_hooks._private import inside, open_file, open_folder
-from ray_tracing_hooks._spool.inherited import being_opened
+from ray_tracing_hooks._spool.inherited import BeingOpened
 from ray_tracing_hooks._spool.layout import (
     DROPPED,
     EXIT,
@@ -440,7 +440,7 @@ class SpoolWriter(_compiled.WriterBase):
             self._process = f"{os.getpid()}-{named_at:x}-{secrets.token_hex(2)}-{pid_namespace()}{kind}"
         self._look_after_segment()
         resources, scopes = len(self._resources), len(self._scopes)
-        with being_opened(self.directory):
+        with BeingOpened(self.directory):
             # Counted first: if something interrupts this, the file may have its name already, and a shipper that has
             # seen it would take another one of the same number for read.
             number = self._sequence
@@ -507,7 +507,7 @@ class SpoolWriter(_compiled.WriterBase):
         """
         source = os.open(inside(self._descriptor), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with being_opened(self.directory):
+            with BeingOpened(self.directory):
                 descriptor = self._make_segment(self._current, source)
                 self._use(descriptor)
             # Copy what other threads wrote meanwhile.

@@ -257,7 +257,7 @@ def test_what_is_sent_as_delta_adds_up(metered: Node, server: Received, monkeypa
     ended(shipper)
     metered.start()
     calls(process, 31, 35)
-    assert metered.flush().done
+    assert metered.flush(60).done  # it has just started, at a low priority
     ran = points(server.metrics)
     assert [point.value.count for point in ran] == [10, 20, 5]
     assert {point.temporality for point in ran} == {pb.AGGREGATION_TEMPORALITY_DELTA}

@@ -69,7 +69,9 @@ def enqueuing(config, x):
 
 
 def consumer(config):
-    @deployment()
+    # One thread: Celery says that a task is tried again after it has put it into the queue, and a thread beside could
+    # have ended it for good by then.
+    @deployment(max_ongoing_requests=1)
     @task_consumer(task_processor_config=config)
     class Summaries:
         def __init__(self):

@@ -132,7 +132,7 @@ def test_what_is_lost_is_counted_by_its_cause(node: Node, server: Received) -> N
     node.start()
     writer = node.writer(segment_bytes=5000)
     writer.do("span 11 20")
-    # With more, a shipper that is slow to start would take all of them into its first request, and lose none.
+    # So that its first request has only these, whenever it starts.
     figures_when(node, lambda it: it.destinations[0].retries > 0, "the first ones are refused for now")
     writer.do("span 21 5000")
     writer.end()

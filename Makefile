@@ -238,7 +238,7 @@ pure: ## Run tests of the package in pure Python, as where nothing is compiled
 # gcc's sanitizers end a program that reads or writes where it must not, or does what C does not define. The package with
 # them is apart, since Python has to be started with their library.
 SANITIZED := $(VENV)/sanitized
-SANITIZED_TESTS := $(addprefix tests/unit/test_,compiled.py spool.py recorder.py inherited.py reentrancy.py forks.py disk.py hot_path.py)
+SANITIZED_TESTS := $(addprefix tests/unit/test_,compiled.py compiled_delivery.py otlp_json_calls.py spool.py recorder.py inherited.py reentrancy.py forks.py disk.py hot_path.py)
 ASAN = LD_PRELOAD="$$($(COMPILER) -print-file-name=libasan.so) $$($(COMPILER) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 
 .PHONY: sanitize

@@ -1,4 +1,4 @@
-"""The compiled part of the hot path (the folder ``_hotpath_source``), or what stands in for it.
+"""The compiled part of recording and delivery (the folder ``_hotpath_source``), or what stands in for it.
 
 Where it is in use, the classes that inherit from these bases, and what is made of the others, do the common case in C,
 and hand everything else to the Python code beside them, which is complete. Where an installation has no compiled part,
@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._values import BOOLEAN
 
-__all__ = ["Execution", "Method", "RecorderBase", "SpanBase", "Submissions", "WriterBase", "use"]
+__all__ = [
+    "CallJson",
+    "Execution",
+    "Method",
+    "RecorderBase",
+    "SpanBase",
+    "Submissions",
+    "WriterBase",
+    "good_records",
+    "use",
+]
 
 VARIABLE = "RAY_TRACING_COMPILED"
 
@@ -57,7 +67,16 @@ def _is_switched_off() -> bool:
 
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._hotpath import Execution, Method, RecorderBase, SpanBase, Submissions, WriterBase
+    from ray_tracing_hooks._hotpath import (
+        CallJson,
+        Execution,
+        Method,
+        RecorderBase,
+        SpanBase,
+        Submissions,
+        WriterBase,
+        good_records,
+    )
 else:
 
     class WriterBase:
@@ -90,15 +109,23 @@ else:
     class Method:
         """Is never made."""
 
+    class CallJson:
+        """Is never made."""
+
+    def good_records() -> None:
+        """Is never called."""
+
     if not _is_switched_off():
         try:
             from ray_tracing_hooks._hotpath import (
+                CallJson,
                 Execution,
                 Method,
                 RecorderBase,
                 SpanBase,
                 Submissions,
                 WriterBase,
+                good_records,
             )
         except ModuleNotFoundError:
             pass  # this installation is pure Python

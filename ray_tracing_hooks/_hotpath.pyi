@@ -1,4 +1,4 @@
-# The compiled part of the hot path, see ``_hotpath_source``.
+# The compiled part of recording and delivery, see ``_hotpath_source``.
 
 from collections.abc import Callable
 from typing import Any
@@ -99,3 +99,17 @@ class Method:  # submits calls of methods
         bind: Callable[..., Any],
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+class CallJson:  # writes the OTLP-JSON of calls
+    def __init__(
+        self,
+        template: Callable[[bytes], str],
+        constants: tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes],
+        flags: tuple[bytes, ...],
+        ids: tuple[bytes, ...],
+    ) -> None: ...
+    def write(self, span: bytes, /) -> str | None: ...
+
+def good_records(
+    data: bytes, position: int, base: int, records: list[tuple[bytes, bytes, bytes, int]], /
+) -> int: ...  # appends to the records

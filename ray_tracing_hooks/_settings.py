@@ -319,7 +319,9 @@ class Settings:
         "it is",
     )
     compiled: bool = _setting(
-        BOOLEAN, True, "record spans with the compiled code, where it is installed; `0` uses the equivalent Python code"
+        BOOLEAN,
+        True,
+        "record and deliver spans with the compiled code, where it is installed; `0` uses the equivalent Python code",
     )
     root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
     states_timeout: float = _setting(

@@ -1,4 +1,4 @@
-/* What both files of the compiled part share: records of the spool, and the objects that write them.
+/* What the files of the compiled part share: records of the spool, and the objects that write them.
  *
  * Everything here runs with the GIL held, except for the write itself. No function keeps a borrowed reference across a
  * call into Python. */
@@ -27,6 +27,8 @@
 
 /* --- records -------------------------------------------------------------------------------------------------- */
 
+#define FRAME_BYTES 9 /* length, checksum and kind: FRAME in _spool/layout.py */
+#define KIND_AT 8
 #define MOST_BYTES 4096 /* of a record: Python makes larger ones */
 #define TASK_ID_BYTES 24
 #define ACTOR_ID_BEGIN 8 /* a task id contains its actor id, see ActorID in Ray's id.h */
@@ -47,6 +49,10 @@ void put_bytes(Record *record, PyObject *bytes);
 void put_u64(Record *record, uint64_t number);
 void put_hex(Record *record, const unsigned char *data, size_t size);
 uint64_t now_ns(void);
+
+/* The checksum of zlib.crc32, for which this must have been called once. */
+void prepare_checksum(void);
+uint32_t crc32(const unsigned char *data, size_t size);
 
 /* --- objects -------------------------------------------------------------------------------------------------- */
 
@@ -119,7 +125,9 @@ int append(PyObject *recorder, const State *state, Record *record, const char *m
 
 #define MODULE "ray_tracing_hooks._hotpath"
 
-int add_calls(PyObject *module, State *state); /* the types of calls.c; -1 with an exception */
+/* Add what these files have to the module. 0, or -1 with an exception. */
+int add_calls(PyObject *module, State *state);
+int add_delivery(PyObject *module);
 
 PyTypeObject *add_type(PyObject *module, PyType_Spec *spec);
 

@@ -8,9 +8,6 @@
 
 /* --- records -------------------------------------------------------------------------------------------------- */
 
-#define FRAME_BYTES 9 /* length, checksum and kind: FRAME in _spool/layout.py */
-#define KIND_AT 8
-
 static void begin_empty_record(Record *record, unsigned char kind)
 {
     record->size = FRAME_BYTES;
@@ -66,40 +63,6 @@ static double monotonic(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-/* The checksum of zlib.crc32, eight bytes at a time. The table is filled once and then only read. */
-
-static uint32_t crc_table[8][256];
-
-static void fill_crc_table(void)
-{
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc & 1 ? 0xEDB88320u ^ (crc >> 1) : crc >> 1;
-        crc_table[0][byte] = crc;
-    }
-    for (int row = 1; row < 8; row++)
-        for (uint32_t byte = 0; byte < 256; byte++)
-            crc_table[row][byte] = crc_table[0][crc_table[row - 1][byte] & 255] ^ (crc_table[row - 1][byte] >> 8);
-}
-
-static uint32_t crc32(const unsigned char *data, size_t size)
-{
-    uint32_t crc = 0xFFFFFFFFu;
-    for (; size >= 8; data += 8, size -= 8) {
-        uint32_t low, high;
-        memcpy(&low, data, 4);
-        memcpy(&high, data + 4, 4);
-        low ^= crc;
-        crc = crc_table[7][low & 255] ^ crc_table[6][(low >> 8) & 255] ^ crc_table[5][(low >> 16) & 255] ^
-              crc_table[4][low >> 24] ^ crc_table[3][high & 255] ^ crc_table[2][(high >> 8) & 255] ^
-              crc_table[1][(high >> 16) & 255] ^ crc_table[0][high >> 24];
-    }
-    for (; size; data++, size--)
-        crc = crc_table[0][(crc ^ *data) & 255] ^ (crc >> 8);
-    return ~crc;
 }
 
 /* --- writing -------------------------------------------------------------------------------------------------- */
@@ -431,10 +394,11 @@ static int execute(PyObject *module)
     for (size_t index = 0; index < NAMES; index++)
         if ((state->names[index] = PyUnicode_InternFromString(names[index])) == NULL)
             return -1;
-    fill_crc_table();
+    prepare_checksum();
     return find_clock(state) < 0 || (state->writer = add_type(module, &writer_spec)) == NULL ||
                    (state->recorder = add_type(module, &recorder_spec)) == NULL ||
-                   (state->span = add_type(module, &span_spec)) == NULL || add_calls(module, state) < 0
+                   (state->span = add_type(module, &span_spec)) == NULL || add_calls(module, state) < 0 ||
+                   add_delivery(module) < 0
                ? -1
                : 0;
 }
@@ -478,7 +442,7 @@ static PyModuleDef_Slot slots[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, MODULE, "What every call does, in the common case.", sizeof(State), NULL, slots, traverse,
+    PyModuleDef_HEAD_INIT, MODULE, "What every call and its delivery do, in the common case.", sizeof(State), NULL, slots, traverse,
     clear, release,
 };
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 
+from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._private import inside, open_file, open_folder
 from ray_tracing_hooks._ship.environment import is_of_delivery, of_delivery
 from ray_tracing_hooks._ship.files import LEFT, take_lock
@@ -137,6 +138,8 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         **{name: value for name, value in os.environ.items() if not _is_left_behind(name)},
         **of_delivery(environ),
+        # A settings file may say so, which a shipper does not read.
+        _compiled.VARIABLE: str(int(_compiled.use.is_on)),
         "PYTHONPATH": os.pathsep.join(_import_path()),
         "PYTHONSAFEPATH": "1",
     }

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from io import FileIO
 
+from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.encoded_span.encode import IDS
 from ray_tracing_hooks._formats.encoded_span.read import IDS_FORM
 from ray_tracing_hooks._formats.encoded_span.tags import LogRecordTag, ResourceTag, ScopeTag, tags_of
@@ -215,6 +216,8 @@ def _beginning(data: bytes, base: int) -> int:
 
 def _good_records(data: bytes, position: int, base: int, records: list[Parts]) -> int:
     """Append the consecutive valid records from ``position`` on to ``records``; returns where they end."""
+    if _compiled.use.is_on:
+        return _compiled.good_records(data, position, base, records)
     # The hottest loop of the shipper: what it looks up is local.
     unpack, crc32, heads, add = _PARTS.unpack_from, zlib.crc32, _heads, records.append
     frame, before_rest, shortest = FRAME.size, FRAME.size + U16.size, U16.size

@@ -16,7 +16,15 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import identity_of
-from ray_tracing_hooks._formats.otlp_json import _SPAN, FormatError, _call, _object, _template, span_json
+from ray_tracing_hooks._formats.otlp_json import (
+    _SPAN,
+    FormatError,
+    _call,
+    _call_json,
+    _object,
+    _template,
+    span_json,
+)
 from ray_tracing_hooks._formats.protobuf import fields, fixed64
 from ray_tracing_hooks._ray.propagation import ACTOR_ID, PARENT_TASK_ID, TASK_ID
 from ray_tracing_hooks._record.limits import SpanLimits
@@ -34,6 +42,7 @@ TEMPLATE = Template(
 )
 HEAD = b"\x0a\x10" + TRACE_ID + b"\x12\x08" + SPAN_ID + encode.FLAGS_LOCAL_PARENT
 START, END = fixed64(0x39, 1_700_000_000_000_000_001), fixed64(0x41, 1_700_000_000_000_000_002)
+ATTEMPT = encode.attribute(names.RAY_ATTEMPT, 1)
 SUBMIT_TIME = encode.attribute(names.RAY_SUBMIT_TIME, 1_700_000_000_000_000_000)
 
 
@@ -70,8 +79,15 @@ def executed(template: Template, parent: Parent | None, additions: bytes) -> byt
     return the_span()
 
 
+def compiled(span: bytes) -> str | None:
+    """What the compiled part writes, where it is installed."""
+    return _call_json(span) if _call_json is not None else None
+
+
 def both_ways(span: bytes) -> tuple[Any, Any]:
     """What becomes of a span, and what becomes of it on the long way: JSON, or that it is no span."""
+    # The compiled part walks over whole fields, so text in the middle of a field does not mislead it.
+    assert (text := compiled(span)) is None or text == (_call(span) or text)
     results = []
     for way in (span_json, lambda span: _object(span, _SPAN)):
         try:
@@ -91,13 +107,15 @@ def both_ways(span: bytes) -> tuple[Any, Any]:
         PARENT_TASK_ID + OTHER_TASK + ACTOR_ID + ACTOR + TASK_ID + TASK,
         TASK_ID + TASK + PARENT_TASK_ID + OTHER_TASK + ACTOR_ID + ACTOR,
         TASK_ID + TASK + PARENT_TASK_ID + OTHER_TASK + ACTOR_ID + ACTOR + SUBMIT_TIME,
-        TASK_ID + TASK + SUBMIT_TIME + encode.attribute(names.RAY_ATTEMPT, 1),
+        TASK_ID + TASK + SUBMIT_TIME + ATTEMPT,
     ],
 )
 def test_what_the_recorder_makes_of_a_call_takes_the_short_way(parent: Parent | None, own: bytes) -> None:
     """For all the ways in which a call is recorded; the result is that of the long way and protobuf's."""
     for span in (submitted(TEMPLATE, parent, own), executed(TEMPLATE, parent, own)):
         assert json.loads(_call(span)) == json.loads(_object(span, _SPAN)) == by_protobuf(Span.FromString(span))
+        if _call_json is not None:
+            assert compiled(span) == (_call(span) if not own.endswith(ATTEMPT) else None)
 
 
 def test_what_user_code_adds_and_how_a_call_fails_is_on_the_short_way_too() -> None:
@@ -170,7 +188,7 @@ def test_the_memory_for_templates_is_bounded() -> None:
     assert _call(submitted(large, None, TASK_ID + TASK)) == ""
     assert _template.cache_info().currsize == before
     for number in range(3000):
-        _call(submitted(Template(f"function {number}", 5, {}), None, TASK_ID + TASK))
+        both_ways(submitted(Template(f"function {number}", 5, {}), None, TASK_ID + TASK))
     assert before <= _template.cache_info().currsize <= 2048
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 
 import click
 
+from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._cli.text import examples
 from ray_tracing_hooks._version import __version__
 
@@ -43,6 +45,8 @@ _NAMES = (
 )
 """The commands, each with a module of its name."""
 
+_FILE = "RAY_TRACING_CONFIG"
+
 
 @click.group(
     cls=_Commands,
@@ -52,3 +56,8 @@ _NAMES = (
 @click.version_option(__version__, prog_name="ray-tracing-hooks")
 def main() -> None:
     """Trace Ray programs: record a run, analyse and export its spans, and check the settings."""
+    if _FILE in os.environ:
+        from ray_tracing_hooks._settings import load  # noqa: PLC0415  most users have no settings file
+
+        # Commands read spools. The command `config` reports what is wrong with the file.
+        _compiled.use.allow(load(os.environ, lambda _problem: None).compiled)

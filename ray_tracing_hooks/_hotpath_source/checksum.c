@@ -34,7 +34,8 @@ static uint32_t by_table(uint32_t crc, const unsigned char *data, size_t size)
     return crc;
 }
 
-#ifdef __x86_64__
+/* Older compilers do not know how to ask for the instructions. */
+#if defined __x86_64__ && ((defined __clang__ && __clang_major__ >= 6) || (!defined __clang__ && defined __GNUC__ && __GNUC__ >= 6))
 
 /* By carry-less multiplication, as in Intel's paper "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
  * Instruction" (2009). In a process that does other things the tables, of 8 KiB, are seldom in the nearest cache.
@@ -113,7 +114,7 @@ void prepare_checksum(void)
     folds = can_fold();
 }
 
-uint32_t crc32(const unsigned char *data, size_t size)
+uint32_t checksum_of(const unsigned char *data, size_t size)
 {
     uint32_t crc = 0xFFFFFFFFu;
     if (folds && size >= 64) {

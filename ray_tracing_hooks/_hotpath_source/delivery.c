@@ -57,7 +57,7 @@ static Py_ssize_t append_good_records(const unsigned char *data, size_t size, si
         if (length > MOST_PAYLOAD || length > size - position - FRAME_BYTES)
             break;
         const unsigned char *checked = data + position + KIND_AT;
-        if (crc32(checked, 1 + length) != checksum)
+        if (checksum_of(checked, 1 + length) != checksum)
             break;
         size_t head_size = length < SCOPE_ID_BYTES ? 1 + length : HEAD_BYTES;
         if (head == NULL || (size_t)PyBytes_Size(head) != head_size ||
@@ -125,7 +125,8 @@ typedef struct {
     PyObject *held[3];  /* the pieces are parts of these */
     PyObject *templates[TEMPLATES]; /* the last ones, encoded and as JSON */
     PyObject *texts[TEMPLATES];
-    size_t next; /* which is replaced next */
+    size_t next;   /* which is replaced next */
+    int is_asking; /* whether the function runs */
     Piece before_trace_id, before_span_id, before_parent_id, start_tag, end_tag, template_tags, before_submit_time,
         submit_time_text;
     Pairs flags, ids;
@@ -212,14 +213,18 @@ static PyObject *take_template(CallJson *writer, Rest *rest)
     }
     Rest after = *rest;
     while (which(&writer->ids, after) < 0)
-        if (!skip_field(&after, writer->template_tags))
+        if (!skip_field(&after, writer->template_tags) || after.at - rest->at > MOST_TEMPLATE)
             return NULL;
-    if (after.at - rest->at > MOST_TEMPLATE)
-        return NULL;
+    if (writer->is_asking)
+        return NULL; /* another thread is, or the function itself: not so deep that the stack overflows */
     PyObject *template = PyBytes_FromStringAndSize((const char *)rest->at, after.at - rest->at);
-    PyObject *text = template == NULL ? NULL : PyObject_CallFunctionObjArgs(writer->template, template, NULL);
+    if (template == NULL)
+        return NULL;
+    writer->is_asking = 1;
+    PyObject *text = PyObject_CallFunctionObjArgs(writer->template, template, NULL);
+    writer->is_asking = 0;
     if (text == NULL || !PyUnicode_Check(text) || PyUnicode_GetLength(text) == 0) {
-        Py_XDECREF(template);
+        Py_DECREF(template);
         Py_XDECREF(text);
         return NULL;
     }
@@ -348,6 +353,8 @@ static PyObject *call_json_write(PyObject *self, PyObject *span)
         PyErr_SetString(PyExc_TypeError, "bytes are expected: an encoded span");
         return NULL;
     }
+    if (writer->template == NULL)
+        Py_RETURN_NONE; /* the garbage collector has cleared it */
     Record json = {.size = 0, .is_unfit = 0}, own = {.size = 0, .is_unfit = 0};
     Rest rest;
     rest.at = (const unsigned char *)PyBytes_AsString(span);

@@ -52,7 +52,7 @@ uint64_t now_ns(void);
 
 /* The checksum of zlib.crc32, for which this must have been called once. */
 void prepare_checksum(void);
-uint32_t crc32(const unsigned char *data, size_t size);
+uint32_t checksum_of(const unsigned char *data, size_t size);
 
 /* --- objects -------------------------------------------------------------------------------------------------- */
 

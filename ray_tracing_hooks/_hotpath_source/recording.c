@@ -74,7 +74,7 @@ static int append_to_segment(Writer *writer, Record *record)
     if (!writer->is_compiled || writer->is_failing || writer->written > writer->segment_bytes || record->is_unfit)
         return 0;
     uint32_t length = (uint32_t)(record->size - FRAME_BYTES);
-    uint32_t checksum = crc32(record->bytes + KIND_AT, record->size - KIND_AT);
+    uint32_t checksum = checksum_of(record->bytes + KIND_AT, record->size - KIND_AT);
     memcpy(record->bytes, &length, 4);
     memcpy(record->bytes + 4, &checksum, 4);
     int descriptor = writer->descriptor;

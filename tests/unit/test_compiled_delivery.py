@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from shipping import Node
 
 from ray_tracing_hooks import _compiled
+from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats import otlp_json
 from ray_tracing_hooks._spool.layout import BLANK, EXIT, FRAME, MAX_PAYLOAD, SPAN, START
 from ray_tracing_hooks._spool.reader import Parts, _good_records
@@ -114,14 +117,31 @@ def test_what_is_no_span_is_refused_and_what_describes_a_template_may_fail() -> 
         raise MemoryError("no room for a template")
 
     constants = (b"\x0a\x10", b"\x12\x08", b"\x22\x08", b"\x39", b"\x41", b"\x2a\x30\x4a", b"submit time", b"text")
-    span = b"\x0a\x10" + bytes(16) + b"\x12\x08" + bytes(8) + b"F" + b"\x39" + bytes([1] * 8) + b"\x2a\x01n" + b"I\x01a"
-    for template in (fails, lambda _: 5, lambda _: ""):
+    span = (
+        b"\x0a\x10"
+        + bytes(16)
+        + b"\x12\x08"
+        + bytes(8)
+        + b"F"
+        + b"\x39"
+        + bytes([1] * 8)
+        + b"\x2a\x01n"
+        + b"I\x01a"
+        + b"\x41"
+        + bytes([1] * 8)
+    )
+
+    def asks_again(_template: bytes) -> str:
+        assert write(span) is None
+        return "{"
+
+    for template in (fails, lambda _: 5, lambda _: "", asks_again):
         write = _compiled.CallJson(template, constants, (b"F", b"1"), (b"I\x01", b"{")).write  # type: ignore[arg-type]
         if template is fails:
             with pytest.raises(MemoryError):
                 write(span)
         else:
-            assert write(span) is None
+            assert (write(span) is None) == (template is not asks_again)
 
 
 @pytest.mark.parametrize("is_on", [True, False])
@@ -131,3 +151,16 @@ def test_a_shipper_uses_it_if_the_process_that_starts_it_does(
     """Also where it is switched off by a settings file, which the shipper does not read."""
     monkeypatch.setattr(_compiled.use, "is_on", is_on)
     assert node.start().environ()[_compiled.VARIABLE] == str(int(is_on))
+
+
+@pytest.mark.parametrize("is_on", ["true", "false"])
+def test_commands_read_spools_without_it_if_a_settings_file_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_on: str
+) -> None:
+    monkeypatch.setattr(_compiled.use, "is_on", is_on == "false")
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"compiled: {is_on}\n")
+    monkeypatch.setenv("RAY_TRACING_CONFIG", str(file))
+    result = CliRunner().invoke(main, ["replay", str(tmp_path), "--dry-run"])
+    assert "no spans in" in result.output
+    assert _compiled.use.is_on == (is_on == "true")

@@ -442,8 +442,8 @@ static PyModuleDef_Slot slots[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, MODULE, "What every call and its delivery do, in the common case.", sizeof(State), NULL, slots, traverse,
-    clear, release,
+    PyModuleDef_HEAD_INIT, MODULE, "What every call and its delivery do, in the common case.", sizeof(State), NULL,
+    slots, traverse, clear, release,
 };
 
 PyMODINIT_FUNC PyInit__hotpath(void)

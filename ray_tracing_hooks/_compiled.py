@@ -17,8 +17,10 @@ __all__ = [
     "CallJson",
     "Execution",
     "Method",
+    "Passing",
     "RecorderBase",
     "SpanBase",
+    "Starting",
     "Submissions",
     "WriterBase",
     "good_records",
@@ -71,8 +73,10 @@ if TYPE_CHECKING:
         CallJson,
         Execution,
         Method,
+        Passing,
         RecorderBase,
         SpanBase,
+        Starting,
         Submissions,
         WriterBase,
         good_records,
@@ -109,6 +113,12 @@ else:
     class Method:
         """Is never made."""
 
+    class Passing:
+        """Is never made."""
+
+    class Starting:
+        """Is never made."""
+
     class CallJson:
         """Is never made."""
 
@@ -121,8 +131,10 @@ else:
                 CallJson,
                 Execution,
                 Method,
+                Passing,
                 RecorderBase,
                 SpanBase,
+                Starting,
                 Submissions,
                 WriterBase,
                 good_records,

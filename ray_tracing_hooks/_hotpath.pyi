@@ -100,6 +100,33 @@ class Method:  # submits calls of methods
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
+class Passing:  # passes arguments that carry no context
+    def __init__(
+        self,
+        original: Callable[..., Any],
+        python: Callable[..., Any],
+        carries: str,
+        known: Any,
+        bind: Callable[..., Any],
+    ) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+class Starting:  # starts the spans of one recorder
+    def __init__(
+        self,
+        recorder: RecorderBase,
+        python: Callable[..., Any],
+        span_type: type[SpanBase],
+        random: Callable[[], int],
+        before_trace_id: bytes,
+        before_span_id: bytes,
+        before_parent_id: bytes,
+        start_tag: bytes,
+        local_parent: bytes,
+        remote_parent: bytes,
+    ) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
 class CallJson:  # writes the OTLP-JSON of calls
     def __init__(
         self,

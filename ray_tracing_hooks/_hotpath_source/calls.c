@@ -83,17 +83,11 @@ static void put_time_as_varint(Record *record, uint64_t moment)
 static int put_head(Record *record, const Execution *execution, const State *state, const Origin *origin,
                     const unsigned char *task_id, uint64_t start)
 {
-    PyObject *random = PyObject_CallNoArgs(execution->random);
-    if (random == NULL)
-        return -1;
-    uint64_t span_id = PyLong_AsUnsignedLongLong(random);
-    Py_DECREF(random);
-    if (PyErr_Occurred())
-        return -1;
     put_bytes(record, execution->before_trace_id);
     put(record, origin->trace_id, 16);
     put_bytes(record, execution->before_span_id);
-    put_u64(record, __builtin_bswap64(span_id ? span_id : 1)); /* new_span_id in _record/ids.py */
+    if (put_random_id(record, execution->random) < 0)
+        return -1;
     put_bytes(record, execution->before_parent_id);
     put(record, origin->parent_id, 8);
     put_bytes(record, execution->after_parent_id);
@@ -138,26 +132,6 @@ static int read_carried(PyObject *carried, Origin *origin, PyObject **flags)
     origin->caller = memcmp(bytes + CALLER, no_task, sizeof no_task) ? bytes + CALLER : NULL;
     *flags = PyLong_FromLong(bytes[FLAGS]);
     return *flags == NULL ? -1 : 1;
-}
-
-static Span *new_span(const Execution *execution, PyObject *flags, uint64_t start, const Record *record)
-{
-    Span *span = (Span *)PyType_GenericAlloc((PyTypeObject *)execution->span_type, 0);
-    if (span == NULL)
-        return NULL;
-    span->recorder = NEW_REFERENCE(execution->recorder);
-    span->template = NEW_REFERENCE(execution->template);
-    span->trace_flags = NEW_REFERENCE(flags);
-    span->trace_state = NEW_REFERENCE(Py_None);
-    span->end_time = NEW_REFERENCE(Py_None);
-    span->context = NEW_REFERENCE(Py_None);
-    span->added = NEW_REFERENCE(Py_None);
-    span->start_time = PyLong_FromUnsignedLongLong(start);
-    span->head = PyBytes_FromStringAndSize((const char *)record->bytes + record->begin,
-                                           (Py_ssize_t)(record->size - record->begin));
-    if (span->start_time == NULL || span->head == NULL)
-        Py_CLEAR(span);
-    return span;
 }
 
 /* The context with the span and the id of its task. */
@@ -229,7 +203,8 @@ static PyObject *execution_begin(PyObject *self, PyObject *const *arguments, Py_
         known = 0;
         goto end;
     }
-    if ((span = new_span(execution, flags, start, &record)) == NULL ||
+    if ((span = new_span(execution->span_type, execution->recorder, execution->template, flags, start, &record)) ==
+            NULL ||
         (context = new_context(execution, span, task_id)) == NULL)
         goto end;
     begun = PyTuple_Pack(2, context, span);
@@ -416,6 +391,29 @@ static int look_up(const Method *method, const State *state, PyObject *called, S
     return result;
 }
 
+/* Whether Ray alone makes the calls of this method, such as those among the actors of Serve: Calls.called has None for
+ * it. Not inside of another submission, whose context this one must not carry. -1 with an exception. */
+static int is_left_out(const Method *method, const State *state, PyObject *called)
+{
+    PyObject *active = PyObject_GetAttr(method->tracing, state->names[ACTIVE]);
+    if (active == NULL)
+        return -1;
+    PyObject *known =
+        active == Py_None ? NEW_REFERENCE(Py_None) : attribute_of(active, state->names[CALLS], state->names[CALLED]);
+    Py_DECREF(active);
+    PyObject *carried = known == NULL ? NULL : PyObject_GetAttr(method->outgoing, state->names[CARRIED]);
+    int result = carried == NULL ? -1 : 0;
+    if (carried == Py_None && PyDict_CheckExact(known)) {
+        PyObject *key = PyObject_CallFunctionObjArgs(method->key_of, called, NULL);
+        PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(known, key);
+        result = found == NULL && PyErr_Occurred() ? -1 : found == Py_None;
+        Py_XDECREF(key);
+    }
+    Py_XDECREF(carried);
+    Py_XDECREF(known);
+    return result;
+}
+
 /* Whether one of the arguments may be a reference to an object: those are attributes of the span. */
 static int may_have_references(PyObject *args, PyObject *kwargs, PyObject *object_ref)
 {
@@ -578,6 +576,12 @@ static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *keyw
     int known = 0;
     if (PyTuple_Size(arguments) == 3 && (keywords == NULL || PyDict_Size(keywords) == 0))
         known = look_up(method, state, PyTuple_GetItem(arguments, 0), &submissions, &body);
+    if (known == 0 && PyTuple_Size(arguments) > 0) {
+        int left_out = is_left_out(method, state, PyTuple_GetItem(arguments, 0));
+        if (left_out > 0)
+            return PyObject_Call(method->original, arguments, keywords);
+        known = left_out;
+    }
     if (known < 0 && !interrupts(method))
         known = 0;
     if (known <= 0)

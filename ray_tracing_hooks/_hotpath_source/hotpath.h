@@ -93,7 +93,7 @@ typedef struct {
 } Span;
 
 /* Attributes that are looked up. */
-enum { ACTIVE, BINARY, CALLS, CARRIED, ENCODED, SUBMISSIONS, TASK_ID_OF, TIME_NS, NAMES };
+enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, SUBMISSIONS, TASK_ID_OF, TIME_NS, NAMES };
 
 typedef struct {
     PyTypeObject *writer;
@@ -121,12 +121,21 @@ void begin_record(Record *record, unsigned char kind, const Recorder *recorder);
 #define ENDED "ended"
 int append(PyObject *recorder, const State *state, Record *record, const char *method);
 
+/* Put a new span id. `random` returns a number of 64 random bits. 0, or -1 with an exception. */
+int put_random_id(Record *record, PyObject *random);
+
+/* A span whose head is in its start record. NULL with an exception. */
+Span *new_span(PyObject *type, PyObject *recorder, PyObject *template, PyObject *flags, uint64_t start,
+               const Record *record);
+
 /* --- types ---------------------------------------------------------------------------------------------------- */
 
 #define MODULE "ray_tracing_hooks._hotpath"
 
 /* Add what these files have to the module. 0, or -1 with an exception. */
+int add_arguments(PyObject *module);
 int add_calls(PyObject *module, State *state);
+int add_starting(PyObject *module);
 int add_delivery(PyObject *module);
 
 PyTypeObject *add_type(PyObject *module, PyType_Spec *spec);

@@ -188,6 +188,40 @@ static PyObject *writer_start(PyObject *self, PyObject *const *arguments, Py_ssi
 
 /* --- spans ---------------------------------------------------------------------------------------------------- */
 
+int put_random_id(Record *record, PyObject *random)
+{
+    PyObject *number = PyObject_CallNoArgs(random);
+    if (number == NULL)
+        return -1;
+    uint64_t id = PyLong_AsUnsignedLongLong(number);
+    Py_DECREF(number);
+    if (PyErr_Occurred())
+        return -1;
+    put_u64(record, __builtin_bswap64(id ? id : 1)); /* new_span_id in _record/ids.py */
+    return 0;
+}
+
+Span *new_span(PyObject *type, PyObject *recorder, PyObject *template, PyObject *flags, uint64_t start,
+               const Record *record)
+{
+    Span *span = (Span *)PyType_GenericAlloc((PyTypeObject *)type, 0);
+    if (span == NULL)
+        return NULL;
+    span->recorder = NEW_REFERENCE(recorder);
+    span->template = NEW_REFERENCE(template);
+    span->trace_flags = NEW_REFERENCE(flags);
+    span->trace_state = NEW_REFERENCE(Py_None);
+    span->end_time = NEW_REFERENCE(Py_None);
+    span->context = NEW_REFERENCE(Py_None);
+    span->added = NEW_REFERENCE(Py_None);
+    span->start_time = PyLong_FromUnsignedLongLong(start);
+    span->head = PyBytes_FromStringAndSize((const char *)record->bytes + record->begin,
+                                           (Py_ssize_t)(record->size - record->begin));
+    if (span->start_time == NULL || span->head == NULL)
+        Py_CLEAR(span);
+    return span;
+}
+
 /* end(end_time=None) of RecordedSpan. The common case: nothing was added to the span, and it ends now. */
 static PyObject *span_end(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
                           PyObject *keywords)
@@ -389,8 +423,8 @@ static int find_clock(State *state)
 static int execute(PyObject *module)
 {
     State *state = PyModule_GetState(module);
-    static const char *const names[] = {"active", "binary", "calls", "carried", "encoded", "submissions", "task_id",
-                                        "time_ns"};
+    static const char *const names[] = {"active", "binary", "body", "called", "calls", "carried", "encoded", "submissions",
+                                        "task_id", "time_ns"};
     for (size_t index = 0; index < NAMES; index++)
         if ((state->names[index] = PyUnicode_InternFromString(names[index])) == NULL)
             return -1;
@@ -398,7 +432,7 @@ static int execute(PyObject *module)
     return find_clock(state) < 0 || (state->writer = add_type(module, &writer_spec)) == NULL ||
                    (state->recorder = add_type(module, &recorder_spec)) == NULL ||
                    (state->span = add_type(module, &span_spec)) == NULL || add_calls(module, state) < 0 ||
-                   add_delivery(module) < 0
+                   add_arguments(module) < 0 || add_starting(module) < 0 || add_delivery(module) < 0
                ? -1
                : 0;
 }

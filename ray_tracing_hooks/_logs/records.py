@@ -169,7 +169,7 @@ def current_ids(recorder: Recorder) -> tuple[bytes, bytes, int] | None:
     context = get_current()
     span = context.get(SPAN_KEY)
     if type(span) is RecordedSpan and span.end_time is None:
-        return span.trace_id, span.span_id, span.trace_flags
+        return span.as_parent()[:3]
     parent = recorder.fallback if span is None else recorder.parent(context)
     return None if parent is None else (parent.trace_id, parent.span_id, parent.flags)
 

@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
+from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import process
@@ -164,7 +166,7 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
                 SerializedObject.__init__(serialized, _LABEL + carried)
             return serialized
 
-        return serialize
+        return _passing(original, serialize, "is_known", first_name)
 
     def flatten_args(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         def flatten_args(signature_parameters: Any, args: Any, kwargs: Any) -> list[Any]:
@@ -183,7 +185,7 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
                     flat[0:0] = flat[0], carried
             return flat
 
-        return flatten_args
+        return _passing(original, flatten_args, "is_outgoing", outgoing)
 
     receiving = _lasting if process.mode() == process.WORKER else patches
     return (
@@ -192,6 +194,13 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
         and patches.wrap(SerializationContext, "serialize", serialize)
         and patches.wrap(signature, "flatten_args", flatten_args)
     )
+
+
+def _passing(original: Callable[..., Any], python: Callable[..., Any], carries: str, known: Any) -> Callable[..., Any]:
+    """``python``, which wraps ``original``, with the compiled part for calls that carry nothing."""
+    if not _compiled.use.is_on:
+        return python
+    return _compiled.Passing(original=original, python=python, carries=carries, known=known, bind=MethodType)
 
 
 def signature_module() -> Any:
@@ -216,7 +225,7 @@ def _deserialize_objects(original: Callable[..., list[Any]]) -> Callable[..., li
                 objects.append(metadata[_LABEL_LENGTH:])
         return objects
 
-    return deserialize_objects
+    return _passing(original, deserialize_objects, "has_label", _LABEL)
 
 
 def _recover_args(original: Callable[..., Any]) -> Callable[..., Any]:

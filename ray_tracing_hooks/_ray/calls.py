@@ -228,14 +228,14 @@ def _look_around(calls: Calls, context: Context) -> Around:
         and calls.only_standard_headers
         and SPAN_AND_TASK.issuperset(context)
     ):
-        calls.around, calls.submissions = around, _submissions(calls, around)
+        # None if calls carry their context.
+        calls.submissions = _submissions(calls, around) if around.inherits and _compiled.use.is_on else None
+        calls.around = around
     return around
 
 
-def _submissions(calls: Calls, around: Around) -> _compiled.Submissions | None:
-    """``around`` for the compiled part, if that is in use; None if calls carry their context."""
-    if not around.inherits or not _compiled.use.is_on:
-        return None
+def _submissions(calls: Calls, around: Around) -> _compiled.Submissions:
+    """``around`` for the compiled part."""
     return _compiled.Submissions(
         made_of=(calls, around),
         context=around.context,

@@ -76,6 +76,20 @@ class Recorder(_compiled.RecorderBase):
         # For the compiled part, which appends with it unless a call has to be made in Python.
         self._writer: SpoolWriter | None = writer
         self._end_tag = END_TAG
+        if _compiled.use.is_on:
+            # It does the same, and leaves what is uncommon to the method.
+            self.start = _compiled.Starting(  # type: ignore[method-assign]  # the only place that does so
+                recorder=self,
+                python=self.start,
+                span_type=RecordedSpan,
+                random=ids.random_64,
+                before_trace_id=encode.BEFORE_TRACE_ID,
+                before_span_id=encode.BEFORE_SPAN_ID,
+                before_parent_id=encode.BEFORE_PARENT_ID,
+                start_tag=encode.START_TAG,
+                local_parent=encode.FLAGS_LOCAL_PARENT,
+                remote_parent=encode.FLAGS_REMOTE_PARENT,
+            )
 
     def parent(self, context: context_api.Context) -> Parent | None:
         """The current span of ``context``, else :attr:`fallback`."""

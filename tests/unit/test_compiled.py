@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import itertools
 import os
 import random
 import struct
@@ -19,12 +20,15 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import stand_ins
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry import trace
+from ray._private.serialization import SerializationContext
+from ray._raylet import RawSerializedObject  # type: ignore[attr-defined]  # not in its stub
 from recording import run
 from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, ObjectRef, tracing_of, worker_of_job
 
@@ -33,6 +37,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import actors, execution, submission, tracing
+from ray_tracing_hooks._ray import arguments as passing
 from ray_tracing_hooks._ray.arguments import outgoing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
@@ -512,6 +517,212 @@ def test_a_method_is_in_place_as_the_function_that_it_replaces(tmp_path: Path) -
     assert [kind for kind, _ in records(str(tmp_path))] == [SPAN] * 3
 
 
+def serve_method() -> stand_ins.Method:
+    """A method of an actor of Serve, whose calls Ray makes without us."""
+    method = stand_ins.Method()
+    method._actor._ray_actor_creation_function_descriptor.module_name = "ray.serve._private.replica"
+    return method
+
+
+@needs_compiled
+@pytest.mark.parametrize("around", [None, b"of the call around"])
+def test_calls_that_make_no_span_are_the_same(around: bytes | None) -> None:
+    """They carry nothing, with whatever options, and also inside of a call that carries its context."""
+
+    def program(folder: Path) -> Any:
+        driver_of(folder).calls.join_serve = lambda: True
+        seen: list[Any] = []
+
+        def original(_self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+            seen.append((args, kwargs, options, outgoing.carried))
+            if "fails" in options:
+                raise ValueError("refused")
+            return "the result"
+
+        call, method = remote(original), serve_method()
+        outgoing.carried = around
+        try:
+            made: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+                (((1,), {"a": 2}), {}),
+                (((1,), {"a": 2}), {"num_returns": "streaming", "name": "a name"}),
+                ((), {"args": (1,), "kwargs": {}}),
+            ]
+            for arguments, options in made * 2:
+                seen.append(call(method, *arguments, **options))
+            with pytest.raises(ValueError, match="refused"):
+                call(method, (), {}, fails=True)
+            assert outgoing.carried == around
+        finally:
+            outgoing.carried = None
+        return seen
+
+    seen, found = both_ways(program)
+    assert seen.count("the result") == 6
+    assert [each[3] for each in seen if isinstance(each, tuple)] == [None] * 7
+    assert found == []
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+LABEL = passing._LABEL
+
+
+class Serialized(NamedTuple):
+    data: bytes
+    metadata: Any
+
+
+CARRYING = Serialized(b"data", LABEL + b"context")
+SERIALIZED: list[Any] = [
+    *([], (), None, 0, [None], ["text"], [()], [(b"data",)]),
+    *(
+        [Serialized(b"data", metadata)]
+        for metadata in (None, b"", b"RAW", LABEL, LABEL[:-1], "text", bytearray(LABEL), 1)
+    ),
+    *([CARRYING], [CARRYING] * 2, (CARRYING,), [(*CARRYING, "more")], [Serialized(b"data", b"RAW"), CARRYING]),
+]
+
+
+@needs_compiled
+def test_results_are_deserialized_the_same() -> None:
+    def found(serialized: Any, *rest: Any) -> Any:
+        received: list[Any] = []
+
+        def original(self: Any, serialized: Any, *rest: Any) -> list[Any]:
+            received.append((self, serialized, rest))
+            if rest == ("fails",):
+                raise ValueError("damaged")
+            return ["object"]
+
+        try:
+            return passing._deserialize_objects(original)("self", serialized, *rest), received
+        except Exception as error:  # noqa: BLE001  whatever is raised
+            return type(error), str(error), received
+
+    for serialized in SERIALIZED:
+        for rest in ((), (1, 2), ("fails",)):
+            came = []
+            for is_on in (True, False):
+                with compiled(is_on):
+                    came.append(found(serialized, *rest))
+            assert came[0] == came[1], serialized
+    with compiled(True):
+        assert found([CARRYING]) == (["object", b"context"], [("self", [CARRYING], ())])
+        assert isinstance(passing._deserialize_objects(len), _compiled.Passing)  # type: ignore[arg-type]
+
+
+@needs_compiled
+def test_arguments_are_passed_the_same() -> None:
+    """As Ray passes them: flattened and serialized, with and without a context, and with errors of the program."""
+    unpicklable = object()
+
+    def to_msgpack(_self: Any, value: Any) -> Any:
+        if value is unpicklable:
+            raise ValueError("not to be pickled")
+        return "serialized", value
+
+    def parameters(*args: Any, **kwargs: Any) -> None:
+        pass
+
+    def passed(carried: bytes | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        signature = passing.signature_module()
+        serializing = SerializationContext.__new__(SerializationContext)
+        patches = Patches()
+        try:
+            assert passing.patch(patches, Cluster())
+            outgoing.carried = carried
+            flat = signature.flatten_args(signature.extract_signature(parameters), args, kwargs)
+            return [
+                f"{each.metadata}" if isinstance(each, RawSerializedObject) else each
+                for each in map(serializing.serialize, flat)
+            ]
+        except ValueError as error:
+            return str(error)
+        finally:
+            outgoing.carried = None
+            patches.undo()
+
+    given_ones: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        *(((), {}), ((1, "a"), {}), ((1,), {"b": 2}), ((), {"b": b"bytes"}), ((unpicklable,), {})),
+    ]
+    for all_traced, carried, (args, kwargs) in itertools.product((True, False), (None, b"context"), given_ones):
+        came = []
+        for is_on in (True, False):
+            with compiled(is_on), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Cluster, "all_traced", all_traced)
+                patch.setattr(SerializationContext, "_serialize_to_msgpack", to_msgpack)
+                came.append(passed(carried, args, kwargs))
+        assert came[0] == came[1], (all_traced, carried, args, kwargs)
+        assert (came[0] == "not to be pickled") == (unpicklable in args)
+        assert ("context" in str(came[0])) == bool(carried and args and unpicklable not in args), came[0]
+
+
+@needs_compiled
+def test_what_passes_arguments_is_in_place_as_the_method_that_it_replaces() -> None:
+    """As an attribute of a class; not twice; and taken out again."""
+
+    class Owner:
+        def deserialize_objects(self, serialized: Any) -> list[Any]:
+            return [self, serialized]
+
+    original, owner = Owner.deserialize_objects, Owner()
+    with compiled(True):
+        patches = Patches()
+        for _ in range(2):
+            assert patches.wrap(Owner, "deserialize_objects", passing._deserialize_objects)
+        assert isinstance(vars(Owner)["deserialize_objects"], _compiled.Passing)
+        assert Owner.deserialize_objects.__qualname__ == original.__qualname__
+        assert owner.deserialize_objects([]) == [owner, []]
+        assert owner.deserialize_objects(serialized=[CARRYING]) == [owner, [CARRYING], b"context"]
+        patches.undo()
+    assert Owner.deserialize_objects is original
+
+
+# --- spans with code of the program inside ----------------------------------------------------------------------------
+
+STATE = trace.TraceState([("vendor", "value")])
+PARENTS: list[Any] = [
+    None,
+    *(Parent(bytes(range(16)), b"parent  ", 3, state, remote) for state in (None, STATE) for remote in (True, False)),
+    SimpleNamespace(span_id=b"parent  ", trace_state=None, remote=False),
+]
+
+
+@needs_compiled
+@pytest.mark.parametrize("random", [0, 1, (1 << 64) - 1])
+def test_spans_are_started_the_same(random: int) -> None:
+    """Under whatever parent, with positional and named arguments, of any size, by a recorder that records or not."""
+
+    def program(folder: Path) -> Any:
+        recorder, template = stand_ins.recorder(folder), Template("name", 2, {"a": 1})
+        start: Callable[..., Any] = recorder.start
+        found: list[Any] = []
+        given: list[tuple[Any, ...]] = [(template, b"trace id" * 2, 3, parent) for parent in PARENTS]
+        more = [encode.attribute("b", size * "x") for size in (0, 100, 9000)]
+        given += [(*given[1], each) for each in more]
+        given += [(*given[1], b"", time.time_ns()), (template, bytes(16), 0, None)]
+        found += [start(*arguments) for arguments in given]
+        found.append(start(*given[1], first=more[1]))
+        found.append(start(*given[1], start_time=time.time_ns()))
+        for wrong in [(), given[1][:3], (*given[1], "text"), (None, *given[1][1:]), (template, None, 3, None)]:
+            with pytest.raises((TypeError, AttributeError)):
+                start(*wrong)
+        recorder.observer = lambda _encoded: None
+        found.append(start(*given[1]))
+        recorder.leave_to_parent()
+        found.append(start(*given[1]))
+        for span in found:
+            span.end(span.start_time)
+        assert all(type(span.start_time) is int for span in found)
+        return [
+            (span.name, span.kind, span.trace_flags, span.trace_state, span.parent, span.context, len(span._head))
+            for span in found
+        ]
+
+    _, found = both_ways(program, random=random)
+    assert [kind for kind, _ in found].count(START) == len(PARENTS) + 8
+
+
 # --- clocks -----------------------------------------------------------------------------------------------------------
 
 LATER = 4_000_000_000_000_000_000
@@ -918,7 +1129,8 @@ def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
                             delattr(place, name)
                         else:
                             setattr(place, name, chosen.choice(nonsense))
-            for act in (begun[1].end, partial(begin, None), partial(begin, bytes(58))):
+            starting = partial(recorder.start, Template("name", 1, {}), bytes(16), 3, None)
+            for act in (begun[1].end, partial(begin, None), partial(begin, bytes(58)), starting):
                 with contextlib.suppress(Exception):  # whatever Python makes of it
                     act()
             active.recorder._writer = None
@@ -928,7 +1140,11 @@ def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
 def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
     span: Any = RecordedSpan(stand_ins.recorder(tmp_path), Template("n", 1, {}), 1, None, 1, b"")
     writer: Any = SpoolWriter(str(tmp_path))
-    made: tuple[Any, ...] = (_compiled.Execution, _compiled.Submissions, _compiled.Method)
+    starting: Any = _compiled.Starting
+    made: tuple[Any, ...] = (
+        *(_compiled.Execution, _compiled.Submissions, _compiled.Method, _compiled.Passing, starting),
+    )
+    recorder = stand_ins.recorder(tmp_path)
     wrong: list[Callable[[], Any]] = [
         lambda: span.end(1, 2),
         lambda: span.end(other=1),
@@ -937,6 +1153,10 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
         lambda: writer.start(b"", b"", b""),
         *made,
         *(partial(kind, *range(30)) for kind in made),
+        lambda: _compiled.Passing(len, len, "unknown", None, len),
+        lambda: _compiled.Passing(len, len, "has_label", "text", len),
+        lambda: starting(recorder, len, int, int, *[b""] * 6),
+        lambda: starting(recorder, len, RecordedSpan, int, *[b""] * 5, ""),
     ]
     for call in wrong:
         with pytest.raises(TypeError):
@@ -955,12 +1175,19 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
         begin = execution.Beginning("Actor", "method").begin
         context = carrier.encode(JOB.trace_id, JOB.root_span_id, 3, time.time_ns(), DRIVER_TASK_ID, None)
 
-        method = stand_ins.Method()
+        method, of_serve, template = stand_ins.Method(), serve_method(), Template("name", 1, {})
+        driver.calls.join_serve = lambda: True
+        deserialize = passing._deserialize_objects(lambda *_: [])
 
         def round_() -> None:
             tracing.active = driver
             call(method, (1,), {"a": 2})
             call(method, (ObjectRef(TASK_ID),), {})
+            call(of_serve, (1,), {})
+            deserialize("self", [CARRYING])
+            deserialize("self", [])
+            driver.recorder.start(template, bytes(16), 3, driver.recorder.fallback, b"").end()
+            driver.recorder.start(template, bytes(16), 3, None, start_time=1).end()
             with pytest.raises(ValueError, match="refused"):
                 failing(method, (), {})
             tracing.active = worker

@@ -26,7 +26,8 @@ def with_context(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, by
     """The headers of a request, with the current span as their context."""
     span = get_current().get(SPAN_KEY)
     if type(span) is RecordedSpan and only_standard_headers():
-        traceparent = b"00-%b-%b-%02x" % (_hex(span.trace_id), _hex(span.span_id), span.trace_flags)
+        trace_id, span_id, flags, _, _ = span.as_parent()
+        traceparent = b"00-%b-%b-%02x" % (_hex(trace_id), _hex(span_id), flags)
         return [*[pair for pair in headers if pair[0] != b"traceparent"], (b"traceparent", traceparent)]
     injected: dict[str, str] = {}
     propagate.inject(injected)

@@ -97,17 +97,18 @@ _OWN_PATHS = "/-/"
 
 def _begin(active: Tracing, proxy: Any, request: Any) -> tuple[Context, RecordedSpan | None] | None:
     try:
+        all_selected = not active.selection.has_patterns
         if request.request_type == "grpc":
             if request.is_health_request or request.is_route_request:
                 return None
             headers = grpc_headers(request.context.invocation_metadata())
-            descriptions = _descriptions if _is_selected(active, proxy, request) else _none
+            descriptions = _descriptions if all_selected or _is_selected(active, proxy, request) else _none
             return arrive(active, headers, descriptions.of_grpc, (request.service_method, request.context.peer()))
         scope = request.scope
         # Check the path first, since these properties take six calls.
         if _OWN_PATHS in scope["path"] and (request.is_health_request or request.is_route_request):
             return None
-        descriptions = _descriptions if _is_selected(active, proxy, request) else _none
+        descriptions = _descriptions if all_selected or _is_selected(active, proxy, request) else _none
         return arrive(active, http_headers(scope["headers"]), descriptions.of_http, scope)
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a request at Serve's proxy", error)
@@ -115,9 +116,7 @@ def _begin(active: Tracing, proxy: Any, request: Any) -> tuple[Context, Recorded
 
 
 def _is_selected(active: Tracing, proxy: Any, request: Any) -> bool:
-    """Whether the deployment method for this request makes spans."""
-    if not active.selection.has_patterns:
-        return True
+    """Whether the deployment method for this request makes spans, where patterns decide that."""
     router, path = proxy.proxy_router, request.route_path
     by_grpc = request.request_type == "grpc"
     found = router.get_handle_for_endpoint(path) if by_grpc else router.match_route(path)
@@ -158,15 +157,21 @@ async def _traced(
                 _was_refused.set(True)
             elif kind == "ResponseStatus":
                 status = message  # the last message
-                _end(proxy, span, request, status, first if parts > 1 else 0, refused)
+                if span is not None and span.end_time is None:
+                    _end(proxy, span, request, status, first if parts > 1 else 0, refused)
             else:
                 parts += 1
                 is_end = kind == "http.response.body" and not message.get("more_body")
                 if parts == 1 and not is_end:
                     first = time.time_ns()
-                if is_end and (code < _LEAST_ERROR or (code != _UNKNOWN and _has_failed(span))):
-                    # End the span while the client still waits, since it may end Serve once it has its response. More
-                    # details of a failure in a replica follow later.
+                # End the span while the client still waits, since it may end Serve once it has its response. More
+                # details of a failure in a replica follow later.
+                if (
+                    is_end
+                    and span is not None
+                    and span.end_time is None
+                    and (code < _LEAST_ERROR or (code != _UNKNOWN and _has_failed(span)))
+                ):
                     _end(proxy, span, request, code, first if parts > 1 else 0)
             reset(token)
             token = None
@@ -183,7 +188,8 @@ async def _traced(
     finally:
         if token is not None:
             detach(token)
-        _end(proxy, span, request, status)
+        if span is not None and span.end_time is None:
+            _end(proxy, span, request, status)
 
 
 _GONE = {"http": "499", "websocket": "1006", "grpc": 1}
@@ -202,15 +208,13 @@ def _left(span: RecordedSpan | None, request: Any, code: int) -> None:
         failed("recording an abandoned request at Serve's proxy", fault)
 
 
-def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first: int = 0, refused: str = "") -> None:
-    """End the span.
+def _end(proxy: Any, span: RecordedSpan, request: Any, status: Any, first: int = 0, refused: str = "") -> None:
+    """End the span, which is open.
 
     ``status`` is Serve's ``ResponseStatus``, or an HTTP status if nothing more is known. ``first`` is the time of the
     first of several parts of the response. ``refused`` is the HTTP status for the client of a WebSocket that was never
     opened, for which Serve only reports the close code.
     """
-    if span is None or span.end_time is not None:
-        return
     try:
         if first:
             span.set_attribute(names.RAY_SERVE_FIRST_CHUNK, (first - span.start_time) / 1e9)
@@ -220,8 +224,8 @@ def _end(proxy: Any, span: RecordedSpan | None, request: Any, status: Any, first
     span.end()
 
 
-def _has_failed(span: RecordedSpan | None) -> bool:
-    return span is not None and span.status.status_code is trace.StatusCode.ERROR
+def _has_failed(span: RecordedSpan) -> bool:
+    return span.status.status_code is trace.StatusCode.ERROR
 
 
 _descriptions_at_end: dict[tuple[NameAndKind, str, str, Any], bytes] = {}

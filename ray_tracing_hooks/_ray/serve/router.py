@@ -64,10 +64,10 @@ def _assign_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callab
         if call is None:
             return original(self, request_meta, *args, **kwargs)
 
-        unbegun = _Unbegun(call)
+        call.is_waiting = True
 
         async def assign_request() -> Any:  # Ray logs the name
-            call = unbegun.begin()
+            call.is_waiting = False
             try:
                 result = await original(self, request_meta, *args, **kwargs)
             except BaseException as error:
@@ -137,26 +137,22 @@ class Call:
             failed("recording a call of a deployment", fault)
 
 
-class _Unbegun:
-    """Ends a call whose coroutine is cancelled or dropped before its first step; that holds it until then."""
+class _Assigned(Call):
+    """A call that a coroutine makes and ends. It ends by itself if the coroutine, which holds it, is cancelled or
+    dropped before its first step.
+    """
 
-    __slots__ = ("_call",)
+    __slots__ = ("is_waiting",)
 
-    def __init__(self, call: Call) -> None:
-        self._call: Call | None = call
-
-    def begin(self) -> Call:
-        """Hand the call over: from now on the coroutine ends it."""
-        call, self._call = self._call, None
-        assert call is not None  # a coroutine begins once
-        return call
+    is_waiting: bool
+    """Whether the coroutine is there and has not made its first step."""
 
     def __del__(self) -> None:
-        if self._call is not None:
-            self._call.ended(asyncio.CancelledError())
+        if self.is_waiting:
+            self.ended(asyncio.CancelledError())
 
 
-def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
+def _begin(active: Tracing, router: Any, metadata: Any) -> _Assigned | None:
     try:
         around = around_of(active.calls)
         parent, flags = around.parent, around.flags
@@ -169,7 +165,9 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
             span_id = ids.new_span_id()
             if template is not None and around.recorder is not None:
                 identity = around.before + span_id + around.after
-                call = Call(around.recorder, template, identity, now, around.of_caller + of_request(metadata), metadata)
+                first = around.of_caller + of_request(metadata)
+                call = _Assigned(around.recorder, template, identity, now, first, metadata)
+                call.is_waiting = False
         carried = carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers)
         setattr(metadata, CARRIED, carried)
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request

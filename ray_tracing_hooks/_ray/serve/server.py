@@ -160,7 +160,8 @@ class Descriptions:
         # A WebSocket starts as a GET.
         given = scope.get("method", "GET")
         key = given, scope.get("scheme", ""), scope.get("http_version", "")
-        template = self._known(active).get(key)
+        known = self._templates if active is self._active else self._known(active)
+        template = known.get(key)
         if template is None:
             method = given.upper() if given.upper() in _METHODS else _OTHER_METHOD
             attributes = {

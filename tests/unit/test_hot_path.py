@@ -20,10 +20,12 @@ from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._ray import actors, execution, submission, tracing
+from ray_tracing_hooks._ray import arguments as passing
 from ray_tracing_hooks._ray.arguments import KEY
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._record import carrier
+from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import Parent
 
 JOB = JobTrace(os.urandom(16), os.urandom(8), 0x03, DRIVER_TASK_ID)
@@ -134,3 +136,55 @@ def test_a_submission(
     result, called = stand_ins.ObjectRef(TASK_ID), stand_ins.Method()
     call = submission.traced(actors._describe, key_of=actors._key_of)(lambda *_arguments, **_options: result)
     assert instructions(lambda: call(called, (), {})) < most(f"submission, {what}")
+
+
+@pytest.fixture
+def compiled_part() -> None:
+    """Where nothing is to be recorded or carried, Python executes what it would without tracing."""
+    if not _compiled.use.is_on:
+        pytest.skip("this is about the compiled part")
+
+
+@pytest.mark.usefixtures("compiled_part")
+def test_arguments_that_carry_nothing() -> None:
+    def original(*_arguments: Any) -> list[Any]:
+        return []
+
+    serialized = [(b"data", b"metadata")]
+    replaced = passing._deserialize_objects(original)
+    assert instructions(lambda: replaced(None, serialized)) == instructions(lambda: original(None, serialized))
+
+
+@pytest.mark.usefixtures("compiled_part")
+def test_a_call_that_makes_no_span(
+    job: Callable[[JobTrace], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job(JOB)
+    driver = tracing_of(tmp_path, DRIVER)
+    driver.calls.join_serve = lambda: True
+    monkeypatch.setattr(tracing, "active", driver)
+    called = stand_ins.Method()
+    called._actor._ray_actor_creation_function_descriptor.module_name = "ray.serve._private.replica"
+
+    def original(*_arguments: Any, **_options: Any) -> None:
+        pass
+
+    call = submission.traced(actors._describe, key_of=actors._key_of)(original)
+    assert instructions(lambda: call(called, (), {}, name="a")) == instructions(
+        lambda: original(called, (), {}, name="a")
+    )
+
+
+@pytest.mark.usefixtures("compiled_part")
+def test_the_start_of_a_span(tmp_path: Path) -> None:
+    recorder, template = stand_ins.recorder(tmp_path), Template("name", 1, {})
+    parent = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=True)
+
+    def nothing(*_arguments: Any) -> None:
+        pass
+
+    # Calls of C code with as many arguments.
+    assert (
+        instructions(lambda: recorder.start(template, JOB.trace_id, 3, parent, b""))
+        < instructions(lambda: nothing(template, JOB.trace_id, 3, parent, b"")) + 5
+    )

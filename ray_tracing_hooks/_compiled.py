@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ray_tracing_hooks._values import BOOLEAN
 
 __all__ = [
+    "BeginningBase",
     "CallJson",
     "Execution",
     "Method",
@@ -70,6 +71,7 @@ def _is_switched_off() -> bool:
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._hotpath import (
+        BeginningBase,
         CallJson,
         Execution,
         Method,
@@ -104,6 +106,9 @@ else:
             "trace_state",
         )
 
+    class BeginningBase:
+        """Adds nothing."""
+
     class Execution:
         """Is never made."""
 
@@ -128,6 +133,7 @@ else:
     if not _is_switched_off():
         try:
             from ray_tracing_hooks._hotpath import (
+                BeginningBase,
                 CallJson,
                 Execution,
                 Method,

@@ -35,6 +35,14 @@ class SpanBase:  # the attributes of a span
 
     def end(self, end_time: int | None = None) -> None: ...
 
+class BeginningBase:  # begins the tasks of one function or method, whether they carry a context or not
+    _tracing: Any
+    _inheriting: Execution | None
+    _carrying: Execution | None
+    _active: Any
+
+    def begin(self, carried: bytes | None, more: Callable[[], bytes] | None = None, /) -> Any: ...
+
 class Execution:  # begins the tasks of one function or method
     def __init__(
         self,

@@ -48,7 +48,11 @@ void put(Record *record, const void *data, size_t size);
 void put_bytes(Record *record, PyObject *bytes);
 void put_u64(Record *record, uint64_t number);
 void put_hex(Record *record, const unsigned char *data, size_t size);
+uint64_t u64_at(const unsigned char *data);
 uint64_t now_ns(void);
+
+/* The id of a submission's span: span_id_of_task in _record/ids.py. */
+uint64_t span_id_of_task(const unsigned char *task_id, unsigned long long mask);
 
 /* The checksum of zlib.crc32, for which this must have been called once. */
 void prepare_checksum(void);
@@ -93,12 +97,13 @@ typedef struct {
 } Span;
 
 /* Attributes that are looked up. */
-enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, SUBMISSIONS, TASK_ID_OF, TIME_NS, NAMES };
+enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, RECORDER, SUBMISSIONS, TASK_ID_OF, TIME_NS, NAMES };
 
 typedef struct {
     PyTypeObject *writer;
     PyTypeObject *recorder;
     PyTypeObject *span;
+    PyTypeObject *execution;
     PyTypeObject *submissions;
     PyObject *time;    /* the dictionary of the module */
     PyObject *time_ns; /* its function that reads the clock of the system; NULL if there was another one in its place */
@@ -134,11 +139,17 @@ Span *new_span(PyObject *type, PyObject *recorder, PyObject *template, PyObject 
 
 /* Add what these files have to the module. 0, or -1 with an exception. */
 int add_arguments(PyObject *module);
-int add_calls(PyObject *module, State *state);
+int add_executions(PyObject *module, State *state);
 int add_starting(PyObject *module);
+int add_submissions(PyObject *module, State *state);
 int add_delivery(PyObject *module);
 
 PyTypeObject *add_type(PyObject *module, PyType_Spec *spec);
+
+int is_bytes_of(PyObject *object, Py_ssize_t size);
+
+/* The exception that is set, as an object; it is not set any more. */
+PyObject *take_exception(void);
 
 #define NEW_REFERENCE(object) (Py_INCREF(object), (object))
 

@@ -38,6 +38,13 @@ void put_u64(Record *record, uint64_t number)
     put(record, &number, sizeof number);
 }
 
+uint64_t u64_at(const unsigned char *data)
+{
+    uint64_t number;
+    memcpy(&number, data, sizeof number);
+    return number;
+}
+
 void put_hex(Record *record, const unsigned char *data, size_t size)
 {
     static const char digits[] = "0123456789abcdef";
@@ -49,6 +56,12 @@ void put_hex(Record *record, const unsigned char *data, size_t size)
         record->bytes[record->size++] = (unsigned char)digits[data[index] >> 4];
         record->bytes[record->size++] = (unsigned char)digits[data[index] & 15];
     }
+}
+
+uint64_t span_id_of_task(const unsigned char *task_id, unsigned long long mask)
+{
+    uint64_t number = u64_at(task_id) ^ mask;
+    return number ? number : 1;
 }
 
 uint64_t now_ns(void)
@@ -393,6 +406,23 @@ void deallocate(PyObject *self, Held held)
     Py_DECREF(type);
 }
 
+int is_bytes_of(PyObject *object, Py_ssize_t size)
+{
+    return PyBytes_CheckExact(object) && PyBytes_Size(object) == size;
+}
+
+PyObject *take_exception(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL)
+        PyException_SetTraceback(error, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return error;
+}
+
 /* --- the module ------------------------------------------------------------------------------------------------ */
 
 PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
@@ -423,15 +453,15 @@ static int find_clock(State *state)
 static int execute(PyObject *module)
 {
     State *state = PyModule_GetState(module);
-    static const char *const names[] = {"active", "binary", "body", "called", "calls", "carried", "encoded", "submissions",
-                                        "task_id", "time_ns"};
+    static const char *const names[] = {"active", "binary", "body", "called", "calls", "carried", "encoded", "recorder",
+                                        "submissions", "task_id", "time_ns"};
     for (size_t index = 0; index < NAMES; index++)
         if ((state->names[index] = PyUnicode_InternFromString(names[index])) == NULL)
             return -1;
     prepare_checksum();
     return find_clock(state) < 0 || (state->writer = add_type(module, &writer_spec)) == NULL ||
                    (state->recorder = add_type(module, &recorder_spec)) == NULL ||
-                   (state->span = add_type(module, &span_spec)) == NULL || add_calls(module, state) < 0 ||
+                   (state->span = add_type(module, &span_spec)) == NULL || add_executions(module, state) < 0 || add_submissions(module, state) < 0 ||
                    add_arguments(module) < 0 || add_starting(module) < 0 || add_delivery(module) < 0
                ? -1
                : 0;
@@ -443,6 +473,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->writer);
     Py_VISIT(state->recorder);
     Py_VISIT(state->span);
+    Py_VISIT(state->execution);
     Py_VISIT(state->submissions);
     Py_VISIT(state->time);
     Py_VISIT(state->time_ns);
@@ -455,6 +486,7 @@ static int clear(PyObject *module)
     Py_CLEAR(state->writer);
     Py_CLEAR(state->recorder);
     Py_CLEAR(state->span);
+    Py_CLEAR(state->execution);
     Py_CLEAR(state->submissions);
     Py_CLEAR(state->time);
     Py_CLEAR(state->time_ns);

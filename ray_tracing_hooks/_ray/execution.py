@@ -273,7 +273,7 @@ def _async_generator_executor(
     return execute
 
 
-class Beginning:
+class Beginning(_compiled.BeginningBase):
     """Begins the tasks of one function or method in this worker.
 
     ``module`` is that of a method's class, and ``group`` the concurrency group of the method. ``runs`` is what they run
@@ -298,10 +298,12 @@ class Beginning:
         self._active: tracing.Tracing | None = None
         """The connection that what follows belongs to."""
         self._template: Template | None = None
-        self._execution: _compiled.Execution | None = None
-        """Begins the common ones of the tasks that carry a context, in the compiled part; None without it."""
+        # For the compiled part, if that is in use, which begins the common ones of the tasks with them.
+        self._tracing = tracing
+        self._inheriting: _compiled.Execution | None = None
+        self._carrying: _compiled.Execution | None = None
 
-    def begin(self, carried: bytes | None, more: Callable[[], bytes] | None = None) -> Begun | None:
+    def _begin(self, carried: bytes | None, more: Callable[[], bytes] | None = None) -> Begun | None:
         """The context that the task runs in and its span, if any; None for a task that is not traced.
 
         ``carried`` is the context that its call carried, and ``more`` returns further encoded attributes of the span.
@@ -314,38 +316,35 @@ class Beginning:
                 carried = arrivals.take_creation()
             elif carried is None:
                 inherited = self._inherited
-                if inherited is not None and inherited.execution is not None:
-                    begun: Begun | None = inherited.execution.begin(active.recorder, None, more)
-                    if begun is not None:
-                        return begun
                 if inherited is None or not inherited.is_of(active.recorder):
-                    inherited = self._inherited = self._inheriting(active)
-                    if inherited is None:
-                        return None
-                return inherited.begin(more)
+                    inherited = self._inherited = self._inherits(active)
+                    self._inheriting = inherited.execution if inherited is not None else None
+                return inherited.begin(more) if inherited is not None else None
             if carried is None or carried == NO_TRACE:
                 return None
             if active is not self._active:
                 self._prepare(active)
-            if self._execution is not None:
-                begun = self._execution.begin(active.recorder, carried, more)
-                if begun is not None:
-                    return begun
             if carried[0] & RUNS:
                 return self._as_the_caller_says(active, decode(carried), more)
             return _carried(active, decode(carried), self._template, self._named[0], self._is_creation, more)
         except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
-            failed("tracing a task", error)
+            self._fault(error)
             return None
+
+    if not _compiled.use.is_loaded:
+        begin = _begin
+
+    def _fault(self, error: Exception) -> None:
+        failed("tracing a task", error)
 
     def _prepare(self, active: tracing.Tracing) -> None:
         """Prepare for tasks of this connection that carry a context."""
-        self._active, self._template, self._execution = active, active.templates.of(CONSUMER, *self._named), None
+        self._active, self._template, self._carrying = active, active.templates.of(CONSUMER, *self._named), None
         recorder, core_worker = active.recorder, active.process.worker.core_worker
         sampler = recorder.sampler
         if self._template is not None and not self._is_creation and sampler.follows_parent:
             held = None if self._named[0] else active.held
-            self._execution = compiled_execution(recorder, sampler, recorder, core_worker, self._template, held)
+            self._carrying = compiled_execution(recorder, sampler, recorder, core_worker, self._template, held)
 
     def _as_the_caller_says(self, active: tracing.Tracing, carried: Carried, more: Callable[[], bytes] | None) -> Begun:
         template = active.templates.of(CONSUMER, *self._named[:4], carried.runs, self._part)
@@ -356,7 +355,7 @@ class Beginning:
 
         return _carried(active, carried, template, self._named[0], self._is_creation, with_attributes)
 
-    def _inheriting(self, active: tracing.Tracing) -> Inherited | None:
+    def _inherits(self, active: tracing.Tracing) -> Inherited | None:
         """How tasks without a carried context begin; None if the job has no trace."""
         job = active.job.inherited
         if job is None:

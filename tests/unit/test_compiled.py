@@ -1113,12 +1113,14 @@ def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
         for _ in range(1500):
             tracing.active = active = worker_of_job(tmp_path)
             recorder = active.recorder
-            begin = execution.Beginning("Actor", "method").begin
+            beginning = execution.Beginning("Actor", "method")
+            begin = beginning.begin
             begun = begin(None)
             assert begun is not None
             assert begun[1] is not None
             places: list[tuple[Any, list[str]]] = [
                 (recorder, ["sampler", "fallback", "observer", "_writer", "_prefix", "_end_tag"]),
+                (beginning, ["_tracing", "_inheriting", "_carrying", "_active"]),
                 (begun[1], ["_recorder", "template", "trace_flags", "start_time", "end_time", "_head", "_added"]),
                 (recorder._writer, ["_failing", "_written", "_segment_bytes", "_look_at", "_is_compiled"]),
             ]

@@ -41,8 +41,8 @@ IN_PYTHON = {
     "submission, not sampled": {(3, 10): 187, (3, 11): 170, (3, 12): 161, (3, 13): 160},
 }
 COMPILED = {
-    "execution, nothing carried": {(3, 10): 134, (3, 11): 124, (3, 12): 113, (3, 13): 113},
-    "execution, context carried": {(3, 10): 137, (3, 11): 127, (3, 12): 116, (3, 13): 114},
+    "execution, nothing carried": {(3, 10): 95, (3, 11): 93, (3, 12): 83, (3, 13): 82},
+    "execution, context carried": {(3, 10): 92, (3, 11): 90, (3, 12): 80, (3, 13): 79},
     "execution, not sampled": IN_PYTHON["execution, not sampled"],
     "submission, sampled": {(3, 10): 19, (3, 11): 21, (3, 12): 20, (3, 13): 20},
     "submission, not sampled": {(3, 10): 13, (3, 11): 15, (3, 12): 14, (3, 13): 14},

@@ -21,6 +21,7 @@ class RecorderBase:  # what has to be known of a recorder
     _writer: WriterBase | None
     _prefix: bytes
     _end_tag: bytes
+    _starting: Starting | None
 
 class SpanBase:  # the attributes of a span
     _recorder: Any
@@ -119,11 +120,9 @@ class Passing:  # passes arguments that carry no context
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
-class Starting:  # starts the spans of one recorder
+class Starting:  # what recorders start spans with
     def __init__(
         self,
-        recorder: RecorderBase,
-        python: Callable[..., Any],
         span_type: type[SpanBase],
         random: Callable[[], int],
         before_trace_id: bytes,
@@ -133,7 +132,6 @@ class Starting:  # starts the spans of one recorder
         local_parent: bytes,
         remote_parent: bytes,
     ) -> None: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 class CallJson:  # writes the OTLP-JSON of calls
     def __init__(

@@ -101,12 +101,12 @@ def _cell_of_decorated(function: Any) -> Any:
     for cell in getattr(function, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # an empty one
             contents = cell.cell_contents
-            if contents is decorated or _original_of(contents) is decorated:
+            if contents is decorated or original_of(contents) is decorated:
                 return cell
     return None
 
 
-def _original_of(value: Any) -> Any:
+def original_of(value: Any) -> Any:
     """The original with which a replacement of ours is marked; None for anything else.
 
     Runs no code of the value: Ray's stub of a client, which `client_mode_hook` keeps beside a function, raises on any

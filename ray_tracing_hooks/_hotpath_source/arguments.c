@@ -57,6 +57,8 @@ static int has_label(PyObject *known, PyObject *arguments)
 static PyObject *passing_call(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
     Passing *passing = (Passing *)self;
+    if (!is_whole(self, offsetof(Passing, original), offsetof(Passing, bind)))
+        return NULL;
     int carries = keywords != NULL && PyDict_Size(keywords) > 0 ? 1 : passing->carries(passing->known, arguments);
     return carries < 0 ? NULL : PyObject_Call(carries ? passing->python : passing->original, arguments, keywords);
 }
@@ -91,8 +93,21 @@ static PyObject *passing_get(PyObject *self, PyObject *object, PyObject *type)
     (void)type;
     if (object == NULL || object == Py_None)
         return NEW_REFERENCE(self);
+    if (!is_whole(self, offsetof(Passing, bind), offsetof(Passing, bind)))
+        return NULL;
     return PyObject_CallFunctionObjArgs(((Passing *)self)->bind, self, object, NULL);
 }
+
+static PyObject *passing_reduce(PyObject *self, PyObject *nothing)
+{
+    (void)nothing;
+    return reduce_to_name(((Passing *)self)->attributes);
+}
+
+static PyMethodDef passing_methods[] = {
+    {"__reduce__", passing_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
 
 static PyGetSetDef passing_attributes[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
@@ -111,6 +126,7 @@ static PyType_Slot passing_slots[] = {
     {Py_tp_descr_get, passing_get},
     {Py_tp_getset, passing_attributes},
     {Py_tp_members, passing_members},
+    {Py_tp_methods, passing_methods},
     COLLECTED_SLOTS(passing),
     {0, NULL},
 };

@@ -80,6 +80,7 @@ typedef struct {
     PyObject *writer;  /* None if Python is to do everything */
     PyObject *prefix;
     PyObject *end_tag; /* precedes the end time of a span */
+    PyObject *starting; /* a Starting, or None if Python is to start spans */
 } Recorder;
 
 /* The base of RecordedSpan; members as above. */
@@ -104,6 +105,7 @@ typedef struct {
     PyTypeObject *recorder;
     PyTypeObject *span;
     PyTypeObject *execution;
+    PyTypeObject *starting;
     PyTypeObject *submissions;
     PyObject *time;    /* the dictionary of the module */
     PyObject *time_ns; /* its function that reads the clock of the system; NULL if there was another one in its place */
@@ -129,6 +131,10 @@ int append(PyObject *recorder, const State *state, Record *record, const char *m
 /* Put a new span id. `random` returns a number of 64 random bits. 0, or -1 with an exception. */
 int put_random_id(Record *record, PyObject *random);
 
+/* The method `start` of a Recorder. */
+PyObject *recorder_start(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
+                         PyObject *keywords);
+
 /* A span whose head is in its start record. NULL with an exception. */
 Span *new_span(PyObject *type, PyObject *recorder, PyObject *template, PyObject *flags, uint64_t start,
                const Record *record);
@@ -140,7 +146,7 @@ Span *new_span(PyObject *type, PyObject *recorder, PyObject *template, PyObject 
 /* Add what these files have to the module. 0, or -1 with an exception. */
 int add_arguments(PyObject *module);
 int add_executions(PyObject *module, State *state);
-int add_starting(PyObject *module);
+int add_starting(PyObject *module, State *state);
 int add_submissions(PyObject *module, State *state);
 int add_delivery(PyObject *module);
 
@@ -167,6 +173,14 @@ PyObject *disown(PyObject *self, Held held);
 int visit_held(PyObject *self, Held held, visitproc visit, void *arg);
 int clear_held(PyObject *self, Held held);
 void deallocate(PyObject *self, Held held);
+
+/* Whether the members that are objects are all there, from `first` to `last`: not any more in an object that the garbage
+ * collector has cleared, which code of a destructor may still reach. 0 with an exception. */
+int is_whole(PyObject *self, size_t first, size_t last);
+
+/* __reduce__ of an object that is in place of a function, whose name its __dict__ has: it is what goes by that name where
+ * it is unpickled, with this package or without. */
+PyObject *reduce_to_name(PyObject *attributes);
 
 /* What the garbage collector needs of a type. */
 #define COLLECTED(name, type, first, last)                                                                           \

@@ -295,6 +295,7 @@ static PyMemberDef recorder_members[] = {
     OBJECT(Recorder, "_writer", writer),
     OBJECT(Recorder, "_prefix", prefix),
     OBJECT(Recorder, "_end_tag", end_tag),
+    OBJECT(Recorder, "_starting", starting),
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -317,12 +318,17 @@ static PyMethodDef writer_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMethodDef recorder_methods[] = {
+    {"start", FUNCTION(recorder_start), METH_METHOD | METH_FASTCALL | METH_KEYWORDS, "Start a span, see Recorder."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMethodDef span_methods[] = {
     {"end", FUNCTION(span_end), METH_METHOD | METH_FASTCALL | METH_KEYWORDS, "End the span, now or at this time."},
     {NULL, NULL, 0, NULL},
 };
 
-COLLECTED(recorder, Recorder, sampler, end_tag)
+COLLECTED(recorder, Recorder, sampler, starting)
 COLLECTED(span, Span, recorder, added)
 
 static PyType_Slot writer_slots[] = {
@@ -335,6 +341,7 @@ static PyType_Slot writer_slots[] = {
 static PyType_Slot recorder_slots[] = {
     {Py_tp_doc, "What the compiled part has to know of a Recorder."},
     {Py_tp_members, recorder_members},
+    {Py_tp_methods, recorder_methods},
     COLLECTED_SLOTS(recorder),
     {0, NULL},
 };
@@ -423,6 +430,35 @@ PyObject *take_exception(void)
     return error;
 }
 
+int is_whole(PyObject *self, size_t first, size_t last)
+{
+    Held held = {first, last};
+    for (PyObject **each = first_of(self, held); each < end_of(self, held); each++)
+        if (*each == NULL) {
+            PyErr_SetString(PyExc_RuntimeError, "the garbage collector has cleared this object");
+            return 0;
+        }
+    return 1;
+}
+
+PyObject *reduce_to_name(PyObject *attributes)
+{
+    PyObject *module = attributes == NULL ? NULL : PyDict_GetItemString(attributes, "__module__");
+    PyObject *name = attributes == NULL ? NULL : PyDict_GetItemString(attributes, "__qualname__");
+    if (module == NULL || name == NULL || !PyUnicode_Check(module) || !PyUnicode_Check(name)) {
+        PyErr_SetString(PyExc_TypeError, "cannot pickle a replacement that has no name");
+        return NULL;
+    }
+    PyObject *path = PyUnicode_FromFormat("%U:%U", module, name);
+    PyObject *package = path == NULL ? NULL : PyImport_ImportModule("pkgutil");
+    PyObject *resolve = package == NULL ? NULL : PyObject_GetAttrString(package, "resolve_name");
+    PyObject *reduced = resolve == NULL ? NULL : Py_BuildValue("O(O)", resolve, path);
+    Py_XDECREF(resolve);
+    Py_XDECREF(package);
+    Py_XDECREF(path);
+    return reduced;
+}
+
 /* --- the module ------------------------------------------------------------------------------------------------ */
 
 PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
@@ -462,7 +498,7 @@ static int execute(PyObject *module)
     return find_clock(state) < 0 || (state->writer = add_type(module, &writer_spec)) == NULL ||
                    (state->recorder = add_type(module, &recorder_spec)) == NULL ||
                    (state->span = add_type(module, &span_spec)) == NULL || add_executions(module, state) < 0 || add_submissions(module, state) < 0 ||
-                   add_arguments(module) < 0 || add_starting(module) < 0 || add_delivery(module) < 0
+                   add_arguments(module) < 0 || add_starting(module, state) < 0 || add_delivery(module) < 0
                ? -1
                : 0;
 }
@@ -474,6 +510,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->recorder);
     Py_VISIT(state->span);
     Py_VISIT(state->execution);
+    Py_VISIT(state->starting);
     Py_VISIT(state->submissions);
     Py_VISIT(state->time);
     Py_VISIT(state->time_ns);
@@ -487,6 +524,7 @@ static int clear(PyObject *module)
     Py_CLEAR(state->recorder);
     Py_CLEAR(state->span);
     Py_CLEAR(state->execution);
+    Py_CLEAR(state->starting);
     Py_CLEAR(state->submissions);
     Py_CLEAR(state->time);
     Py_CLEAR(state->time_ns);

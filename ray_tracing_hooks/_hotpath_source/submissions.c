@@ -295,6 +295,8 @@ static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *keyw
     Submissions *submissions = NULL;
     PyObject *body = NULL;
     int known = 0;
+    if (!is_whole(self, offsetof(Method, original), offsetof(Method, bind)))
+        return NULL;
     if (PyTuple_Size(arguments) == 3 && (keywords == NULL || PyDict_Size(keywords) == 0))
         known = look_up(method, state, PyTuple_GetItem(arguments, 0), &submissions, &body);
     if (known == 0 && PyTuple_Size(arguments) > 0) {
@@ -342,8 +344,21 @@ static PyObject *method_get(PyObject *self, PyObject *object, PyObject *type)
     (void)type;
     if (object == NULL || object == Py_None)
         return NEW_REFERENCE(self);
+    if (!is_whole(self, offsetof(Method, bind), offsetof(Method, bind)))
+        return NULL;
     return PyObject_CallFunctionObjArgs(((Method *)self)->bind, self, object, NULL);
 }
+
+static PyObject *method_reduce(PyObject *self, PyObject *nothing)
+{
+    (void)nothing;
+    return reduce_to_name(((Method *)self)->attributes);
+}
+
+static PyMethodDef method_methods[] = {
+    {"__reduce__", method_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
 
 static PyGetSetDef method_attributes[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
@@ -362,6 +377,7 @@ static PyType_Slot method_slots[] = {
     {Py_tp_descr_get, method_get},
     {Py_tp_getset, method_attributes},
     {Py_tp_members, method_members},
+    {Py_tp_methods, method_methods},
     COLLECTED_SLOTS(method),
     {0, NULL},
 };

@@ -19,6 +19,7 @@ All these functions are called through their module or class, so they can be wra
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from types import MethodType
@@ -26,7 +27,7 @@ from typing import Any
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._patching import Patches, original_of
 from ray_tracing_hooks._ray import process
 from ray_tracing_hooks._ray.cluster import Cluster
 
@@ -63,6 +64,8 @@ class _FirstName(bytes):
 
     __slots__ = ()
 
+
+_BATCHING = "ray.serve.batching"
 
 _NO_ARGUMENTS = _NoArguments()
 _SEQUENCES = frozenset({tuple, list})
@@ -187,6 +190,7 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
 
         return _passing(original, flatten_args, "is_outgoing", outgoing)
 
+    patches.on_undo(_holders_of(signature))
     receiving = _lasting if process.mode() == process.WORKER else patches
     return (
         receiving.wrap(signature, "recover_args", _recover_args)
@@ -194,6 +198,22 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
         and patches.wrap(SerializationContext, "serialize", serialize)
         and patches.wrap(signature, "flatten_args", flatten_args)
     )
+
+
+def _holders_of(signature: Any) -> Callable[[], None]:
+    """A function to be called once the originals are back: modules that have imported a replacement get them too.
+
+    A function with ``@serve.batch`` is pickled by value and refers to these by name, so both have to be the same.
+    """
+
+    def renew() -> None:
+        batching = sys.modules.get(_BATCHING)
+        for name in ("flatten_args", "recover_args"):
+            here = vars(signature).get(name)
+            if here is not None and original_of(getattr(batching, name, None)) is here:
+                setattr(batching, name, here)
+
+    return renew
 
 
 def _passing(original: Callable[..., Any], python: Callable[..., Any], carries: str, known: Any) -> Callable[..., Any]:

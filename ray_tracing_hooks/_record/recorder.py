@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from opentelemetry import context as context_api
@@ -46,6 +46,20 @@ class Template:
         self.body = encode.name_and_kind(name, kind) + encode.attributes(attributes)
 
 
+def _starting() -> _compiled.Starting:
+    """What the compiled part starts spans with."""
+    return _compiled.Starting(
+        span_type=RecordedSpan,
+        random=ids.random_64,
+        before_trace_id=encode.BEFORE_TRACE_ID,
+        before_span_id=encode.BEFORE_SPAN_ID,
+        before_parent_id=encode.BEFORE_PARENT_ID,
+        start_tag=encode.START_TAG,
+        local_parent=encode.FLAGS_LOCAL_PARENT,
+        remote_parent=encode.FLAGS_REMOTE_PARENT,
+    )
+
+
 class Recorder(_compiled.RecorderBase):
     """Records the spans that this package makes of Ray's calls.
 
@@ -76,20 +90,7 @@ class Recorder(_compiled.RecorderBase):
         # For the compiled part, which appends with it unless a call has to be made in Python.
         self._writer: SpoolWriter | None = writer
         self._end_tag = END_TAG
-        if _compiled.use.is_on:
-            # It does the same, and leaves what is uncommon to the method.
-            self.start = _compiled.Starting(  # type: ignore[method-assign]  # the only place that does so
-                recorder=self,
-                python=self.start,
-                span_type=RecordedSpan,
-                random=ids.random_64,
-                before_trace_id=encode.BEFORE_TRACE_ID,
-                before_span_id=encode.BEFORE_SPAN_ID,
-                before_parent_id=encode.BEFORE_PARENT_ID,
-                start_tag=encode.START_TAG,
-                local_parent=encode.FLAGS_LOCAL_PARENT,
-                remote_parent=encode.FLAGS_REMOTE_PARENT,
-            )
+        self._starting = _starting() if _compiled.use.is_on else None
 
     def parent(self, context: context_api.Context) -> Parent | None:
         """The current span of ``context``, else :attr:`fallback`."""
@@ -141,7 +142,7 @@ class Recorder(_compiled.RecorderBase):
         if self.observer is not None:
             self.observer(encoded)
 
-    def start(
+    def _start(
         self,
         template: Template,
         trace_id: bytes,
@@ -165,6 +166,10 @@ class Recorder(_compiled.RecorderBase):
         head = identity_of(trace_id, ids.new_span_id(), parent) + started + template.body + first
         trace_state = None if parent is None else parent.trace_state
         return self.begin(template, trace_flags, trace_state, start_time, head)
+
+    # The compiled part has a method that does the same, and leaves to this one what is uncommon.
+    if TYPE_CHECKING or not _compiled.use.is_loaded:
+        start = _start
 
     def begin(
         self,

@@ -90,6 +90,11 @@ def test_applications_built_by_a_configuration_are_traced_whatever_they_are_made
     assert served.tree("raw") == replica("WithRaw.__call__", "PUT /raw", "raw")
 
 
+def test_a_worker_can_pickle_a_deployment_with_batches(served: Served) -> None:
+    """Such a method is pickled by value, and refers to functions of Ray that are replaced."""
+    assert served.result["pickled in a worker"] is True
+
+
 def test_the_route_of_a_request_is_that_of_the_mounted_application_or_router(served: Served) -> None:
     assert [served.answer(name) for name in ("mounted", "routed")] == [3, 4]
     mounted, routed = serve_route("/shop", "/mounted/things/{y}"), serve_route("/shop", "/router/{x}")

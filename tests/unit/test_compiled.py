@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import gc
 import itertools
 import os
+import pickle
 import random
 import struct
 import subprocess
@@ -19,10 +21,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+import ray.cloudpickle
 import stand_ins
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -678,6 +681,41 @@ def test_what_passes_arguments_is_in_place_as_the_method_that_it_replaces() -> N
     assert Owner.deserialize_objects is original
 
 
+@pytest.mark.parametrize("is_on", [pytest.param(True, marks=needs_compiled), False])
+def test_functions_that_refer_to_replacements_by_name_are_pickled(is_on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a function with ``@serve.batch``, whose module has imported them: while they are replaced, and afterwards."""
+    signature = passing.signature_module()
+    originals = signature.flatten_args, signature.recover_args
+    batching: Any = ModuleType("ray.serve.batching")
+    monkeypatch.setitem(sys.modules, "ray.serve.batching", batching)
+
+    def unpickled() -> Any:
+        code = "def batched(): return flatten_args, recover_args"
+        exec(code, vars(batching))
+        batching.batched.__module__ = "__main__"
+        return pickle.loads(ray.cloudpickle.dumps(batching.batched))()
+
+    with compiled(is_on):
+        for _ in range(2):
+            patches = Patches()
+            assert passing.patch(patches, Cluster())
+            batching.flatten_args, batching.recover_args = signature.flatten_args, signature.recover_args
+            assert unpickled() == (signature.flatten_args, signature.recover_args) != originals
+            patches.undo()
+            assert unpickled() == originals
+
+
+@needs_compiled
+def test_a_replaced_method_is_pickled_and_copied_by_name() -> None:
+    with compiled(True):
+        method: Any = remote(actors.patch)
+        assert type(method) is _compiled.Method
+        with pytest.raises(TypeError, match="has no name"):
+            pickle.dumps(method)
+        vars(method).update(__module__=actors.__name__, __qualname__="patch")
+        assert pickle.loads(pickle.dumps(method)) is copy.copy(method) is actors.patch
+
+
 # --- spans with code of the program inside ----------------------------------------------------------------------------
 
 STATE = trace.TraceState([("vendor", "value")])
@@ -1119,7 +1157,7 @@ def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
             assert begun is not None
             assert begun[1] is not None
             places: list[tuple[Any, list[str]]] = [
-                (recorder, ["sampler", "fallback", "observer", "_writer", "_prefix", "_end_tag"]),
+                (recorder, ["sampler", "fallback", "observer", "_writer", "_prefix", "_end_tag", "_starting"]),
                 (beginning, ["_tracing", "_inheriting", "_carrying", "_active"]),
                 (begun[1], ["_recorder", "template", "trace_flags", "start_time", "end_time", "_head", "_added"]),
                 (recorder._writer, ["_failing", "_written", "_segment_bytes", "_look_at", "_is_compiled"]),
@@ -1146,7 +1184,6 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
     made: tuple[Any, ...] = (
         *(_compiled.Execution, _compiled.Submissions, _compiled.Method, _compiled.Passing, starting),
     )
-    recorder = stand_ins.recorder(tmp_path)
     wrong: list[Callable[[], Any]] = [
         lambda: span.end(1, 2),
         lambda: span.end(other=1),
@@ -1157,8 +1194,8 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
         *(partial(kind, *range(30)) for kind in made),
         lambda: _compiled.Passing(len, len, "unknown", None, len),
         lambda: _compiled.Passing(len, len, "has_label", "text", len),
-        lambda: starting(recorder, len, int, int, *[b""] * 6),
-        lambda: starting(recorder, len, RecordedSpan, int, *[b""] * 5, ""),
+        lambda: starting(int, int, *[b""] * 6),
+        lambda: starting(RecordedSpan, int, *[b""] * 5, ""),
     ]
     for call in wrong:
         with pytest.raises(TypeError):

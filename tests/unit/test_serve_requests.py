@@ -91,7 +91,15 @@ def test_which_methods_are_traced_is_as_the_connection_has_it(tmp_path: Path) ->
 def test_a_call_of_a_deployment_that_is_cancelled_is_recorded_once(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As by ``response.cancel()`` just after ``handle.remote()``."""
     ended: list[BaseException | None] = []
-    monkeypatch.setattr(router, "_begin", lambda *_: SimpleNamespace(ended=ended.append))
+
+    class Assigned(router._Assigned):
+        def __init__(self) -> None:
+            self.is_waiting = False
+
+        def ended(self, error: BaseException | None) -> None:
+            ended.append(error)
+
+    monkeypatch.setattr(router, "_begin", lambda *_: Assigned())
     monkeypatch.setattr(tracing, "active", object())
 
     async def route(*_: Any) -> None:

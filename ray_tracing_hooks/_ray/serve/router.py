@@ -110,13 +110,17 @@ def _replace(original: Callable[..., Any]) -> Callable[..., Any]:
 class Call:
     """A call of a deployment on its way to a replica. It is recorded only at its end, since no user code runs inside of
     it except a custom choice of replicas, which gets the context from the request.
+
+    Attributes:
+        is_waiting: Whether there is a coroutine for it that has not made its first step.
     """
 
-    __slots__ = ("_attributes", "_identity", "_metadata", "_recorder", "_start", "_template")
+    __slots__ = ("_attributes", "_identity", "_metadata", "_recorder", "_start", "_template", "is_waiting")
 
     def __init__(
         self, recorder: Recorder, template: Template, identity: bytes, start: int, attributes: bytes, metadata: Any
     ) -> None:
+        self.is_waiting = False
         self._recorder, self._template, self._identity = recorder, template, identity
         self._start, self._attributes, self._metadata = start, attributes, metadata
 
@@ -142,10 +146,7 @@ class _Assigned(Call):
     dropped before its first step.
     """
 
-    __slots__ = ("is_waiting",)
-
-    is_waiting: bool
-    """Whether the coroutine is there and has not made its first step."""
+    __slots__ = ()
 
     def __del__(self) -> None:
         if self.is_waiting:
@@ -167,7 +168,6 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> _Assigned | None:
                 identity = around.before + span_id + around.after
                 first = around.of_caller + of_request(metadata)
                 call = _Assigned(around.recorder, template, identity, now, first, metadata)
-                call.is_waiting = False
         carried = carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers)
         setattr(metadata, CARRIED, carried)
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request

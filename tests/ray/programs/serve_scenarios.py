@@ -42,6 +42,19 @@ class Gate:
         self.opened.set()
 
 
+@ray.remote(num_cpus=0)
+def pickles_batching():
+    """In a worker, which imports Serve after tracing has begun: whether the same class is pickled."""
+    from ray import cloudpickle, serve
+
+    class Batching:
+        @serve.batch
+        async def batched(self, items):
+            return items
+
+    return hasattr(cloudpickle.loads(cloudpickle.dumps(Batching)), "batched")
+
+
 def deploy():
     applications = [
         {"name": name, "route_prefix": f"/{name}", "import_path": f"serve_kinds:{built}"}
@@ -172,6 +185,7 @@ def main():
     read = ending_early(client)
     found = by_http(client) | {"read": read}
     found["handles"] = by_handles(serve.get_deployment_handle("Steps", "shop"))
+    found["pickled in a worker"] = ray.get(pickles_batching.remote())
     found["back-pressure"] = back_pressure(client, serve.get_deployment_handle("Full", "shop"))
     serve.get_deployment_handle("Steps", "shop").endless_has_ended.remote().result(timeout_s=60)
     serve.shutdown()

@@ -58,7 +58,15 @@ class InReplica(AbstractContextManager[Any]):
         except BaseException as error:
             self._end(error)
             raise
-        return self._recording(callback) if callable(callback) else callback
+        if not callable(callback):
+            return callback
+
+        def status_code_callback(status: Any) -> Any:
+            """Serve's callback for the status of a response, which also records the status here."""
+            self._status = status
+            return callback(status)
+
+        return status_code_callback
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -67,15 +75,6 @@ class InReplica(AbstractContextManager[Any]):
             return self._inner.__exit__(kind, error, traceback)
         finally:
             self._end(error)
-
-    def _recording(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """Serve's callback for the status of a response, which also records the status here."""
-
-        def status_code_callback(status: Any) -> Any:
-            self._status = status
-            return callback(status)
-
-        return status_code_callback
 
     def _end(self, error: BaseException | None) -> None:
         detach(self._token)

@@ -38,7 +38,9 @@ class TextAttribute:
         # Two spans of a request have the same id, and many requests in a row come from one client.
         if value == last:
             return encoded
-        encoded = self._encoded(value)
+        size = len(value)
+        prefix = self._prefixes[size] if size < _SHORT and value.isascii() else None
+        encoded = prefix + value.encode() if prefix is not None else self._encoded(value)
         self._last = value, encoded
         return encoded
 
@@ -47,11 +49,8 @@ class TextAttribute:
             return b""
         if not value.isascii() or len(value) >= _SHORT:
             return encode.attribute(self._key, value)
-        text = value.encode()
-        prefix = self._prefixes[len(text)]
-        if prefix is None:
-            prefix = self._prefixes[len(text)] = encode.text_attribute_prefix(self._key, len(text))
-        return prefix + text
+        prefix = self._prefixes[len(value)] = encode.text_attribute_prefix(self._key, len(value))
+        return prefix + value.encode()
 
 
 class Templates:

@@ -176,6 +176,13 @@ def test_the_node_was_sampled_while_it_ran(training: Cluster, runs: Run) -> None
     assert 0.01 < mean <= 1
 
 
+CLOCK = 1e-3
+"""Seconds that two readings of a clock may differ by what they are rounded to."""
+
+ON_THE_WAY = 0.3
+"""Seconds, at most, from the start of a report to its barrier, if the machine is busy."""
+
+
 def test_the_waits_of_ranks_are_those_that_the_program_measured(runs: Run) -> None:
     """How long each rank waited for the last one to come, and how long its report took."""
     reports = {
@@ -185,15 +192,14 @@ def test_the_waits_of_ranks_are_those_that_the_program_measured(runs: Run) -> No
     }
     measured = runs.result["four"]["meeting"]
     assert len(reports) == len(measured) == 12
-    for step in range(3):
-        came = {each["rank"]: each["came"] for each in measured if each["step"] == step}
-        barriers = {rank: reports[rank, step].attributes[names.RAY_TRAIN_BARRIER_TIME] for rank in came}
-        last = max(came, key=lambda rank: came[rank])
-        for rank, moment in came.items():
-            assert barriers[rank] - barriers[last] == pytest.approx(came[last] - moment, abs=0.3)
     for each in measured:
-        span = reports[each["rank"], each["step"]]
-        assert (span.end_ns - span.start_ns) / 1e9 == pytest.approx(each["took"], abs=0.3)
+        span, came = reports[each["rank"], each["step"]], each["came"]
+        start, end = span.start_ns / 1e9, span.end_ns / 1e9
+        # Both read the same clock.
+        assert came - CLOCK <= start <= end <= came + each["took"] + CLOCK
+        # Nobody leaves the barrier before the last one has come; how soon after that is up to the machine.
+        last = max(other["came"] for other in measured if other["step"] == each["step"])
+        assert last - start - ON_THE_WAY <= span.attributes[names.RAY_TRAIN_BARRIER_TIME] <= end - start
 
 
 def test_collective_functions_are_steps_too(runs: Run) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from binascii import hexlify as _hex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from types import TracebackType

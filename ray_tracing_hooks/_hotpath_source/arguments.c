@@ -4,17 +4,13 @@
 #include "hotpath.h"
 
 /* A replacement for a function or method of Ray, which calls the original at once where no context is carried. */
-typedef struct Passing {
-    PyObject_HEAD
-    PyObject *attributes; /* its __dict__ */
-    PyObject *original;
-    PyObject *python; /* the same replacement in Python, for calls that carry a context */
+typedef struct {
+    Replacement base; /* whose function in Python is for calls that carry a context */
     PyObject *known;  /* what the function below compares with */
-    PyObject *bind;   /* bind(function, self) makes a bound method */
     int (*carries)(PyObject *known, PyObject *arguments); /* whether Python has to do it; -1 with an exception */
 } Passing;
 
-COLLECTED(passing, Passing, attributes, bind)
+COLLECTED(passing, Passing, base.attributes, known)
 
 /* serialize(self, value): is it this object that stands for a context? */
 static int is_known(PyObject *known, PyObject *arguments)
@@ -57,10 +53,10 @@ static int has_label(PyObject *known, PyObject *arguments)
 static PyObject *passing_call(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
     Passing *passing = (Passing *)self;
-    if (!is_whole(self, offsetof(Passing, original), offsetof(Passing, bind)))
+    if (!is_whole(self, offsetof(Passing, base.original), offsetof(Passing, known)))
         return NULL;
     int carries = keywords != NULL && PyDict_Size(keywords) > 0 ? 1 : passing->carries(passing->known, arguments);
-    return carries < 0 ? NULL : PyObject_Call(carries ? passing->python : passing->original, arguments, keywords);
+    return carries < 0 ? NULL : PyObject_Call(carries ? passing->base.python : passing->base.original, arguments, keywords);
 }
 
 static PyObject *passing_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -75,8 +71,8 @@ static PyObject *passing_new(PyTypeObject *type, PyObject *arguments, PyObject *
     if (made == NULL)
         return NULL;
     PyObject_GC_UnTrack(made);
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOsOO:Passing", names, &made->original, &made->python, &name,
-                                    &made->known, &made->bind)) {
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOsOO:Passing", names, &made->base.original, &made->base.python,
+                                    &name, &made->known, &made->base.bind)) {
         for (size_t index = 0; index < sizeof ways / sizeof *ways; index++)
             if (strcmp(ways[index].name, name) == 0)
                 made->carries = ways[index].carries;
@@ -87,46 +83,11 @@ static PyObject *passing_new(PyTypeObject *type, PyObject *arguments, PyObject *
     return disown((PyObject *)made, passing_held);
 }
 
-/* As an attribute of a class it becomes a method, like a function. */
-static PyObject *passing_get(PyObject *self, PyObject *object, PyObject *type)
-{
-    (void)type;
-    if (object == NULL || object == Py_None)
-        return NEW_REFERENCE(self);
-    if (!is_whole(self, offsetof(Passing, bind), offsetof(Passing, bind)))
-        return NULL;
-    return PyObject_CallFunctionObjArgs(((Passing *)self)->bind, self, object, NULL);
-}
-
-static PyObject *passing_reduce(PyObject *self, PyObject *nothing)
-{
-    (void)nothing;
-    return reduce_to_name(((Passing *)self)->attributes);
-}
-
-static PyMethodDef passing_methods[] = {
-    {"__reduce__", passing_reduce, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef passing_attributes[] = {
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
-static PyMemberDef passing_members[] = {
-    {"__dictoffset__", T_PYSSIZET, offsetof(Passing, attributes), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
 static PyType_Slot passing_slots[] = {
     {Py_tp_doc, "Passes arguments that carry no context."},
     {Py_tp_new, passing_new},
     {Py_tp_call, passing_call},
-    {Py_tp_descr_get, passing_get},
-    {Py_tp_getset, passing_attributes},
-    {Py_tp_members, passing_members},
-    {Py_tp_methods, passing_methods},
+    REPLACEMENT_SLOTS,
     COLLECTED_SLOTS(passing),
     {0, NULL},
 };

@@ -285,10 +285,12 @@ static PyObject *beginning_begin(PyObject *self, PyTypeObject *base, PyObject *c
     State *state = PyType_GetModuleState(base);
     if (state == NULL)
         return NULL;
-    if (count < 1 || count > 2 || keywords != NULL || beginning->tracing == NULL) {
+    if (count < 1 || count > 2 || keywords != NULL) {
         PyErr_SetString(PyExc_TypeError, "begin() takes one or two arguments: carried and more");
         return NULL;
     }
+    if (!is_whole(self, offsetof(Beginning, tracing), offsetof(Beginning, tracing)))
+        return NULL;
     PyObject *more = count > 1 ? arguments[1] : Py_None;
     PyObject *active = PyObject_GetAttr(beginning->tracing, state->names[ACTIVE]);
     if (active == NULL || active == Py_None)

@@ -77,9 +77,9 @@ typedef struct {
     PyObject *sampler;
     PyObject *fallback;
     PyObject *observer;
-    PyObject *writer;  /* None if Python is to do everything */
+    PyObject *writer;   /* None if Python is to do everything */
     PyObject *prefix;
-    PyObject *end_tag; /* precedes the end time of a span */
+    PyObject *end_tag;  /* precedes the end time of a span */
     PyObject *starting; /* a Starting, or None if Python is to start spans */
 } Recorder;
 
@@ -178,10 +178,6 @@ void deallocate(PyObject *self, Held held);
  * collector has cleared, which code of a destructor may still reach. 0 with an exception. */
 int is_whole(PyObject *self, size_t first, size_t last);
 
-/* __reduce__ of an object that is in place of a function, whose name its __dict__ has: it is what goes by that name where
- * it is unpickled, with this package or without. */
-PyObject *reduce_to_name(PyObject *attributes);
-
 /* What the garbage collector needs of a type. */
 #define COLLECTED(name, type, first, last)                                                                           \
     static const Held name##_held = {offsetof(type, first), offsetof(type, last)};                                   \
@@ -200,6 +196,24 @@ PyObject *reduce_to_name(PyObject *attributes);
 
 #define COLLECTED_SLOTS(name)                                                                                        \
     {Py_tp_traverse, name##_traverse}, {Py_tp_clear, name##_clear}, {Py_tp_dealloc, name##_deallocate}
+
+/* The beginning of what is in the place of a function of Ray. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *attributes; /* its __dict__ */
+    PyObject *original;
+    PyObject *python; /* the same replacement in Python */
+    PyObject *bind;   /* bind(function, self) makes a bound method */
+} Replacement;
+
+PyObject *replacement_get(PyObject *self, PyObject *object, PyObject *type);
+extern PyMethodDef replacement_methods[];
+extern PyGetSetDef replacement_attributes[];
+extern PyMemberDef replacement_members[];
+
+#define REPLACEMENT_SLOTS                                                                                            \
+    {Py_tp_descr_get, replacement_get}, {Py_tp_getset, replacement_attributes},                                      \
+        {Py_tp_members, replacement_members}, {Py_tp_methods, replacement_methods}
 
 #define FUNCTION(function) (PyCFunction)(void (*)(void))(function)
 

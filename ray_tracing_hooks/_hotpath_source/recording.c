@@ -441,24 +441,6 @@ int is_whole(PyObject *self, size_t first, size_t last)
     return 1;
 }
 
-PyObject *reduce_to_name(PyObject *attributes)
-{
-    PyObject *module = attributes == NULL ? NULL : PyDict_GetItemString(attributes, "__module__");
-    PyObject *name = attributes == NULL ? NULL : PyDict_GetItemString(attributes, "__qualname__");
-    if (module == NULL || name == NULL || !PyUnicode_Check(module) || !PyUnicode_Check(name)) {
-        PyErr_SetString(PyExc_TypeError, "cannot pickle a replacement that has no name");
-        return NULL;
-    }
-    PyObject *path = PyUnicode_FromFormat("%U:%U", module, name);
-    PyObject *package = path == NULL ? NULL : PyImport_ImportModule("pkgutil");
-    PyObject *resolve = package == NULL ? NULL : PyObject_GetAttrString(package, "resolve_name");
-    PyObject *reduced = resolve == NULL ? NULL : Py_BuildValue("O(O)", resolve, path);
-    Py_XDECREF(resolve);
-    Py_XDECREF(package);
-    Py_XDECREF(path);
-    return reduced;
-}
-
 /* --- the module ------------------------------------------------------------------------------------------------ */
 
 PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
@@ -497,7 +479,8 @@ static int execute(PyObject *module)
     prepare_checksum();
     return find_clock(state) < 0 || (state->writer = add_type(module, &writer_spec)) == NULL ||
                    (state->recorder = add_type(module, &recorder_spec)) == NULL ||
-                   (state->span = add_type(module, &span_spec)) == NULL || add_executions(module, state) < 0 || add_submissions(module, state) < 0 ||
+                   (state->span = add_type(module, &span_spec)) == NULL || add_executions(module, state) < 0 ||
+                   add_submissions(module, state) < 0 ||
                    add_arguments(module) < 0 || add_starting(module, state) < 0 || add_delivery(module) < 0
                ? -1
                : 0;

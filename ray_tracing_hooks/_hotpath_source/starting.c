@@ -73,7 +73,8 @@ static PyObject *start(PyObject *self, const State *state, PyObject *const *argu
     Span *span = NULL;
     if (is_whole(starting, offsetof(Starting, span_type), offsetof(Starting, remote_parent)) &&
         put_start(&record, (const Starting *)starting, state, arguments, count, now) > 0)
-        span = new_span(((const Starting *)starting)->span_type, self, arguments[TEMPLATE], arguments[FLAGS], now, &record);
+        span = new_span(((const Starting *)starting)->span_type, self, arguments[TEMPLATE], arguments[FLAGS], now,
+                        &record);
     Py_DECREF(starting);
     /* The last thing to do: a span whose record is there has started. */
     if (span != NULL && append(self, state, &record, BEGUN) < 0)

@@ -706,14 +706,25 @@ def test_functions_that_refer_to_replacements_by_name_are_pickled(is_on: bool, m
 
 
 @needs_compiled
-def test_a_replaced_method_is_pickled_and_copied_by_name() -> None:
+def test_a_replacement_is_pickled_with_the_bytes_of_what_it_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = ModuleType("of_ray")
+    monkeypatch.setitem(sys.modules, "of_ray", module)
+
+    def function(*_: Any) -> None:
+        pass
+
+    function.__module__, function.__qualname__ = "of_ray", "function"
     with compiled(True):
-        method: Any = remote(actors.patch)
-        assert type(method) is _compiled.Method
         with pytest.raises(TypeError, match="has no name"):
-            pickle.dumps(method)
-        vars(method).update(__module__=actors.__name__, __qualname__="patch")
-        assert pickle.loads(pickle.dumps(method)) is copy.copy(method) is actors.patch
+            pickle.dumps(remote(function))
+        for make in (remote, passing._deserialize_objects):
+            module.function = function
+            before, patches = pickle.dumps(function), Patches()
+            assert patches.wrap(module, "function", make)
+            assert module.function is not function
+            assert pickle.dumps(module.function) == before
+            assert pickle.loads(before) is copy.copy(module.function) is module.function
+            patches.undo()
 
 
 # --- spans with code of the program inside ----------------------------------------------------------------------------

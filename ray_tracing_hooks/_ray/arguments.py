@@ -22,6 +22,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -64,8 +65,6 @@ class _FirstName(bytes):
 
     __slots__ = ()
 
-
-_BATCHING = "ray.serve.batching"
 
 _NO_ARGUMENTS = _NoArguments()
 _SEQUENCES = frozenset({tuple, list})
@@ -190,7 +189,7 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
 
         return _passing(original, flatten_args, "is_outgoing", outgoing)
 
-    patches.on_undo(_holders_of(signature))
+    patches.on_undo(partial(_give_back, signature))  # called last
     receiving = _lasting if process.mode() == process.WORKER else patches
     return (
         receiving.wrap(signature, "recover_args", _recover_args)
@@ -200,20 +199,16 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
     )
 
 
-def _holders_of(signature: Any) -> Callable[[], None]:
-    """A function to be called once the originals are back: modules that have imported a replacement get them too.
+def _give_back(signature: Any) -> None:
+    """Give the originals, which are in place again, to the module of Serve that may have imported replacements of them.
 
     A function with ``@serve.batch`` is pickled by value and refers to these by name, so both have to be the same.
     """
-
-    def renew() -> None:
-        batching = sys.modules.get(_BATCHING)
-        for name in ("flatten_args", "recover_args"):
-            here = vars(signature).get(name)
-            if here is not None and original_of(getattr(batching, name, None)) is here:
-                setattr(batching, name, here)
-
-    return renew
+    batching = sys.modules.get("ray.serve.batching")
+    for name in ("flatten_args", "recover_args"):
+        original = vars(signature).get(name)
+        if original is not None and original_of(getattr(batching, name, None)) is original:
+            setattr(batching, name, original)
 
 
 def _passing(original: Callable[..., Any], python: Callable[..., Any], carries: str, known: Any) -> Callable[..., Any]:

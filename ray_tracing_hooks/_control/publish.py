@@ -6,12 +6,13 @@ file is what failed, if something did. The folders of earlier changes are remove
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._control.listener import CONTROL, make_fifo, read, wake
@@ -22,6 +23,7 @@ _UNSEEN = ".new"
 """How the name of an answer ends that is being written."""
 
 _STEP = 0.05
+_LOCK_STEP = 0.005
 _QUIET = 3.0
 """Seconds without another answer after which the others are not waited for: they do not listen."""
 
@@ -33,20 +35,21 @@ def publish(folder: str, control: Control, expected: Collection[str], timeout: f
     """Tell the processes that listen at this folder, and wait until the ``expected`` ones have applied the change.
 
     Waits for ``timeout`` seconds at most. Returns those that have answered, each with what failed there, or an empty
-    text. Raises OSError if the folder cannot be used, or if a later change has been published there. Nodes that share
-    their session folder may publish the same change at the same time.
+    text. Raises OSError if the folder cannot be used, if a later change has been published there, or if another command
+    does not finish publishing. Nodes that share their session folder may publish the same change at the same time.
     """
     opened = open_folder(folder)
     try:
         within = inside(opened)
-        _refuse_earlier(folder, control)
-        make_fifo(opened)
         answers = os.path.join(within, _APPLIED + control.name)
-        os.close(open_folder(os.path.join(folder, _APPLIED + control.name)))
-        _replace(within, control.encode())
-        for name in os.listdir(within):
-            if name.startswith(_APPLIED) and name != _APPLIED + control.name:
-                shutil.rmtree(os.path.join(within, name), ignore_errors=True)
+        with _locked(within, timeout):
+            _refuse_earlier(folder, control)
+            make_fifo(opened)
+            os.close(open_folder(os.path.join(folder, _APPLIED + control.name)))
+            _replace(within, control.encode())
+            for name in os.listdir(within):
+                if name.startswith(_APPLIED) and name != _APPLIED + control.name:
+                    shutil.rmtree(os.path.join(within, name), ignore_errors=True)
         wake(folder)
         _await(answers, set(expected), timeout)
         return {name: _text(os.path.join(answers, name)) for name in _names(answers)}
@@ -70,6 +73,28 @@ def acknowledge(folder: str, control: Control, process: str, problem: str = "", 
             os.rename(name, process, src_dir_fd=opened, dst_dir_fd=opened)
         finally:
             os.close(opened)
+
+
+@contextmanager
+def _locked(folder: str, timeout: float) -> Iterator[None]:
+    """Hold the folder's lock, so that no other command replaces a later change by its own, or removes its answers.
+
+    Raises OSError if another process holds it for ``timeout`` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        while True:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise OSError("another command that publishes a change here does not finish") from None
+            time.sleep(_LOCK_STEP)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _refuse_earlier(folder: str, control: Control) -> None:

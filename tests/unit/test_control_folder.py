@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
@@ -252,6 +253,39 @@ def test_a_command_that_was_overtaken_changes_nothing(folder: str) -> None:
     publish(folder, control(4), [], LONG)
     waiting.join()
     assert "has been set meanwhile" in str(problems)
+
+
+def test_the_last_of_commands_at_the_same_time_is_never_refused(folder: str) -> None:
+    """Nor its folder of answers removed, nor is an earlier change left in place."""
+    for first in range(1, 101, 5):
+        refused: list[int] = []
+
+        def command(version: int, refused: list[int] = refused) -> None:
+            try:
+                publish(folder, control(version), [], LONG)
+            except OSError:
+                refused.append(version)
+
+        commands = [threading.Thread(target=command, args=(first + each,)) for each in range(5)]
+        for each in commands:
+            each.start()
+        for each in commands:
+            each.join()
+        assert first + 4 not in refused
+        assert Control.decode(read(folder)).version == first + 4
+
+
+def test_a_command_that_does_not_finish_is_reported(folder: str) -> None:
+    """After the time limit. It may be stopped by a signal while it holds the folder's lock."""
+    publish(folder, control(1), [], LONG)
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="another command that publishes a change here does not finish"):
+            publish(folder, control(2), [], 0.1)
+    finally:
+        os.close(opened)
+    publish(folder, control(2), [], LONG)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version": "1"}', b"\xff" * 100, b"x" * (1 << 20)])

@@ -102,10 +102,16 @@ def record(pod: Pod, spool: str, first: int, last: int) -> subprocess.Popen[str]
     return ray
 
 
-def terminate(container: subprocess.Popen[str]) -> None:
+def send(container: subprocess.Popen[str], number: int) -> None:
     """As Kubernetes does: process 1 of the container gets the signal."""
     (first,) = psutil.Process(container.pid).children()
-    first.send_signal(signal.SIGTERM)
+    first.send_signal(number)
+
+
+def kill(container: subprocess.Popen[str]) -> None:
+    """Return when the last process of the container is gone, its shipper too: only then does process 1 end."""
+    send(container, signal.SIGKILL)
+    container.communicate()
 
 
 def numbers(store: Store) -> Counter[int]:
@@ -128,10 +134,9 @@ def test_what_ray_left_is_sent_before_the_pod_is_gone(pod: Pod, store: Store, vo
     container = sidecar()
     replaying = pod.start(*container["command"], *container["args"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     until(lambda: b"sleep" in commands(replaying), "the sidecar waits")
-    ray.kill()
-    ray.communicate()
+    kill(ray)
     store.open()
-    terminate(replaying)
+    send(replaying, signal.SIGTERM)
     said, _ = replaying.communicate(timeout=60)
     assert replaying.returncode == 0, said
     assert numbers(store) == Counter(range(1, 301)), said
@@ -150,8 +155,7 @@ def commands(container: subprocess.Popen[str]) -> list[bytes]:
 def test_what_a_crashed_container_left_is_sent_while_its_successor_runs(pod: Pod, store: Store, volume: Path) -> None:
     """Ray has begun another session in the same pod, whose shipper delivers by itself."""
     crashed = record(pod, "/tmp/ray/session_2026-11-24_23-06-24_1/ray_tracing_hooks/0a1b-00000000", 1, 100)
-    crashed.kill()
-    crashed.communicate()
+    kill(crashed)
     (volume / "session_latest").symlink_to("session_2026-11-24_23-07-00_1")
     record(pod, "/tmp/ray/session_2026-11-24_23-07-00_1/ray_tracing_hooks/0c2d-00000000", 1001, 1100)
     store.open()
@@ -161,7 +165,7 @@ def test_what_a_crashed_container_left_is_sent_while_its_successor_runs(pod: Pod
     until(lambda: numbers(store).total() == 199, "the sidecar sends the rest")
     until(lambda: b"sleep" in commands(replaying), "the sidecar waits")
     assert numbers(store) == Counter([*range(1, 101), *range(1002, 1101)])
-    terminate(replaying)
+    send(replaying, signal.SIGTERM)
     replaying.communicate(timeout=60)
     # The spool of the running session is its shipper's.
     assert numbers(store) == Counter([*range(1, 101), *range(1002, 1101)])
@@ -177,8 +181,7 @@ def test_a_cron_job_sends_what_pods_left_on_a_claim(store: Store, volume: Path, 
     try:
         gone = record(pod, f"{mount}/spans/0a1b-00000000", 1, 100)
         record(pod, f"{mount}/spans/0c2d-00000000", 1001, 1100)
-        gone.kill()
-        gone.communicate()
+        kill(gone)
         store.open()
         until(lambda: numbers(store).total() == 99, "the shipper of the running node delivers")
         for _ in range(2):

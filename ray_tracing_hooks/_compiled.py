@@ -17,6 +17,7 @@ __all__ = [
     "BeginningBase",
     "CallJson",
     "Execution",
+    "Executor",
     "Method",
     "Passing",
     "RecorderBase",
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
         BeginningBase,
         CallJson,
         Execution,
+        Executor,
         Method,
         Passing,
         RecorderBase,
@@ -112,6 +114,9 @@ else:
     class Execution:
         """Is never made."""
 
+    class Executor:
+        """Is never made."""
+
     class Submissions:
         """Is never made."""
 
@@ -136,6 +141,7 @@ else:
                 BeginningBase,
                 CallJson,
                 Execution,
+                Executor,
                 Method,
                 Passing,
                 RecorderBase,

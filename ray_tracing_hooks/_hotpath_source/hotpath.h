@@ -146,6 +146,7 @@ Span *new_span(PyObject *type, PyObject *recorder, PyObject *template, PyObject 
 /* Add what these files have to the module. 0, or -1 with an exception. */
 int add_arguments(PyObject *module);
 int add_executions(PyObject *module, State *state);
+int add_running(PyObject *module);
 int add_starting(PyObject *module, State *state);
 int add_submissions(PyObject *module, State *state);
 int add_delivery(PyObject *module);
@@ -156,6 +157,9 @@ int is_bytes_of(PyObject *object, Py_ssize_t size);
 
 /* The exception that is set, as an object; it is not set any more. */
 PyObject *take_exception(void);
+
+/* Set it again. Steals the reference. */
+void give_back(PyObject *error);
 
 #define NEW_REFERENCE(object) (Py_INCREF(object), (object))
 

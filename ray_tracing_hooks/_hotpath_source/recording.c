@@ -430,6 +430,11 @@ PyObject *take_exception(void)
     return error;
 }
 
+void give_back(PyObject *error)
+{
+    PyErr_Restore(NEW_REFERENCE((PyObject *)Py_TYPE(error)), error, PyException_GetTraceback(error));
+}
+
 int is_whole(PyObject *self, size_t first, size_t last)
 {
     Held held = {first, last};
@@ -481,7 +486,8 @@ static int execute(PyObject *module)
                    (state->recorder = add_type(module, &recorder_spec)) == NULL ||
                    (state->span = add_type(module, &span_spec)) == NULL || add_executions(module, state) < 0 ||
                    add_submissions(module, state) < 0 ||
-                   add_arguments(module) < 0 || add_starting(module, state) < 0 || add_delivery(module) < 0
+                   add_arguments(module) < 0 || add_running(module) < 0 ||
+                   add_starting(module, state) < 0 || add_delivery(module) < 0
                ? -1
                : 0;
 }

@@ -2,12 +2,6 @@
 
 #include "hotpath.h"
 
-/* Set it again. */
-static void give_back(PyObject *error)
-{
-    PyErr_Restore(NEW_REFERENCE((PyObject *)Py_TYPE(error)), error, PyException_GetTraceback(error));
-}
-
 /* What the calls in one context have in common, if they carry nothing: Around in _ray/calls.py. Nothing in it changes. */
 typedef struct {
     PyObject_HEAD

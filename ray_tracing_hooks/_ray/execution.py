@@ -190,11 +190,30 @@ Returned = Callable[["RecordedSpan", Any], None]
 def _function_executor(
     function: Callable[..., Any], begin: Begin, shown: Shown | None = None, returned: Returned | None = None
 ) -> Callable[..., Any]:
+    if _compiled.use.is_on and shown is None and returned is None:
+        return functools.wraps(function)(
+            _compiled.Executor(
+                function=function,
+                begin=begin,
+                key=KEY,
+                attach=attach,
+                reset=reset,
+                failed=fail,
+                generator_type=GeneratorType,
+                async_generator_type=AsyncGeneratorType,
+                generated=_generated,
+            )
+        )
+
     @functools.wraps(function)
     def execute(*args: Any, **kwargs: Any) -> Any:
         begun = begin(kwargs.pop(KEY, None)) if shown is None else begin(kwargs.pop(KEY, None), shown.of(args, kwargs))
         if begun is None:
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
         context, span = begun
         token = attach(context)
         try:
@@ -206,11 +225,8 @@ def _function_executor(
             raise
         finally:
             reset(token)
-        # The body of a generator runs while Ray iterates it: its span stays open until then.
-        if type(result) is GeneratorType:
-            return generators.traced(result, context, span, returned)
-        if type(result) is AsyncGeneratorType:
-            return generators.traced_async(result, context, span)
+        if type(result) is GeneratorType or type(result) is AsyncGeneratorType:
+            return _generated(result, context, span, returned)
         if span is not None:
             if shown is not None:
                 shown.result(span, result)
@@ -222,6 +238,13 @@ def _function_executor(
     return execute
 
 
+def _generated(result: Any, context: Context, span: RecordedSpan | None, returned: Returned | None = None) -> Any:
+    """The generator ``result`` of a task, whose body runs while Ray iterates it: the span stays open until then."""
+    if type(result) is AsyncGeneratorType:
+        return generators.traced_async(result, context, span)
+    return generators.traced(result, context, span, returned)
+
+
 def _coroutine_executor(
     function: Callable[..., Any], begin: Begin, shown: Shown | None = None, returned: Returned | None = None
 ) -> Callable[..., Any]:
@@ -229,7 +252,11 @@ def _coroutine_executor(
     async def execute(*args: Any, **kwargs: Any) -> Any:
         begun = begin(kwargs.pop(KEY, None)) if shown is None else begin(kwargs.pop(KEY, None), shown.of(args, kwargs))
         if begun is None:
-            return await function(*args, **kwargs)
+            try:
+                return await function(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
         context, span = begun
         token = attach(context)
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import ctypes
 import gc
+import inspect
 import itertools
 import os
 import pickle
@@ -16,8 +18,9 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,6 +33,7 @@ import stand_ins
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry import trace
+from opentelemetry.context import Context
 from ray._private.serialization import SerializationContext
 from ray._raylet import RawSerializedObject  # type: ignore[attr-defined]  # not in its stub
 from recording import run
@@ -41,13 +45,13 @@ from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import actors, execution, submission, tracing
 from ray_tracing_hooks._ray import arguments as passing
-from ray_tracing_hooks._ray.arguments import outgoing
+from ray_tracing_hooks._ray.arguments import KEY, outgoing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._ray.propagation import TASK_KEY
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier, ids, sampling
-from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._spool.layout import DROPPED, SPAN, START, U64
@@ -57,6 +61,7 @@ from ray_tracing_hooks._spool.writer import SpoolWriter
 needs_compiled = pytest.mark.skipif(not _compiled.use.is_loaded, reason="this installation is pure Python")
 
 JOB = JobTrace(bytes(range(16)), b"root span"[:8], 0x03, DRIVER_TASK_ID)
+CONTEXT = carrier.encode(JOB.trace_id, JOB.root_span_id, 3, 1 << 60, DRIVER_TASK_ID, None)
 Record = tuple[int, bytes]
 
 
@@ -293,6 +298,133 @@ def test_a_fault_while_a_task_begins_is_reported(fails: str, tmp_path: Path, rep
         tracing.active = worker_with(Broken(TASK_ID), tmp_path)
         assert execution.Beginning("Actor", "method").begin(None) is None
     assert reports == [f"tracing a task failed: ValueError: {fails}; your program continues without it"]
+
+
+# --- running them -----------------------------------------------------------------------------------------------------
+
+
+def returns(*args: Any, **kwargs: Any) -> Any:
+    return args, kwargs, sorted(get_current())
+
+
+def raises(error: Callable[[], BaseException]) -> Callable[..., Any]:
+    def task(*_args: Any, **_kwargs: Any) -> Any:
+        try:
+            {}.pop("first")
+        except KeyError:
+            raise error()  # noqa: B904  its context is what is looked at
+
+    return task
+
+
+def generates(*args: Any, **_kwargs: Any) -> Iterator[Any]:
+    yield sorted(get_current())
+    yield args
+
+
+async def generates_asynchronously(*args: Any, **_kwargs: Any) -> AsyncIterator[Any]:
+    yield sorted(get_current())
+    yield args
+
+
+def is_interrupted(*_args: Any, **_kwargs: Any) -> Iterator[Any]:
+    yield 1
+    raise KeyboardInterrupt
+
+
+TASKS: dict[str, Callable[..., Any]] = {
+    "result": returns,
+    "error": raises(ValueError),
+    "interruption": raises(KeyboardInterrupt),
+    "intended exit": raises(SystemExit),
+    "exit": raises(partial(SystemExit, 3)),
+    "generator": generates,
+    "interrupted generator": is_interrupted,
+    "async generator": generates_asynchronously,
+}
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """What comes of it, with the functions in the traceback of an error."""
+    try:
+        result = call()
+        if isinstance(result, AsyncIterator):
+            result = asyncio.run(_items(result))
+        return list(result)
+    except BaseException as error:  # noqa: BLE001  whatever it is, it is compared
+        functions = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+        if sys.version_info < (3, 11):  # where a frame cannot be taken out
+            functions = [name for name in functions if name != "execute"]
+        assert "execute" not in functions
+        return type(error), error.args, functions, repr(error.__context__), repr(error.__cause__)
+
+
+async def _items(generator: AsyncIterator[Any]) -> list[Any]:
+    return [item async for item in generator]
+
+
+@needs_compiled
+@pytest.mark.parametrize("carried", [{}, {KEY: CONTEXT}, {KEY: b"nonsense"}], ids=["nothing", "context", "nonsense"])
+@pytest.mark.parametrize("flags", [0x03, 0x02], ids=["sampled", "not sampled"])
+@pytest.mark.parametrize("task", TASKS)
+def test_tasks_run_the_same(task: str, flags: int, carried: dict[str, bytes], reports: list[str]) -> None:
+    """In their context; the one around it is there again afterwards."""
+
+    def program(folder: Path) -> Any:
+        tracing.active = worker_with(Core(TASK_ID, 1, 0), folder)
+        execute = execution._function_executor(TASKS[task], execution.Beginning("Actor", "method").begin)
+        before = attach(Context({"around": 1}))
+        try:
+            found = [outcome(lambda: execute(**carried)), outcome(lambda: execute(1, a=2, **carried))]
+            assert get_current() == {"around": 1}
+        finally:
+            detach(before)
+        tracing.active = None
+        return [*found, outcome(lambda: execute(1, a=2, **carried))]
+
+    both_ways(program, JOB._replace(flags=flags))
+    assert len(reports) <= 1
+
+
+@needs_compiled
+@pytest.mark.parametrize("fault", [KeyboardInterrupt(), ValueError("no description")])
+def test_an_interruption_while_a_failure_is_recorded(fault: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reaches Ray, with the error of the task as its context."""
+    monkeypatch.setattr(execution, "fail", lambda _span, _error: raise_(fault))
+
+    def program(folder: Path) -> Any:
+        tracing.active = worker_with(Core(TASK_ID, 1, 0), folder)
+        execute = execution._function_executor(raises(IndexError), execution.Beginning("Actor", "method").begin)
+        with pytest.raises(type(fault)) as caught:
+            execute()
+        assert TASK_KEY not in get_current()
+        return repr(caught.value.__context__)
+
+    assert both_ways(program)[0] == "IndexError()"
+
+
+@pytest.mark.parametrize("is_on", [pytest.param(True, marks=needs_compiled), False])
+def test_what_runs_a_task_looks_like_its_function(is_on: bool, tmp_path: Path) -> None:
+    """And leaves alone the dictionary of arguments that C code passes."""
+
+    def task(first: int, **_named: int) -> int:
+        """Add one."""
+        return first + 1
+
+    with compiled(is_on), in_cluster(JOB):
+        tracing.active = worker_of_job(tmp_path)
+        execute: Any = execution._function_executor(task, execution.Beginning("Actor", "method").begin)
+        assert (execute.__name__, execute.__qualname__, execute.__module__) == (*("task", task.__qualname__, __name__),)
+        assert (execute.__doc__, execute.__wrapped__) == ("Add one.", task)
+        assert inspect.signature(execute) == inspect.signature(task)
+        execute.method = len
+        assert execution._dressed(execute, execute).method is len
+        keywords = {KEY: CONTEXT, "named": 1}
+        call = ctypes.pythonapi.PyObject_Call
+        call.restype, call.argtypes = ctypes.py_object, [ctypes.py_object] * 3
+        assert call(execute, (1,), keywords) == 2
+        assert keywords == {KEY: CONTEXT, "named": 1}
+        assert isinstance(execute, _compiled.Executor) == is_on
 
 
 # --- submissions ------------------------------------------------------------------------------------------------------
@@ -852,9 +984,6 @@ def test_a_clock_that_the_program_has_set_counts_for_all_of_a_span(
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-CONTEXT = carrier.encode(JOB.trace_id, JOB.root_span_id, 3, 1 << 60, DRIVER_TASK_ID, None)
-
-
 def sampler(name: str) -> Any:
     """A new one, as each change makes one."""
     return sampling.from_environment({"OTEL_TRACES_SAMPLER": name})
@@ -1193,7 +1322,8 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
     writer: Any = SpoolWriter(str(tmp_path))
     starting: Any = _compiled.Starting
     made: tuple[Any, ...] = (
-        *(_compiled.Execution, _compiled.Submissions, _compiled.Method, _compiled.Passing, starting),
+        *(_compiled.Execution, _compiled.Executor, _compiled.Submissions, _compiled.Method, _compiled.Passing),
+        starting,
     )
     wrong: list[Callable[[], Any]] = [
         lambda: span.end(1, 2),
@@ -1206,6 +1336,7 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
         lambda: _compiled.Passing(len, len, "unknown", None, len),
         lambda: _compiled.Passing(len, len, "has_label", "text", len),
         lambda: starting(int, int, *[b""] * 6),
+        lambda: _compiled.Executor(len, len, b"key", *[len] * 6),
         lambda: starting(RecordedSpan, int, *[b""] * 5, ""),
     ]
     for call in wrong:
@@ -1223,6 +1354,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
         call = remote(lambda *_: ObjectRef(TASK_ID))
         failing = remote(lambda *_: raise_(ValueError("refused")))
         begin = execution.Beginning("Actor", "method").begin
+        execute, execute_failing = (execution._function_executor(each, begin) for each in (returns, raises(KeyError)))
         context = carrier.encode(JOB.trace_id, JOB.root_span_id, 3, time.time_ns(), DRIVER_TASK_ID, None)
 
         method, of_serve, template = stand_ins.Method(), serve_method(), Template("name", 1, {})
@@ -1245,6 +1377,10 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
                 begun = begin(carried)
                 if begun is not None and begun[1] is not None:
                     begun[1].end()
+                keywords = {} if carried is None else {KEY: carried}
+                execute(1, a=2, **keywords)
+                with pytest.raises(KeyError):
+                    execute_failing(**keywords)
 
         for _ in range(50):
             round_()

@@ -310,8 +310,8 @@ def returns(*args: Any, **kwargs: Any) -> Any:
 def raises(error: Callable[[], BaseException]) -> Callable[..., Any]:
     def task(*_args: Any, **_kwargs: Any) -> Any:
         try:
-            {}.pop("first")
-        except KeyError:
+            int("first")
+        except ValueError:
             raise error()  # noqa: B904  its context is what is looked at
 
     return task
@@ -403,6 +403,16 @@ def test_an_interruption_while_a_failure_is_recorded(fault: BaseException, monke
     assert both_ways(program)[0] == "IndexError()"
 
 
+def test_a_coroutine_of_an_untraced_task_has_no_line_of_ours_in_its_traceback() -> None:
+    async def task() -> None:
+        raise ValueError
+
+    tracing.active = None
+    execute = execution._coroutine_executor(task, execution.Beginning("Actor", "method").begin)
+    kind, _, functions, *_ = outcome(lambda: asyncio.run(execute()))
+    assert (kind, functions[-1]) == (ValueError, "task")
+
+
 @pytest.mark.parametrize("is_on", [pytest.param(True, marks=needs_compiled), False])
 def test_what_runs_a_task_looks_like_its_function(is_on: bool, tmp_path: Path) -> None:
     """And leaves alone the dictionary of arguments that C code passes."""
@@ -418,7 +428,8 @@ def test_what_runs_a_task_looks_like_its_function(is_on: bool, tmp_path: Path) -
         assert (execute.__doc__, execute.__wrapped__) == ("Add one.", task)
         assert inspect.signature(execute) == inspect.signature(task)
         execute.method = len
-        assert execution._dressed(execute, execute).method is len
+        dressed: Any = execution._dressed(execute, execute)
+        assert (dressed.method, dressed.__ray_tracing_hooks__) == (len, True)
         keywords = {KEY: CONTEXT, "named": 1}
         call = ctypes.pythonapi.PyObject_Call
         call.restype, call.argtypes = ctypes.py_object, [ctypes.py_object] * 3
@@ -1320,6 +1331,7 @@ def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
 def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
     span: Any = RecordedSpan(stand_ins.recorder(tmp_path), Template("n", 1, {}), 1, None, 1, b"")
     writer: Any = SpoolWriter(str(tmp_path))
+    executor: Any = _compiled.Executor
     starting: Any = _compiled.Starting
     made: tuple[Any, ...] = (
         *(_compiled.Execution, _compiled.Executor, _compiled.Submissions, _compiled.Method, _compiled.Passing),
@@ -1336,7 +1348,7 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
         lambda: _compiled.Passing(len, len, "unknown", None, len),
         lambda: _compiled.Passing(len, len, "has_label", "text", len),
         lambda: starting(int, int, *[b""] * 6),
-        lambda: _compiled.Executor(len, len, b"key", *[len] * 6),
+        lambda: executor(len, len, b"key", *[len] * 6),
         lambda: starting(RecordedSpan, int, *[b""] * 5, ""),
     ]
     for call in wrong:

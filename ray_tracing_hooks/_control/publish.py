@@ -42,7 +42,8 @@ def publish(folder: str, control: Control, expected: Collection[str], timeout: f
     try:
         within = inside(opened)
         answers = os.path.join(within, _APPLIED + control.name)
-        with _locked(within, timeout):
+        deadline = time.monotonic() + timeout
+        with _locked(within, deadline):
             _refuse_earlier(folder, control)
             make_fifo(opened)
             os.close(open_folder(os.path.join(folder, _APPLIED + control.name)))
@@ -51,7 +52,7 @@ def publish(folder: str, control: Control, expected: Collection[str], timeout: f
                 if name.startswith(_APPLIED) and name != _APPLIED + control.name:
                     shutil.rmtree(os.path.join(within, name), ignore_errors=True)
         wake(folder)
-        _await(answers, set(expected), timeout)
+        _await(answers, set(expected), deadline)
         return {name: _text(os.path.join(answers, name)) for name in _names(answers)}
     finally:
         os.close(opened)
@@ -76,12 +77,12 @@ def acknowledge(folder: str, control: Control, process: str, problem: str = "", 
 
 
 @contextmanager
-def _locked(folder: str, timeout: float) -> Iterator[None]:
-    """Hold the folder's lock, so that no other command replaces a later change by its own, or removes its answers.
+def _locked(folder: str, deadline: float) -> Iterator[None]:
+    """Hold the folder's lock, so that no other command of this machine replaces a later change by its own, or removes
+    its answers. A network file system may not know locks of other machines.
 
-    Raises OSError if another process holds it for ``timeout`` seconds.
+    Raises OSError if another process holds it until the ``deadline``.
     """
-    deadline = time.monotonic() + timeout
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         while True:
@@ -94,6 +95,8 @@ def _locked(folder: str, timeout: float) -> Iterator[None]:
             time.sleep(_LOCK_STEP)
         yield
     finally:
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_UN)  # a child that another thread has forked may hold a copy of it
         os.close(opened)
 
 
@@ -120,8 +123,7 @@ def _replace(within: str, text: bytes) -> None:
         raise
 
 
-def _await(answers: str, expected: set[str], timeout: float) -> None:
-    deadline = time.monotonic() + timeout
+def _await(answers: str, expected: set[str], deadline: float) -> None:
     known, changed = -1, time.monotonic()
     while time.monotonic() < deadline:
         found = set(_names(answers))

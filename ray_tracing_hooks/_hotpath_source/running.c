@@ -33,38 +33,33 @@ static int take_carried(PyObject *key, PyObject *keywords, PyObject **rest, PyOb
     return *rest == NULL || PyDict_DelItem(*rest, key) < 0 ? -1 : 0;
 }
 
-/* Record the exception that is set in the span, and set it again; or another one, which was raised meanwhile. */
-static void record_failure(const Executor *executor, PyObject *span)
+/* Call this while the exception that is set is handled, as in an `except` block. It is set again afterwards, or another
+ * one that was raised meanwhile, which has it as its context. */
+static void call_in_except(PyObject *callable, PyObject *first, int with_error)
 {
+    PyObject *type, *before, *traceback;
+    PyErr_GetExcInfo(&type, &before, &traceback);
     PyObject *error = take_exception();
-    PyObject *result = PyObject_CallFunctionObjArgs(executor->failed, span, error, NULL);
-    if (result != NULL) {
-        Py_DECREF(result);
-        give_back(error);
-        return;
-    }
-    PyObject *another = take_exception();
-    if (another == error)
+    PyErr_SetExcInfo(NEW_REFERENCE((PyObject *)Py_TYPE(error)), NEW_REFERENCE(error), PyException_GetTraceback(error));
+    PyObject *result = PyObject_CallFunctionObjArgs(callable, first, with_error ? error : NULL, NULL);
+    PyErr_SetExcInfo(type, before, traceback);
+    if (result == NULL)
         Py_DECREF(error);
     else
-        PyException_SetContext(another, error); /* steals it */
-    give_back(another);
+        give_back(error);
+    Py_XDECREF(result);
 }
 
 /* Attach what was attached before the task. An exception that is set stays so. 0, or -1 with an exception. */
 static int detach(const Executor *executor, PyObject *token)
 {
-    PyObject *error = PyErr_Occurred() ? take_exception() : NULL;
-    PyObject *result = PyObject_CallFunctionObjArgs(executor->reset, token, NULL);
-    if (result == NULL) {
-        Py_XDECREF(error);
+    if (PyErr_Occurred()) {
+        call_in_except(executor->reset, token, 0);
         return -1;
     }
-    Py_DECREF(result);
-    if (error == NULL)
-        return 0;
-    give_back(error);
-    return -1;
+    PyObject *result = PyObject_CallFunctionObjArgs(executor->reset, token, NULL);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
 }
 
 /* Run the function in this context, and end the span. */
@@ -75,7 +70,7 @@ static PyObject *run(const Executor *executor, PyObject *arguments, PyObject *ke
         return NULL;
     PyObject *result = PyObject_Call(executor->function, arguments, keywords);
     if (result == NULL && span != Py_None)
-        record_failure(executor, span);
+        call_in_except(executor->failed, span, 1);
     if (detach(executor, token) < 0)
         Py_CLEAR(result);
     Py_DECREF(token);

@@ -111,7 +111,7 @@ def send(container: subprocess.Popen[str], number: int) -> None:
 def kill(container: subprocess.Popen[str]) -> None:
     """Return when the last process of the container is gone, its shipper too: only then does process 1 end."""
     send(container, signal.SIGKILL)
-    container.communicate()
+    container.communicate(timeout=60)
 
 
 def numbers(store: Store) -> Counter[int]:

@@ -387,20 +387,37 @@ def test_tasks_run_the_same(task: str, flags: int, carried: dict[str, bytes], re
 
 
 @needs_compiled
-@pytest.mark.parametrize("fault", [KeyboardInterrupt(), ValueError("no description")])
-def test_an_interruption_while_a_failure_is_recorded(fault: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reaches Ray, with the error of the task as its context."""
-    monkeypatch.setattr(execution, "fail", lambda _span, _error: raise_(fault))
+@pytest.mark.parametrize("place", ["fail", "reset"])
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError])
+def test_an_interruption_after_a_task_has_failed(
+    fault: type[BaseException], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reaches Ray; its context leads to the error of the task, which is being handled meanwhile."""
+
+    def interrupted(*_arguments: Any) -> None:
+        handled = type(sys.exc_info()[1]).__name__
+        try:
+            int("first")
+        except ValueError:
+            raise fault(handled)  # noqa: B904  its context is what is looked at
+
+    monkeypatch.setattr(execution, place, interrupted)
 
     def program(folder: Path) -> Any:
         tracing.active = worker_with(Core(TASK_ID, 1, 0), folder)
         execute = execution._function_executor(raises(IndexError), execution.Beginning("Actor", "method").begin)
-        with pytest.raises(type(fault)) as caught:
-            execute()
-        assert TASK_KEY not in get_current()
-        return repr(caught.value.__context__)
+        before = attach(Context())
+        try:
+            with pytest.raises(fault) as caught:
+                execute()
+        finally:
+            detach(before)
+        error = caught.value
+        assert error.__context__ is not None
+        return repr(error), repr(error.__context__.__context__), sys.exc_info()
 
-    assert both_ways(program)[0] == "IndexError()"
+    found, _ = both_ways(program)
+    assert found[:2] == (f"{fault.__name__}('IndexError')", "IndexError()")
 
 
 def test_a_coroutine_of_an_untraced_task_has_no_line_of_ours_in_its_traceback() -> None:

@@ -435,6 +435,22 @@ void give_back(PyObject *error)
     PyErr_Restore(NEW_REFERENCE((PyObject *)Py_TYPE(error)), error, PyException_GetTraceback(error));
 }
 
+void begin_handling(Handled *handled)
+{
+    PyErr_GetExcInfo(&handled->type, &handled->before, &handled->traceback);
+    PyObject *error = handled->error = take_exception();
+    PyErr_SetExcInfo(NEW_REFERENCE((PyObject *)Py_TYPE(error)), NEW_REFERENCE(error), PyException_GetTraceback(error));
+}
+
+void end_handling(Handled *handled)
+{
+    PyErr_SetExcInfo(handled->type, handled->before, handled->traceback);
+    if (PyErr_Occurred())
+        Py_DECREF(handled->error);
+    else
+        give_back(handled->error);
+}
+
 int is_whole(PyObject *self, size_t first, size_t last)
 {
     Held held = {first, last};

@@ -33,33 +33,26 @@ static int take_carried(PyObject *key, PyObject *keywords, PyObject **rest, PyOb
     return *rest == NULL || PyDict_DelItem(*rest, key) < 0 ? -1 : 0;
 }
 
-/* Call this while the exception that is set is handled, as in an `except` block. It is set again afterwards, or another
- * one that was raised meanwhile, which has it as its context. */
-static void call_in_except(PyObject *callable, PyObject *first, int with_error)
+/* Record the exception that is set in the span. */
+static void record_failure(const Executor *executor, PyObject *span)
 {
-    PyObject *type, *before, *traceback;
-    PyErr_GetExcInfo(&type, &before, &traceback);
-    PyObject *error = take_exception();
-    PyErr_SetExcInfo(NEW_REFERENCE((PyObject *)Py_TYPE(error)), NEW_REFERENCE(error), PyException_GetTraceback(error));
-    PyObject *result = PyObject_CallFunctionObjArgs(callable, first, with_error ? error : NULL, NULL);
-    PyErr_SetExcInfo(type, before, traceback);
-    if (result == NULL)
-        Py_DECREF(error);
-    else
-        give_back(error);
-    Py_XDECREF(result);
+    Handled handled;
+    begin_handling(&handled);
+    Py_XDECREF(PyObject_CallFunctionObjArgs(executor->failed, span, handled.error, NULL));
+    end_handling(&handled);
 }
 
-/* Attach what was attached before the task. An exception that is set stays so. 0, or -1 with an exception. */
+/* Attach what was attached before the task, which has failed if an exception is set. 0, or -1 with an exception. */
 static int detach(const Executor *executor, PyObject *token)
 {
-    if (PyErr_Occurred()) {
-        call_in_except(executor->reset, token, 0);
-        return -1;
-    }
-    PyObject *result = PyObject_CallFunctionObjArgs(executor->reset, token, NULL);
-    Py_XDECREF(result);
-    return result == NULL ? -1 : 0;
+    Handled handled;
+    int has_failed = PyErr_Occurred() != NULL;
+    if (has_failed)
+        begin_handling(&handled);
+    Py_XDECREF(PyObject_CallFunctionObjArgs(executor->reset, token, NULL));
+    if (has_failed)
+        end_handling(&handled);
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 /* Run the function in this context, and end the span. */
@@ -70,7 +63,7 @@ static PyObject *run(const Executor *executor, PyObject *arguments, PyObject *ke
         return NULL;
     PyObject *result = PyObject_Call(executor->function, arguments, keywords);
     if (result == NULL && span != Py_None)
-        call_in_except(executor->failed, span, 1);
+        record_failure(executor, span);
     if (detach(executor, token) < 0)
         Py_CLEAR(result);
     Py_DECREF(token);

@@ -237,19 +237,14 @@ static int follow_up(const Method *method, const Submissions *submissions, const
 }
 
 /* Have Python write the span of a call that Ray has refused with the exception that is set. It stays set, unless the
- * program interrupts this with another one, as in an `except` block. */
+ * program interrupts this with another one. */
 static void follow_up_refusal(const Method *method, const Submissions *submissions, uint64_t start, PyObject *arguments)
 {
-    PyObject *error = take_exception();
-    if (write_in_python(method->refused, submissions, start, error, arguments) < 0 && handle_fault(method) < 0) {
-        PyObject *interruption = take_exception();
-        if (interruption == error)
-            Py_DECREF(error);
-        else
-            PyException_SetContext(interruption, error);
-        error = interruption;
-    }
-    give_back(error);
+    Handled handled;
+    begin_handling(&handled);
+    if (write_in_python(method->refused, submissions, start, handled.error, arguments) < 0)
+        handle_fault(method);
+    end_handling(&handled);
 }
 
 /* Whether the exception that is set interrupts the program, rather than being a fault that Python comes upon again and

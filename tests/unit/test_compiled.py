@@ -600,9 +600,11 @@ def test_an_interruption_after_a_call_reaches_the_program(tmp_path: Path) -> Non
 def test_a_fault_after_a_refused_call(fault: BaseException, tmp_path: Path, reports: list[str]) -> None:
     """An error of ours is reported, and the program gets Ray's; an interruption comes on top of that, as in Python."""
     faults: list[BaseException] = []
+    handled: list[str] = []
 
     def describe(*arguments: Any) -> Any:
         if faults:
+            handled.append(repr(sys.exc_info()[1]))
             raise faults[0]
         return actors._describe(*arguments)
 
@@ -618,6 +620,7 @@ def test_a_fault_after_a_refused_call(fault: BaseException, tmp_path: Path, repo
         faults.append(fault)
         with pytest.raises(OSError if isinstance(fault, Exception) else KeyboardInterrupt) as caught:
             call(method, (), {})
+    assert handled == ["OSError('refused')"]
     if isinstance(fault, Exception):
         assert caught.value.__context__ is None
         assert reports == ["recording a call failed: ValueError: no description; your program continues without it"]

@@ -26,6 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count as count_from
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -131,6 +133,7 @@ class Program:
         self._submission, self._execution = Template(SUBMISSION, 4, CONSTANT), Template(EXECUTION, 5, CONSTANT)
         prefix = encode.text_attribute_prefix("ray.task_id", 48)
         parent_prefix = encode.text_attribute_prefix("ray.parent_task_id", 48)
+        self._numbers = count_from(1)
         self._additions = prefix + TASK_ID.encode() + parent_prefix + TASK_ID.encode()
 
     def calls(self, count: int) -> None:
@@ -142,8 +145,8 @@ class Program:
             self._start(trace_id, span_id).end()
 
     def open(self, count: int) -> None:
-        """Executions of a trace each that do not end."""
-        for number in range(1, count + 1):
+        """Executions of a new trace each that do not end."""
+        for number in islice(self._numbers, count):
             self._start(number.to_bytes(16, "big"), number.to_bytes(8, "big"))
 
     def _start(self, trace_id: bytes, span_id: bytes) -> Any:

@@ -360,6 +360,33 @@ def test_what_waits_takes_no_more_than_its_share(spool: Spool) -> None:
     assert 50 < len(kept) < 2000
 
 
+def test_traces_beyond_the_most_do_not_fill_the_memory_while_many_are_read(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest are dropped in between, however much waits to be read."""
+    monkeypatch.setattr(sampling, "_MOST_TRACES", 100)
+    monkeypatch.setattr(sampling, "_MOST_MORE", 10)
+    monkeypatch.setattr(sampling, "_TURN", 60.0)
+    known: list[int] = []
+    seen = TailSampler.seen
+
+    def watched(sampler: TailSampler, segment: str, offset: int) -> None:
+        known.append(len(sampler._traces))
+        seen(sampler, segment, offset)
+
+    monkeypatch.setattr(TailSampler, "seen", watched)
+    in_segment = 4096 // 60
+    for each in range(1, 2001):
+        spool.end(each, 1)
+    sampler = spool.sampler()
+    assert spool.turn(sampler) == []
+    assert 100 < max(known) <= 110 + in_segment
+    assert any("dropped early" in text for text in spool.problems.tell())
+    for each in (2000, 1):
+        spool.end(each, 2, failed=True)
+    assert spool.turn(sampler) == [(1, 2), (2000, 1), (2000, 2)]
+
+
 def test_what_waits_goes_only_after_the_kept_spans_beside_it_are_collected(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

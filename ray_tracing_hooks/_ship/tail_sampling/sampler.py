@@ -55,6 +55,10 @@ _REST = 1.0
 
 _EXPIRE_SECONDS = 0.5
 _MOST_TRACES = 100_000
+_MOST_MORE = 5_000
+"""A turn that reads this many traces beyond :data:`_MOST_TRACES` ends, so that the oldest are dropped before memory
+fills with more of them.
+"""
 _REMEMBER_SECONDS = 3600.0
 _MOST_REMEMBERED = 5_000
 """A kept trace whose segments are gone is known for so long after its last span, so that later spans are kept too,
@@ -285,7 +289,7 @@ class TailSampler:
                 if self._bytes >= _PORTION_BYTES:
                     self._collect = self._to_collect()
                     self._publish()
-                if time.monotonic() > until:
+                if time.monotonic() > until or len(self._traces) > _MOST_TRACES + _MOST_MORE:
                     return False
         finally:
             self._collect = self._to_collect()

@@ -13,6 +13,7 @@ Takes about eight minutes.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import socket
@@ -405,15 +406,22 @@ def shown(values: Sequence[float], unit: float = 1, digits: int = 0) -> str:
     return f"{median:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
+PARTS = {"throughput": show_throughput, "memory": show_memory, "wake-ups": show_wake_ups}
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=PARTS, help="one of the three tables (default: all)")
+    parser.add_argument("--collect", choices=("grpc", "http/protobuf"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.collect is not None:
+        collect(chosen.collect)
+        return
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"
-    for show in (show_throughput, show_memory, show_wake_ups):
+    for part in [chosen.only] if chosen.only else PARTS:
         with ExitStack() as stack:
-            show(Bench(stack))
+            PARTS[part](Bench(stack))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--collect"]:
-        collect(sys.argv[2])
-    else:
-        main()
+    main()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Path
+from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
@@ -61,9 +62,9 @@ def actors(calls: Calls, self_time: Sequence[int], path: Path) -> list[Actor]:
     of_site = np.array([numbers.setdefault(place.actor, len(numbers)) for place in calls.places], np.int64)
     ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
     of_run = of_site[as_numpy(calls.table.site)[ran]]
-    is_creation = np.array([name.endswith(".__init__") for name in calls.functions], bool)
-    is_creation = is_creation[as_numpy(calls.function)[as_numpy(calls.call_of)[ran]]]
-    methods, creations = (split(of_run[chosen], len(numbers), ran[chosen])[0] for chosen in (~is_creation, is_creation))
+    creates = np.array([is_creation(name) for name in calls.functions], bool)
+    creates = creates[as_numpy(calls.function)[as_numpy(calls.call_of)[ran]]]
+    methods, creations = (split(of_run[chosen], len(numbers), ran[chosen])[0] for chosen in (~creates, creates))
     on_path: dict[str, int] = {}
     for step in path.steps:
         if step.kind == RUN and step.row < len(calls.table) and (at := calls.place(step.row).actor):

@@ -35,6 +35,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.dataset_waits import dataset_waits, tasks_of_operators
+from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import (
     EXECUTION,
     GET,
@@ -179,8 +180,6 @@ _SILENCE = 0.1
 _MOST_THREADS = 64
 """The most waits of one frame that are considered concurrent."""
 
-
-_CREATION_SUFFIX = ".__init__"
 
 _MOST_ATTEMPTS = 64
 """The most attempts before the last one that are searched for the one that ended a wait."""
@@ -612,12 +611,9 @@ class _Walk:
         self._index()
         rows = self._creations.get(place.actor, ())
         before = bisect_left(rows, row) - 1
-        if before < 0 or self._is_creation(row):
+        if before < 0 or is_creation(self.calls.function_of(row)):
             return None
         return _Before(self._clamp(self.table.end_or_now(rows[before]), begun), BY_CREATION, rows[before])
-
-    def _is_creation(self, row: int) -> bool:
-        return self.calls.function_of(row).endswith(_CREATION_SUFFIX)
 
     def _freed(self, row: int, begun: int, ready: int) -> tuple[int, int] | None:
         lane = self._index().get(_lane_of(self.calls.place(row)))
@@ -630,14 +626,14 @@ class _Walk:
         ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
         site = as_numpy(table.site)[ran]
         has_actor = np.array([bool(place.actor) for place in calls.places], bool)[site]
-        creates = np.array([name.endswith(_CREATION_SUFFIX) for name in calls.functions], bool)
-        is_creation = has_actor & creates[as_numpy(calls.function)[as_numpy(calls.call_of)[ran]]]
-        for row in ran[is_creation].tolist():
+        creates = np.array([is_creation(name) for name in calls.functions], bool)
+        creations = has_actor & creates[as_numpy(calls.function)[as_numpy(calls.call_of)[ran]]]
+        for row in ran[creations].tolist():
             self._creations.setdefault(calls.place(row).actor, []).append(row)
         number: dict[tuple[str, str], int] = {}
         of_site = [number.setdefault(key, len(number)) if (key := _lane_of(each))[0] else -1 for each in calls.places]
         lane = np.array(of_site, np.int64)[site]
-        is_member = ~is_creation & (lane >= 0)
+        is_member = ~creations & (lane >= 0)
         ran, site, lane = ran[is_member], site[is_member], lane[is_member]
         slots = np.ones(len(number), np.int64)
         # Damaged spans may have numbers that no column can hold.

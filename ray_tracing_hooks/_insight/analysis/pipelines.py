@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.grouped import most_at_once
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.table import RUNNING, Table
-
-_CREATION = ".__init__"
 
 
 class Cause(NamedTuple):
@@ -339,7 +338,7 @@ def _tasks(calls: Calls, row: int) -> tuple[list[int], list[int]]:
     for child in calls.table.children(row):
         role = calls.role[child]
         if role in (SUBMISSION, EXECUTION):
-            to = creations if calls.function_of(child).endswith(_CREATION) else tasks
+            to = creations if is_creation(calls.function_of(child)) else tasks
             to.extend(calls.attempts(calls.call_of[child]) if role == SUBMISSION else (child,))
     return sorted(set(tasks)), sorted(set(creations))
 

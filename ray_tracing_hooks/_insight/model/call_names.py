@@ -13,6 +13,11 @@ def are_few(different: int, calls: int) -> bool:
     return different <= MOST_NAMES and calls >= 2 * different
 
 
+def is_creation(function: str) -> bool:
+    """Whether the calls of this function create an actor: it is the constructor of a class."""
+    return function.endswith(".__init__")
+
+
 def call_name(span_name: str) -> str:
     """The function in the name of a submission or execution; any other name unchanged."""
     for named in (names.submission_name(""), names.execution_name("")):

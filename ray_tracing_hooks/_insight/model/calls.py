@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.call_names import are_few, call_name
+from ray_tracing_hooks._insight.model.call_names import are_few, call_name, is_creation
 from ray_tracing_hooks._insight.model.columns import NONE
 from ray_tracing_hooks._insight.model.grouped import distinct, tops
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
@@ -415,7 +415,7 @@ class Calls:
             call = self.call_of[row]
             own = self.functions[self.function[call]] if call >= 0 else ""
             # An actor's creation has the name of the actor.
-            if own and not own.endswith(".__init__") and name not in (own, own.rpartition(".")[2]):
+            if own and not is_creation(own) and name not in (own, own.rpartition(".")[2]):
                 by_function.setdefault(self.function[call], {})[call] = name
         for function, calls in by_function.items():
             different = set(calls.values())

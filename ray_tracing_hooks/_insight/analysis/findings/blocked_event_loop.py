@@ -12,6 +12,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import covered, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.event_loops import Loop, Stall, is_loop
 from ray_tracing_hooks._insight.model.merge import as_numpy
@@ -72,7 +73,7 @@ def _loops(analysis: Analysis) -> Iterator[tuple[list[int], int]]:
     is_wanted = np.array([place.actor in with_loop for place in calls.places], bool)[as_numpy(table.site)]
     for row in np.nonzero(is_wanted & (as_numpy(calls.role) == EXECUTION))[0].tolist():
         place = calls.place(row)
-        if calls.function_of(row).endswith(".__init__"):
+        if is_creation(calls.function_of(row)):
             created[place.actor] = table.end_or_now(row)
         elif is_loop(place):
             loops.setdefault((place.actor, place.group), []).append(row)

@@ -6,6 +6,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._insight.model.call_names import is_creation
 
 KIND = "large-arguments"
 CLOSURE = "large-closure"
@@ -23,7 +24,7 @@ def find(analysis: Analysis) -> list[Finding]:
     found = []
     for function in analysis.functions:
         total, usual = sum(function.submitting), percentile(function.submitting, 0.5)
-        if not wall or len(function.submitting) < 2 or function.name.endswith(".__init__"):
+        if not wall or len(function.submitting) < 2 or is_creation(function.name):
             continue
         longest = function.submitting[-1]
         if len(function.submitting) >= _CALLS and usual >= _LONG and total / wall >= _COST:

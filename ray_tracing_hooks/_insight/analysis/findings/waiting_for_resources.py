@@ -11,6 +11,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, SCHEDULING, STARTING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
 from ray_tracing_hooks._insight.model.worker_starts import Workers
 
@@ -80,7 +81,7 @@ def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
 
 
 def _needs_resources(calls: Calls, row: int) -> bool:
-    return calls.role[row] == EXECUTION and (not calls.place(row).actor or calls.function_of(row).endswith(".__init__"))
+    return calls.role[row] == EXECUTION and (not calls.place(row).actor or is_creation(calls.function_of(row)))
 
 
 def _finding(analysis: Analysis, function: str, waiting: _Waiting, waited: int) -> Finding:

@@ -420,6 +420,34 @@ def test_an_interruption_after_a_task_has_failed(
     assert found[:2] == (f"{fault.__name__}('IndexError')", "IndexError()")
 
 
+@needs_compiled
+@pytest.mark.parametrize("place", ["begin", "attach"])
+def test_an_interruption_before_a_task_runs_reaches_ray(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task does not run, and what was attached before still is."""
+    ran: list[str] = []
+
+    def interrupted(*_arguments: Any) -> None:
+        raise KeyboardInterrupt(place)
+
+    def program(folder: Path) -> Any:
+        tracing.active = worker_with(Core(TASK_ID, 1, 0), folder)
+        begin: Any = execution.Beginning("Actor", "method").begin if place == "attach" else interrupted
+        before = attach(Context({"around": 1}))
+        try:
+            with monkeypatch.context() as patched:
+                if place == "attach":
+                    patched.setattr(execution, "attach", interrupted)
+                execute = execution._function_executor(lambda: ran.append("task"), begin)
+                with pytest.raises(KeyboardInterrupt, match=place):
+                    execute()
+            return dict(get_current())
+        finally:
+            detach(before)
+
+    attached, _ = both_ways(program)
+    assert (attached, ran) == ({"around": 1}, [])
+
+
 def test_a_coroutine_of_an_untraced_task_has_no_line_of_ours_in_its_traceback() -> None:
     async def task() -> None:
         raise ValueError

@@ -151,10 +151,11 @@ test: $(PACKAGE) $(NEEDS) ## Run the tests but the slow ones; SLOW=1 runs all, T
 	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "not slow") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
 # For frequent use during development. It leaves out the two tests that need a system package, and tries fewer examples of
-# what Hypothesis makes up.
+# what Hypothesis makes up. More processes than for all tests, since these wait for longer, and start no clusters.
 .PHONY: quick
+quick: WORKERS = 6
 quick: lint ## Lint, types, unit and insight tests, without Ray clusters, backends or a browser
-	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" NETWORK_READY= PROMTOOL_READY= ARGS="--hypothesis-profile=quick $(ARGS)"
+	@$(MAKE) --no-print-directory test TESTS="tests/unit tests/insight" WORKERS=$(WORKERS) NETWORK_READY= PROMTOOL_READY= ARGS="--hypothesis-profile=quick $(ARGS)"
 
 # Each pair of versions has its own environment, which is kept. With an older Ray, it runs the tests of code that depends on
 # Ray's version; conformance and shutdown tests are left out, since they take long and compare Ray with itself. With another

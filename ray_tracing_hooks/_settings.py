@@ -129,7 +129,7 @@ class Settings:
         URL,
         None,
         "the address of Jaeger, such as `http://jaeger:4317`",
-        "by `OTEL_EXPORTER_JAEGER_*`, else localhost",
+        "from `OTEL_EXPORTER_JAEGER_*`, else localhost",
         secret=True,
     )
     skywalking_protocol: str = _setting(
@@ -222,10 +222,10 @@ class Settings:
         "tracing (`suppress`, only with `sw8`), or one with the flag 0, which receivers ignore (`flag`)",
     )
     skywalking_service_id: int | None = _setting(
-        ID, None, "with `sw6`: the id that the service is registered with", "by registering it"
+        ID, None, "with `sw6`: the id that the service is registered with", "assigned by the back end"
     )
     skywalking_instance_id: int | None = _setting(
-        ID, None, "with `sw6`: the id that the instance is registered with", "by registering it"
+        ID, None, "with `sw6`: the id that the instance is registered with", "assigned by the back end"
     )
     metrics: bool = _setting(
         BOOLEAN,
@@ -307,7 +307,8 @@ class Settings:
     keep_slower: float | None = _setting(
         SECONDS,
         None,
-        "tail sampling: keep those with a task, method or root span (not a driver's) of this many seconds or more",
+        "tail sampling: keep unsampled traces with a task, method or root span (not a driver's) of this many seconds "
+        "or more",
     )
     keep_wait: float = _setting(
         SECONDS, 30.0, "tail sampling: drop an undecided trace after this many seconds without activity or open spans"

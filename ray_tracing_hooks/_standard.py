@@ -268,7 +268,13 @@ VARIABLES: tuple[Variable, ...] = (
         "trace_based",
         "`always_off`: metrics carry no exemplars",
     ),
-    Variable(f"{OTLP}PROTOCOL", PROTOCOL, None, "the OTLP protocol", "the protocol of the endpoint, else grpc"),
+    Variable(
+        f"{OTLP}PROTOCOL",
+        PROTOCOL,
+        None,
+        "the OTLP protocol; without it, port 4318 or a path that ends in `/v1/traces` means `http/protobuf`",
+        "the protocol of the endpoint, else grpc",
+    ),
     Variable(
         f"{OTLP}ENDPOINT", URL, None, "the address of the collector", "localhost, port 4317 (gRPC) or 4318", secret=True
     ),

@@ -655,10 +655,10 @@ ATTRIBUTES = (
         "the task that made the call, or the driver; absent on the execution of most calls made by tasks, which carry "
         "no context: there it is on the submission",
     ),
-    Attribute(RAY_JOB_ID, "string", "all of this package", "the job of the process"),
-    Attribute(RAY_NODE_ID, "string", "all of this package", "the node of the process that recorded the span"),
-    Attribute(RAY_WORKER_ID, "string", "all of this package", "the worker that recorded the span"),
-    Attribute(RAY_PID, "string", "all of this package", "the process that recorded the span"),
+    Attribute(RAY_JOB_ID, "string", "all spans of this package", "the job of the process"),
+    Attribute(RAY_NODE_ID, "string", "all spans of this package", "the node of the process that recorded the span"),
+    Attribute(RAY_WORKER_ID, "string", "all spans of this package", "the worker that recorded the span"),
+    Attribute(RAY_PID, "string", "all spans of this package", "the process that recorded the span"),
     Attribute(
         RAY_SUBMIT_TIME,
         "int",
@@ -710,7 +710,7 @@ ATTRIBUTES = (
     Attribute(
         ERROR_TYPE,
         "string",
-        "what failed",
+        "failed spans",
         "the class of the exception, not of Ray's wrapper around it; `worker_died` or `driver_died` if interrupted",
     ),
     Attribute(
@@ -731,7 +731,7 @@ ATTRIBUTES = (
     Attribute(
         RAY_KEPT,
         "string",
-        "all of a trace that was not sampled",
+        "all spans of an unsampled trace that was kept",
         "why tail sampling kept it: `error` or `slow`. Such spans are no random sample: do not extrapolate from them",
     ),
     Attribute(RAY_NAME, "string", _CALL, "the name that `.options(name=...)` gave the call, or the created actor"),
@@ -1130,13 +1130,11 @@ METRICS = (
         (*_CALLED, ERROR_TYPE),
         "how long `.remote()` took; its count is the number of calls, with `error.type` for those that Ray refused",
     ),
-    Metric(
-        GPU_UTILIZATION, "gauge", "1", _OF_GPU, "the share of time in which a GPU did anything, where it was sampled"
-    ),
-    Metric(GPU_MEMORY_USAGE, "gauge", "By", _OF_GPU, "how much of its memory was in use, likewise"),
-    Metric(GPU_MEMORY_LIMIT, "gauge", "By", _OF_GPU, "how much memory it has"),
-    Metric(CPU_UTILIZATION, "gauge", "1", (), "the share of the processors of a node that was in use, likewise"),
-    Metric(MEMORY_UTILIZATION, "gauge", "1", (), "the share of the memory of a node that was in use, likewise"),
+    Metric(GPU_UTILIZATION, "gauge", "1", _OF_GPU, "the share of time in which the GPU was busy"),
+    Metric(GPU_MEMORY_USAGE, "gauge", "By", _OF_GPU, "how much of the GPU's memory was in use"),
+    Metric(GPU_MEMORY_LIMIT, "gauge", "By", _OF_GPU, "how much memory the GPU has"),
+    Metric(CPU_UTILIZATION, "gauge", "1", (), "the share of the processors of a node that was in use"),
+    Metric(MEMORY_UTILIZATION, "gauge", "1", (), "the share of the memory of a node that was in use"),
 )
 """The metrics: of calls where ``RAY_TRACING_METRICS`` is on, of nodes where ``RAY_TRACING_UTILIZATION`` is set."""
 

@@ -87,9 +87,8 @@ def _lines(address: str, outcome: Outcome) -> Iterator[Any]:
         yield f" {name}={value}"
     counts, total = outcome.counts, len(outcome.processes)
     yield ""
-    text = (
-        f"{counts[APPLIED]:,} of {count(total, 'process', 'processes')} on {count(len(outcome.nodes), 'node')} use it"
-    )
+    nodes = count(len(outcome.nodes), "node")
+    text = f"applied by {counts[APPLIED]:,} of {count(total, 'process', 'processes')} on {nodes}"
     yield Line(f" {text}", {"fg": "green" if outcome.is_everywhere else "yellow"})
     if outcome.is_hook_late and outcome.hook:
         yield f" The hook {outcome.hook} was set while the cluster was running: processes that start from now on run it"

@@ -66,8 +66,8 @@ def doctor(
     do clocks agree. Each finding says what is wrong, where, and what to do. Without a cluster, this machine is looked
     at.
 
-    Nothing of this shows in the traces of programs. Test spans have a service of their own, ray-tracing-hooks-doctor;
-    local files get none. The exit code is 1 if there is a problem, 0 if there is none, and 2 for wrong use.
+    None of this appears in the traces of programs. Test spans have a service of their own, ray-tracing-hooks-doctor;
+    local files get none. The exit code is 1 if there is a problem, 0 if there is none, and 2 for wrong usage.
     """
     if hook is not None and ":" not in hook:
         raise click.BadParameter(

@@ -69,7 +69,8 @@ def status(
 
     WRITERS are processes that record spans, TO is where spans go, WAITING how many of them wait on the disk of the
     node, and OLDEST how long ago the oldest of these ended. LOST are those that the destination refused, or that the
-    spool's limit removed. The counts begin with the shipper of the node.
+    spool's limit removed; the first line also counts those that could not be written to disk. Counts start at zero
+    when a shipper starts.
 
     The exit code is 1 if a node does not answer, spans are lost, or delivery fails.
     """
@@ -217,7 +218,8 @@ def _notes(status: NodeStatus) -> Iterator[Line]:
             yield Line(f" {name}: no shipper runs for {spool.path}", {"fg": "red"})
         elif spool.is_stuck:
             yield Line(
-                f" {name}: the shipper of {spool.path} (process {spool.figures.pid}) does nothing", {"fg": "red"}
+                f" {name}: the shipper of {spool.path} (process {spool.figures.pid}) hangs: it delivers nothing",
+                {"fg": "red"},
             )
         if spool.figures.unwritten:
             lost = count(spool.figures.unwritten, "span")

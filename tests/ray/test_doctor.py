@@ -376,7 +376,7 @@ PROBLEMS = {
     ("setting-wrong", "ending"): "OTEL_PROPAGATORS='tracecontxt' is ignored",
     ("package-missing", "missing"): "ray-tracing-hooks is not installed, so every worker ends when it starts",
     ("package-version", "other"): f"ray-tracing-hooks 0.0.7 is installed, and {__version__} here",
-    ("shipper-gone", "head"): "spans wait that nothing delivers",
+    ("shipper-gone", "head"): "spans wait, and no shipper delivers them",
 }
 """What was planted, by the id of the finding and the node, with a part of the text."""
 
@@ -438,7 +438,11 @@ HOOKS = {
     "ray_tracing_hooks.oltp:setup": ("hook-fails", "does not work", "did you mean ray_tracing_hooks.otlp:setup?"),
     "nobodys_module:setup": ("hook-fails", "does not work", "install the module"),
     "foreign_hooks:raises": ("hook-fails", "does not work", "must not raise"),
-    "foreign_hooks:does_nothing": ("hook-of-others", "calls none of this package", "call `ray_tracing_hooks.setup()`"),
+    "foreign_hooks:does_nothing": (
+        "hook-of-others",
+        "does not call a hook of this package",
+        "call `ray_tracing_hooks.setup()`",
+    ),
 }
 """Hooks of a cluster, with what is found, and the advice. Ray keeps the hook where each new process reads it."""
 

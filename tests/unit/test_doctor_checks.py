@@ -276,13 +276,13 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         facts(place("b", examined=examined(spools=(spool(is_stuck=True),)))),
         "shipper-stuck",
         PROBLEM,
-        "a shipper does nothing",
+        "a shipper hangs: it delivers nothing",
     ),
     "spans that nothing delivers": (
         facts(place("b", examined=examined(spools=(spool(runs=False, figures=waiting()),)))),
         "shipper-gone",
         PROBLEM,
-        "spans wait that nothing delivers",
+        "spans wait, and no shipper delivers them",
     ),
     "refused spans": (
         facts(place("b", examined=examined(spools=(spool(figures=waiting(refused=2, waiting=0)),)))),

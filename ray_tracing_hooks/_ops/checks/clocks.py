@@ -31,7 +31,8 @@ def check(facts: Facts) -> Iterator[Finding]:
                 PROBLEM if sure > _WRONG else WARNING,
                 f"the clock is {duration(abs(apart) * 1e9)} {'ahead' if apart > 0 else 'behind'}",
                 (name,),
-                "synchronise it, such as with chrony: its spans have wrong times, and back ends may refuse them",
+                "synchronise it, for example with chrony: spans of this node have wrong times, "
+                "and back ends may refuse them",
             )
     if furthest <= _NOTICEABLE:
         yield Finding("clocks", GOOD, f"clocks agree within {duration(furthest * 1e9)}")

@@ -84,8 +84,8 @@ def _failed(facts: Facts, place: Place, trial: Trial) -> Finding:
     elif trial.step == "connection":
         kind = "endpoint-connection"
         advice = (
-            f"is the collector running, and is the port in {endpoint} right (4317 is OTLP by gRPC, 4318 by HTTP)? Do "
-            "firewalls and network policies let the node through?"
+            f"is the collector running, and is the port in {endpoint} right (4317 is OTLP over gRPC, 4318 over HTTP)? "
+            "Do firewalls and network policies let the node through?"
         )
         if _LOCALHOST.search(trial.text) and len(facts.nodes) > 1:
             advice = (
@@ -116,7 +116,7 @@ def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) ->
     elif _NOT_THERE.search(reason):
         kind = "endpoint-path"
         advice = (
-            f"correct the path or the port in {endpoint}: OTLP by HTTP expects /v1/traces, which is appended to "
+            f"correct the path or the port in {endpoint}: OTLP over HTTP expects /v1/traces, which is appended to "
             "OTEL_EXPORTER_OTLP_ENDPOINT alone, and not to OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
         )
     else:

@@ -64,7 +64,7 @@ def _of_cluster(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "hook-of-others",
             PROBLEM,
-            f"the hook of the cluster, {hook}, calls none of this package",
+            f"the hook of the cluster, {hook}, does not call a hook of this package",
             advice="call `ray_tracing_hooks.setup()` in it, or "
             + _RESTART.format(start=_START.format(hook=BY_SETTINGS)),
         )
@@ -87,7 +87,7 @@ def _reported(node: Place) -> Iterator[Finding]:
                 PROBLEM,
                 f"tracing reports in a worker: {text}",
                 (node.name,),
-                "repair what it says; other findings may say more about the cause",
+                "fix the reported problem; other findings may say more about the cause",
             )
 
 

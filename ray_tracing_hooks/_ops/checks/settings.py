@@ -64,7 +64,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
         yield Finding(
             "strict",
             WARNING,
-            "RAY_TRACING_STRICT=1: a fault of tracing ends workers and programs",
+            "RAY_TRACING_STRICT=1: an error in tracing ends workers and programs",
             here,
             "unset it outside of tests",
         )

@@ -52,7 +52,7 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
         yield Finding(
             "shipper-gone",
             PROBLEM,
-            "spans wait that nothing delivers",
+            "spans wait, and no shipper delivers them",
             where,
             "`ray-tracing-hooks replay FOLDER` there delivers them, if no process with these settings runs; "
             "one would start a shipper soon",
@@ -62,7 +62,7 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
         yield Finding(
             "shipper-stuck",
             PROBLEM,
-            "a shipper does nothing",
+            "a shipper hangs: it delivers nothing",
             where,
             "see its process, and ray_tracing_hooks-*.log in the folder logs of the Ray session; if it is killed, "
             "another one takes over",
@@ -77,7 +77,7 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
                 WARNING,
                 f"a shipper reports: {text}",
                 where,
-                "repair what it says; ray_tracing_hooks-*.log in the folder logs of the Ray session has more",
+                "fix the reported problem; ray_tracing_hooks-*.log in the folder logs of the Ray session has more",
             )
     if figures.unwritten:
         yield Finding(

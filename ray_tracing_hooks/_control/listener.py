@@ -34,6 +34,11 @@ MOST_BYTES = 256 << 10
 _LONGEST = 5.0
 """Seconds until the next attempt where the process has no descriptors or threads left."""
 
+_RENEWAL = 3600.0
+"""Seconds after which the FIFO is opened again, and made if it is gone: machines remove what nobody has used for days
+from /tmp.
+"""
+
 _LAST = 1.0
 """Seconds that ending waits for the thread."""
 
@@ -98,9 +103,14 @@ class Listener:
                 self._make()
                 self._listen()
             except OSError as error:
-                if error.errno not in _SHORTAGES:
-                    return  # the folder is gone, and with it the session
-                time.sleep(_LONGEST)
+                if error.errno in _SHORTAGES:
+                    time.sleep(_LONGEST)
+                    continue
+                if not isinstance(error, FileNotFoundError):
+                    return
+            # If only the FIFO was removed, it is made again.
+            if not os.path.isdir(self.folder):
+                return  # with it the session is gone
 
     def _listen(self) -> None:
         path = os.path.join(self.folder, CHANGED)
@@ -114,7 +124,8 @@ class Listener:
                 if not found or found == self._known:
                     changes = poll()
                     changes.register(fifo, POLLIN)
-                    changes.poll()
+                    if not changes.poll(_RENEWAL * 1000):
+                        return
                     continue
             finally:
                 _close(fifo, opened)

@@ -57,7 +57,8 @@ class Claim:
             )
             return True
         if mine is None:
-            return False
+            # That is so too where this shipper holds it, and only looking at the file failed.
+            return is_file_at(self._lock, lock)
         os.close(self._lock)
         self._lock = mine
         self._problems.say(f"the spool folder {self._path!r} or files in it were removed; they have been created again")

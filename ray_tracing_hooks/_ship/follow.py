@@ -180,7 +180,7 @@ class Follower:
         for name in self._positions.keys() - look.processes.keys():
             # A running process recreates removed segments, and reading continues at this position.
             if not self._positions[name].open_spans and not is_running(name):
-                del self._positions[name]
+                self._open_size -= self._positions.pop(name).size
         if failure is not None:
             raise failure
 
@@ -362,6 +362,10 @@ class Follower:
         """Forget open spans of the process with most of them, if there are too many."""
         position.has_begun = False
         self._measure(position)
+        if self._open_size > _MOST_OPEN:
+            # Spans of other processes may have ended since these were measured.
+            for each in self._positions.values():
+                self._measure(each)
         while self._open_size > _MOST_OPEN:
             largest = max(self._positions.values(), key=lambda each: each.size)
             for ids in (forgotten := to_forget(largest.open_spans)):

@@ -82,6 +82,7 @@ class Shipper:
         self._is_terminated = False
         self._paused: set[str] = set()  # the processes that have closed their segments but are running
         self._quiet_since: float | None = None
+        self._blind_since: float | None = None
         self._news = 0
         self._problems = problems = Problems(secrets.mask)
         quarantine = Quarantine(within, spool_dir, plan.spool_max_bytes // 10, problems)
@@ -123,9 +124,14 @@ class Shipper:
             except OSError as error:
                 # A problem of the machine, which may pass. What is known is delivered meanwhile.
                 seen = False
+                if self._is_blind_for_good():
+                    logger.warning("gave up: %s cannot be read since Ray has ended: %s", self._path, error.strerror)
+                    self._end()
+                    return
                 self._problems.set("look", f"cannot look at the spool {self._path!r}: {error.strerror}")
             else:
                 self._problems.clear("look")
+                self._blind_since = None
             self._offer(look)
             removed = self._retention.remove_delivered(look)
             self._retention.give_back(look)
@@ -220,6 +226,15 @@ class Shipper:
         if left:
             logger.warning("gave up after %g s: %d files of undelivered spans stay in %s", quiet, left, self._path)
         return True
+
+    def _is_blind_for_good(self) -> bool:
+        """Whether the spool could not be read since Ray has ended, and for as long as a shipper waits then."""
+        if not self._raylet.is_gone():
+            self._blind_since = None
+            return False
+        if self._blind_since is None:
+            self._blind_since = time.monotonic()
+        return time.monotonic() - self._blind_since >= _GIVE_UP
 
     def _figures(self) -> Figures:
         """The latest figures; called in the threads of the deliveries."""

@@ -489,6 +489,13 @@ class SpoolWriter(_compiled.WriterBase):
                 return
             try:
                 found = os.fstat(self._descriptor)
+            except OSError as error:
+                if error.errno is None:
+                    raise
+                # Its file system has gone, as when a volume is mounted again: the next record begins a segment.
+                self._forget()
+                return
+            try:
                 if self._identity is not None and self._identity != (found.st_dev, found.st_ino):
                     self._forget()
                 elif not found.st_nlink:

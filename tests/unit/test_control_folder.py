@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from ray_tracing_hooks import _guard
+from ray_tracing_hooks._control import listener as listening
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._control.listener import CHANGED, CONTROL, Listener, read, wake
 from ray_tracing_hooks._control.publish import acknowledge, publish
@@ -92,6 +93,21 @@ def test_a_change_while_nobody_listens_is_seen_at_the_start(folder: str) -> None
     assert publish(folder, control(1), [], LONG) == {}
     following = Following(folder)
     assert awaited(lambda: following.versions == [1])
+    following.listener.end(wakes=True)
+
+
+def test_a_change_is_seen_although_the_fifo_was_removed_before(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines remove what nobody has used for days from /tmp."""
+    monkeypatch.setattr(listening, "_RENEWAL", 0.05)
+    following = Following(folder)
+    assert awaited(lambda: is_waiting(folder))
+    fifo = Path(folder, "changed")
+    before = fifo.stat().st_ino
+    kept = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)  # so that the next one has another number
+    fifo.unlink()
+    assert awaited(lambda: fifo.exists() and fifo.stat().st_ino != before)
+    os.close(kept)
+    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
     following.listener.end(wakes=True)
 
 

@@ -21,6 +21,7 @@ from faulty import FaultyDisk
 from shipping import Node, ended, until
 
 from ray_tracing_hooks._ship.flush import FlushResult
+from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.layout import U16, U64
@@ -259,6 +260,21 @@ def test_what_closes_descriptors_that_it_does_not_know_costs_no_span_and_no_file
         if kind == layout.SPAN
     )
     assert found == {b"before": 1, b"after": 100, b"elsewhere": 1}
+
+
+def test_a_volume_that_is_mounted_again_takes_spans_again(faulty: Faulty) -> None:
+    """What was open on it can never be written to again."""
+    disk = faulty()
+    recording = Recording(disk.path)
+    recording.write(1)
+    disk.__exit__()
+    recording.write(1)
+    assert "are being dropped" in recording.said[0]
+    disk.__enter__()
+    recording.writer._look_at = 0.0  # as if the time until it looks around had passed
+    recording.write(2)
+    assert [payload for kind, payload in recording.records() if kind == layout.SPAN][-1].endswith(encoded(4))
+    recording.writer.close()
 
 
 def test_each_time_is_said_and_not_more_than_once_a_minute(faulty: Faulty) -> None:
@@ -560,6 +576,26 @@ def test_a_spool_that_cannot_be_looked_at_is_tried_again(node: Node, faulty: Fau
     assert node.flush().done
     assert node.shippers() == [shipper]
     assert node.numbers() == list(range(1, 21))
+
+
+IMPATIENT = """
+import sys
+from ray_tracing_hooks._ship import __main__, shipper
+shipper._GIVE_UP = 0.5
+sys.exit(__main__.main([sys.argv[1]]))
+"""
+
+
+def test_a_shipper_of_a_spool_that_stays_unreadable_ends_after_ray(tmp_path: Path, faulty: Faulty) -> None:
+    disk = faulty(tmp_path / "spool")
+    plan = ShipPlan(("local",), str(tmp_path / "spans"), 1 << 20, 1 << 20, 1 << 20)
+    log = tmp_path / "ship.log"
+    plan._replace(raylet_socket=str(tmp_path / "gone"), log_file=str(log)).store(str(disk.path))
+    disk.fail = {"list": errno.EIO}
+    command = [sys.executable, "-c", IMPATIENT, str(disk.path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert "gave up: " in log.read_text()
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP], ids=errno.errorcode.get)

@@ -394,6 +394,36 @@ def test_spans_that_never_end_cost_a_bounded_amount(tmp_path: Path, monkeypatch:
     assert set(left.values()) == {CUT_OFF}
 
 
+def test_processes_that_have_come_and_gone_take_nothing_of_the_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their spans were open when they were read, and ended in a later read."""
+    monkeypatch.setattr(follow, "_MOST_OPEN", 4000)
+    problems, folder = Problems(), Folder(str(tmp_path))
+    follower = Follower({}, problems, reports=True)
+    for _ in range(20):
+        process = Process(tmp_path, WORKER)
+        process.begin(1, ours=True)
+        assert list(follower.follow(folder.look(follower.open_processes()))) == []
+        process.end(1)
+        list(follower.follow(folder.look(follower.open_processes())))
+        process.writer.close()
+        for path in tmp_path.iterdir():
+            path.unlink()
+        list(follower.follow(folder.look(follower.open_processes())))
+    others = [Process(tmp_path, WORKER) for _ in range(12)]
+    for number, other in enumerate(others, 1):
+        other.begin(number, ours=True)
+        list(follower.follow(folder.look(follower.open_processes())))
+        if number < len(others):
+            other.end(number)
+            list(follower.follow(folder.look(follower.open_processes())))
+    assert follower.open_processes() == {others[-1].writer._process}
+    assert problems.tell() == []
+    for other in others:
+        other.writer.close()
+
+
 def test_open_spans_of_an_older_release_are_understood(tmp_path: Path) -> None:
     """Its shipper stored them one by one."""
     span = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + bytes(7) + b"\x09" + protobuf.fixed64(0x39, 7)

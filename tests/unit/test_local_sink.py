@@ -142,9 +142,11 @@ def test_the_oldest_files_are_removed_at_the_cap(make: Made) -> None:
     """The total stays below it, files of other sessions count and go first, other files are never touched."""
     make.folder.mkdir(mode=0o700)
     old = make.folder / "session-0001.jsonl"
-    old.write_bytes(b"x" * 5000)
+    old.write_bytes(b'{"resourceSpans":[' + b" " * 5000)
     os.utime(old, (1, 1))
-    others = [make.folder / name for name in ("notes.jsonl", "data-1.jsonl", "node-0001.json")]
+    others = [
+        make.folder / name for name in ("notes.jsonl", "data-1.jsonl", "node-0001.json", "train-00000-of-00003.jsonl")
+    ]
     for other in others:
         other.write_bytes(b"x" * 100_000)
     sink = make(file_max_bytes=1000, max_bytes=10_000)

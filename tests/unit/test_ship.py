@@ -25,9 +25,13 @@ from shipping import MIB, Node, ended, until
 
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._ship.files import LOCK, STATUS, take_lock
+from ray_tracing_hooks._ship import claim as claiming
+from ray_tracing_hooks._ship.claim import Claim
+from ray_tracing_hooks._ship.files import LOCK, STATUS, is_file_at, take_lock
 from ray_tracing_hooks._ship.flush import FlushResult
+from ray_tracing_hooks._ship.inbox import Inbox
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.raylet import is_deserted
 from ray_tracing_hooks._ship.stand_by import _is_below_raylet
 from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
@@ -945,6 +949,27 @@ def test_a_lock_that_was_removed_does_not_count(tmp_path: Path) -> None:
     assert second is not None
     os.close(first)
     os.close(second)
+
+
+def test_a_shipper_whose_lock_could_not_be_looked_at_once_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a network file system: nobody else holds it."""
+    folder = os.open(tmp_path, os.O_RDONLY)
+    lock = take_lock(str(tmp_path))
+    assert lock is not None
+    claim = Claim(str(tmp_path), folder, lock, ShipPlan(("local",), "/a", 1, 2, 3), Inbox(folder), Problems())
+    answers = [False]
+    is_there = is_file_at
+
+    def once(descriptor: int, path: str) -> bool:
+        return answers.pop() if answers else is_there(descriptor, path)
+
+    monkeypatch.setattr(claiming, "is_file_at", once)
+    assert claim.keep(remake=True)
+    assert claim.keep(remake=True)
+    os.close(lock)
+    os.close(folder)
 
 
 def test_a_plan_survives_being_written_down(tmp_path: Path) -> None:

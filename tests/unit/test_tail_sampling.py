@@ -344,6 +344,43 @@ def test_a_shipper_that_is_killed_while_it_reads_goes_on(spool: Spool, monkeypat
     assert kept == Counter((trace, each) for trace in (1, 2) for each in range(1, 100))
 
 
+def test_kept_spans_whose_file_cannot_get_its_name_wait_for_it(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are stored by then, and nothing else has them any more."""
+    spool.end(1, 1, failed=True)
+    spool.writer.close()
+    sampler = spool.sampler()
+    rename = os.rename
+    with monkeypatch.context() as failing:
+
+        def fails(source: str, target: str) -> None:
+            if target.endswith(".spool"):
+                raise OSError(5, "Input/output error")
+            rename(source, target)
+
+        failing.setattr(os, "rename", fails)
+        sampler.turn(hurry=True, ending=False)
+        assert sampler.failed
+        sampler.turn(hurry=True, ending=False)
+        assert (sampler.failed, spool.delivered(), spool.waiting()) == (True, [], 1)
+    assert spool.turn(sampler) == [(1, 1)]
+    assert (sampler.failed, spool.waiting()) == (False, 0)
+
+
+def test_a_trace_forgets_the_segments_that_are_gone(spool: Spool) -> None:
+    """It may last for weeks."""
+    sampler = spool.sampler()
+    most = 0
+    for each in range(1, 20_000):
+        spool.end(1, each)
+        if each % 50 == 0:
+            spool.turn(sampler)
+            (trace,) = sampler._traces.values()
+            most = max(most, len(trace.segments))
+            for path in sorted(spool.undecided.glob("*.spool"))[:-2]:
+                path.unlink()  # as if it had exceeded the limit
+    assert most <= 64
+
+
 def test_what_waits_takes_no_more_than_its_share(spool: Spool) -> None:
     """The oldest are dropped, and the count is logged."""
     spool.plan = spool.plan._replace(spool_max_bytes=100_000)

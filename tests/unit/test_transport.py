@@ -615,12 +615,15 @@ def retry_info(seconds: int, nanos: int = 0) -> bytes:
         ("UNAVAILABLE", b"\xff\xff", None),
     ],
 )
-def test_retry_info_is_heeded_up_to_an_hour(stack: ExitStack, code: str, details: bytes, seconds: float | None) -> None:
+@pytest.mark.parametrize("text", ["busy", "request rate exceeds the max rate"])
+def test_retry_info_is_heeded_up_to_an_hour(
+    stack: ExitStack, code: str, details: bytes, seconds: float | None, text: str
+) -> None:
     """With it RESOURCE_EXHAUSTED means later, and without it never."""
 
     def answer(body: bytes, context: grpc.ServicerContext) -> bytes:
         context.set_trailing_metadata((("grpc-status-details-bin", details),))
-        context.abort(grpc.StatusCode[code], "busy")
+        context.abort(grpc.StatusCode[code], text)
         raise AssertionError
 
     server = stack.enter_context(grpc_server())
@@ -955,6 +958,18 @@ def test_an_authority_that_is_not_trusted(
         "cannot reach the collector: its certificate is not trusted; set the CERTIFICATE variable of this exporter "
         "to the CA certificate that signed it"
     )
+
+
+def test_certificates_that_are_replaced_are_read_again(
+    secured: Secured, certificates: Certificates, tmp_path: Path
+) -> None:
+    """They expire after hours, and a shipper lives for weeks."""
+    file = tmp_path / "authorities.pem"
+    file.write_bytes(Path(certificates.path("other")).read_bytes())
+    transport = secured.transport(Tls(str(file)))
+    assert "its certificate is not trusted" in trouble(transport)
+    file.write_bytes(Path(certificates.path("authority")).read_bytes())
+    assert transport.send(BODY) == b""
 
 
 def test_a_certificate_for_another_name(secured: Secured, certificates: Certificates) -> None:

@@ -33,6 +33,9 @@ LINE_BYTES = 512 * 1024
 """Limits per line: the Collector's receiver truncates lines at 1 MiB. A larger span gets its own line."""
 
 _OURS = re.compile(r"[^/]+-\d{4,}\.jsonl")
+_BEGINNINGS = tuple(f'{{"{key}":'.encode() for key in ("resourceSpans", "resourceLogs", "resourceMetrics"))
+"""How such files begin. A file of the program may have such a name: ``train-00000-of-00010.jsonl``."""
+
 _FRAME_BYTES = 80
 """The bytes of a line besides resource, scope and spans."""
 
@@ -370,7 +373,8 @@ class LocalSink:
         for name in self._ours():
             with contextlib.suppress(FileNotFoundError):
                 found = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
-                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and name != self._name:
+                is_mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and name != self._name
+                if is_mine and found.st_size and self._begins_as_ours(name):
                     files.append((found.st_mtime_ns, name, found.st_size))
         excess = sum(size for _, _, size in files) + self._file_max_bytes - self._max_bytes
         removed = 0
@@ -385,6 +389,18 @@ class LocalSink:
             f"they reached {self._max_bytes} bytes (RAY_TRACING_LOCAL_MAX_BYTES)",
             removed,
         )
+
+    def _begins_as_ours(self, name: str) -> bool:
+        try:
+            file = open_file(name, os.O_RDONLY, folder=self._folder)
+        except OSError:
+            return False
+        try:
+            return os.pread(file, max(map(len, _BEGINNINGS)), 0).startswith(_BEGINNINGS)
+        except OSError:
+            return False
+        finally:
+            os.close(file)
 
     def _remove(self, name: str) -> bool:
         """Remove a file unless a shipper is writing to it."""

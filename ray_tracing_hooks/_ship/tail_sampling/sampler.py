@@ -91,6 +91,9 @@ class _Trace:
 _FEW = 16
 """The most segments of a trace whose set of segments is shared with other traces."""
 
+_MANY = 64
+"""At each multiple of so many segments of a trace, which may last for weeks, those that are gone are removed."""
+
 
 def _with(known: AbstractSet[str], segment: str) -> AbstractSet[str]:
     """These segments and another one. Small sets are shared, since most traces are in one segment, and a set of its own
@@ -155,6 +158,7 @@ class TailSampler:
         self._bytes = 0
         self._process = f"{_KEPT_BY}{time.time_ns():x}-{secrets.token_hex(2)}"
         self._sequence = 0
+        self._unnamed: tuple[str, str] | None = None  # a stored segment that could not get its name yet: from, to
         self._published_at = self._expire_at = 0.0
         self._numbers: Counter[str] = Counter()
         self._take_over()
@@ -173,6 +177,8 @@ class TailSampler:
         until = time.monotonic() + _TURN
         problems: list[str] = []
         self.behind = False
+        with _noted(problems):
+            self._name()
         if self._bytes >= _PORTION_BYTES:
             # As long as a full disk does not take these, memory must not fill with more of them.
             with _noted(problems):
@@ -255,6 +261,8 @@ class TailSampler:
         trace.touched = time.monotonic()
         if segment and segment not in trace.segments:
             trace.segments = _with(trace.segments, segment)
+            if len(trace.segments) % _MANY == 0:
+                trace.segments &= self._there()
             if not trace.reason:
                 self._waiting[segment] += 1
         return trace
@@ -314,6 +322,7 @@ class TailSampler:
 
     def _publish(self) -> None:
         """Write the kept spans to a segment of the spool and store the progress, atomically. Raises OSError."""
+        self._name()
         name = segment_name(self._process, self._sequence)
         path = os.path.join(self._within, name)
         unseen = f"{path}.new"
@@ -326,7 +335,19 @@ class TailSampler:
         self._count("kept", sum(map(len, self._portion.values())))
         self._portion, self._bytes = {}, 0
         self._published_at = time.monotonic()
-        os.rename(unseen, path)
+        self._unnamed = unseen, path
+        self._name()
+
+    def _name(self) -> None:
+        """Make the segment that was stored last visible. Raises OSError."""
+        if self._unnamed is None:
+            return
+        try:
+            os.rename(*self._unnamed)
+        except FileNotFoundError:
+            self._unnamed = None  # somebody has removed it
+            raise
+        self._unnamed = None
 
     def _expire(self, *, final: bool) -> None:
         now = time.monotonic()
@@ -334,7 +355,7 @@ class TailSampler:
         if (self.behind or self.failed or (now < self._expire_at and not final)) and too_many <= 0:
             return  # unread records may belong to them
         self._expire_at = now + _EXPIRE_SECONDS
-        there = {os.path.basename(segment.path) for each in self.look.processes.values() for segment in each.segments}
+        there = self._there()
         early = 0
         gone = []
         too_many_kept = sum(1 for trace in self._traces.values() if trace.reason) - _MOST_REMEMBERED
@@ -365,6 +386,10 @@ class TailSampler:
             early,
         )
 
+    def _there(self) -> set[str]:
+        """The names of all segments of the last look."""
+        return {os.path.basename(segment.path) for each in self.look.processes.values() for segment in each.segments}
+
     def _remove(self) -> None:
         """Remove the segments without undecided spans, and the oldest of the others if they exceed the limit."""
         removed = set()
@@ -379,7 +404,7 @@ class TailSampler:
         }
         self.size = sum(waiting.values())
         for name, process in self.look.processes.items():
-            if self._portion or self._collecting:
+            if self._portion or self._collecting or self._unnamed is not None:
                 break  # the kept spans in them are not stored yet
             for segment in process.segments:
                 own_name = os.path.basename(segment.path)

@@ -87,7 +87,7 @@ class GrpcTransport:
         if tls is None:
             self._make_channel = partial(grpc.insecure_channel, target, _options(timeout), compression)
         else:
-            self._make_channel = partial(grpc.secure_channel, target, _credentials(tls), _options(timeout), compression)
+            self._make_channel = lambda: grpc.secure_channel(target, _credentials(tls), _options(timeout), compression)
         self._open()
 
     def _open(self) -> None:
@@ -104,8 +104,10 @@ class GrpcTransport:
         except grpc.RpcError as error:
             if _OUR_LIMIT in (error.details() or ""):
                 return b""  # sending it again would duplicate its spans
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                # Keep-alive pings would detect it too, but servers that forbid them, as Go's by default, disconnect.
+            # Keep-alive pings would detect it too, but servers that forbid them, as Go's by default, disconnect.
+            is_dead = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            # The next channel reads the certificates again, which expire and are replaced in their files.
+            if is_dead or (self._tls and error.code() is grpc.StatusCode.UNAVAILABLE):
                 self.close()
             raise self._sorted(error) from None
         return answer
@@ -120,12 +122,14 @@ class GrpcTransport:
         code: grpc.StatusCode = error.code()
         details: str = error.details() or ""
         text = f"{code.name}: {one_line(details)}".removesuffix(": ")
-        if code in {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OUT_OF_RANGE} and _TOO_LARGE.search(details):
+        retry = _retry_info(error)
+        # A server that asks for a pause means the rate, whatever its text says; the OTLP specification has it retried.
+        is_limit = code in {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OUT_OF_RANGE} and retry is None
+        if is_limit and _TOO_LARGE.search(details):
             return Refused(text, too_large=True)
         unreached = self._unreached(code, details)
         if unreached is not None:
             return DeliveryError(f"cannot reach {self.address}: {unreached}")
-        retry = _retry_info(error)
         if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and retry is not None):
             return DeliveryError(f"{self.address} accepts nothing at present: {text}", retry)
         unreadable = code is grpc.StatusCode.INTERNAL and _UNREADABLE.search(details) is not None

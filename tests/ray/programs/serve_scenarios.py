@@ -177,8 +177,14 @@ def main():
     port = free_port()
     # The worker of a task has to import Serve, which takes a busy machine some time.
     serve.start(http_options={"port": port, "request_timeout_s": 80})
+    try:
+        return scenarios(Client(port))
+    finally:
+        serve.shutdown()  # other programs begin it anew in this cluster
+
+
+def scenarios(client):
     deploy()
-    client = Client(port)
     while client.get("/shop/told", "warm-up")[0] != 200:
         time.sleep(0.05)
     # First: what makes the stream is told that its client has gone, and has to end before the replicas do.
@@ -188,7 +194,6 @@ def main():
     found["pickled in a worker"] = ray.get(pickles_batching.remote())
     found["back-pressure"] = back_pressure(client, serve.get_deployment_handle("Full", "shop"))
     serve.get_deployment_handle("Steps", "shop").endless_has_ended.remote().result(timeout_s=60)
-    serve.shutdown()
     return json.loads(json.dumps(found))
 
 

@@ -241,6 +241,29 @@ def test_spans_that_a_kill_cuts_off_are_errors(spool: Spool) -> None:
     assert spool.turn(again) == [], "an earlier shipper has closed it"
 
 
+@pytest.mark.parametrize("is_new", [False, True], ids=["the same shipper", "another shipper"])
+def test_what_a_kill_cut_off_is_kept_with_a_trace_that_takes_too_long_later(spool: Spool, is_new: bool) -> None:
+    """The first attempt was killed, and the second one, after that, was slow."""
+    century = 3_000_000_000  # seconds: what was killed had begun in 1970
+    spool.plan = spool.plan._replace(keep_errors=False, keep_slower=century)
+    writer = Writer(spool.undecided, 4096)
+    writer.do("start 7")
+    sampler = spool.sampler()
+    assert spool.turn(sampler) == []
+    writer.kill()
+
+    def is_closed() -> bool:
+        assert spool.turn(sampler) == []
+        return not sampler._reader.open_processes()
+
+    until(is_closed, "its death is seen")
+    if is_new:
+        sampler = spool.sampler()
+    spool.end(7, 8, took=2 * century * 10**9, kind=CONSUMER)
+    assert spool.turn(sampler) == [(7, 7), (7, 8)]
+    assert spool.turn(spool.sampler()) == []
+
+
 @pytest.mark.parametrize("dies", ["before it stores", "before the segment is seen", "after"])
 def test_a_shipper_that_is_killed_loses_nothing_and_keeps_nothing_twice(
     spool: Spool, dies: str, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -71,13 +72,16 @@ class Outbox:
         number = 0
         backoff = Backoff(_FIRST_RETRY, _LAST_RETRY)
         rest: float | None = None
+        earliest = 0.0
+        is_last = False
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._given is not None or self._ending, rest)
                 if self._given is not None:
                     requests, self._given, number = self._given, None, self._number
-                elif self._ending:
+                elif self._ending and (is_last or not requests or time.monotonic() < earliest):
                     break
+                is_last = self._ending
             asked = 0.0
             try:
                 if transport is None:
@@ -97,6 +101,7 @@ class Outbox:
             self._tried_number = number
             self._tried()
             if asked:
+                earliest = time.monotonic() + asked
                 with self._changed:
                     self._changed.wait_for(lambda: self._ending, asked)
         if transport is not None:

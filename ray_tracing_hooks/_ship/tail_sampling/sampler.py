@@ -64,6 +64,7 @@ _MOST_REMEMBERED = 5_000
 """A kept trace whose segments are gone is known for so long after its last span, so that later spans are kept too,
 while no more than so many kept traces are known: each store of the progress contains them all.
 """
+_MOST_HELD_BYTES = 2 * 1024 * 1024
 _SHARE = 4
 """Undecided spans may take this fraction of the spool's cap."""
 
@@ -154,6 +155,8 @@ class TailSampler:
         self._known_closed: frozenset[str] = frozenset()
         self._collecting: set[bytes] = set()  # the kept traces whose spans are being collected
         self._collect: list[tuple[str, int]] = []  # where their spans are: segments, up to an offset
+        self._held: dict[bytes, list[tuple[Scope, bytes]]] = {}  # interrupted spans of undecided traces
+        self._held_bytes = 0
         self._portion: dict[Scope, list[bytes]] = {}  # the kept spans to be written
         self._bytes = 0
         self._process = f"{_KEPT_BY}{time.time_ns():x}-{secrets.token_hex(2)}"
@@ -247,9 +250,29 @@ class TailSampler:
         trace.open -= 1
         if not trace.reason and not never_ended:
             self._decide(trace_id, trace, span)
-        if trace.reason and process not in self._known_closed:
+        if not trace.reason:
+            self._hold(trace_id, scope, span)
+        elif process not in self._known_closed:
             self._keep(scope, span, trace.reason)
         self._closed.add(process)
+
+    def _hold(self, trace_id: bytes, scope: Scope, span: bytes) -> None:
+        """Hold a span that is nowhere on disk with its end, in case its trace is kept later."""
+        if self._held_bytes + len(span) > _MOST_HELD_BYTES:
+            self._problems.count(
+                "{count} interrupted spans of traces that are not sampled were dropped without a decision, since they "
+                f"exceed {_MOST_HELD_BYTES >> 20} MiB",
+                1,
+            )
+            return
+        self._held.setdefault(trace_id, []).append((scope, span))
+        self._held_bytes += len(span)
+
+    def _held_of(self, trace_id: bytes) -> list[tuple[Scope, bytes]]:
+        """The spans of this trace that were held, and are not any more."""
+        found = self._held.pop(trace_id, [])
+        self._held_bytes -= sum(len(span) for _, span in found)
+        return found
 
     def seen(self, segment: str, offset: int) -> None:
         """A segment has been read up to this offset."""
@@ -271,6 +294,8 @@ class TailSampler:
         asked = self._plan
         if reason := reason_of(span, keep_errors=asked.keep_errors, slower=asked.keep_slower):
             trace.reason = reason
+            for scope, held in self._held_of(trace_id):
+                self._keep(scope, held, reason)
             self._collecting.add(trace_id)
             self._release(trace)
             self._count(reason, 1)
@@ -380,6 +405,7 @@ class TailSampler:
             too_many -= 1
         for trace_id in gone:
             del self._traces[trace_id]
+            self._held_of(trace_id)
         self._problems.count(
             f"{{count}} spans of traces that are not sampled were dropped early, since more than {_MOST_TRACES:,} such "
             "traces wait for a decision",

@@ -1,0 +1,53 @@
+"""The thread that sends metrics: what it does at the end with requests that have not been taken."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ray_tracing_hooks._ship.metrics import outbox as outboxes
+from ray_tracing_hooks._ship.metrics.outbox import Outbox
+from ray_tracing_hooks._ship.sink import DeliveryError
+
+
+class Server:
+    """Refuses the first attempt, for as many seconds if it says so, and takes the others."""
+
+    address = "the server"
+
+    def __init__(self, pause: float | None) -> None:
+        self.pause = pause
+        self.attempts: list[bytes] = []
+
+    def send(self, body: bytes) -> bytes:
+        self.attempts.append(body)
+        if len(self.attempts) == 1:
+            raise DeliveryError("not now", self.pause)
+        return b""
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("pause", "attempts"), [(None, [b"delta", b"delta"]), (600.0, [b"delta"])], ids=["is away", "asks for a pause"]
+)
+def test_what_waits_for_another_attempt_is_sent_at_the_end(
+    pause: float | None, attempts: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the server has asked for a pause that is not over."""
+    monkeypatch.setattr(outboxes, "_FIRST_RETRY", 600.0)
+    monkeypatch.setattr(outboxes, "_LAST_RETRY", 600.0)
+    server, tried = Server(pause), threading.Event()
+    outbox = Outbox(
+        lambda: server,
+        trouble=lambda _: None,
+        refused=lambda _: None,
+        accepted=lambda _: None,
+        tried=tried.set,
+    )
+    outbox.give([b"delta"])
+    assert tried.wait(60)
+    outbox.close(60)
+    assert server.attempts == attempts
+    assert outbox.is_empty == (len(attempts) == 2)

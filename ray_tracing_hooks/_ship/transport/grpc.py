@@ -107,7 +107,7 @@ class GrpcTransport:
             # Keep-alive pings would detect it too, but servers that forbid them, as Go's by default, disconnect.
             is_dead = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             # The next channel reads the certificates again, which expire and are replaced in their files.
-            if is_dead or (self._tls and error.code() is grpc.StatusCode.UNAVAILABLE):
+            if is_dead or (self._tls and self._unreached(error.code(), error.details() or "") is not None):
                 self.close()
             raise self._sorted(error) from None
         return answer

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -222,6 +223,30 @@ def test_an_address_that_another_program_has_is_a_problem(node: Node) -> None:
         writer = node.writer()
         writer.do("span 1 5")
         until(lambda: node.numbers() == [1, 2, 3, 4, 5], "they are delivered")
+        writer.end()
+
+
+def test_an_address_that_never_comes_to_an_end_with_its_answer_holds_nobody_up(node: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        taken.settimeout(30)
+        node.plan = node.make_plan(prometheus=f"127.0.0.1:{taken.getsockname()[1]}")
+        node.start()
+        connection, _ = taken.accept()
+        answered = threading.Event()
+
+        def answers() -> None:
+            while not answered.wait(0.1):
+                connection.send(b"x")
+
+        thread = threading.Thread(target=answers)
+        thread.start()
+        writer = node.writer()
+        writer.do("span 1 5")
+        result = node.flush()
+        answered.set()
+        thread.join()
+        connection.close()
+        assert (result.done, node.numbers()) == (True, [1, 2, 3, 4, 5])
         writer.end()
 
 

@@ -133,13 +133,19 @@ class Listener:
         self._figures = figures
         self._problems = problems
         self._server: ThreadingTCPServer | None = None
+        self._thread: threading.Thread | None = None
         self._next = 0.0
 
     def update(self, _figures: Figures, *, changed: bool) -> None:
         """Listen at the address as soon as it is free."""
-        if self._server is not None or time.monotonic() < self._next:
+        if time.monotonic() < self._next or (self._thread is not None and self._thread.is_alive()):
             return
         self._next = time.monotonic() + _AGAIN
+        # In a thread, since what is at the address may take its time to answer, or never end.
+        self._thread = threading.Thread(target=self._serve, name="metrics-listener", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
         try:
             self._server = self._listen()
         except OSError as error:
@@ -153,7 +159,7 @@ class Listener:
             return
         self._problems.clear("prometheus")
         logger.info("metrics are at http://%s/metrics", self._address)
-        threading.Thread(target=self._server.serve_forever, name="metrics-listener", daemon=True).start()
+        self._server.serve_forever()
 
     def close(self) -> None:
         """Stop listening."""

@@ -391,7 +391,7 @@ def test_files_of_other_users_in_our_folder_are_left_alone(everybodys: Path) -> 
     sink = local_sink(folder, file="node-0001.jsonl", size=0)
     sink._file_max_bytes, sink._max_bytes = 10, 20
     for _ in range(20):
-        sink._write(b"{}\n")
+        sink._write(b'{"resourceSpans":[]}\n')
         sink._keep_below_cap()
     sink.close()
     assert [(folder / f"node-000{n}.jsonl").read_text() for n in (1, 2)] == ["theirs\n"] * 2

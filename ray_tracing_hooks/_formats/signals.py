@@ -37,11 +37,11 @@ class Signal(NamedTuple):
         """One line of a file, newline included."""
         # Half a megabyte, so it is not copied more often than needed.
         before, after = self._around(resource, scope)
-        return "".join((self._before, before, ",".join(items), after, "]}\n"))
+        return "".join((self.beginning, before, ",".join(items), after, "]}\n"))
 
     def document(self, parts: Sequence[str]) -> str:
         """Parts of one resource each as OTLP-JSON: a ``TracesData``, or its counterpart for this signal."""
-        return f"{self._before}{','.join(parts)}]}}"
+        return f"{self.beginning}{','.join(parts)}]}}"
 
     def part(self, resource: str, scope: str, items: Sequence[str]) -> str:
         """The items of one resource and scope, all given as JSON."""
@@ -49,7 +49,8 @@ class Signal(NamedTuple):
         return f"{before}{','.join(items)}{after}"
 
     @property
-    def _before(self) -> str:
+    def beginning(self) -> str:
+        """What each line of a file begins with."""
         return f'{{"{self.of_resources}":['
 
     def _around(self, resource: str, scope: str) -> tuple[str, str]:

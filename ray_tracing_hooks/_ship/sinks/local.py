@@ -33,9 +33,6 @@ LINE_BYTES = 512 * 1024
 """Limits per line: the Collector's receiver truncates lines at 1 MiB. A larger span gets its own line."""
 
 _OURS = re.compile(r"[^/]+-\d{4,}\.jsonl")
-_BEGINNINGS = tuple(f'{{"{key}":'.encode() for key in ("resourceSpans", "resourceLogs", "resourceMetrics"))
-"""How such files begin. A file of the program may have such a name: ``train-00000-of-00010.jsonl``."""
-
 _FRAME_BYTES = 80
 """The bytes of a line besides resource, scope and spans."""
 
@@ -391,12 +388,14 @@ class LocalSink:
         )
 
     def _begins_as_ours(self, name: str) -> bool:
+        """A file of the program may have such a name: ``train-00000-of-00010.jsonl``."""
+        beginning = self._signal.beginning.encode()
         try:
             file = open_file(name, os.O_RDONLY, folder=self._folder)
         except OSError:
             return False
         try:
-            return os.pread(file, max(map(len, _BEGINNINGS)), 0).startswith(_BEGINNINGS)
+            return os.pread(file, len(beginning), 0) == beginning
         except OSError:
             return False
         finally:

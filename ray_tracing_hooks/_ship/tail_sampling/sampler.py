@@ -65,6 +65,8 @@ _MOST_REMEMBERED = 5_000
 while no more than so many kept traces are known: each store of the progress contains them all.
 """
 _MOST_HELD_BYTES = 2 * 1024 * 1024
+"""Of interrupted spans, whose ends are nowhere on disk, in traces without a decision."""
+
 _SHARE = 4
 """Undecided spans may take this fraction of the spool's cap."""
 
@@ -161,7 +163,7 @@ class TailSampler:
         self._bytes = 0
         self._process = f"{_KEPT_BY}{time.time_ns():x}-{secrets.token_hex(2)}"
         self._sequence = 0
-        self._unnamed: tuple[str, str] | None = None  # a stored segment that could not get its name yet: from, to
+        self._unseen: tuple[str, str] | None = None  # a stored segment under its temporary name, and its name
         self._published_at = self._expire_at = 0.0
         self._numbers: Counter[str] = Counter()
         self._take_over()
@@ -181,7 +183,7 @@ class TailSampler:
         problems: list[str] = []
         self.behind = False
         with _noted(problems):
-            self._name()
+            self._show()
         if self._bytes >= _PORTION_BYTES:
             # As long as a full disk does not take these, memory must not fill with more of them.
             with _noted(problems):
@@ -347,7 +349,7 @@ class TailSampler:
 
     def _publish(self) -> None:
         """Write the kept spans to a segment of the spool and store the progress, atomically. Raises OSError."""
-        self._name()
+        self._show()
         name = segment_name(self._process, self._sequence)
         path = os.path.join(self._within, name)
         unseen = f"{path}.new"
@@ -360,19 +362,19 @@ class TailSampler:
         self._count("kept", sum(map(len, self._portion.values())))
         self._portion, self._bytes = {}, 0
         self._published_at = time.monotonic()
-        self._unnamed = unseen, path
-        self._name()
+        self._unseen = unseen, path
+        self._show()
 
-    def _name(self) -> None:
+    def _show(self) -> None:
         """Make the segment that was stored last visible. Raises OSError."""
-        if self._unnamed is None:
+        if self._unseen is None:
             return
         try:
-            os.rename(*self._unnamed)
+            os.rename(*self._unseen)
         except FileNotFoundError:
-            self._unnamed = None  # somebody has removed it
+            self._unseen = None  # somebody has removed it
             raise
-        self._unnamed = None
+        self._unseen = None
 
     def _expire(self, *, final: bool) -> None:
         now = time.monotonic()
@@ -430,7 +432,7 @@ class TailSampler:
         }
         self.size = sum(waiting.values())
         for name, process in self.look.processes.items():
-            if self._portion or self._collecting or self._unnamed is not None:
+            if self._portion or self._collecting or self._unseen is not None:
                 break  # the kept spans in them are not stored yet
             for segment in process.segments:
                 own_name = os.path.basename(segment.path)

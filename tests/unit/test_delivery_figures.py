@@ -11,6 +11,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -208,13 +209,21 @@ def is_open(address: str) -> bool:
     return True
 
 
-def test_an_address_that_another_program_has_is_a_problem(node: Node) -> None:
-    """It is named, and delivery goes on; the address answers nothing but requests for metrics."""
+@contextmanager
+def asked_by_its_shipper(node: Node) -> Iterator[socket.socket]:
+    """Another program has the address for metrics; the connection by which the shipper asks what it is."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         taken.settimeout(30)
         node.plan = node.make_plan(prometheus=f"127.0.0.1:{taken.getsockname()[1]}")
         node.start()
         connection, _ = taken.accept()
+        with connection:
+            yield connection
+
+
+def test_an_address_that_another_program_has_is_a_problem(node: Node) -> None:
+    """It is named, and delivery goes on; the address answers nothing but requests for metrics."""
+    with asked_by_its_shipper(node) as connection:
         connection.close()
         node.trouble(
             f"metrics are not served: cannot listen at {node.plan.prometheus} (RAY_TRACING_PROMETHEUS): "
@@ -227,25 +236,23 @@ def test_an_address_that_another_program_has_is_a_problem(node: Node) -> None:
 
 
 def test_an_address_that_never_comes_to_an_end_with_its_answer_holds_nobody_up(node: Node) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        taken.settimeout(30)
-        node.plan = node.make_plan(prometheus=f"127.0.0.1:{taken.getsockname()[1]}")
-        node.start()
-        connection, _ = taken.accept()
+    with asked_by_its_shipper(node) as connection:
         answered = threading.Event()
 
         def answers() -> None:
-            while not answered.wait(0.1):
-                connection.send(b"x")
+            with suppress(OSError):
+                while not answered.wait(0.1):
+                    connection.send(b"x")
 
         thread = threading.Thread(target=answers)
         thread.start()
-        writer = node.writer()
-        writer.do("span 1 5")
-        result = node.flush()
-        answered.set()
-        thread.join()
-        connection.close()
+        try:
+            writer = node.writer()
+            writer.do("span 1 5")
+            result = node.flush()
+        finally:
+            answered.set()
+            thread.join()
         assert (result.done, node.numbers()) == (True, [1, 2, 3, 4, 5])
         writer.end()
 

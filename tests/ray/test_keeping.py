@@ -17,7 +17,7 @@ from support import ANY_PORTS, HOOK, PROGRAMS, RAY, Run, await_spans, environmen
 
 from ray_tracing_hooks._insight.model.span import Span
 
-pytestmark = pytest.mark.slow  # a cluster of two nodes, and waits until it is known that a trace is not kept
+pytestmark = pytest.mark.slow  # a cluster of two nodes
 
 SETTINGS = {
     "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",

@@ -9,6 +9,7 @@ from opentelemetry import baggage, trace
 from ray import serve
 from serve_app import deployment
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
@@ -174,7 +175,14 @@ class Shop:
 
     @api.get("/endless")
     def endless(self):
-        return StreamingResponse(self.steps.options(stream=True).endless.remote())
+        stream = self.steps.options(stream=True).endless.remote()
+
+        async def end():
+            # Serve cancels what a cancelled request has called. If the application learns first that its client left,
+            # its request ends as usual, and nothing else would end the stream.
+            stream.cancel()
+
+        return StreamingResponse(stream, background=BackgroundTask(end))
 
     @api.get("/teapot")
     async def teapot(self):

@@ -285,6 +285,25 @@ def test_what_is_sent_at_the_end_as_delta_is_not_sent_again(
     process.close()
 
 
+def test_what_is_counted_while_a_delta_waits_for_another_attempt_is_sent_at_the_end(
+    metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
+    server.answers[METRICS] = 503
+    process = Process(metered.spool)
+    shipper = metered.start()
+    calls(process, 1, 10)
+    assert metered.flush().problems
+    until(lambda: server.asked[METRICS] == 4, "the next attempt is seconds away")
+    calls(process, 11, 25)
+    until(lambda: len(server.spans) == 50, "further spans are delivered")
+    server.answers.clear()
+    shipper.send_signal(signal.SIGTERM)
+    ended(shipper)
+    assert counts(server.metrics) == [10, 15]
+    process.close()
+
+
 def test_a_server_that_says_something_else_each_time_is_told_a_few_times(
     metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch
 ) -> None:

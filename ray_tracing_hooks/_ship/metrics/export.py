@@ -145,8 +145,11 @@ class MetricsExport:
         if self._files is not None:
             self._files.close()
         if self._outbox is not None:
+            deadline = time.monotonic() + _LAST_TRY
+            if self._settings.delta:
+                self._outbox.hurry(_LAST_TRY)  # what has been counted since can only be sent after it
             self._send(only_news=True, is_last=True)
-            self._outbox.close(_LAST_TRY)
+            self._outbox.close(max(0.0, deadline - time.monotonic()))
             self._settle()
 
     def _sample(self) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from ray_tracing_hooks._ship.retry import Backoff, reason, retry_after
 from ray_tracing_hooks._ship.transport.contract import Refused, Transport
@@ -39,7 +40,7 @@ class Outbox:
         self._changed = threading.Condition()
         self._given: deque[bytes] | None = None
         self._number = self._tried_number = self._sent_number = 0
-        self._failing = self._ending = False
+        self._failing = self._hurried = self._ending = False
         self._thread = threading.Thread(target=self._run, name="send-metrics", daemon=True)
         self._thread.start()
 
@@ -59,6 +60,17 @@ class Outbox:
             self._number += 1
             self._changed.notify()
 
+    def hurry(self, timeout: float) -> None:
+        """Attempt at once to send what has not been sent, and wait for the result for at most ``timeout`` seconds.
+
+        A pause that the server has asked for is kept.
+        """
+        with self._changed:
+            self._hurried = not self.is_empty
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._hurried, timeout)
+            self._hurried = False
+
     def close(self, timeout: float) -> None:
         """Make one last attempt to send the pending requests, for at most ``timeout`` seconds."""
         with self._changed:
@@ -76,20 +88,23 @@ class Outbox:
         is_last = False
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._given is not None or self._ending, rest)
+                pause = earliest - time.monotonic()
+                self._changed.wait_for(partial(self._is_time, pause), pause if pause > 0 else rest)
+                if self._ending and (is_last or self.is_empty or time.monotonic() < earliest):
+                    break
+                was_hurried, is_last = self._hurried, self._ending
+                if time.monotonic() < earliest:
+                    self._answer_hurry()
+                    continue
                 if self._given is not None:
                     requests, self._given, number = self._given, None, self._number
-                elif self._ending and (is_last or not requests or time.monotonic() < earliest):
-                    break
-                is_last = self._ending
-            asked = 0.0
             try:
                 if transport is None:
                     transport = self._connect()
                 self._send(transport, requests)
                 transport.close()  # the next ones are a minute away
             except Exception as error:  # noqa: BLE001  whatever fails, the next attempt may succeed
-                rest, asked = backoff.next(), retry_after(error)
+                rest, earliest = backoff.next(), time.monotonic() + retry_after(error)
                 self._trouble(reason(error))
                 self._failing = True  # waiting flushes are answered with the problem
             else:
@@ -99,13 +114,20 @@ class Outbox:
                 self._sent_number = number
                 self._trouble(None)
             self._tried_number = number
+            if was_hurried or not requests:
+                self._answer_hurry()
             self._tried()
-            if asked:
-                earliest = time.monotonic() + asked
-                with self._changed:
-                    self._changed.wait_for(lambda: self._ending, asked)
         if transport is not None:
             transport.close()
+
+    def _is_time(self, pause: float) -> bool:
+        """Whether there is something to do now, where the server has asked for a pause of so many seconds."""
+        return self._ending or self._hurried or (pause <= 0 and self._given is not None)
+
+    def _answer_hurry(self) -> None:
+        with self._changed:
+            self._hurried = False
+            self._changed.notify_all()
 
     def _send(self, transport: Transport, requests: deque[bytes]) -> None:
         while requests:

@@ -139,6 +139,8 @@ class Starting:  # what recorders start spans with
     def __init__(
         self,
         span_type: type[SpanBase],
+        parent_type: type[tuple[object, ...]],
+        span_key: str,
         random: Callable[[], int],
         before_trace_id: bytes,
         before_span_id: bytes,
@@ -146,6 +148,8 @@ class Starting:  # what recorders start spans with
         start_tag: bytes,
         local_parent: bytes,
         remote_parent: bytes,
+        before_caller: bytes,
+        before_submit_time: bytes,
     ) -> None: ...
 
 class CallJson:  # writes the OTLP-JSON of calls

@@ -36,28 +36,6 @@ typedef struct {
 
 COLLECTED(execution, Execution, connection, before_submit_time)
 
-/* What differs between executions. */
-typedef struct {
-    const unsigned char *trace_id, *parent_id, *caller; /* no caller: NULL */
-    PyObject *flags;                                     /* borrowed */
-    int is_carried;                                      /* whether the next one is known */
-    uint64_t submitted;
-} Origin;
-
-#define VARINT_BYTES 9 /* of nanoseconds since the epoch, until the year 2262 */
-
-static void put_time_as_varint(Record *record, uint64_t moment)
-{
-    unsigned char bytes[VARINT_BYTES];
-    if (moment >> 7 * (VARINT_BYTES - 1) == 0 || moment >> 7 * VARINT_BYTES != 0) {
-        record->is_unfit = 1;
-        return;
-    }
-    for (int index = 0; index < VARINT_BYTES; index++, moment >>= 7)
-        bytes[index] = (unsigned char)((moment & 127) | (index < VARINT_BYTES - 1 ? 128 : 0));
-    put(record, bytes, sizeof bytes);
-}
-
 /* The start record of an execution, whose payload is the prefix and the head of its span. */
 static int put_head(Record *record, const Execution *execution, const State *state, const Origin *origin,
                     const unsigned char *task_id, uint64_t start)
@@ -92,25 +70,6 @@ static int put_head(Record *record, const Execution *execution, const State *sta
         put_time_as_varint(record, origin->submitted);
     }
     return 0;
-}
-
-/* A carried context, if it is a plain one, see _record/carrier.py. */
-static int read_carried(PyObject *carried, Origin *origin, PyObject **flags)
-{
-    enum { FORM = 0, FLAGS = 1, TRACE_ID = 2, SPAN_ID = 18, SUBMIT_TIME = 26, CALLER = 34, SIZE = 58 };
-    static const unsigned char no_task[TASK_ID_BYTES];
-    if (!PyBytes_CheckExact(carried) || PyBytes_Size(carried) != SIZE)
-        return 0;
-    const unsigned char *bytes = (const unsigned char *)PyBytes_AsString(carried);
-    if (bytes[FORM] != 0x40 || !(bytes[FLAGS] & 1)) /* CALL without more, and sampled */
-        return 0;
-    origin->trace_id = bytes + TRACE_ID;
-    origin->parent_id = bytes + SPAN_ID;
-    origin->is_carried = 1;
-    origin->submitted = u64_at(bytes + SUBMIT_TIME);
-    origin->caller = memcmp(bytes + CALLER, no_task, sizeof no_task) ? bytes + CALLER : NULL;
-    *flags = PyLong_FromLong(bytes[FLAGS]);
-    return *flags == NULL ? -1 : 1;
 }
 
 /* The context with the span and the id of its task. */

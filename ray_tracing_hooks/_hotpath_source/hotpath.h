@@ -51,6 +51,9 @@ void put_hex(Record *record, const unsigned char *data, size_t size);
 uint64_t u64_at(const unsigned char *data);
 uint64_t now_ns(void);
 
+/* As a varint of nine bytes, which is what nanoseconds since the epoch take until the year 2262. */
+void put_time_as_varint(Record *record, uint64_t moment);
+
 /* The id of a submission's span: span_id_of_task in _record/ids.py. */
 uint64_t span_id_of_task(const unsigned char *task_id, unsigned long long mask);
 
@@ -128,11 +131,35 @@ void begin_record(Record *record, unsigned char kind, const Recorder *recorder);
 #define ENDED "ended"
 int append(PyObject *recorder, const State *state, Record *record, const char *method);
 
-/* Put a new span id. `random` returns a number of 64 random bits. 0, or -1 with an exception. */
+/* What `random` returns: a number of 64 random bits. 0, or -1 with an exception. */
+int random_number(PyObject *random, uint64_t *number);
+
+/* Put a new span id. 0, or -1 with an exception. */
 int put_random_id(Record *record, PyObject *random);
 
-/* The method `start` of a Recorder. */
+/* Where a task or a request comes from. */
+typedef struct {
+    const unsigned char *trace_id, *parent_id, *caller; /* no caller: NULL */
+    int is_carried;                                     /* whether the next one is known */
+    uint64_t submitted;
+} Origin;
+
+/* Read a carried context, if it is a plain one that is sampled, see _record/carrier.py: 1, with pointers into it and a
+ * new reference to its flags. 0 if Python has to read it, -1 with an exception. */
+int read_carried(PyObject *carried, Origin *origin, PyObject **flags);
+
+/* Methods of a Recorder and of a RecordedSpan. */
 PyObject *recorder_start(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
+                         PyObject *keywords);
+PyObject *recorder_start_carried(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
+                                 PyObject *keywords);
+PyObject *recorder_record(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
+                          PyObject *keywords);
+PyObject *recorder_parent(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
+                          PyObject *keywords);
+PyObject *recorder_decide(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
+                          PyObject *keywords);
+PyObject *span_as_parent(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
                          PyObject *keywords);
 
 /* A span whose head is in its start record. NULL with an exception. */

@@ -58,6 +58,19 @@ void put_hex(Record *record, const unsigned char *data, size_t size)
     }
 }
 
+void put_time_as_varint(Record *record, uint64_t moment)
+{
+    enum { SIZE = 9 };
+    unsigned char bytes[SIZE];
+    if (moment >> 7 * (SIZE - 1) == 0 || moment >> 7 * SIZE != 0) {
+        record->is_unfit = 1;
+        return;
+    }
+    for (int index = 0; index < SIZE; index++, moment >>= 7)
+        bytes[index] = (unsigned char)((moment & 127) | (index < SIZE - 1 ? 128 : 0));
+    put(record, bytes, sizeof bytes);
+}
+
 uint64_t span_id_of_task(const unsigned char *task_id, unsigned long long mask)
 {
     uint64_t number = u64_at(task_id) ^ mask;
@@ -76,6 +89,24 @@ static double monotonic(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+int read_carried(PyObject *carried, Origin *origin, PyObject **flags)
+{
+    enum { FORM = 0, FLAGS = 1, TRACE_ID = 2, SPAN_ID = 18, SUBMIT_TIME = 26, CALLER = 34, SIZE = 58 };
+    static const unsigned char no_task[TASK_ID_BYTES];
+    if (!PyBytes_CheckExact(carried) || PyBytes_Size(carried) != SIZE)
+        return 0;
+    const unsigned char *bytes = (const unsigned char *)PyBytes_AsString(carried);
+    if (bytes[FORM] != 0x40 || !(bytes[FLAGS] & 1)) /* CALL without more, and sampled */
+        return 0;
+    origin->trace_id = bytes + TRACE_ID;
+    origin->parent_id = bytes + SPAN_ID;
+    origin->is_carried = 1;
+    origin->submitted = u64_at(bytes + SUBMIT_TIME);
+    origin->caller = memcmp(bytes + CALLER, no_task, sizeof no_task) ? bytes + CALLER : NULL;
+    *flags = PyLong_FromLong(bytes[FLAGS]);
+    return *flags == NULL ? -1 : 1;
 }
 
 /* --- writing -------------------------------------------------------------------------------------------------- */
@@ -201,14 +232,20 @@ static PyObject *writer_start(PyObject *self, PyObject *const *arguments, Py_ssi
 
 /* --- spans ---------------------------------------------------------------------------------------------------- */
 
+int random_number(PyObject *random, uint64_t *number)
+{
+    PyObject *drawn = PyObject_CallNoArgs(random);
+    if (drawn == NULL)
+        return -1;
+    *number = PyLong_AsUnsignedLongLong(drawn);
+    Py_DECREF(drawn);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 int put_random_id(Record *record, PyObject *random)
 {
-    PyObject *number = PyObject_CallNoArgs(random);
-    if (number == NULL)
-        return -1;
-    uint64_t id = PyLong_AsUnsignedLongLong(number);
-    Py_DECREF(number);
-    if (PyErr_Occurred())
+    uint64_t id;
+    if (random_number(random, &id) < 0)
         return -1;
     put_u64(record, __builtin_bswap64(id ? id : 1)); /* new_span_id in _record/ids.py */
     return 0;
@@ -312,6 +349,8 @@ static PyMemberDef span_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+#define BY_BASE METH_METHOD | METH_FASTCALL | METH_KEYWORDS
+
 static PyMethodDef writer_methods[] = {
     {"span", FUNCTION(writer_span), METH_FASTCALL, "Write a span that has ended."},
     {"start", FUNCTION(writer_start), METH_FASTCALL, "Write a start record."},
@@ -319,12 +358,17 @@ static PyMethodDef writer_methods[] = {
 };
 
 static PyMethodDef recorder_methods[] = {
-    {"start", FUNCTION(recorder_start), METH_METHOD | METH_FASTCALL | METH_KEYWORDS, "Start a span, see Recorder."},
+    {"start", FUNCTION(recorder_start), BY_BASE, "Start a span, see Recorder."},
+    {"start_carried", FUNCTION(recorder_start_carried), BY_BASE, "Start a span below a carried one, see Recorder."},
+    {"record", FUNCTION(recorder_record), BY_BASE, "Write a span that has ended, see Recorder."},
+    {"parent", FUNCTION(recorder_parent), BY_BASE, "The parent of a new span, see Recorder."},
+    {"decide", FUNCTION(recorder_decide), BY_BASE, "The trace id and flags of a new span, see Recorder."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMethodDef span_methods[] = {
-    {"end", FUNCTION(span_end), METH_METHOD | METH_FASTCALL | METH_KEYWORDS, "End the span, now or at this time."},
+    {"end", FUNCTION(span_end), BY_BASE, "End the span, now or at this time."},
+    {"as_parent", FUNCTION(span_as_parent), BY_BASE, "The span as the parent of other spans."},
     {NULL, NULL, 0, NULL},
 };
 

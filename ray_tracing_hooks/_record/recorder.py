@@ -50,6 +50,8 @@ def _starting() -> _compiled.Starting:
     """What the compiled part starts spans with."""
     return _compiled.Starting(
         span_type=RecordedSpan,
+        parent_type=Parent,
+        span_key=SPAN_KEY,
         random=ids.random_64,
         before_trace_id=encode.BEFORE_TRACE_ID,
         before_span_id=encode.BEFORE_SPAN_ID,
@@ -57,6 +59,8 @@ def _starting() -> _compiled.Starting:
         start_tag=encode.START_TAG,
         local_parent=encode.FLAGS_LOCAL_PARENT,
         remote_parent=encode.FLAGS_REMOTE_PARENT,
+        before_caller=encode.BEFORE_PARENT_TASK_ID,
+        before_submit_time=encode.BEFORE_SUBMIT_TIME,
     )
 
 
@@ -92,7 +96,7 @@ class Recorder(_compiled.RecorderBase):
         self._end_tag = END_TAG
         self._starting = _starting() if _compiled.use.is_on else None
 
-    def parent(self, context: context_api.Context) -> Parent | None:
+    def _parent(self, context: context_api.Context) -> Parent | None:
         """The current span of ``context``, else :attr:`fallback`."""
         span = context.get(SPAN_KEY)
         if type(span) is RecordedSpan and (span.end_time is None or span not in former_roots):
@@ -110,7 +114,7 @@ class Recorder(_compiled.RecorderBase):
             span_context.is_remote,
         )
 
-    def decide(self, parent: Parent | None) -> tuple[bytes, int]:
+    def _decide(self, parent: Parent | None) -> tuple[bytes, int]:
         """The trace id and W3C flags of a new span under ``parent``, or of a new trace."""
         if parent is None:
             trace_id = ids.new_trace_id()
@@ -124,7 +128,7 @@ class Recorder(_compiled.RecorderBase):
         """The recorder for a span with these flags; None if it is not recorded."""
         return self if trace_flags & SAMPLED else self.undecided
 
-    def record(
+    def _record(
         self,
         template: Template,
         identity: bytes,
@@ -167,9 +171,17 @@ class Recorder(_compiled.RecorderBase):
         trace_state = None if parent is None else parent.trace_state
         return self.begin(template, trace_flags, trace_state, start_time, head)
 
-    # The compiled part has a method that does the same, and leaves to this one what is uncommon.
+    def _start_carried(self, _template: Template, _carried: bytes, _last: bytes) -> RecordedSpan | None:
+        """Begin a span in the context that a call has carried, with ``last`` after what follows from that one.
+
+        None if it has to be begun step by step: by Python alone, if the context is not plain, if it is not sampled, or
+        if a sampler decides.
+        """
+        return None
+
+    # The compiled part has methods that do the same, and leave to these what is uncommon.
     if TYPE_CHECKING or not _compiled.use.is_loaded:
-        start = _start
+        parent, decide, record, start, start_carried = _parent, _decide, _record, _start, _start_carried
 
     def begin(
         self,

@@ -48,11 +48,11 @@ from ray_tracing_hooks._ray import arguments as passing
 from ray_tracing_hooks._ray.arguments import KEY, outgoing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
-from ray_tracing_hooks._ray.propagation import TASK_KEY
+from ray_tracing_hooks._ray.propagation import TASK_KEY, caller_attribute, incoming
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier, ids, sampling
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
-from ray_tracing_hooks._record.recorder import Recorder, Template
+from ray_tracing_hooks._record.recorder import Recorder, Template, former_roots
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._spool.layout import DROPPED, SPAN, START, U64
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
@@ -963,6 +963,109 @@ def test_spans_are_started_the_same(random: int) -> None:
     assert [kind for kind, _ in found].count(START) == len(PARENTS) + 8
 
 
+@needs_compiled
+@settings(max_examples=200)
+@given(
+    carried=contexts | st.binary(min_size=57, max_size=59),
+    sampled_by=st.sampled_from(["parentbased_always_on", "parentbased_always_off", "always_on", "always_off"]),
+    about=st.sampled_from([b"", encode.attribute("a", 1), encode.attribute("a", "x" * 9000)]),
+)
+def test_what_is_started_below_a_carried_context_is_what_its_parts_make(
+    carried: bytes, sampled_by: str, about: bytes
+) -> None:
+    """Or else nothing has been done, and the parts have to be put together."""
+    with compiled(True), tempfile.TemporaryDirectory() as folder:
+        recorder, template = stand_ins.recorder(Path(folder)), Template("name", 5, {"a": 1})
+        recorder.sampler = sampler(sampled_by)
+        span = recorder.start_carried(template, carried, about)
+        if span is None:
+            assert timeless(folder) == []
+            return
+        decoded = carrier.decode(carried)
+        context, parent = incoming(decoded)
+        trace_id, flags = recorder.decide(parent)
+        first = caller_attribute(decoded.parent_task_id) + encode.submit_time(decoded.submit_time_ns) + about
+        assert (decoded.headers, decoded.runs, decoded.without_span, decoded.named) == ({}, "", False, False)
+        assert len(context) == 0
+        parts = recorder._start(template, trace_id, flags, parent, first, span.start_time)
+        for each in (span, parts):
+            each.end(span.start_time)
+        assert (span.trace_flags, span.trace_state, span.template) == (flags, None, template)
+        assert span._head.replace(span.span_id, parts.span_id) == parts._head
+        assert [kind for kind, _ in records(folder)] == [START, START, SPAN, SPAN]
+
+
+@needs_compiled
+def test_a_plain_carried_context_is_not_left_to_python(tmp_path: Path) -> None:
+    with compiled(True):
+        recorder = stand_ins.recorder(tmp_path)
+        assert recorder.start_carried(Template("name", 5, {}), CONTEXT, b"") is not None
+    with compiled(False):
+        assert stand_ins.recorder(tmp_path).start_carried(Template("name", 5, {}), CONTEXT, b"") is None
+
+
+@needs_compiled
+@pytest.mark.parametrize("random", [1, (1 << 64) - 1])
+def test_parents_and_decisions_are_the_same(random: int) -> None:
+    """For contexts without a span, with one of ours that is open or has ended, and with others; and each sampler."""
+
+    def program(folder: Path) -> Any:
+        recorder, template = stand_ins.recorder(folder), Template("name", 2, {})
+        recorder.fallback = Parent(bytes(range(16)), b"fallback", 3, None, remote=False)
+        ended, is_former = (recorder.start(template, b"trace id" * 2, flags, None) for flags in (3, 2))
+        for span in (ended, is_former):
+            span.end()
+        with_state = recorder.start(template, b"trace id" * 2, 3, Parent(bytes(range(16)), b"remoteid", 3, STATE, True))
+        former_roots.add(is_former)
+        spans: list[Any] = [recorder.start(template, b"trace id" * 2, 3, None), ended, is_former, with_state, None]
+        spans += [trace.INVALID_SPAN, trace.NonRecordingSpan(with_state.get_span_context()), "no span"]
+        found: list[Any] = []
+        for span in spans:
+            parent: Any = None
+            with contextlib.suppress(AttributeError):
+                parent = recorder.parent(Context({SPAN_KEY: span}) if span is not None else Context())
+            found.append((type(parent), parent))
+            for name in ("parentbased_always_on", "parentbased_always_off", "always_on", "always_off", "traceidratio"):
+                recorder.sampler = sampler(name)
+                found.append(recorder.decide(parent))
+        made = [span.as_parent() for span in spans if isinstance(span, RecordedSpan)]
+        assert {type(parent) for parent in made} == {Parent}
+        return found, made
+
+    both_ways(program, random=random)
+
+
+@needs_compiled
+def test_spans_are_recorded_the_same(reports: list[str]) -> None:
+    """Of any size, at any time, and by a recorder that has to tell somebody of them."""
+
+    def program(folder: Path) -> Any:
+        observed: list[bytes] = []
+        recorder = stand_ins.recorder(folder)
+        identity, template = encode.identity_of(b"trace id" * 2, b"span  id", None), Template("name", 2, {"a": 1})
+        now = time.time_ns()
+        for size in (0, 100, 9000):
+            recorder.record(template, identity, now, now + 1, encode.attribute("b", size * "x"))
+        recorder.record(template, identity, start_time=now, end_time=now, additions=b"")
+        recorder.observer = observed.append
+        recorder.record(template, identity, now, now, b"")
+        recorder.observer = None
+        record: Any = recorder.record
+        for wrong in [(), (template, identity, now, now, "text"), (None, identity, now, now, b"")]:
+            with pytest.raises((TypeError, AttributeError)):
+                record(*wrong)
+        for moment in (-1, 1 << 64):
+            with pytest.raises(struct.error):
+                record(template, identity, moment, now, b"")
+        recorder.leave_to_parent()
+        recorder.record(template, identity, now, now, b"")
+        return len(observed)
+
+    told, found = both_ways(program)
+    assert told == 1
+    assert [kind for kind, _ in found] == [SPAN] * 5
+
+
 # --- clocks -----------------------------------------------------------------------------------------------------------
 
 LATER = 4_000_000_000_000_000_000
@@ -1368,8 +1471,17 @@ def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
                             delattr(place, name)
                         else:
                             setattr(place, name, chosen.choice(nonsense))
-            starting = partial(recorder.start, Template("name", 1, {}), bytes(16), 3, None)
-            for act in (begun[1].end, partial(begin, None), partial(begin, bytes(58)), starting):
+            template, context = Template("name", 1, {}), Context({SPAN_KEY: begun[1]})
+            decide: Callable[..., Any] = recorder.decide
+            acts: tuple[Callable[[], Any], ...] = (
+                *(begun[1].as_parent, begun[1].end, partial(begin, None), partial(begin, bytes(58))),
+                partial(recorder.start, template, bytes(16), 3, None),
+                partial(recorder.start_carried, template, CONTEXT, b""),
+                partial(recorder.record, template, b"identity", 1, 2, b""),
+                partial(recorder.parent, context),
+                partial(decide, chosen.choice([None, recorder.fallback, (), (1, 2, 3, 4, 5)])),
+            )
+            for act in acts:
                 with contextlib.suppress(Exception):  # whatever Python makes of it
                     act()
             active.recorder._writer = None
@@ -1377,7 +1489,8 @@ def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
 
 @needs_compiled
 def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
-    span: Any = RecordedSpan(stand_ins.recorder(tmp_path), Template("n", 1, {}), 1, None, 1, b"")
+    recorder: Any = stand_ins.recorder(tmp_path)
+    span: Any = RecordedSpan(recorder, Template("n", 1, {}), 1, None, 1, b"")
     writer: Any = SpoolWriter(str(tmp_path))
     executor: Any = _compiled.Executor
     starting: Any = _compiled.Starting
@@ -1395,9 +1508,15 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
         *(partial(kind, *range(30)) for kind in made),
         lambda: _compiled.Passing(len, len, "unknown", None, len),
         lambda: _compiled.Passing(len, len, "has_label", "text", len),
-        lambda: starting(int, int, *[b""] * 6),
+        lambda: starting(int, tuple, "key", int, *[b""] * 8),
+        lambda: starting(RecordedSpan, int, "key", int, *[b""] * 8),
+        lambda: span.as_parent(1),
+        lambda: recorder.decide(1, 2),
+        lambda: recorder.record(1, 2, 3, 4, 5, 6),
+        recorder.parent,
+        recorder.start_carried,
         lambda: executor(len, len, b"key", *[len] * 6),
-        lambda: starting(RecordedSpan, int, *[b""] * 5, ""),
+        lambda: starting(RecordedSpan, Parent, "key", int, *[b""] * 7, ""),
     ]
     for call in wrong:
         with pytest.raises(TypeError):
@@ -1418,8 +1537,8 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
         context = carrier.encode(JOB.trace_id, JOB.root_span_id, 3, time.time_ns(), DRIVER_TASK_ID, None)
 
         method, of_serve, template = stand_ins.Method(), serve_method(), Template("name", 1, {})
-        driver.calls.join_serve = lambda: True
-        deserialize = passing._deserialize_objects(lambda *_: [])
+        driver.calls.join_serve, deserialize = lambda: True, passing._deserialize_objects(lambda *_: [])
+        span = driver.recorder.start(template, bytes(16), 3, None)
 
         def round_() -> None:
             tracing.active = driver
@@ -1430,6 +1549,12 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
             deserialize("self", [])
             driver.recorder.start(template, bytes(16), 3, driver.recorder.fallback, b"").end()
             driver.recorder.start(template, bytes(16), 3, None, start_time=1).end()
+            for of_request in (CONTEXT, b"x" * 58):
+                driver.recorder.start_carried(template, of_request, b"")
+            driver.recorder.decide(driver.recorder.parent(Context({SPAN_KEY: span})))
+            driver.recorder.decide(driver.recorder.parent(Context()))
+            driver.recorder.record(template, span.as_parent().trace_id, 1, 2, bytes(9000))
+            driver.recorder.record(template, span.as_parent().trace_id, 1, 2, b"")
             with pytest.raises(ValueError, match="refused"):
                 failing(method, (), {})
             tracing.active = worker

@@ -92,6 +92,15 @@ def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, Recor
         task_id = get_current().get(TASK_KEY)
         if task_id is not None:
             here[TASK_KEY] = task_id
+        deployment = replica._deployment_id  # noqa: SLF001  as Serve's own tracing
+        replica_id = getattr(replica._replica_id, "unique_id", "")  # noqa: SLF001  as above
+        template = _templates.of(active, deployment.name, deployment.app_name, metadata.call_method, replica_id)
+        about = of_request(metadata)
+        if template is not None and carried is not None:
+            span = recorder.start_carried(template, carried, about)
+            if span is not None:
+                here[SPAN_KEY] = span
+                return Context(here), span
         context, parent, first = Context(), None, b""
         if carried is not None:
             decoded = decode(carried)
@@ -100,15 +109,11 @@ def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, Recor
             if decoded.headers:
                 first += reference(context, parent)
         trace_id, flags = recorder.decide(parent)
-        deployment = replica._deployment_id  # noqa: SLF001  as Serve's own tracing
-        replica_id = getattr(replica._replica_id, "unique_id", "")  # noqa: SLF001  as above
-        template = _templates.of(active, deployment.name, deployment.app_name, metadata.call_method, replica_id)
         recording = recorder.of(flags)
         if recording is None or template is None:
             around = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
             return Context({**context, SPAN_KEY: unrecorded_span(around), **here}), None
-        first += of_request(metadata)
-        span = recording.start(template, trace_id, flags, parent, first)
+        span = recording.start(template, trace_id, flags, parent, first + about)
         return Context({**context, SPAN_KEY: span, **here}), span
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a request in a replica", error)

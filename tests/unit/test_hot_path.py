@@ -10,12 +10,14 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 import stand_ins
+from opentelemetry.context import Context
 from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job
 
 from ray_tracing_hooks import _compiled
@@ -25,6 +27,7 @@ from ray_tracing_hooks._ray.arguments import KEY
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._record import carrier
+from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import Parent
 
@@ -175,16 +178,26 @@ def test_a_call_that_makes_no_span(
     )
 
 
+CARRIED = carrier.encode(JOB.trace_id, JOB.root_span_id, JOB.flags, 1 << 60, b"", None)
+
+
 @pytest.mark.usefixtures("compiled_part")
-def test_the_start_of_a_span(tmp_path: Path) -> None:
-    recorder, template = stand_ins.recorder(tmp_path), Template("name", 1, {})
-    parent = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=True)
-
-    def nothing(*_arguments: Any) -> None:
-        pass
-
-    # Calls of C code with as many arguments.
-    assert (
-        instructions(lambda: recorder.start(template, JOB.trace_id, 3, parent, b""))
-        < instructions(lambda: nothing(template, JOB.trace_id, 3, parent, b"")) + 5
-    )
+@pytest.mark.parametrize(
+    ("part", "arguments"),
+    [
+        ("start", (Template("name", 1, {}), JOB.trace_id, 3, Parent(JOB.trace_id, bytes(8), 3, None, True), b"")),
+        ("start_carried", (Template("name", 1, {}), CARRIED, b"")),
+        ("record", (Template("name", 1, {}), b"identity", 1, 2, b"")),
+        ("decide", (Parent(JOB.trace_id, bytes(8), 3, None, True),)),
+        ("decide", (None,)),
+        ("parent", ()),
+    ],
+    ids=["start", "start below a carried context", "record", "decide", "decide on a new trace", "parent"],
+)
+def test_what_spans_are_made_of(part: str, arguments: tuple[Any, ...], tmp_path: Path) -> None:
+    recorder = stand_ins.recorder(tmp_path)
+    span = recorder.start(Template("name", 1, {}), JOB.trace_id, 3, None)
+    act = partial(getattr(recorder, part), *(arguments or (Context({SPAN_KEY: span}),)))
+    # Calls of C code, and of the sampler's function where there is no parent.
+    assert instructions(act) < (8 if arguments == (None,) else 2)
+    assert instructions(span.as_parent) == 0

@@ -148,11 +148,17 @@ typedef struct {
  * new reference to its flags. 0 if Python has to read it, -1 with an exception. */
 int read_carried(PyObject *carried, Origin *origin, PyObject **flags);
 
+/* The context that a call carries: what read_carried reads, with the id of the call's span in place of the parent's. A new
+ * reference, or NULL with an exception. */
+PyObject *new_carried(const Origin *origin, uint64_t span_id, unsigned char flags);
+
 /* Methods of a Recorder and of a RecordedSpan. */
 PyObject *recorder_start(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
                          PyObject *keywords);
 PyObject *recorder_start_carried(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
                                  PyObject *keywords);
+PyObject *recorder_call_below(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
+                              PyObject *keywords);
 PyObject *recorder_record(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
                           PyObject *keywords);
 PyObject *recorder_parent(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,

@@ -91,14 +91,18 @@ static double monotonic(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* The layout of a plain carried context, and its form. */
+enum { FORM = 0, FLAGS = 1, TRACE_ID = 2, SPAN_ID = 18, SUBMIT_TIME = 26, CALLER = 34, CARRIED_BYTES = 58 };
+enum { CALL = 0x40 };
+
+static const unsigned char no_task[TASK_ID_BYTES];
+
 int read_carried(PyObject *carried, Origin *origin, PyObject **flags)
 {
-    enum { FORM = 0, FLAGS = 1, TRACE_ID = 2, SPAN_ID = 18, SUBMIT_TIME = 26, CALLER = 34, SIZE = 58 };
-    static const unsigned char no_task[TASK_ID_BYTES];
-    if (!PyBytes_CheckExact(carried) || PyBytes_Size(carried) != SIZE)
+    if (!is_bytes_of(carried, CARRIED_BYTES))
         return 0;
     const unsigned char *bytes = (const unsigned char *)PyBytes_AsString(carried);
-    if (bytes[FORM] != 0x40 || !(bytes[FLAGS] & 1)) /* CALL without more, and sampled */
+    if (bytes[FORM] != CALL || !(bytes[FLAGS] & 1)) /* without more, and sampled */
         return 0;
     origin->trace_id = bytes + TRACE_ID;
     origin->parent_id = bytes + SPAN_ID;
@@ -107,6 +111,18 @@ int read_carried(PyObject *carried, Origin *origin, PyObject **flags)
     origin->caller = memcmp(bytes + CALLER, no_task, sizeof no_task) ? bytes + CALLER : NULL;
     *flags = PyLong_FromLong(bytes[FLAGS]);
     return *flags == NULL ? -1 : 1;
+}
+
+PyObject *new_carried(const Origin *origin, uint64_t span_id, unsigned char flags)
+{
+    unsigned char bytes[CARRIED_BYTES];
+    bytes[FORM] = CALL;
+    bytes[FLAGS] = flags;
+    memcpy(bytes + TRACE_ID, origin->trace_id, 16);
+    memcpy(bytes + SPAN_ID, &span_id, sizeof span_id);
+    memcpy(bytes + SUBMIT_TIME, &origin->submitted, sizeof origin->submitted);
+    memcpy(bytes + CALLER, origin->caller == NULL ? no_task : origin->caller, sizeof no_task);
+    return PyBytes_FromStringAndSize((const char *)bytes, sizeof bytes);
 }
 
 /* --- writing -------------------------------------------------------------------------------------------------- */
@@ -360,6 +376,7 @@ static PyMethodDef writer_methods[] = {
 static PyMethodDef recorder_methods[] = {
     {"start", FUNCTION(recorder_start), BY_BASE, "Start a span, see Recorder."},
     {"start_carried", FUNCTION(recorder_start_carried), BY_BASE, "Start a span below a carried one, see Recorder."},
+    {"call_below", FUNCTION(recorder_call_below), BY_BASE, "What a call below the current span is made of, see Recorder."},
     {"record", FUNCTION(recorder_record), BY_BASE, "Write a span that has ended, see Recorder."},
     {"parent", FUNCTION(recorder_parent), BY_BASE, "The parent of a new span, see Recorder."},
     {"decide", FUNCTION(recorder_decide), BY_BASE, "The trace id and flags of a new span, see Recorder."},

@@ -134,6 +134,14 @@ PyObject *recorder_parent(PyObject *self, PyTypeObject *base, PyObject *const *a
 enum { SAMPLER_ROOT, SAMPLER_CHILD, SAMPLER_IS_CONSTANT, SAMPLER_FOLLOWS_PARENT, SAMPLER_SIZE }; /* _record/sampling.py */
 enum { NEW_TRACE = 2 };
 
+/* Whether a span is recorded exactly if its parent is. */
+static int follows_parent(const Recorder *recorder)
+{
+    PyObject *sampler = recorder->sampler;
+    return sampler != NULL && PyTuple_Check(sampler) && PyTuple_Size(sampler) == SAMPLER_SIZE &&
+           PyTuple_GetItem(sampler, SAMPLER_FOLLOWS_PARENT) == Py_True;
+}
+
 /* The id and the flags of a new trace, as a pair. NULL with an exception. */
 static PyObject *new_trace(const Starting *starting, PyObject *sampler)
 {
@@ -160,15 +168,14 @@ static PyObject *new_trace(const Starting *starting, PyObject *sampler)
 /* The trace id and the flags of a new span. NULL without an exception if Python has to decide. */
 static PyObject *decide(const Recorder *recorder, const State *state, PyObject *parent)
 {
-    PyObject *sampler = recorder->sampler;
-    if (sampler == NULL || !PyTuple_Check(sampler) || PyTuple_Size(sampler) != SAMPLER_SIZE)
-        return NULL;
     if (parent != Py_None) {
-        if (PyTuple_GetItem(sampler, SAMPLER_FOLLOWS_PARENT) != Py_True || !PyTuple_Check(parent) ||
-            PyTuple_Size(parent) != PARENT_SIZE)
+        if (!follows_parent(recorder) || !PyTuple_Check(parent) || PyTuple_Size(parent) != PARENT_SIZE)
             return NULL;
         return PyTuple_Pack(2, PyTuple_GetItem(parent, PARENT_TRACE_ID), PyTuple_GetItem(parent, PARENT_FLAGS));
     }
+    PyObject *sampler = recorder->sampler;
+    if (sampler == NULL || !PyTuple_Check(sampler) || PyTuple_Size(sampler) != SAMPLER_SIZE)
+        return NULL;
     Starting *starting = starting_of(recorder, state);
     if (starting == NULL)
         return NULL;
@@ -301,10 +308,9 @@ static int put_carried(Record *record, const Starting *starting, const State *st
 static PyObject *start_carried(PyObject *self, const State *state, PyObject *template, PyObject *carried, PyObject *last)
 {
     Recorder *recorder = usable(self, state);
-    PyObject *sampler = recorder == NULL ? NULL : recorder->sampler, *flags = NULL;
-    if (sampler == NULL || !PyTuple_Check(sampler) || PyTuple_Size(sampler) != SAMPLER_SIZE ||
-        PyTuple_GetItem(sampler, SAMPLER_FOLLOWS_PARENT) != Py_True)
+    if (recorder == NULL || !follows_parent(recorder))
         return NULL;
+    PyObject *flags = NULL;
     Origin origin = {0};
     Starting *starting = read_carried(carried, &origin, &flags) <= 0 ? NULL : starting_of(recorder, state);
     Span *span = NULL;
@@ -332,6 +338,90 @@ PyObject *recorder_start_carried(PyObject *self, PyTypeObject *base, PyObject *c
                          ? start_carried(self, state, arguments[0], arguments[1], arguments[2])
                          : NULL;
     return span != NULL || PyErr_Occurred() ? span : in_python(self, "_start_carried", arguments, count, keywords);
+}
+
+/* Where a call below this span comes from, and its flags. 1, or 0 if Python has to find out. */
+static int read_span(const Span *span, PyObject *moment, PyObject *caller, Origin *origin, unsigned char *flags)
+{
+    if (span->end_time != Py_None || span->trace_state != Py_None || span->head == NULL ||
+        !PyBytes_CheckExact(span->head) || PyBytes_Size(span->head) < IDS_BYTES || span->trace_flags == NULL ||
+        !PyLong_CheckExact(span->trace_flags) || !PyLong_CheckExact(moment) || !PyBytes_CheckExact(caller))
+        return 0;
+    long given = PyLong_AsLong(span->trace_flags);
+    origin->submitted = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLongLong(moment);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        return 0;
+    }
+    Py_ssize_t size = PyBytes_Size(caller);
+    if (given < 0 || given > 255 || !(given & 1) || (size != 0 && size != TASK_ID_BYTES))
+        return 0;
+    const unsigned char *head = (const unsigned char *)PyBytes_AsString(span->head);
+    *flags = (unsigned char)given;
+    origin->trace_id = head + TRACE_ID_AT;
+    origin->parent_id = head + SPAN_ID_AT;
+    origin->caller = size == 0 ? NULL : (const unsigned char *)PyBytes_AsString(caller);
+    return 1;
+}
+
+/* The beginning of the span of a call, and the context that it carries, as a pair. NULL with an exception. */
+static PyObject *new_call(const Starting *starting, const Origin *origin, unsigned char flags)
+{
+    uint64_t number;
+    if (random_number(starting->random, &number) < 0)
+        return NULL;
+    uint64_t span_id = __builtin_bswap64(number ? number : 1);
+    Record record;
+    record.size = 0;
+    record.is_unfit = 0;
+    put_bytes(&record, starting->before_trace_id);
+    put(&record, origin->trace_id, 16);
+    put_bytes(&record, starting->before_span_id);
+    put_u64(&record, span_id);
+    put_bytes(&record, starting->before_parent_id);
+    put(&record, origin->parent_id, 8);
+    put_bytes(&record, starting->local_parent);
+    PyObject *identity = PyBytes_FromStringAndSize((const char *)record.bytes, (Py_ssize_t)record.size);
+    PyObject *carried = identity == NULL ? NULL : new_carried(origin, span_id, flags);
+    PyObject *made = carried == NULL ? NULL : PyTuple_Pack(2, identity, carried);
+    Py_XDECREF(identity);
+    Py_XDECREF(carried);
+    return made;
+}
+
+/* call_below(context, start_time, caller). NULL without an exception if Python has to do it. */
+static PyObject *call_below(const Recorder *recorder, const State *state, PyObject *context, PyObject *moment,
+                            PyObject *caller)
+{
+    Starting *starting = follows_parent(recorder) && PyDict_Check(context) ? starting_of(recorder, state) : NULL;
+    if (starting == NULL)
+        return NULL;
+    PyObject *made = NULL, *span = PyDict_GetItemWithError(context, starting->span_key);
+    if (span != NULL && (PyObject *)Py_TYPE(span) == starting->span_type) {
+        Origin origin = {0};
+        unsigned char flags;
+        Py_INCREF(span);
+        PyObject *head = ((Span *)span)->head; /* what it points into: code of the program may run, and add to the span */
+        Py_XINCREF(head);
+        if (read_span((const Span *)span, moment, caller, &origin, &flags))
+            made = new_call(starting, &origin, flags);
+        Py_XDECREF(head);
+        Py_DECREF(span);
+    }
+    Py_DECREF((PyObject *)starting);
+    return made;
+}
+
+PyObject *recorder_call_below(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
+                              PyObject *keywords)
+{
+    State *state = PyType_GetModuleState(base);
+    if (state == NULL)
+        return NULL;
+    PyObject *made = count == 3 && keywords == NULL
+                         ? call_below((const Recorder *)self, state, arguments[0], arguments[1], arguments[2])
+                         : NULL;
+    return made != NULL || PyErr_Occurred() ? made : in_python(self, "_call_below", arguments, count, keywords);
 }
 
 /* record(template, identity, start_time, end_time, additions). 1, or 0 if Python has to do it; -1 with an exception. */

@@ -179,9 +179,20 @@ class Recorder(_compiled.RecorderBase):
         """
         return None
 
+    def _call_below(
+        self, _context: context_api.Context, _start_time: int, _caller: bytes
+    ) -> tuple[bytes, bytes] | None:
+        """The identity of the span of a call that is made now, and the context that it carries.
+
+        The context must have nothing but a span and a task id. None if they have to be made step by step: by Python
+        alone, if the span in the context is not one of this package that is open and sampled, or if a sampler decides.
+        """
+        return None
+
     # The compiled part has methods that do the same, and leave to these what is uncommon.
     if TYPE_CHECKING or not _compiled.use.is_loaded:
-        parent, decide, record, start, start_carried = _parent, _decide, _record, _start, _start_carried
+        parent, decide, record, start = _parent, _decide, _record, _start
+        start_carried, call_below = _start_carried, _call_below
 
     def begin(
         self,

@@ -1005,6 +1005,55 @@ def test_a_plain_carried_context_is_not_left_to_python(tmp_path: Path) -> None:
 
 
 @needs_compiled
+@settings(max_examples=200)
+@given(
+    flags=st.integers(-1, 256),
+    state=st.sampled_from([None, None, STATE]),
+    now=st.sampled_from([-1, 0, 1 << 61, (1 << 64) - 1, 1 << 64]),
+    caller=task_ids | st.sampled_from([b"", b"", bytes(24), b"short"]),
+    sampled_by=st.sampled_from(["parentbased_always_on", "parentbased_always_off", "always_on", "always_off"]),
+    ended=st.booleans(),
+    number=st.integers(0, (1 << 64) - 1),
+)
+def test_what_a_call_below_a_span_is_made_of_is_what_its_parts_make(
+    flags: int, state: Any, now: int, caller: bytes, sampled_by: str, ended: bool, number: int
+) -> None:
+    """Or else that is left to them."""
+    with compiled(True), random_ids(number), tempfile.TemporaryDirectory() as folder:
+        recorder = stand_ins.recorder(Path(folder))
+        recorder.sampler = sampler(sampled_by)
+        head = encode.identity_of(bytes(range(16)), b"the span", None)
+        span = RecordedSpan(recorder, Template("name", 1, {}), flags, state, 1, head)
+        span.end_time = 2 if ended else None
+        context = Context({SPAN_KEY: span, TASK_KEY: b""})
+        made = recorder.call_below(context, now, caller)
+        is_plain = sampled_by.startswith("parentbased") and state is None and not ended and flags in range(1, 256, 2)
+        assert (made is not None) == (is_plain and now in range(1 << 64) and len(caller) in (0, 24))
+        if made is not None:
+            parent = recorder.parent(context)
+            trace_id, decided = recorder.decide(parent)
+            span_id = ids.new_span_id()
+            assert made == (
+                encode.identity_of(trace_id, span_id, parent),
+                carrier.encode(trace_id, span_id, decided, now, caller, None),
+            )
+
+
+@needs_compiled
+def test_calls_below_other_spans_are_left_to_python(tmp_path: Path) -> None:
+    with compiled(True):
+        recorder = stand_ins.recorder(tmp_path)
+        span: Any
+        for span in (None, trace.INVALID_SPAN, "no span"):
+            assert recorder.call_below(Context({SPAN_KEY: span}), 1, b"") is None
+        assert recorder.call_below(Context(), 1, b"") is None
+        context = Context({SPAN_KEY: recorder.start(Template("name", 1, {}), bytes(16), 3, None)})
+        assert recorder.call_below(context, 1, b"") is not None
+    with compiled(False):
+        assert stand_ins.recorder(tmp_path).call_below(context, 1, b"") is None
+
+
+@needs_compiled
 @pytest.mark.parametrize("random", [1, (1 << 64) - 1])
 def test_parents_and_decisions_are_the_same(random: int) -> None:
     """For contexts without a span, with one of ours that is open or has ended, and with others; and each sampler."""
@@ -1479,6 +1528,7 @@ def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
                 partial(recorder.start_carried, template, CONTEXT, b""),
                 partial(recorder.record, template, b"identity", 1, 2, b""),
                 partial(recorder.parent, context),
+                partial(recorder.call_below, context, 1, chosen.choice([b"", bytes(24)])),
                 partial(decide, chosen.choice([None, recorder.fallback, (), (1, 2, 3, 4, 5)])),
             )
             for act in acts:
@@ -1523,6 +1573,17 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
             call()
 
 
+def of_requests(recorder: Recorder, template: Template, context: Context) -> None:
+    recorder.start_carried(template, CONTEXT, b"")
+    recorder.start_carried(template, b"x" * 58, b"")
+    recorder.decide(recorder.parent(context))
+    recorder.decide(None)
+    recorder.call_below(context, 1, bytes(24))
+    recorder.call_below(Context(), 1, b"")
+    recorder.record(template, b"", 1, 2, bytes(9000))
+    recorder.record(template, b"", 1, 2, b"")
+
+
 @needs_compiled
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     """Neither by calls nor by what makes them, whose parts refer to each other."""
@@ -1538,7 +1599,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
 
         method, of_serve, template = stand_ins.Method(), serve_method(), Template("name", 1, {})
         driver.calls.join_serve, deserialize = lambda: True, passing._deserialize_objects(lambda *_: [])
-        span = driver.recorder.start(template, bytes(16), 3, None)
+        context_ = Context({SPAN_KEY: driver.recorder.start(template, bytes(16), 3, None)})
 
         def round_() -> None:
             tracing.active = driver
@@ -1549,12 +1610,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
             deserialize("self", [])
             driver.recorder.start(template, bytes(16), 3, driver.recorder.fallback, b"").end()
             driver.recorder.start(template, bytes(16), 3, None, start_time=1).end()
-            for of_request in (CONTEXT, b"x" * 58):
-                driver.recorder.start_carried(template, of_request, b"")
-            driver.recorder.decide(driver.recorder.parent(Context({SPAN_KEY: span})))
-            driver.recorder.decide(driver.recorder.parent(Context()))
-            driver.recorder.record(template, span.as_parent().trace_id, 1, 2, bytes(9000))
-            driver.recorder.record(template, span.as_parent().trace_id, 1, 2, b"")
+            of_requests(driver.recorder, template, context_)
             with pytest.raises(ValueError, match="refused"):
                 failing(method, (), {})
             tracing.active = worker

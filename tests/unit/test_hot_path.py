@@ -191,13 +191,15 @@ CARRIED = carrier.encode(JOB.trace_id, JOB.root_span_id, JOB.flags, 1 << 60, b""
         ("decide", (Parent(JOB.trace_id, bytes(8), 3, None, True),)),
         ("decide", (None,)),
         ("parent", ()),
+        ("call_below", (1 << 60, b"")),
     ],
-    ids=["start", "start below a carried context", "record", "decide", "decide on a new trace", "parent"],
+    ids=["start", "start below a carried context", "record", "decide", "decide on a new trace", "parent", "call"],
 )
 def test_what_spans_are_made_of(part: str, arguments: tuple[Any, ...], tmp_path: Path) -> None:
     recorder = stand_ins.recorder(tmp_path)
     span = recorder.start(Template("name", 1, {}), JOB.trace_id, 3, None)
-    act = partial(getattr(recorder, part), *(arguments or (Context({SPAN_KEY: span}),)))
+    context = (Context({SPAN_KEY: span}),) if part in {"parent", "call_below"} else ()
+    act = partial(getattr(recorder, part), *context, *arguments)
     # Calls of C code, and of the sampler's function where there is no parent.
     assert instructions(act) < (8 if arguments == (None,) else 2)
     assert instructions(span.as_parent) == 0

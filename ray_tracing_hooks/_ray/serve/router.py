@@ -22,10 +22,12 @@ from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.calls import around_of
 from ray_tracing_hooks._ray.errors import cause, failure
+from ray_tracing_hooks._ray.propagation import SPAN_AND_TASK, caller_attribute
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
 from ray_tracing_hooks._ray.templates import PRODUCER
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier, ids
+from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Recorder, Template
 
 MODULE = "ray.serve._private.router"
@@ -155,24 +157,42 @@ class _Assigned(Call):
 
 def _begin(active: Tracing, router: Any, metadata: Any) -> _Assigned | None:
     try:
-        around = around_of(active.calls)
-        parent, flags = around.parent, around.flags
         called = router.deployment_id
         template = _templates.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
-        now, call = time.time_ns(), None
-        if template is None and parent is not None:
-            span_id, flags = parent.span_id, parent.flags
-        else:
-            span_id = ids.new_span_id()
-            if template is not None and around.recorder is not None:
-                identity = around.before + span_id + around.after
-                first = around.of_caller + of_request(metadata)
-                call = _Assigned(around.recorder, template, identity, now, first, metadata)
-        carried = carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers)
-        setattr(metadata, CARRIED, carried)
+        now = time.time_ns()
+        return _begin_below(active, template, now, metadata) or _begin_anywhere(active, template, now, metadata)
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a call of a deployment", error)
         return None
+
+
+def _begin_below(active: Tracing, template: Template | None, now: int, metadata: Any) -> _Assigned | None:
+    """Begin a call below the current span, in the common case; None otherwise."""
+    calls, context = active.calls, get_current()
+    if template is None or not calls.only_standard_headers or not SPAN_AND_TASK.issuperset(context):
+        return None
+    caller = calls.caller(context)
+    made = calls.recorder.call_below(context, now, caller)
+    if made is None:
+        return None
+    identity, carried = made
+    call = _Assigned(calls.recorder, template, identity, now, caller_attribute(caller) + of_request(metadata), metadata)
+    setattr(metadata, CARRIED, carried)
+    return call
+
+
+def _begin_anywhere(active: Tracing, template: Template | None, now: int, metadata: Any) -> _Assigned | None:
+    around, call = around_of(active.calls), None
+    parent, flags = around.parent, around.flags
+    if template is None and parent is not None:
+        span_id, flags = parent.span_id, parent.flags
+    else:
+        span_id = ids.new_span_id()
+        if template is not None and around.recorder is not None:
+            identity = around.before + span_id + around.after
+            first = around.of_caller + of_request(metadata)
+            call = _Assigned(around.recorder, template, identity, now, first, metadata)
+    setattr(metadata, CARRIED, carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers))
     return call
 
 

@@ -345,7 +345,7 @@ static int read_span(const Span *span, PyObject *moment, PyObject *caller, Origi
 {
     if (span->end_time != Py_None || span->trace_state != Py_None || span->head == NULL ||
         !PyBytes_CheckExact(span->head) || PyBytes_Size(span->head) < IDS_BYTES || span->trace_flags == NULL ||
-        !PyLong_CheckExact(span->trace_flags) || !PyLong_CheckExact(moment) || !PyBytes_CheckExact(caller))
+        !PyLong_Check(span->trace_flags) || !PyLong_CheckExact(moment) || !PyBytes_CheckExact(caller))
         return 0;
     long given = PyLong_AsLong(span->trace_flags);
     origin->submitted = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLongLong(moment);

@@ -1007,7 +1007,7 @@ def test_a_plain_carried_context_is_not_left_to_python(tmp_path: Path) -> None:
 @needs_compiled
 @settings(max_examples=200)
 @given(
-    flags=st.integers(-1, 256),
+    flags=st.integers(-1, 256) | st.integers(0, 255).map(trace.TraceFlags),
     state=st.sampled_from([None, None, STATE]),
     now=st.sampled_from([-1, 0, 1 << 61, (1 << 64) - 1, 1 << 64]),
     caller=task_ids | st.sampled_from([b"", b"", bytes(24), b"short"]),

@@ -16,7 +16,8 @@ from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.tags import LogRecordTag
 from ray_tracing_hooks._logs.described import describe, extras, place
-from ray_tracing_hooks._logs.records import Look, current_ids
+from ray_tracing_hooks._logs.records import Look
+from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Recorder
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -65,8 +66,8 @@ def _encoded(recorder: Recorder, record: logging.LogRecord, more: dict[str, Any]
         bytes((LogRecordTag.DROPPED_ATTRIBUTES_COUNT,)) + protobuf.varint(dropped) if dropped else b"",
         protobuf.fixed64(LogRecordTag.OBSERVED_TIME, time.time_ns()),
     ]
-    if (ids := current_ids(recorder)) is not None:
-        trace_id, span_id, flags = ids
+    if (current := recorder.parent(get_current())) is not None:
+        trace_id, span_id, flags, _, _ = current
         parts += _FLAGS, _pack_fixed32(flags), _TRACE_ID, trace_id, _SPAN_ID, span_id
     return b"".join(parts)
 

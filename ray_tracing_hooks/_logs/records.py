@@ -18,9 +18,8 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._record.current import SPAN_KEY, get_current
+from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Recorder
-from ray_tracing_hooks._record.span import RecordedSpan
 
 Look = Callable[[logging.LogRecord], None]
 """Called with each record that is passed to the handlers."""
@@ -164,16 +163,6 @@ def is_own(record: logging.LogRecord) -> bool:
     return record.process == _watch.pid or record.process is None
 
 
-def current_ids(recorder: Recorder) -> tuple[bytes, bytes, int] | None:
-    """The trace id, span id and W3C flags of the current span, or of ``recorder``'s root span where none is current."""
-    context = get_current()
-    span = context.get(SPAN_KEY)
-    if type(span) is RecordedSpan and span.end_time is None:
-        return span.as_parent()[:3]
-    parent = recorder.fallback if span is None else recorder.parent(context)
-    return None if parent is None else (parent.trace_id, parent.span_id, parent.flags)
-
-
 def ids(recorder: Recorder) -> Look:
     """Adds the ids of the current span to a record, unless it already has one of them."""
 
@@ -181,9 +170,9 @@ def ids(recorder: Recorder) -> Look:
         attributes = record.__dict__
         if TRACE_ID in attributes or SPAN_ID in attributes or TRACE_FLAGS in attributes:
             return
-        found = current_ids(recorder)
-        if found is not None and is_own(record):
-            trace_id, span_id, flags = found
+        current = recorder.parent(get_current())
+        if current is not None and is_own(record):
+            trace_id, span_id, flags, _, _ = current
             attributes[TRACE_ID] = trace_id.hex()
             attributes[SPAN_ID] = span_id.hex()
             attributes[TRACE_FLAGS] = _FLAGS[flags] if flags < 4 else f"{flags:02x}"

@@ -85,10 +85,10 @@ class DriverTrace:
         from ray_tracing_hooks._ray import driver  # noqa: PLC0415
         from ray_tracing_hooks._ray.environment import describe, incoming  # noqa: PLC0415
         from ray_tracing_hooks._record.current import SPAN_KEY  # noqa: PLC0415
-        from ray_tracing_hooks._record.recorder import former_roots  # noqa: PLC0415
+        from ray_tracing_hooks._record.recorder import is_former_root  # noqa: PLC0415
 
         current = context.get_current()
-        if current.get(SPAN_KEY) in former_roots:
+        if is_former_root(current.get(SPAN_KEY)):
             current = context.Context({key: value for key, value in current.items() if key != SPAN_KEY})
         self._before_root = current
         around = incoming(environ, current)
@@ -128,7 +128,7 @@ class DriverTrace:
         from opentelemetry import context, trace  # noqa: PLC0415
 
         from ray_tracing_hooks._ray.driver import exit_code, fatal_error, imported_libraries  # noqa: PLC0415
-        from ray_tracing_hooks._record.recorder import former_roots  # noqa: PLC0415
+        from ray_tracing_hooks._record.recorder import add_former_root  # noqa: PLC0415
         from ray_tracing_hooks._record.span import RecordedSpan  # noqa: PLC0415
 
         self._has_ended = True
@@ -156,7 +156,7 @@ class DriverTrace:
             root.set_attribute(names.RAY_LIBRARIES, libraries)
         root.end()
         self._tracing.recorder.fallback = None
-        former_roots.add(root)
+        add_former_root(root)
         if trace.get_current_span() is root and self._before_root is not None:
             context.attach(self._before_root)
 

@@ -71,18 +71,25 @@ def forget_executors() -> None:
 def _get_execution_info(original: Callable[..., Any]) -> Callable[..., Any]:
     def get_execution_info(self: Any, job_id: Any, function_descriptor: Any) -> Any:
         info = original(self, job_id, function_descriptor)
-        function = info.function
-        if getattr(function, "__ray_tracing_hooks__", False):
-            return info
-        active = tracing.active
-        if active is not None:
-            active.job.learn(job_id.hex(), task_is_there=True)
-            is_of_serve = function_descriptor.module_name.startswith(OF_SERVE)
-            if (is_of_serve or HAS_SERVE in sys.modules) and active.join_serve() and is_of_serve:
-                return _of_serve(info, is_method=bool(function_descriptor.class_name))
-        return info._replace(function=_executor(function, function_descriptor))
+        try:
+            return _replaced(info, job_id, function_descriptor)
+        except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
+            failed("tracing a function", error)
+            return _without_span(info)
 
     return get_execution_info
+
+
+def _replaced(info: Any, job_id: Any, descriptor: Any) -> Any:
+    if getattr(info.function, "__ray_tracing_hooks__", False):
+        return info
+    active = tracing.active
+    if active is not None:
+        active.job.learn(job_id.hex(), task_is_there=True)
+        is_of_serve = descriptor.module_name.startswith(OF_SERVE)
+        if (is_of_serve or HAS_SERVE in sys.modules) and active.join_serve() and is_of_serve:
+            return _of_serve(info, is_method=bool(descriptor.class_name))
+    return info._replace(function=_executor(info.function, descriptor))
 
 
 def _of_serve(info: Any, *, is_method: bool) -> Any:
@@ -93,6 +100,11 @@ def _of_serve(info: Any, *, is_method: bool) -> Any:
         # A process of an actor executes nothing else, and requests use these methods.
         arrivals.leave_out_executors()
         return info
+    return _without_span(info)
+
+
+def _without_span(info: Any) -> Any:
+    """The executor of a task or method that makes no span, whether its calls carry a context or not."""
 
     def executor(*args: Any, **kwargs: Any) -> Any:
         kwargs.pop(KEY, None)
@@ -102,8 +114,9 @@ def _of_serve(info: Any, *, is_method: bool) -> Any:
 
 
 def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., Any]:
-    method = getattr(function, "method", None)
     class_name = descriptor.class_name
+    # Ray's executor of a method has it. That of a task is the user's function, whose attributes mean something else.
+    method = getattr(function, "method", None) if class_name else None
     if class_name:
         # As in Ray's own tracing: the plain class name here, the qualified name where the call is submitted.
         class_name, name = class_name.rpartition(".")[2], descriptor.function_name

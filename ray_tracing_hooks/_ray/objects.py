@@ -70,7 +70,11 @@ def _traced(
             active = tracing.active
             span = _begin(active, name, describe, args, kwargs) if active is not None else None
             if span is None:
-                return original(*args, **kwargs)
+                try:
+                    return original(*args, **kwargs)
+                except BaseException as error:
+                    hide_frame(error)
+                    raise
             try:
                 result = original(*args, **kwargs)
             except BaseException as error:
@@ -129,7 +133,7 @@ def begin_get(active: Tracing, name: str, ref: Any) -> RecordedSpan | None:
     return _begin(active, name, _objects, (ref,), {})
 
 
-def _describe_get(object_refs: Any, *, timeout: Any = None, **_others: Any) -> bytes:
+def _describe_get(object_refs: Any = None, *, timeout: Any = None, **_others: Any) -> bytes:
     sizes.begin()
     return _objects(object_refs) + _timeout(timeout)
 

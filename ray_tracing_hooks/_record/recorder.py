@@ -6,7 +6,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from opentelemetry import context as context_api
 from opentelemetry import trace
@@ -27,11 +27,22 @@ SAMPLED = 0x01
 NEW_TRACE = 0x02
 """W3C trace flags: bit 0 means sampled, bit 1 that the trace id is random."""
 
-former_roots: WeakSet[trace.Span] = WeakSet()
-"""The root spans of earlier drivers in this process. A context may still hold one: in a thread other than the one that
-called ``ray.shutdown()``, or when a span of the program that was open at that time ends. They are not parents of what
-the next driver does.
-"""
+_former_roots: WeakValueDictionary[int, trace.Span] = WeakValueDictionary()
+"""By their identity: a span of the program, which is looked up too, may have no hash."""
+
+
+def add_former_root(root: trace.Span) -> None:
+    """Remember the root span of a driver that has ended in this process.
+
+    A context may still hold it: in a thread other than the one that called ``ray.shutdown()``, or when a span of the
+    program that was open at that time ends. It is no parent of what the next driver does.
+    """
+    _former_roots[id(root)] = root
+
+
+def is_former_root(span: object) -> bool:
+    """Whether this is the root span of an earlier driver."""
+    return span is not None and _former_roots.get(id(span)) is span
 
 
 class Template:
@@ -99,9 +110,9 @@ class Recorder(_compiled.RecorderBase):
     def _parent(self, context: context_api.Context) -> Parent | None:
         """The current span of ``context``, else :attr:`fallback`."""
         span = context.get(SPAN_KEY)
-        if type(span) is RecordedSpan and (span.end_time is None or span not in former_roots):
+        if type(span) is RecordedSpan and (span.end_time is None or not is_former_root(span)):
             return span.as_parent()
-        if span is None or span in former_roots:
+        if span is None or is_former_root(span):
             return self.fallback
         span_context = trace.get_current_span(context).get_span_context()
         if not span_context.is_valid:

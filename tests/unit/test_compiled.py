@@ -52,7 +52,7 @@ from ray_tracing_hooks._ray.propagation import TASK_KEY, caller_attribute, incom
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier, ids, sampling
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
-from ray_tracing_hooks._record.recorder import Recorder, Template, former_roots
+from ray_tracing_hooks._record.recorder import Recorder, Template, add_former_root
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._spool.layout import DROPPED, SPAN, START, U64
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
@@ -1065,7 +1065,7 @@ def test_parents_and_decisions_are_the_same(random: int) -> None:
         for span in (ended, is_former):
             span.end()
         with_state = recorder.start(template, b"trace id" * 2, 3, Parent(bytes(range(16)), b"remoteid", 3, STATE, True))
-        former_roots.add(is_former)
+        add_former_root(is_former)
         spans: list[Any] = [recorder.start(template, b"trace id" * 2, 3, None), ended, is_former, with_state, None]
         spans += [trace.INVALID_SPAN, trace.NonRecordingSpan(with_state.get_span_context()), "no span"]
         found: list[Any] = []

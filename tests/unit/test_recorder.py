@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -26,8 +27,9 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ray.errors import fail, failure
 from ray_tracing_hooks._record import sampling
+from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder, Template
+from ray_tracing_hooks._record.recorder import Recorder, Template, add_former_root
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._sdk import sdk_spans
 from ray_tracing_hooks._spool import layout
@@ -103,6 +105,23 @@ def test_an_attribute_that_is_set_again_is_there_once(tmp_path: Path) -> None:
     assert attributes(found) == {"constant": "new", "first": 1, "irs": "not the end of another key"}
     assert (found.name, found.kind, found.parent_span_id, found.flags) == ("work", 5, PARENT.span_id, 0x300)
     assert found.start_time_unix_nano <= found.end_time_unix_nano
+
+
+class WithoutHash(trace.NonRecordingSpan):
+    """A span of the program."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_any_span_of_the_program_is_a_parent_but_not_the_root_of_an_earlier_driver(tmp_path: Path) -> None:
+    of_driver, span = recorder(tmp_path), WithoutHash(trace.SpanContext(5, 6, is_remote=False))
+    of_driver.fallback = Parent(bytes(range(16)), b"fallback", 3, None, remote=False)
+    parent = of_driver.parent(Context({SPAN_KEY: span}))
+    assert parent is not None
+    assert (parent.trace_id, parent.span_id) == ((5).to_bytes(16, "big"), (6).to_bytes(8, "big"))
+    add_former_root(span)
+    for none in (Context({SPAN_KEY: span}), Context({SPAN_KEY: trace.INVALID_SPAN}), Context()):
+        assert of_driver.parent(none) is of_driver.fallback
 
 
 @pytest.mark.parametrize(("clock", "expected"), [(-1, 0), (1e18 + 0.5, 10**18)], ids=["before 1970", "in fractions"])

@@ -69,6 +69,33 @@ def looks_of(function):
     ]
 
 
+class Refusing:
+    """Has no attributes, and says so in its own way."""
+
+    def __getattr__(self, name):
+        raise RuntimeError(f"no {name}")
+
+
+@scenario
+def functions_with_attributes_of_their_own():
+    """Of names that Ray's executors of methods have, too."""
+
+    async def coroutine():
+        pass
+
+    async def items():
+        yield 1
+
+    def run_with(attribute):
+        def function():
+            return 42
+
+        function.method = function.name = attribute
+        return attempt(lambda: ray.get(ray.remote(max_retries=0)(function).remote()))
+
+    return [run_with(attribute) for attribute in (coroutine, items, Refusing(), "text", None)]
+
+
 @scenario
 def functions_of_rays_own():
     """Taken by name before the program is connected and after it, and used by what Ray pickles."""

@@ -65,6 +65,7 @@ def _steps(
                     detach(token)
                 raise
             except BaseException as error:  # noqa: BLE001  thrown in by the consumer, for the body to handle
+                hide_frame(error)
                 step, value = body.throw, error
             else:
                 step, value = body.send, sent
@@ -137,6 +138,7 @@ async def _steps_async(body: AsyncGenerator[Any, Any], begin: Callable[[], Begun
                     detach(token)
                 raise
             except BaseException as error:  # noqa: BLE001  as above
+                hide_frame(error)
                 step = body.athrow(error)
             else:
                 step = body.asend(sent)

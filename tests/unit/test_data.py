@@ -7,6 +7,7 @@ import itertools
 import pickle
 import sys
 import threading
+import traceback
 import weakref
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -715,6 +716,19 @@ def test_a_consumer_of_batches_can_do_all_that_it_could_before(spans: list[Span]
     sent.close()
     assert got == ["sent", "closed", "closed"]
     assert [span.attributes[names.RAY_DATA_OUTCOME] for span in spans] == ["finished", "stopped"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="a frame cannot be taken out of a traceback there")
+@pytest.mark.usefixtures("spans")
+def test_an_error_that_a_consumer_throws_into_an_iteration_has_no_line_of_ours() -> None:
+    def make() -> Generator[int, None, None]:
+        yield 1
+
+    steps = iter(Source(make)._iter_batches())
+    next(steps)
+    with pytest.raises(KeyError) as caught:
+        steps.throw(KeyError("thrown"))
+    assert [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)[1:]] == ["make"]
 
 
 def test_batches_that_no_generator_makes_are_passed_on(spans: list[Span]) -> None:

@@ -8,14 +8,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterator
+import traceback
+from collections.abc import AsyncGenerator, Generator, Iterator
 from pathlib import Path
 
 import pytest
 from opentelemetry.context import Context, get_current
 
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray.generators import traced_async, traced_from_first_step
+from ray_tracing_hooks._ray.generators import traced, traced_async, traced_from_first_step
 from ray_tracing_hooks._record import ids, sampling
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED, Recorder, Template
@@ -142,6 +143,27 @@ def test_an_async_generator_that_is_closed_before_its_first_step_ends_its_span(h
 
     asyncio.run(close())
     assert span.end_time is not None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="a frame cannot be taken out of a traceback there")
+@pytest.mark.parametrize("is_async", [True, False])
+def test_an_error_that_is_thrown_into_a_generator_has_no_line_of_ours(is_async: bool, span: RecordedSpan) -> None:
+    def items() -> Generator[int, None, None]:
+        yield 1
+
+    async def throw() -> None:
+        steps = traced_async(body(), Context(), span)
+        await steps.__anext__()
+        await steps.athrow(KeyError("thrown"))
+
+    with pytest.raises(KeyError) as caught:
+        if is_async:
+            asyncio.run(throw())
+        steps = traced(items(), Context(), span)
+        next(steps)
+        steps.throw(KeyError("thrown"))
+    frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert frames[-2:] == (["throw", "body"] if is_async else [frames[0], "items"])
 
 
 def test_an_async_generator_registers_with_the_loop_at_its_first_step(span: RecordedSpan) -> None:

@@ -127,6 +127,7 @@ def _steps(make: Callable[[], Any], source: Any, method: str) -> Generator[Any, 
                 iteration.fetch(body.close)
                 raise
             except BaseException as error:  # noqa: BLE001  thrown in by the consumer, for the body to handle
+                hide_frame(error)
                 step, value = body.throw, error
             else:
                 step, value = body.send, sent

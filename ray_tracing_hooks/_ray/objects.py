@@ -69,24 +69,20 @@ def _traced(
         def call(*args: Any, **kwargs: Any) -> Any:
             active = tracing.active
             span = _begin(active, name, describe, args, kwargs) if active is not None else None
-            if span is None:
-                try:
-                    return original(*args, **kwargs)
-                except BaseException as error:
-                    hide_frame(error)
-                    raise
             try:
                 result = original(*args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
-                span.fail(cause(error), traceback_of(error))
-                span.end()
+                if span is not None:
+                    span.fail(cause(error), traceback_of(error))
+                    span.end()
                 raise
-            try:
-                finish(span, result)
-            except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
-                failed(f"tracing {name}", error)
-            span.end()
+            if span is not None:
+                try:
+                    finish(span, result)
+                except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
+                    failed(f"tracing {name}", error)
+                span.end()
             return result
 
         return call

@@ -114,6 +114,7 @@ class Outbox:
                 self._sent_number = number
                 self._trouble(None)
             self._tried_number = number
+            # One that was on its way when the hurry began counts if it has arrived.
             if was_hurried or not requests:
                 self._answer_hurry()
             self._tried()

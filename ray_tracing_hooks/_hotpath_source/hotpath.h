@@ -152,21 +152,19 @@ int read_carried(PyObject *carried, Origin *origin, PyObject **flags);
  * reference, or NULL with an exception. */
 PyObject *new_carried(const Origin *origin, uint64_t span_id, unsigned char flags);
 
+/* A method of METH_METHOD, METH_FASTCALL and METH_KEYWORDS. */
+#define METHOD_BY_BASE(name)                                                                                         \
+    PyObject *name(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,                 \
+                   PyObject *keywords)
+
 /* Methods of a Recorder and of a RecordedSpan. */
-PyObject *recorder_start(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                         PyObject *keywords);
-PyObject *recorder_start_carried(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                                 PyObject *keywords);
-PyObject *recorder_call_below(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                              PyObject *keywords);
-PyObject *recorder_record(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                          PyObject *keywords);
-PyObject *recorder_parent(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                          PyObject *keywords);
-PyObject *recorder_decide(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                          PyObject *keywords);
-PyObject *span_as_parent(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                         PyObject *keywords);
+METHOD_BY_BASE(recorder_start);
+METHOD_BY_BASE(recorder_start_carried);
+METHOD_BY_BASE(recorder_call_below);
+METHOD_BY_BASE(recorder_record);
+METHOD_BY_BASE(recorder_parent);
+METHOD_BY_BASE(recorder_decide);
+METHOD_BY_BASE(span_as_parent);
 
 /* A span whose head is in its start record. NULL with an exception. */
 Span *new_span(PyObject *type, PyObject *recorder, PyObject *template, PyObject *flags, uint64_t start,

@@ -95,23 +95,20 @@ static PyObject *as_parent(const Span *span, const State *state)
     return parent;
 }
 
-PyObject *span_as_parent(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                         PyObject *keywords)
+static PyObject *as_parent_part(PyObject *self, const State *state, PyObject *const *arguments, Py_ssize_t count)
 {
-    State *state = PyType_GetModuleState(base);
-    if (state == NULL)
-        return NULL;
-    PyObject *parent = count == 0 && keywords == NULL ? as_parent((const Span *)self, state) : NULL;
-    return parent != NULL || PyErr_Occurred() ? parent : in_python(self, "_as_parent", arguments, count, keywords);
+    (void)arguments;
+    return count == 0 ? as_parent((const Span *)self, state) : NULL;
 }
 
-/* The span of a context as a parent, if it is one of ours that is open. NULL without an exception if Python has to look. */
-static PyObject *parent_in(const Recorder *recorder, const State *state, PyObject *context)
+/* parent(context): its span, if it is one of ours that is open. */
+static PyObject *parent_part(PyObject *self, const State *state, PyObject *const *arguments, Py_ssize_t count)
 {
-    Starting *starting = PyDict_Check(context) ? starting_of(recorder, state) : NULL;
+    Starting *starting =
+        count == 1 && PyDict_Check(arguments[0]) ? starting_of((const Recorder *)self, state) : NULL;
     if (starting == NULL)
         return NULL;
-    PyObject *parent = NULL, *span = PyDict_GetItemWithError(context, starting->span_key);
+    PyObject *parent = NULL, *span = PyDict_GetItemWithError(arguments[0], starting->span_key);
     if (span != NULL && (PyObject *)Py_TYPE(span) == starting->span_type && ((Span *)span)->end_time == Py_None) {
         Py_INCREF(span);
         parent = as_parent((const Span *)span, state);
@@ -119,16 +116,6 @@ static PyObject *parent_in(const Recorder *recorder, const State *state, PyObjec
     }
     Py_DECREF((PyObject *)starting);
     return parent;
-}
-
-PyObject *recorder_parent(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                          PyObject *keywords)
-{
-    State *state = PyType_GetModuleState(base);
-    if (state == NULL)
-        return NULL;
-    PyObject *parent = count == 1 && keywords == NULL ? parent_in((const Recorder *)self, state, arguments[0]) : NULL;
-    return parent != NULL || PyErr_Occurred() ? parent : in_python(self, "_parent", arguments, count, keywords);
 }
 
 enum { SAMPLER_ROOT, SAMPLER_CHILD, SAMPLER_IS_CONSTANT, SAMPLER_FOLLOWS_PARENT, SAMPLER_SIZE }; /* _record/sampling.py */
@@ -165,9 +152,13 @@ static PyObject *new_trace(const Starting *starting, PyObject *sampler)
     return decided;
 }
 
-/* The trace id and the flags of a new span. NULL without an exception if Python has to decide. */
-static PyObject *decide(const Recorder *recorder, const State *state, PyObject *parent)
+/* decide(parent): the trace id and the flags of a new span. */
+static PyObject *decide_part(PyObject *self, const State *state, PyObject *const *arguments, Py_ssize_t count)
 {
+    if (count != 1)
+        return NULL;
+    const Recorder *recorder = (const Recorder *)self;
+    PyObject *parent = arguments[0];
     if (parent != Py_None) {
         if (!follows_parent(recorder) || !PyTuple_Check(parent) || PyTuple_Size(parent) != PARENT_SIZE)
             return NULL;
@@ -184,16 +175,6 @@ static PyObject *decide(const Recorder *recorder, const State *state, PyObject *
     Py_DECREF(sampler);
     Py_DECREF((PyObject *)starting);
     return decided;
-}
-
-PyObject *recorder_decide(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                          PyObject *keywords)
-{
-    State *state = PyType_GetModuleState(base);
-    if (state == NULL)
-        return NULL;
-    PyObject *decided = count == 1 && keywords == NULL ? decide((const Recorder *)self, state, arguments[0]) : NULL;
-    return decided != NULL || PyErr_Occurred() ? decided : in_python(self, "_decide", arguments, count, keywords);
 }
 
 /* --- spans ------------------------------------------------------------------------------------------------------ */
@@ -248,8 +229,8 @@ static int put_start(Record *record, const Starting *starting, const State *stat
     return !record->is_unfit;
 }
 
-/* start(template, trace_id, trace_flags, parent[, first]). NULL without an exception if Python has to do it. */
-static PyObject *start(PyObject *self, const State *state, PyObject *const *arguments, Py_ssize_t count)
+/* start(template, trace_id, trace_flags, parent[, first]). */
+static PyObject *start_part(PyObject *self, const State *state, PyObject *const *arguments, Py_ssize_t count)
 {
     Recorder *recorder = usable(self, state);
     Starting *starting = recorder == NULL || (count != FIRST && count != COUNT) ? NULL : starting_of(recorder, state);
@@ -266,16 +247,6 @@ static PyObject *start(PyObject *self, const State *state, PyObject *const *argu
     if (span != NULL && append(self, state, &record, BEGUN) < 0)
         Py_CLEAR(span);
     return (PyObject *)span;
-}
-
-PyObject *recorder_start(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                         PyObject *keywords)
-{
-    State *state = PyType_GetModuleState(base);
-    if (state == NULL)
-        return NULL;
-    PyObject *span = keywords == NULL ? start(self, state, arguments, count) : NULL;
-    return span != NULL || PyErr_Occurred() ? span : in_python(self, "_start", arguments, count, keywords);
 }
 
 /* The start record of a span whose parent has been carried. 1, or 0 if Python has to make it; -1 with an exception. */
@@ -304,13 +275,13 @@ static int put_carried(Record *record, const Starting *starting, const State *st
     return !record->is_unfit;
 }
 
-/* start_carried(template, carried, last). NULL without an exception if Python has to do it. */
-static PyObject *start_carried(PyObject *self, const State *state, PyObject *template, PyObject *carried, PyObject *last)
+/* start_carried(template, carried, last). */
+static PyObject *start_carried_part(PyObject *self, const State *state, PyObject *const *arguments, Py_ssize_t count)
 {
-    Recorder *recorder = usable(self, state);
+    Recorder *recorder = count == 3 ? usable(self, state) : NULL;
     if (recorder == NULL || !follows_parent(recorder))
         return NULL;
-    PyObject *flags = NULL;
+    PyObject *template = arguments[0], *carried = arguments[1], *last = arguments[2], *flags = NULL;
     Origin origin = {0};
     Starting *starting = read_carried(carried, &origin, &flags) <= 0 ? NULL : starting_of(recorder, state);
     Span *span = NULL;
@@ -326,18 +297,6 @@ static PyObject *start_carried(PyObject *self, const State *state, PyObject *tem
     Py_XDECREF((PyObject *)starting);
     Py_XDECREF(flags);
     return (PyObject *)span;
-}
-
-PyObject *recorder_start_carried(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                                 PyObject *keywords)
-{
-    State *state = PyType_GetModuleState(base);
-    if (state == NULL)
-        return NULL;
-    PyObject *span = count == 3 && keywords == NULL
-                         ? start_carried(self, state, arguments[0], arguments[1], arguments[2])
-                         : NULL;
-    return span != NULL || PyErr_Occurred() ? span : in_python(self, "_start_carried", arguments, count, keywords);
 }
 
 /* Where a call below this span comes from, and its flags. 1, or 0 if Python has to find out. */
@@ -389,13 +348,16 @@ static PyObject *new_call(const Starting *starting, const Origin *origin, unsign
     return made;
 }
 
-/* call_below(context, start_time, caller). NULL without an exception if Python has to do it. */
-static PyObject *call_below(const Recorder *recorder, const State *state, PyObject *context, PyObject *moment,
-                            PyObject *caller)
+/* call_below(context, start_time, caller). */
+static PyObject *call_below_part(PyObject *self, const State *state, PyObject *const *arguments, Py_ssize_t count)
 {
-    Starting *starting = follows_parent(recorder) && PyDict_Check(context) ? starting_of(recorder, state) : NULL;
+    const Recorder *recorder = (const Recorder *)self;
+    Starting *starting = count == 3 && follows_parent(recorder) && PyDict_Check(arguments[0])
+                             ? starting_of(recorder, state)
+                             : NULL;
     if (starting == NULL)
         return NULL;
+    PyObject *context = arguments[0], *moment = arguments[1], *caller = arguments[2];
     PyObject *made = NULL, *span = PyDict_GetItemWithError(context, starting->span_key);
     if (span != NULL && (PyObject *)Py_TYPE(span) == starting->span_type) {
         Origin origin = {0};
@@ -410,18 +372,6 @@ static PyObject *call_below(const Recorder *recorder, const State *state, PyObje
     }
     Py_DECREF((PyObject *)starting);
     return made;
-}
-
-PyObject *recorder_call_below(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                              PyObject *keywords)
-{
-    State *state = PyType_GetModuleState(base);
-    if (state == NULL)
-        return NULL;
-    PyObject *made = count == 3 && keywords == NULL
-                         ? call_below((const Recorder *)self, state, arguments[0], arguments[1], arguments[2])
-                         : NULL;
-    return made != NULL || PyErr_Occurred() ? made : in_python(self, "_call_below", arguments, count, keywords);
 }
 
 /* record(template, identity, start_time, end_time, additions). 1, or 0 if Python has to do it; -1 with an exception. */
@@ -455,19 +405,44 @@ static int record_span(PyObject *self, const State *state, PyObject *const *argu
     return append(self, state, &record, ENDED) < 0 ? -1 : 1;
 }
 
-PyObject *recorder_record(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,
-                          PyObject *keywords)
+static PyObject *record_part(PyObject *self, const State *state, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (count != 5 || record_span(self, state, arguments) <= 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* --- methods ---------------------------------------------------------------------------------------------------- */
+
+/* A part of such a method here: what it returns. NULL without an exception if Python has to do it. */
+typedef PyObject *(*Part)(PyObject *self, const State *state, PyObject *const *arguments, Py_ssize_t count);
+
+/* What the part returns, or the method of this name that does the same in Python. */
+static PyObject *part_or_python(Part part, const char *python, PyObject *self, PyTypeObject *base,
+                                PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
 {
     State *state = PyType_GetModuleState(base);
     if (state == NULL)
         return NULL;
-    int done = count == 5 && keywords == NULL ? record_span(self, state, arguments) : 0;
-    if (done < 0)
-        return NULL;
-    if (done > 0)
-        Py_RETURN_NONE;
-    return in_python(self, "_record", arguments, count, keywords);
+    PyObject *result = keywords == NULL ? part(self, state, arguments, count) : NULL;
+    return result != NULL || PyErr_Occurred() ? result : in_python(self, python, arguments, count, keywords);
 }
+
+#define METHOD(name, part, python)                                                                                   \
+    METHOD_BY_BASE(name)                                                                                             \
+    {                                                                                                                \
+        return part_or_python(part, python, self, base, arguments, count, keywords);                                 \
+    }
+
+METHOD(span_as_parent, as_parent_part, "_as_parent")
+METHOD(recorder_parent, parent_part, "_parent")
+METHOD(recorder_decide, decide_part, "_decide")
+METHOD(recorder_start, start_part, "_start")
+METHOD(recorder_start_carried, start_carried_part, "_start_carried")
+METHOD(recorder_call_below, call_below_part, "_call_below")
+METHOD(recorder_record, record_part, "_record")
+
+/* --- the type --------------------------------------------------------------------------------------------------- */
 
 static PyObject *starting_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {

@@ -79,13 +79,41 @@ def test_a_lost_end_stays_unknown() -> None:
     assert min(table.end) == 0
 
 
-def test_contradictions_do_not_go_on_for_ever() -> None:
-    """Bounds that no shift can meet are given up."""
+def test_a_span_that_contradicts_the_others_moves_no_clock() -> None:
+    """It begins before it was submitted, and ends after its result was there."""
     made = run(0)
     other = made.submit(made.spans[0].span_id, "h", 150)
     made.run(other, 0, 10_000, node="n2", worker="w2")
     made.get(made.spans[0].span_id, [other], 151, 160)
-    assert correct(made.table()).quality.clocks
+    assert correct(made.table()).quality.clocks == {}
+
+
+@pytest.mark.parametrize("skew", [0, -50, 50])
+def test_one_wrong_time_does_not_move_a_clock_against_all_others(skew: float) -> None:
+    made = HandMade()
+    driver = made.driver(0, 2000)
+    for number in range(5):
+        at = 100 * number
+        call = made.submit(driver, "f", at)
+        made.run(call, at + 2, at + 80, node="n2", worker="w2", clock=skew)
+        made.get(driver, [call], at + 1, at + 82)
+    wrong = made.submit(driver, "f", 600)
+    made.run(wrong, 100, 660, node="n2", worker="w2", clock=skew)
+    shifts = correct(made.table()).quality.clocks
+    assert abs(shifts.get("host-n2", 0) / MS + skew) <= 2
+
+
+def test_contradictions_among_several_machines_do_not_go_on_for_ever() -> None:
+    """Each pair of machines may agree, and no shifts meet the bounds of all."""
+    made = HandMade()
+    driver = made.driver(0, 1000)
+    first = made.submit(driver, "f", 10)
+    frame = made.run(first, 5, 500, node="n2", worker="w2")
+    second = made.submit(frame, "g", 20, node="n2", worker="w2")
+    inner = made.run(second, 15, 500, node="n3", worker="w3")
+    third = made.submit(inner, "h", 30, node="n3", worker="w3")
+    made.run(third, 25, 500)
+    assert set(correct(made.table()).quality.clocks) == {"host-n2", "host-n3"}
 
 
 def test_a_run_of_two_machines_without_calls_tells_nothing_about_their_clocks() -> None:

@@ -2,8 +2,9 @@
 
 A submission starts before its execution, any other span before its children, and a task ends before the ``ray.get``
 that returns its result. Where the clocks of two machines contradict this, one clock is shifted by the smallest amount
-that resolves it; the clock of the driver's machine is the reference, or of the first root span if there is no driver.
-Skew without a contradiction is not corrected: clocks that differ by less than the time a message takes look equal.
+that resolves it. Where spans contradict each other, those count that most others agree with. The clock of the driver's
+machine is the reference, or that of the first root span if there is no driver. Skew without a contradiction is not
+corrected: clocks that differ by less than the time a message takes look equal.
 Processes on one machine share its clock.
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.calls import EXECUTION, GET, Calls
+from ray_tracing_hooks._insight.model.calls import EXECUTION, GET, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import STATUS_ERROR
 from ray_tracing_hooks._insight.model.table import ENDED, Table
@@ -74,16 +75,45 @@ def _bounds(calls: Calls, machine_of: list[str]) -> dict[tuple[str, str], int]:
     table = calls.table
     machines = list(dict.fromkeys(machine_of))
     of_resource = np.array([machines.index(machine) for machine in machine_of])
+    of_row = of_resource[as_numpy(table.resource)]
+    found = (_begun(calls), _below(calls), _got(calls))
+    first, second, late = (
+        np.concatenate(each)
+        for each in zip(
+            *(
+                (of_row[causes], of_row[effects], as_numpy(times)[causes] - as_numpy(times)[effects])
+                for causes, effects, times in found
+            ),
+            strict=True,
+        )
+    )
     least = np.full((len(machines), len(machines)), _NOTHING)
-    for causes, effects, times in (_begun(calls), _below(table), _got(calls)):
-        resources, at = as_numpy(table.resource), as_numpy(times)
-        pairs = of_resource[resources[causes]], of_resource[resources[effects]]
-        np.maximum.at(least, pairs, at[causes] - at[effects])
+    np.maximum.at(least, (first, second), late)
+    _settle(least, first, second, late)
     return {
         (machines[first], machines[second]): int(least[first, second])
         for first, second in np.argwhere(least > _NOTHING).tolist()
         if first != second
     }
+
+
+def _settle(least: Any, first: Any, second: Any, late: Any) -> None:
+    """Lower the bounds of two machines that contradict each other to those that most of what is between them agrees on.
+
+    One span with a wrong time would otherwise move all that its machine recorded. ``first``, ``second`` and ``late``:
+    for each cause and its effect their machines, and how far the effect seems to precede the cause.
+    """
+    known = (least > _NOTHING) & (least.T > _NOTHING)
+    least_of_both = np.where(known, least, 0)
+    for one, other in np.argwhere(known & (least_of_both + least_of_both.T > 0)).tolist():
+        if one < other:
+            there = np.sort(late[(first == one) & (second == other)])
+            back = np.sort(-late[(first == other) & (second == one)])
+            shifts = np.concatenate([[0], there, back])
+            against = len(there) - np.searchsorted(there, shifts, "right") + np.searchsorted(back, shifts, "left")
+            shift = shifts[np.lexsort((np.abs(shifts), against))[0]]
+            least[one, other] = max(there[there <= shift], default=_NOTHING)
+            least[other, one] = max(-back[back >= shift], default=_NOTHING)
 
 
 def _begun(calls: Calls) -> tuple[Any, Any, Any]:
@@ -93,11 +123,11 @@ def _begun(calls: Calls) -> tuple[Any, Any, Any]:
     return submission[submission >= 0], rows[submission >= 0], calls.table.start
 
 
-def _below(table: Table) -> tuple[Any, Any, Any]:
-    """As :func:`_begun`, for all spans: a request at the proxy starts before its part at the replica."""
-    parent = as_numpy(table.parent)
-    rows = np.nonzero(parent >= 0)[0]
-    return parent[rows], rows, table.start
+def _below(calls: Calls) -> tuple[Any, Any, Any]:
+    """As :func:`_begun`, for all other spans: a request at the proxy starts before its part at the replica."""
+    parent, role = as_numpy(calls.table.parent), as_numpy(calls.role)
+    rows = np.nonzero((parent >= 0) & ((role != EXECUTION) | (role[parent] != SUBMISSION)))[0]
+    return parent[rows], rows, calls.table.start
 
 
 def _got(calls: Calls) -> tuple[Any, Any, Any]:

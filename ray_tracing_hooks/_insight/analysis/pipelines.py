@@ -17,6 +17,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, Calls
+from ray_tracing_hooks._insight.model.durations import nanoseconds
 from ray_tracing_hooks._insight.model.grouped import most_at_once
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import Span
@@ -292,7 +293,7 @@ def _operator(calls: Calls, row: int, span: Span) -> Operator:
     busy = sum(map(table.duration, executions))
     is_complete = len(executions) >= tasks
     if not is_complete:
-        measured = _nanoseconds(told.get(names.RAY_DATA_TASK_TIME))
+        measured = nanoseconds(told.get(names.RAY_DATA_TASK_TIME))
         busy = measured or (busy * tasks // len(executions) if executions else 0)
     ends = max(map(table.end_or_now, executions), default=0)
     slots = _whole(told.get(names.RAY_DATA_MAX_CONCURRENCY))
@@ -346,7 +347,7 @@ def _tasks(calls: Calls, row: int) -> tuple[list[int], list[int]]:
 def _iteration(table: Table, row: int, span: Span) -> Iteration:
     told = span.attributes
     stages = {
-        key.removeprefix(f"{names.RAY_DATA_WAIT_TIME}."): _nanoseconds(value)
+        key.removeprefix(f"{names.RAY_DATA_WAIT_TIME}."): nanoseconds(value)
         for key, value in told.items()
         if key.startswith(f"{names.RAY_DATA_WAIT_TIME}.")
     }
@@ -361,9 +362,9 @@ def _iteration(table: Table, row: int, span: Span) -> Iteration:
         epoch=_whole(told.get(names.RAY_DATA_EPOCH)),
         batches=_whole(told.get(names.RAY_DATA_BATCHES)) or 0,
         rows=_whole(told.get(names.RAY_DATA_ROWS)) or 0,
-        waited=_nanoseconds(told.get(names.RAY_DATA_WAIT_TIME)),
-        first=_nanoseconds(told.get(names.RAY_DATA_FIRST_BATCH_TIME)),
-        used=_nanoseconds(told.get(names.RAY_DATA_USER_TIME)),
+        waited=nanoseconds(told.get(names.RAY_DATA_WAIT_TIME)),
+        first=nanoseconds(told.get(names.RAY_DATA_FIRST_BATCH_TIME)),
+        used=nanoseconds(told.get(names.RAY_DATA_USER_TIME)),
         stages={stage: time for stage, time in stages.items() if time},
     )
 
@@ -373,7 +374,7 @@ def _held_back(told: dict[str, Any]) -> dict[Cause, int]:
     times = told.get(names.RAY_DATA_BACKPRESSURE_BY_TIME)
     for text, seconds in zip(_texts(told.get(names.RAY_DATA_BACKPRESSURE_BY)), _list(times), strict=False):
         kind, policy, resource, *_ = [*(part.strip() for part in text.split(",")), "", ""]
-        found[Cause(kind, policy, resource)] = _nanoseconds(seconds)
+        found[Cause(kind, policy, resource)] = nanoseconds(seconds)
     return found
 
 
@@ -387,7 +388,7 @@ def _blocked(busy: int, told: dict[str, Any], held_back: dict[Cause, int], at_on
     if making is None:
         return 0
     held = sum(time for cause, time in held_back.items() if cause.kind == "output")
-    return max(0, min(busy - _nanoseconds(making), held * at_once))
+    return max(0, min(busy - nanoseconds(making), held * at_once))
 
 
 def _intervals(span: Span) -> list[Interval]:
@@ -401,7 +402,7 @@ def _intervals(span: Span) -> list[Interval]:
                 names.RAY_DATA_BACKPRESSURE_RESOURCE,
             )
             cause = Cause(*(str(told.get(key, "")) for key in keys))
-            until = event.time_ns + _nanoseconds(told.get(names.RAY_DATA_BACKPRESSURE_DURATION))
+            until = event.time_ns + nanoseconds(told.get(names.RAY_DATA_BACKPRESSURE_DURATION))
             found.append(Interval(event.time_ns, until, cause))
     return sorted(found)
 
@@ -416,7 +417,7 @@ def _timeline(told: dict[str, Any]) -> list[Moment]:
     )
     columns = [_list(told.get(key)) for key in keys]
     return [
-        Moment(_nanoseconds(seconds), *(_whole(each) or 0 for each in others))
+        Moment(nanoseconds(seconds), *(_whole(each) or 0 for each in others))
         for seconds, *others in zip(*columns, strict=False)
     ]
 
@@ -435,10 +436,6 @@ def _position(operator_id: str) -> int:
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _nanoseconds(seconds: Any) -> int:
-    return round(seconds * 1e9) if isinstance(seconds, (int, float)) else 0
 
 
 def _list(value: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.durations import nanoseconds
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.table import Table
 
@@ -93,7 +94,9 @@ def train_runs(table: Table) -> list[TrainRun]:
         elif kind == _ATTEMPT and (run := _above(table, row, found)) is not None:
             span = table.span(row)
             number = _whole(span, names.RAY_TRAIN_ATTEMPT) or len(run.attempts) + 1
-            attempts[row] = Attempt(row, number, scheduling=_nanoseconds(span, names.RAY_TRAIN_SCHEDULING_TIME))
+            attempts[row] = Attempt(
+                row, number, scheduling=nanoseconds(span.attributes.get(names.RAY_TRAIN_SCHEDULING_TIME))
+            )
             run.attempts.append(attempts[row])
         elif kind == _WORKER and above in attempts:
             rank = _whole(table.span(row), names.RAY_TRAIN_WORLD_RANK)
@@ -153,7 +156,7 @@ def _read_steps(table: Table, rows: list[int], ranks: dict[int, Rank]) -> dict[i
         span = table.span(row)
         numbers[row] = _whole(span, names.RAY_TRAIN_STEP) or 0
         if names.RAY_TRAIN_BARRIER_TIME in span.attributes:
-            barriers[row] = _nanoseconds(span, names.RAY_TRAIN_BARRIER_TIME)
+            barriers[row] = nanoseconds(span.attributes.get(names.RAY_TRAIN_BARRIER_TIME))
     for row in sorted(loops):
         rank = ranks[loops[row]]
         before = table.end_or_now(rank.steps[-1].row) if rank.steps else table.start[rank.row]
@@ -187,8 +190,3 @@ def _meet(attempt: Attempt, barriers: dict[int, int]) -> None:
 def _whole(span: Span, key: str) -> int | None:
     value = span.attributes.get(key)
     return value if type(value) is int else None
-
-
-def _nanoseconds(span: Span, key: str) -> int:
-    value = span.attributes.get(key)
-    return int(value * 1e9) if isinstance(value, (int, float)) else 0

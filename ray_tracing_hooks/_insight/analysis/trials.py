@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.durations import nanoseconds
 from ray_tracing_hooks._insight.model.table import Table
 
 MOST_TRIALS = 50_000
@@ -61,7 +62,7 @@ def experiments(table: Table) -> list[Experiment]:
 def _trial(table: Table, row: int) -> Trial:
     attributes = table.span(row).attributes
     pending, iterations = attributes.get(names.RAY_TUNE_PENDING_TIME), attributes.get(names.RAY_TUNE_ITERATIONS)
-    waited = int(pending * 1e9) if isinstance(pending, (int, float)) else 0
+    waited = nanoseconds(pending)
     return Trial(
         row,
         str(attributes.get(names.RAY_TUNE_TRIAL_STATUS) or ""),

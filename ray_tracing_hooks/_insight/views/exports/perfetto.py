@@ -95,9 +95,9 @@ class _Writer:
 
     def _clocks(self) -> None:
         """Declare that event times use the realtime clock; the default is the boot time clock."""
-        now = _int(0x10, self._drawn.origin_ns)
+        now = _int(0x10, _within(self._drawn.origin_ns))
         clocks = b"".join(field(0x0A, _int(0x08, clock) + now) for clock in (_BOOTTIME, _REALTIME))
-        self._packet(_int(0x40, self._drawn.origin_ns) + field(0x32, clocks) + _FIRST)
+        self._packet(_timestamp(self._drawn.origin_ns) + field(0x32, clocks) + _FIRST)
 
     def _tracks(self) -> None:
         drawn, places = self._drawn, self._drawn.places.places
@@ -125,7 +125,7 @@ class _Writer:
     def _event(self, kind: int, time_ns: int, track: int, told: bytes = b"", new: Sequence[bytes] = ()) -> None:
         event = field(0x5A, bytes((0x48, kind)) + _int(0x58, track) + told)
         strings = field(0x62, b"".join(new)) if new else b""
-        self._packet(_int(0x40, min(time_ns, _MOST_NS)) + _FURTHER + strings + event)
+        self._packet(_timestamp(time_ns) + _FURTHER + strings + event)
 
     def _spans(self) -> None:
         drawn = self._drawn
@@ -230,6 +230,15 @@ class _Writer:
             for count in counts:
                 self._event(_COUNTER, count.time_ns, track, b"\xf0\x01" + varint(count.running))
                 self._event(_COUNTER, count.time_ns, track + 1, b"\xf0\x01" + varint(count.queued))
+
+
+def _timestamp(time_ns: int) -> bytes:
+    return _int(0x40, _within(time_ns))
+
+
+def _within(time_ns: int) -> int:
+    """The time, or the nearest that the format can express: nothing is before 1970."""
+    return max(0, min(time_ns, _MOST_NS))
 
 
 def _int(tag: int, number: int) -> bytes:

@@ -21,9 +21,11 @@ def find(analysis: Analysis) -> list[Finding]:
     table, calls = analysis.table, analysis.calls
     is_running = as_numpy(table.state) == RUNNING
     running = np.nonzero(is_running & np.isin(as_numpy(calls.role), (EXECUTION, *WAITS)))[0].tolist()
-    circle = analysis.path.circle
-    if not running and not circle:
+    if not running:
         return []
+    # What has ended was in no deadlock: a wait may have timed out.
+    circle = analysis.path.circle
+    circle = circle if all(frame >= len(table) or is_running[frame] for frame in circle) else []
     # A waiting call is open because of what it waits for, so the innermost calls say most.
     waiting = {calls.frame[row] for row in running if calls.role[row] in WAITS}
     leaves = [row for row in running if calls.role[row] == EXECUTION and row not in waiting]

@@ -18,7 +18,7 @@ from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.runs import part_of, runs
+from ray_tracing_hooks._insight.model.runs import part_of, runs, sessions
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._settings import load as load_settings
@@ -81,7 +81,7 @@ def chosen(table: Table, trace_id: str | None, paths: Sequence[str] = ()) -> tup
 
 def analysed(table: Table, paths: Sequence[str]) -> Analysis:
     """The analysis of a table, with clocks corrected, and with task states and samples in the folders of ``paths``."""
-    states = beside(given(paths), table.ids)
+    states = beside(given(paths), table.ids, sessions(table))
     samples, unreadable = utilization.beside(given(paths), table.start[0], table.now_ns)
     for problem in (*states.problems, *unreadable):
         warn(problem)

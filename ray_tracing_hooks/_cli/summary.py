@@ -137,9 +137,9 @@ def _heading(analysis: Analysis, number: int) -> Iterator[str]:
 
 def _quality(analysis: Analysis) -> str:
     found, path = analysis.table.quality, analysis.path
-    parts = [f"{count(found.spans, 'span')} in {count(found.files, 'file')}"]
+    read = [f"{count(found.spans, 'span')} in {count(found.files, 'file')}"]
     if found.bad_lines:
-        parts.append(f"{count(found.bad_lines, 'bad line')} skipped (the first: {found.problems[0]})")
+        read.append(f"{count(found.bad_lines, 'bad line')} skipped (the first: {found.problems[0]})")
     for number, one, many in (
         (found.dropped, "span could not be recorded", "spans could not be recorded"),
         (found.lost, "span interrupted by the death of its process", "spans interrupted by the death of their process"),
@@ -147,18 +147,24 @@ def _quality(analysis: Analysis) -> str:
         (found.orphans, "span without the parent it names", "spans without the parent they name"),
         (found.circles, "cycle of parents, broken", "cycles of parents, broken"),
         (found.negative, "span that ends before it starts", "spans that end before they start"),
-        (analysis.unexecuted, "call without execution", "calls without execution"),
         (found.duplicates, "duplicate", "duplicates"),
     ):
         if number:
-            parts.append(count(number, one, many))
+            read.append(count(number, one, many))
+    run = []
+    if analysis.unexecuted:
+        run.append(count(analysis.unexecuted, "call without execution", "calls without execution"))
     for machine, shift in found.clocks.items():
         how = "ahead" if shift < 0 else "behind"
-        parts.append(f"the clock of {_name(machine)} is {duration(abs(shift))} {how}, corrected")
+        run.append(f"the clock of {_name(machine)} is {duration(abs(shift))} {how}, corrected")
     if path.clamped:
-        parts.append(f"{duration(path.clamped)} of causes after their effects")
-    parts.append(recorded.waiting(analysis.calls))
-    return f"Data: {'; '.join(parts)}."
+        run.append(f"{duration(path.clamped)} of causes after their effects")
+    if analysis.calls.left_out:
+        run.append(recorded.left_out(analysis.calls))
+    run.append(recorded.waiting(analysis.calls))
+    if len(analysis.table) == found.spans:
+        return f"Data: {'; '.join(read + run)}."
+    return f"Data of all runs that were read: {'; '.join(read)}. Of this run: {'; '.join(run)}."
 
 
 def _findings(analysis: Analysis, findings: Sequence[Finding], *, verbose: bool) -> Iterator[str]:
@@ -169,7 +175,7 @@ def _findings(analysis: Analysis, findings: Sequence[Finding], *, verbose: bool)
     else:
         failed = int(table.is_failed().sum())
         seen = f"; {count(failed, 'span')} failed" if failed else ""
-        yield f"Findings: none{recorded.gaps(analysis.calls, analysis.path)}{seen}"
+        yield f"Findings: none{recorded.gaps(analysis)}{seen}"
     for place, finding in enumerate(findings[:_SHOWN_FINDINGS], 1):
         cost = f" [{finding.cost}]" if finding.cost else ""
         yield f" {place}. {finding.text}{cost}"
@@ -239,8 +245,9 @@ def _functions(analysis: Analysis) -> Iterator[str | Row]:
     ]
     if not rows:
         return
+    own = recorded.own_time(analysis)
     yield ""
-    yield f"Functions by self time: their own code, without waiting in ray.get{recorded.own_time(analysis.calls)}"
+    yield f"Functions by self time: their own code, without waiting in ray.get{own}"
     yield from aligned(("FUNCTION", "CALLS", "SELF TIME", "MEDIAN", "P95", "MAX", "QUEUED", "FAILED"), rows)
     if more := len(analysis.functions) - len(rows):
         yield f" and {count(more, 'other function')}"
@@ -326,7 +333,7 @@ def _parallelism(analysis: Analysis) -> Iterator[str]:
     top = len(_HEIGHTS) - 1
     drawn = "".join(_HEIGHTS[min(top, math.ceil(each / most * top))] for each in seen.buckets)
     yield ""
-    yield f"Calls that ran at once: {recorded.at_once(seen)}. Over time:"
+    yield f"Calls that ran at once: {recorded.at_once(analysis)}. Over time:"
     yield f" |{drawn}|"
 
 
@@ -347,8 +354,8 @@ def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> I
         f"(p < {SURE:g} by the Mann-Whitney test of self times with Holm's correction, and more than "
         f"{percent(LITTLE)})"
     )
-    if analysis.calls.waiting != before.calls.waiting:
-        yield " Waiting was recorded differently in the two runs, so self times of waiting functions differ."
+    if apart := sum(not change.is_comparable for change in found):
+        yield f" {count(apart, 'function')} cannot be compared: waits were recorded in one of the two runs only."
     shown = sorted(found, key=lambda change: (not change.is_slower, not change.is_faster))
     rows = [
         (
@@ -358,7 +365,7 @@ def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> I
             duration(change.median) if change.calls else "",
             _ratio(change.median, change.median_before) if change.calls and change.calls_before else "",
             f"{change.calls_before:,} / {change.calls:,}",
-            "too few calls" if change.probability is None else f"p {_probability(change.probability)}",
+            _certainty(change),
         )
         for change in shown[:_SHOWN_FUNCTIONS]
     ]
@@ -373,6 +380,12 @@ def _verdict(change: Change) -> str:
     if change.probability is None:
         return "unknown"
     return "slower" if change.is_slower else "faster" if change.is_faster else "no significant change"
+
+
+def _certainty(change: Change) -> str:
+    if not change.is_comparable:
+        return "waits in one run only"
+    return "too few calls" if change.probability is None else f"p {_probability(change.probability)}"
 
 
 def _probability(probability: float) -> str:

@@ -38,6 +38,8 @@ class HandMade:
         self._numbers = itertools.count(1)
         self.parts = ""
         """What the processes that come say of the parts of Ray that make spans in them; nothing by default."""
+        self.session = ""
+        """The session of their cluster, unless it is empty."""
         self._resources: dict[tuple[str, str], dict[str, Any]] = {}
 
     def table(self, now: float | None = None) -> Table:
@@ -80,6 +82,7 @@ class HandMade:
                 names.RESOURCE_WORKER_ID: worker,
                 names.RESOURCE_PROCESS_TYPE: "driver" if worker == "driver" else "worker",
                 **({names.RESOURCE_PARTS: self.parts} if self.parts else {}),
+                **({names.RESOURCE_SESSION_NAME: self.session} if self.session else {}),
             },
         )
         common = {names.RAY_NODE_ID: node, names.RAY_WORKER_ID: worker, names.RAY_JOB_ID: "01000000"}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from google.protobuf.json_format import Parse
+from hand_made import MS, HandMade
 from made_spans import CONSUMER, PRODUCER, TRACE_ID, process, span
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -23,8 +24,10 @@ from protobuf_json import with_protobuf_ids
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
+from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports import FORMATS
 from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
+from ray_tracing_hooks._insight.views.exports.scene import scene
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -100,6 +103,24 @@ def with_parquet(names: list[str]) -> list[str]:
 
 EVERYWHERE = with_parquet(list(FORMATS))
 """The formats that need nothing that is not there."""
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_times_that_a_correction_of_clocks_moves_before_1970_are_exported(name: str, tmp_path: Path) -> None:
+    """The clock of one node is years ahead of that of the driver, which began near zero."""
+    (tmp_path / "spans").mkdir()
+    elsewhere = process("ccccdddd", pid=2)
+    spans = [
+        span(1, 1_000, 9_000, name="run.py ray.driver", where=DRIVER),
+        span(2, 2_000, 2_500, 1, name="f ray.remote", kind=PRODUCER, where=DRIVER, attributes={"ray.task_id": TASK}),
+        span(3, EPOCH, EPOCH + 500, 2, name="f ray.remote_worker", kind=CONSUMER, where=elsewhere,
+             attributes={"ray.task_id": TASK}),
+        span(4, 3_000, 4_000, 1, name="ray.get", where=DRIVER,
+             attributes={"ray.object_ids": [OBJECT], "ray.object_count": 1}),
+        span(5, EPOCH // 2, EPOCH, name="earlier", where=elsewhere),
+    ]  # fmt: skip
+    (tmp_path / "spans" / "a.jsonl").write_text(lines(spans))
+    assert exported(tmp_path / "spans", name).stat().st_size
 
 
 # --- the command --------------------------------------------------------------------------------------------------
@@ -327,6 +348,32 @@ def test_chrome_has_arrows_to_executions_and_from_what_a_get_waited_for(folder: 
         [("s", "submit", 1_000), ("f", "submit", 3_000_003)],
     ]
     assert all(each["bp"] == "e" for each in events["f"])
+
+
+def test_runs_whose_tasks_have_the_same_ids_keep_their_arrows() -> None:
+    """Clusters give their tasks the same ids; without the span of a submission only the id joins it to its call."""
+    spans = []
+    for number in (1, 2):
+        run = HandMade()
+        run.session = f"session_{number}"
+        driver = run.driver(0, 100)
+        first, second = run.submit(driver, "f", 1), run.submit(driver, "g", 2, arguments=[])
+        run.run(first, 3, 40)
+        run.run(second, 41, 80)
+        run.get(driver, [first], 3, 41)
+        run.get(driver, [second], 42, 81)
+        for each in run.spans:
+            each.trace_id = f"{number:032x}"
+            each.start_ns += number * 1000 * MS
+            each.end_ns += number * 1000 * MS
+            if each.name == "f ray.remote_worker":
+                each.parent_id = "f" * 16
+        spans += run.spans
+    table = Table.of(spans)
+    drawn = scene(table)
+    arrows = [*drawn.calls.values(), *drawn.wakes.values()]
+    assert (len(drawn.calls), len(drawn.wakes)) == (4, 4)
+    assert all(table.trace[arrow.source] == table.trace[arrow.target] for arrow in arrows)
 
 
 def test_chrome_shows_queued_calls_and_counts(folder: Path) -> None:

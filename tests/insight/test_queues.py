@@ -133,6 +133,7 @@ def test_summary_and_page_tell_what_the_calls_of_a_run_waited_for(tmp_path: Path
         ),
         attempt(RAN),
         dropped=5,
+        session=Analysis(table).session,
     )
     after = json.loads(run(main, ["summary", "--json", str(tmp_path)]).stdout)
     queues = after.pop("queues")
@@ -153,6 +154,20 @@ def test_summary_and_page_tell_what_the_calls_of_a_run_waited_for(tmp_path: Path
     analysis = Analysis(table, beside([str(tmp_path)]))
     drawn = content(analysis, "spans", 1000, Redaction()).meta["queues"]
     assert drawn["rows"] == [["Store.update", 10, 5020 * MS, 20 * MS, 0, 0, 5000 * MS, 0]]
+
+
+def test_states_of_another_cluster_are_not_taken_for_those_of_a_run(tmp_path: Path) -> None:
+    """Clusters give their tasks the same ids. Spans that name no session have the states of all."""
+    for session, expected in (("session_2", 20), ("session_3", 0), ("", 20)):
+        run = HandMade()
+        run.session = session
+        call = run.task(run.driver(0, 100), "f", 1, 50, 90)
+        (tmp_path / "spans.jsonl").write_bytes(run.as_json_lines())
+        write(tmp_path, attempt({"PENDING_ARGS_AVAIL": 0, "RUNNING": 10}, task=call.task), session="session_1")
+        write(tmp_path, attempt({"PENDING_ARGS_AVAIL": 0, "RUNNING": 20}, task=call.task), session="session_2")
+        (command,) = [CliRunner().invoke(main, ["summary", "--json", str(tmp_path)])]
+        queues = json.loads(command.stdout)["queues"] or {"functions": []}
+        assert sum(each["total_ns"] for each in queues["functions"]) == expected * MS
 
 
 def loading(analysis: Analysis) -> int:

@@ -26,6 +26,11 @@ from ray_tracing_hooks._insight.analysis.critical_path import KINDS
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.queues import Queued, States
+from ray_tracing_hooks._insight.analysis.wording import percent
+from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.model.durations import nanoseconds
+from ray_tracing_hooks._insight.model.runs import part_of, runs
+from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views import summary as summaries
 from ray_tracing_hooks._insight.views.exports.scene import scene
 from ray_tracing_hooks._insight.views.index import figures
@@ -456,6 +461,22 @@ def test_a_deadlock_is_told_as_the_circle_that_it_is() -> None:
     (finding,) = findings(run, now=1000)
     assert "2 calls had not ended" in finding.text
     assert finding.text.endswith("A.f > B.g > A.f")
+
+
+def test_calls_that_have_ended_are_in_no_deadlock() -> None:
+    """They seem to have waited for each other until one of them gave up."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    first = run.submit(driver, "A.f", 1, actor=run.actor())
+    outer = run.run(first, 2, 90)
+    second = run.submit(outer, "B.g", 3, actor=run.actor(), worker="w1")
+    inner = run.run(second, 4, 90, worker="w2")
+    run.get(outer, [second], 5, 90, worker="w1")
+    run.get(inner, [first], 6, 90, worker="w2")
+    run.get(driver, [first], 2, 95)
+    analysis = Analysis(run.table())
+    assert analysis.path.circle
+    assert [finding for finding in find(analysis) if finding.kind == "unfinished"] == []
 
 
 def test_errors_are_told_by_type() -> None:
@@ -896,7 +917,7 @@ def test_self_time_says_what_it_holds_of_async_methods() -> None:
         call = run.submit(driver, "Store.push", 10, actor=run.actor())
         run.run(call, 12, 400, attributes=attributes)
         run.get(driver, [call], 11, 401)
-        assert recorded_words.own_time(Analysis(run.table()).calls) == said
+        assert recorded_words.own_time(Analysis(run.table())) == said
 
 
 def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
@@ -1045,7 +1066,7 @@ def test_all_views_say_the_same_of_waiting(parts: str, mode: str, words: str, tm
     assert recorded_words.waiting(analysis.calls) in text
     (line,) = [each for each in report.quality(analysis) if "aiting" in each]
     assert words in line.lower()
-    nothing = recorded_words.gaps(analysis.calls, analysis.path)
+    nothing = recorded_words.gaps(analysis)
     assert f"Findings: none{nothing}" in text
     assert f"Nothing stands out{nothing}: " in report.nothing_found(analysis)
     assert (mode == "exact") == (nothing == "")
@@ -1079,6 +1100,189 @@ def test_a_library_whose_calls_were_recorded_hides_nothing() -> None:
         driver = run.driver(0, 100, attributes={names.RAY_LIBRARIES: ["data"]})
         run.task(driver, "f", 1, 5, 9)
         assert [finding.kind for finding in findings(run)] == kinds
+
+
+RECORDS_WAITS = "actor,get,task,wait"
+
+
+def nested(run: HandMade, outer: list[float], inner: float = 0.0) -> None:
+    """Calls of a function for these milliseconds each, one after the other; each makes a call that runs for ``inner``
+    less than it does, if that is anything.
+    """
+    driver = run.driver(0, sum(outer) + 10 * len(outer) + 10)
+    at = 5.0
+    for took in outer:
+        call = run.submit(driver, "outer", at)
+        frame = run.run(call, at + 1, at + 1 + took)
+        if inner:
+            child = run.submit(frame, "inner", at + 1, worker="w1")
+            run.run(child, at + 1, at + 1 + took - inner, worker="w2")
+        if run.parts == RECORDS_WAITS:
+            run.get(driver, [call], at, at + 1 + took)
+        at += took + 10
+
+
+@pytest.mark.parametrize(("parts", "is_assumed"), [(RECORDS_WAITS, False), ("actor,task", True)])
+def test_time_that_is_only_taken_for_waiting_is_not_called_waiting(parts: str, is_assumed: bool) -> None:
+    """Where waiting was not recorded, a call may have run while calls of its own did."""
+    run = HandMade()
+    run.parts = parts
+    nested(run, [100.0] * 3, inner=10)
+    analysis = Analysis(run.table())
+    of = {function.name: function for function in analysis.functions}
+    assert (of["outer"].is_assumed, of["inner"].is_assumed) == (is_assumed, False)
+    said = "; where waiting was not recorded, the time in which calls of theirs ran counts as waiting"
+    assert recorded_words.own_time(analysis) == (said if is_assumed else "")
+    more = "more may have waited for calls of their own" if is_assumed else ""
+    assert recorded_words.at_once(analysis).partition("; ")[2].partition(" ")[2] == more
+    (document,) = [each for each in summaries.document(analysis)["functions"] if each["function"] == "outer"]
+    assert document["is_assumed"] == is_assumed
+
+
+@pytest.mark.parametrize(("parts", "words"), [(RECORDS_WAITS, "1 call of outer"), ("task", "it seems that 1 call of")])
+def test_a_straggler_by_assumed_times_only_seems_to_be_one(parts: str, words: str) -> None:
+    run = HandMade()
+    run.parts = parts
+    nested(run, [*[100.0] * 9, 2000.0])
+    frame = next(span for span in run.spans if span.name == "outer ray.remote_worker")
+    child = run.submit(frame.span_id, "inner", 10, worker="w1")
+    run.run(child, 10, 20, worker="w2")
+    (finding,) = [each for each in findings(run) if each.kind == "straggler"]
+    assert finding.text.startswith(words)
+    assert finding.is_assumed == (parts != RECORDS_WAITS)
+
+
+def test_a_call_is_not_tiny_because_a_call_of_its_own_ran_meanwhile() -> None:
+    for parts in (RECORDS_WAITS, "actor,task"):
+        run = HandMade()
+        run.parts = parts
+        nested(run, [5.0] * 120, inner=0.9)
+        assert "tiny-tasks" not in [finding.kind for finding in findings(run)]
+
+
+@pytest.mark.parametrize("parts", [RECORDS_WAITS, "actor,task"])
+def test_workers_only_seem_to_wait_for_a_driver_whose_waits_were_not_recorded(parts: str) -> None:
+    run = HandMade()
+    run.parts = parts
+    driver = run.driver(0, 1000)
+    for number in range(10):
+        run.task(driver, "work", 90 * (number + 1), 90 * (number + 1) + 1, 90 * (number + 1) + 11)
+    (finding,) = [each for each in findings(run) if each.kind == "serial-driver"]
+    assert finding.is_assumed == (parts != RECORDS_WAITS)
+    assert finding.text.startswith("it seems that job.py runs its own code" if finding.is_assumed else "job.py runs")
+
+
+def test_calls_that_a_rate_limit_left_out_are_said_wherever_completeness_is(tmp_path: Path) -> None:
+    run = HandMade()
+    run.parts = RECORDS_WAITS
+    driver = run.driver(0, 100, attributes={names.RAY_LEFT_OUT: 30})
+    call = run.submit(driver, "f", 1)
+    run.run(call, 2, 90, attributes={names.RAY_LEFT_OUT: 12})
+    run.get(driver, [call], 1, 91)
+    analysis = Analysis(run.table())
+    words = "a rate limit left out the spans of 42 calls"
+    assert recorded_words.certainty(analysis.calls, analysis.path) == (
+        f"Partly inferred: waiting was recorded, but {words}."
+    )
+    assert words in report.nothing_found(analysis)
+    assert f"{words[:1].upper()}{words[1:]}." in report.quality(analysis)
+    text = " ".join(summary(written(tmp_path, run)).output.split())
+    assert text.count(words) == 3
+    assert "Exact" not in text
+    document = summaries.document(analysis)
+    assert (document["mode"], document["quality"]["left_out"]) == ("inferred", 42)
+
+
+def test_what_is_not_explained_is_not_called_exact(tmp_path: Path) -> None:
+    """The files of a node are missing: the calls that ran there have no execution."""
+    run = HandMade()
+    run.parts = RECORDS_WAITS
+    driver = run.driver(0, 1000)
+    call = run.submit(driver, "f", 10)
+    run.get(driver, [call], 11, 999)
+    analysis = Analysis(run.table())
+    (finding,) = find(analysis)
+    assert (finding.kind, finding.figures["unexecuted"]) == ("unrecorded", 1)
+    assert "1 call made no span where it should have run" in finding.text
+    assert "Exact:" not in recorded_words.certainty(analysis.calls, analysis.path)
+    assert "1 call has no execution." in report.quality(analysis)
+    assert "Exact: " not in summary(written(tmp_path, run)).output
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [(0.0, "0 %"), (0.001, "< 1 %"), (0.5, "50 %"), (0.9951, "> 99 %"), (1.0, "100 %")]
+)
+def test_a_share_is_all_or_nothing_only_if_it_is(share: float, said: str) -> None:
+    assert percent(share) == said
+
+
+def test_functions_that_wait_are_not_compared_if_waits_were_recorded_in_one_run_only(tmp_path: Path) -> None:
+    """Their waits count as self time in the other run; functions that make no calls are compared."""
+    folders = []
+    for parts in (RECORDS_WAITS, "actor,task"):
+        run = HandMade()
+        run.parts = parts
+        nested(run, [100.0] * 10, inner=10)
+        for number in range(10):
+            waiting = run.submit(run.spans[0].span_id, "reader", 1100 + number)
+            frame = run.run(waiting, 1100 + number, 1200 + number, worker="w3")
+            if parts == RECORDS_WAITS:
+                run.get(frame, ["0" * 48 + "01000000"], 1110 + number, 1190 + number, worker="w3")
+        folders.append(tmp_path / parts)
+        folders[-1].mkdir()
+        written(folders[-1], run)
+    with_waits, without = map(str, folders)
+    for now, before in ((with_waits, without), (without, with_waits)):
+        document = json.loads(summary(now, "--against", before, "--json").stdout)
+        changes = {each["function"]: each for each in document["against"]["changes"]}
+        assert {name: each["is_comparable"] for name, each in changes.items()} == {
+            "outer": False,
+            "inner": True,
+            "reader": False,
+        }
+        assert not any(each["is_slower"] or each["is_faster"] for each in changes.values())
+        text = " ".join(summary(now, "--against", before).stdout.split())
+        assert "2 functions cannot be compared: waits were recorded in one of the two runs only." in text
+        assert "waits in one run only" in text
+
+
+def test_notes_on_the_data_say_whether_they_are_of_all_runs(tmp_path: Path) -> None:
+    run = HandMade()
+    run.session = "session_1"
+    run.driver(0, 100)
+    alone = summary(written(tmp_path, run)).stdout
+    assert "Data: 1 span in 1 file; waiting" in alone
+    run.session = "session_2"
+    run.span("job.py ray.driver", -500, None, node="n2", trace=2, state="lost")
+    text = " ".join(summary(written(tmp_path, run)).stdout.split())
+    assert "Data of all runs that were read: 2 spans in 1 file; 1 span interrupted" in text
+    assert "Of this run: waiting was not recorded" in text
+    assert any(line.startswith("All this is for all runs") for line in report.quality(Analysis(load_newest(tmp_path))))
+
+
+def load_newest(folder: Path) -> Table:
+    table = load([str(folder / "spans.jsonl")])
+    return part_of(table, runs(table)[0])
+
+
+def test_a_death_that_was_not_recorded_is_not_called_one() -> None:
+    """Other tools may write a span without an end. Workers without an id are told apart by their process."""
+    for attributes, said in (
+        ({names.RAY_END_ESTIMATED: True}, "2 workers died while running f"),
+        ({}, "2 executions of f never ended, so their workers may have died"),
+    ):
+        run = HandMade()
+        driver = run.driver(0, 100)
+        for number in range(2):
+            call = run.submit(driver, "f", 1)
+            run.run(call, 2, None, state="lost", node=f"n{number}", worker="", attributes=attributes)
+        (finding,) = [each for each in findings(run) if each.kind == "killed-workers"]
+        assert finding.text.startswith(said)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, "soon", None, True])
+def test_a_duration_may_be_anything(value: object) -> None:
+    assert nanoseconds(value) in (0, 1_000_000_000)
 
 
 # --- how many ran at once -----------------------------------------------------------------------------------------
@@ -1115,7 +1319,7 @@ def test_calls_that_wait_do_not_run() -> None:
     assert filtered == pytest.approx(drawn_strip, abs=0.01)
     assert ["running at once, average", "1.5"] in report.facts(analysis)
     assert ["running at once, maximum", "3"] in report.facts(analysis)
-    assert recorded_words.at_once(seen) == "1.5 on average, 3 at most; 0.5 more waited in ray.get"
+    assert recorded_words.at_once(analysis) == "1.5 on average, 3 at most; 0.5 more waited in ray.get"
     (counts,) = scene(analysis.table).counts()
     assert max(each.running for each in counts) == 3
 

@@ -6,7 +6,7 @@ Everything is computed from the table on first use. Times are nanoseconds.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,14 @@ from ray_tracing_hooks._insight.analysis import critical_path as paths
 from ray_tracing_hooks._insight.analysis.accelerators import Accelerator, accelerators
 from ray_tracing_hooks._insight.analysis.actors import Actor, actors
 from ray_tracing_hooks._insight.analysis.critical_path import Path
-from ray_tracing_hooks._insight.analysis.functions import Function, Pieces, functions, running, self_times
+from ray_tracing_hooks._insight.analysis.functions import (
+    Function,
+    Pieces,
+    assumed_times,
+    functions,
+    running,
+    self_times,
+)
 from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
 from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, States, by_function
@@ -27,6 +34,7 @@ from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
 from ray_tracing_hooks._insight.model.grouped import by_first
 from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.runs import sessions
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.model.utilization import Utilization, shifted
 
@@ -56,8 +64,7 @@ class Analysis:
     @cached_property
     def session(self) -> str:
         """The session of the cluster, empty if not recorded."""
-        found = (resource.get(names.RESOURCE_SESSION_NAME) for resource in self._resources())
-        return next((str(each) for each in found if each), "")
+        return next(iter(sessions(self.table)), "")
 
     @cached_property
     def job(self) -> str:
@@ -71,9 +78,6 @@ class Analysis:
         calls, table = self.calls, self.table
         submission = as_numpy(calls.submission)[as_numpy(calls.execution) < 0]
         return int(np.count_nonzero(~table.is_failed()[submission[submission >= 0]]))
-
-    def _resources(self) -> Iterator[dict[str, Any]]:
-        return (self.table.resources[index] for index in by_first(self.table.resource))
 
     def _sites(self) -> Iterator[dict[str, Any]]:
         return (self.table.sites[index] for index in by_first(self.table.site))
@@ -107,9 +111,17 @@ class Analysis:
         return self_times(self.calls, self.running)
 
     @cached_property
+    def _assumed(self) -> Any:
+        return assumed_times(self.calls)
+
+    def is_assumed(self, rows: Sequence[int]) -> bool:
+        """Whether the self time of any of these executions is assumed, since what they waited for was not recorded."""
+        return bool(self._assumed[np.asarray(rows)].any())
+
+    @cached_property
     def functions(self) -> list[Function]:
         """Functions and methods, by self time, largest first."""
-        return functions(self.calls, self.self_time, self.path)
+        return functions(self.calls, self.self_time, self._assumed, self.path)
 
     @cached_property
     def actors(self) -> list[Actor]:

@@ -131,7 +131,7 @@ class Path:
     steps: list[Step]
     """In order, without gaps and overlaps: their durations add up to the wall time."""
     is_exact: bool
-    """Whether no edge is assumed, and waiting was recorded wherever code ran on the path."""
+    """Whether no edge is assumed, waiting was recorded wherever code ran on the path, and no calls were left out."""
     is_estimated: bool = False
     """Whether it includes spans that had not ended, or whose end is unknown."""
     circle: list[int] = field(default_factory=list)
@@ -264,7 +264,8 @@ class _Walk:
         if time > start:
             self._step(UNEXPLAINED, start, time, -1, BY_NOTHING, -1)
         steps = self.steps[::-1]
-        path = Path(start, end, root, steps, is_exact=not self.assumed, circle=self.circle)
+        is_exact = not self.assumed and not calls.left_out
+        path = Path(start, end, root, steps, is_exact, circle=self.circle)
         path.clamped = self.clamped
         rows = {step.row for step in steps if 0 <= step.row < len(self.table)}
         path.is_estimated = any(self.table.state[row] != ENDED for row in rows)
@@ -599,8 +600,7 @@ class _Walk:
 
     def _caller(self, row: int) -> int:
         """The execution that submitted a call without a recorded submission; -1 if unknown."""
-        caller = self.table.caller[row]
-        call = self.calls.call_of_task(caller)
+        call = self.calls.call_of_caller(row)
         return self.calls.execution[call] if call >= 0 else -1
 
     def _created(self, row: int, begun: int) -> _Before | None:

@@ -44,13 +44,17 @@ class Function:
     """The number of executions that failed or were interrupted."""
     on_path: int = 0
     """Time that its code ran on the critical path, and so the most that the run could save if it took no time."""
+    is_assumed: bool = False
+    """Whether the self time of an execution is assumed: see :func:`assumed_times`."""
+    has_waits: bool = False
+    """Whether waits of an execution were recorded."""
 
     @property
     def self_time(self) -> int:
         return sum(self.self_times)
 
 
-def functions(calls: Calls, self_time: Sequence[int], path: Path) -> list[Function]:
+def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path) -> list[Function]:
     """Every function that was called, by self time, largest first."""
     table, size = calls.table, len(calls.functions)
     start, ends = as_numpy(table.start), as_numpy(table.ends)
@@ -70,11 +74,13 @@ def functions(calls: Calls, self_time: Sequence[int], path: Path) -> list[Functi
         _sorted(of[waited], size, queued[waited]),
         _sorted(of[called], size, ends[made] - start[made]),
         np.bincount(of_run, table.is_failed()[ran], size).astype(np.int64).tolist(),
+        np.bincount(of_run, assumed[ran], size).astype(bool).tolist(),
+        np.bincount(of_run, _has_waits(calls)[ran], size).astype(bool).tolist(),
         strict=True,
     )
     found = [
-        Function(name, many, as_array(rows, "i"), own, durations, queues, submitting, failed, path.functions[name])
-        for name, many, rows, own, durations, queues, submitting, failed in columns
+        Function(name, many, as_array(rows, "i"), own, took, queues, submitting, failed, path.functions[name], *known)
+        for name, many, rows, own, took, queues, submitting, failed, *known in columns
         if many
     ]
     return sorted(found, key=lambda each: (-each.self_time, each.name))
@@ -96,6 +102,18 @@ def self_times(calls: Calls, running: Pieces) -> array[int]:
     found = np.zeros(len(calls.table), np.int64)
     np.add.at(found, rows, ends - begins)
     return as_array(found, "q")
+
+
+def assumed_times(calls: Calls) -> Any:
+    """For each row, as a NumPy column, whether it is an execution whose self time is assumed.
+
+    Its process did not record its waits, and it made calls. The time in which these ran is taken to be waiting, so the
+    self time is the least that its own code can have run.
+    """
+    found = np.zeros(len(calls.table), bool)
+    frames = as_numpy(calls.frame)[_made_unrecorded(calls)]
+    found[frames[frames < len(found)]] = True
+    return found & (as_numpy(calls.role) == EXECUTION)
 
 
 def running(calls: Calls) -> Pieces:
@@ -121,16 +139,29 @@ def waits(calls: Calls) -> Pieces:
     """
     frame, role, ends = as_numpy(calls.frame), as_numpy(calls.role), as_numpy(calls.table.ends)
     waited = np.concatenate([np.nonzero(np.isin(role, WAITS))[0], executions_waited_for(calls)])
-    made = np.nonzero(role == SUBMISSION)[0]
-    recorded = np.array(calls.waits_recorded, bool)
-    made = made[~recorded[calls.resources_of(frame[made])]]
+    made = _made_unrecorded(calls)
     execution = as_numpy(calls.execution)[as_numpy(calls.call_of)[made]]
-    made, execution = made[execution >= 0], execution[execution >= 0]
     return (
         np.concatenate([frame[waited], frame[made]]),
         np.concatenate([as_numpy(calls.table.start)[waited], ends[made]]),
         np.concatenate([ends[waited], ends[execution]]),
     )
+
+
+def _made_unrecorded(calls: Calls) -> Any:
+    """The rows of submissions of calls that ran, by frames whose process did not record its waits."""
+    made = np.nonzero(as_numpy(calls.role) == SUBMISSION)[0]
+    recorded = np.array(calls.waits_recorded, bool)
+    made = made[~recorded[calls.resources_of(as_numpy(calls.frame)[made])]]
+    return made[as_numpy(calls.execution)[as_numpy(calls.call_of)[made]] >= 0]
+
+
+def _has_waits(calls: Calls) -> Any:
+    """For each row, as a NumPy column, whether waits of it were recorded."""
+    found = np.zeros(len(calls.table), bool)
+    frames = as_numpy(calls.frame)[np.isin(as_numpy(calls.role), WAITS)]
+    found[frames[frames < len(found)]] = True
+    return found
 
 
 def covered(intervals: Sequence[tuple[int, int]], start: int, end: int) -> int:

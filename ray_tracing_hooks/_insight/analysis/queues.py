@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -76,8 +76,12 @@ class States:
     """By task, since when its worker had the first attempt, and when that ended; only of those that have ended."""
 
 
-def beside(paths: Iterable[str], tasks: Iterable[str] | None = None) -> States:
-    """The states of ``tasks``, or of all, from files in the folders ``paths`` or next to the files ``paths``."""
+def beside(paths: Iterable[str], tasks: Iterable[str] | None = None, sessions: Collection[str] = ()) -> States:
+    """The states of ``tasks``, or of all, from files in the folders ``paths`` or next to the files ``paths``.
+
+    Files of other sessions than ``sessions`` are left out, since clusters give their tasks the same ids; if there are
+    none, those of all sessions are read.
+    """
     found = States()
     files = _files(paths)
     # There may be a million tasks, and usually there are no files.
@@ -85,6 +89,8 @@ def beside(paths: Iterable[str], tasks: Iterable[str] | None = None) -> States:
     for path in files:
         try:
             about, attempts = task_states.read(path)
+            if sessions and about.session and about.session not in sessions:
+                continue
             for attempt in attempts:
                 if attempt.attempt == 0 and (wanted is None or attempt.task_id in wanted):
                     queued = waited(attempt)

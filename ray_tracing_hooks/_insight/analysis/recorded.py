@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import Path
-from ray_tracing_hooks._insight.analysis.parallelism import Parallelism
-from ray_tracing_hooks._insight.analysis.wording import percent
+from ray_tracing_hooks._insight.analysis.wording import count, listed, percent
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, WAITS, Calls, is_put
 from ray_tracing_hooks._insight.model.event_loops import is_loop
 
@@ -36,7 +36,10 @@ def waiting(calls: Calls) -> str:
 def certainty(calls: Calls, path: Path) -> str:
     """How reliable a path, or the split of the time, is, in one or two sentences."""
     if path.is_exact and calls.waiting != NOWHERE:
-        said = f"Exact: waiting was recorded{'' if calls.waiting == EVERYWHERE else ' in every process on the path'}."
+        exact = "Exact" if path.coverage == 1 else "Exact where it is explained"
+        said = f"{exact}: waiting was recorded{'' if calls.waiting == EVERYWHERE else ' in every process on the path'}."
+    elif calls.waiting == EVERYWHERE and calls.left_out:
+        said = f"Partly inferred: waiting was recorded, but {left_out(calls)}."
     elif calls.waiting == EVERYWHERE:
         said = "Partly inferred: waiting was recorded, but not always what it was for."
     else:
@@ -44,27 +47,50 @@ def certainty(calls: Calls, path: Path) -> str:
     return said + (" Estimated: it includes spans that have not ended." if path.is_estimated else "")
 
 
-def at_once(parallel: Parallelism) -> str:
+def at_once(analysis: Analysis) -> str:
     """How many calls ran at the same time, to be used in a sentence."""
-    waiting = f"; {parallel.waiting:.1f} more waited in ray.get" if parallel.waiting >= 0.05 else ""
+    parallel = analysis.parallelism
+    waited = "may have waited for calls of their own" if _assumes_waits(analysis) else "waited in ray.get"
+    waiting = f"; {parallel.waiting:.1f} more {waited}" if parallel.waiting >= 0.05 else ""
     return f"{parallel.average:.1f} on average, {parallel.peak:,} at most{waiting}"
 
 
-def own_time(calls: Calls) -> str:
-    """What else counts as self time, to end a sentence about it; empty if nothing does."""
-    if not any(map(is_loop, calls.places)):
-        return ""
-    return "; for async methods, including whatever else they await"
+def own_time(analysis: Analysis) -> str:
+    """What else counts as self time, or does not, to end a sentence about it; empty if there is nothing to say."""
+    found = ""
+    if any(map(is_loop, analysis.calls.places)):
+        found = "; for async methods, including whatever else they await"
+    if _assumes_waits(analysis):
+        found += "; where waiting was not recorded, the time in which calls of theirs ran counts as waiting"
+    return found
 
 
-def gaps(calls: Calls, path: Path) -> str:
+def _assumes_waits(analysis: Analysis) -> bool:
+    return any(each.is_assumed for each in analysis.functions)
+
+
+def left_out(calls: Calls) -> str:
+    """How many calls a rate limit left out, to be used in a sentence."""
+    return f"a rate limit left out the spans of {count(calls.left_out, 'call')}"
+
+
+def gaps(analysis: Analysis) -> str:
     """What limits the findings, to follow the statement that there are none; empty if nothing does."""
     found = []
+    calls, path, quality = analysis.calls, analysis.path, analysis.table.quality
     if calls.waiting != EVERYWHERE:
         found.append("waiting was not recorded" + (" everywhere" if calls.waiting == PARTLY else ""))
     if path.wall and path.coverage < _NEARLY_ALL:
         found.append(f"{percent(1 - path.coverage)} of the time is unexplained")
-    return f" in what was recorded ({', and '.join(found)})" if found else ""
+    if calls.left_out:
+        found.append(left_out(calls))
+    if analysis.unexecuted:
+        found.append(f"{count(analysis.unexecuted, 'call')} without execution")
+    if quality.dropped:
+        found.append(f"{count(quality.dropped, 'span')} could not be recorded")
+    if quality.bad_lines:
+        found.append("not all that was recorded could be read")
+    return f" in what was recorded ({listed(found)})" if found else ""
 
 
 def libraries(calls: Calls) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _LONGEST = 80
 
 
@@ -45,8 +47,15 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 def percent(share: float) -> str:
-    """``34 %``; ``< 1 %`` for a small share that is not zero."""
-    return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+    """``34 %``; ``< 1 %`` for a small share that is not zero, ``> 99 %`` for a large one that is not all."""
+    if 0 < share < 0.005:
+        return "< 1 %"
+    return "> 99 %" if 0.995 <= share < 1 else f"{share * 100:.0f} %"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:

@@ -89,6 +89,7 @@ class Calls:
         self._index = index
         self._is_stock = _stock(table)
         self._attempts: dict[int, list[int]] = {}
+        self._tasks = _Tasks(table)
         self.call_of = self._join()
         self._group_by_name()
         self._producers: dict[bool, Any] = {}
@@ -170,9 +171,10 @@ class Calls:
         waited = np.maximum(as_numpy(self.table.start)[first] - submitted, 0)
         return np.where((first >= 0) & (submitted != 0), waited, -1)
 
-    def call_of_task(self, task: int) -> int:
-        """The call that created a task, by the index of the task's id in the table; -1 if there is none."""
-        return int(self._call_of_task[task]) if task != NONE else -1
+    def call_of_caller(self, row: int) -> int:
+        """The call whose task submitted the call of a row; -1 if that is unknown."""
+        task = self._tasks.caller(row)
+        return int(self._call_of_task[task]) if task >= 0 else -1
 
     def is_generator(self, row: int) -> bool:
         """Whether an execution is of a generator, whose items are available before it ends."""
@@ -184,7 +186,7 @@ class Calls:
         """For each id in ``lists``, which are of this table, the call that creates the object; -1 if unknown."""
         is_ready = lists is self.table.ready
         if is_ready not in self._producers:
-            self._producers[is_ready] = self._find_producers(lists.texts)
+            self._producers[is_ready] = self._find_producers(lists)
         return self._producers[is_ready]
 
     def made_by(self, row: int, lists: IdLists | None = None) -> list[tuple[str, int]]:
@@ -301,6 +303,13 @@ class Calls:
         recorded = [self.waits_recorded[resource] for resource in ran]
         return NOWHERE if not any(recorded) else EVERYWHERE if all(recorded) else PARTLY
 
+    @cached_property
+    def left_out(self) -> int:
+        """How many calls made no spans because of a rate limit, as far as spans report it."""
+        told = [number if isinstance(number := site.get(names.RAY_LEFT_OUT), int) else 0 for site in self.table.sites]
+        many = np.bincount(as_numpy(self.table.site), minlength=len(told)).tolist()
+        return sum(number * rows for number, rows in zip(told, many, strict=True))
+
     # --- libraries of Ray -----------------------------------------------------------------------------------------
 
     def library_before(self, frame: int, time: int) -> tuple[int, int] | None:
@@ -350,12 +359,12 @@ class Calls:
 
     def _join(self) -> array[int]:
         table = self.table
-        role, task, parent = as_numpy(self.role), as_numpy(table.task), as_numpy(table.parent)
+        role, task, parent = as_numpy(self.role), self._tasks.of_row, as_numpy(table.parent)
         call_of = np.full(len(table), -1, np.int32)
         submitted, ran = np.nonzero(role == SUBMISSION)[0], np.nonzero(role == EXECUTION)[0]
         call_of[submitted] = np.arange(len(submitted))
-        is_known = (task[submitted] != NONE) & ~np.array(self._is_stock, bool)[as_numpy(table.resource)[submitted]]
-        with_task = [submitted[is_known], ran[task[ran] != NONE]]
+        is_known = (task[submitted] >= 0) & ~np.array(self._is_stock, bool)[as_numpy(table.resource)[submitted]]
+        with_task = [submitted[is_known], ran[task[ran] >= 0]]
         above = parent[ran]
         is_below = (above >= 0) & (role[above] == SUBMISSION)
         call_of[ran[is_below]] = call_of[above[is_below]]
@@ -372,9 +381,9 @@ class Calls:
         for row, call in zip(again.tolist(), call_of[again].tolist(), strict=True):
             self._attempts.setdefault(call, []).append(row)
         # An execution takes precedence over a submission, and a later one over an earlier one.
-        self._call_of_task = np.full(len(table.ids), -1, np.int32)
+        self._call_of_task = np.full(len(self._tasks), -1, np.int32)
         for rows in with_task:
-            latest = np.full(len(table.ids), -1)
+            latest = np.full(len(self._tasks), -1)
             np.maximum.at(latest, task[rows], rows)
             self._call_of_task = np.where(latest >= 0, call_of[latest], self._call_of_task)
         return as_array(call_of, "i")
@@ -385,16 +394,16 @@ class Calls:
         ``submitted``: the rows of submissions whose task is known. Returns the first row of each call without a
         submission.
         """
-        task = as_numpy(self.table.task)
+        task = self._tasks.of_row
         alone: list[int] = []
         if is_below.all():
             return np.array(alone, np.int64)
-        wanted = np.zeros(len(self.table.ids) + 1, bool)
-        own = np.minimum(task, len(self.table.ids))
-        wanted[own[ran[~is_below]]] = True
+        # The last place is for rows without a task, whose number is -1.
+        wanted = np.zeros(len(self._tasks) + 1, bool)
+        wanted[task[ran[~is_below]]] = True
         wanted[-1] = False
-        of_task = {int(task[row]): int(call_of[row]) for row in submitted[wanted[own[submitted]]]}
-        rows = ran[~is_below | wanted[own[ran]]]
+        of_task = {int(task[row]): int(call_of[row]) for row in submitted[wanted[task[submitted]]]}
+        rows = ran[~is_below | wanted[task[ran]]]
         count = int(np.count_nonzero(as_numpy(self.role) == SUBMISSION))
         found = call_of[rows].tolist()
         for place, (row, its) in enumerate(zip(rows.tolist(), task[rows].tolist(), strict=True)):
@@ -403,7 +412,7 @@ class Calls:
             if found[place] < 0:
                 found[place] = count + len(alone)
                 alone.append(row)
-            if its != NONE:
+            if its >= 0:
                 of_task[its] = found[place]
         call_of[rows] = found
         return np.array(alone, np.int64)
@@ -427,13 +436,16 @@ class Calls:
                         self.functions.append(label)
                     self.function[call] = index
 
-    def _find_producers(self, objects: Strings) -> Any:
+    def _find_producers(self, lists: IdLists) -> Any:
+        objects = lists.texts
         found = np.full(len(objects), -1, np.int32)
         which, digits = objects.matrix(_OBJECT_DIGITS)
         is_result = (digits < 128).all(axis=1) & (_indexes(digits[:, _TASK_DIGITS:]) < _FIRST_PUT)
         ids = self.table.ids
         place = (ids if isinstance(ids, Strings) else Strings(ids)).find(digits[is_result, :_TASK_DIGITS])
-        found[which[is_result][place >= 0]] = self._call_of_task[place[place >= 0]]
+        which, place = which[is_result][place >= 0], place[place >= 0]
+        task = self._tasks.of_ids(place, which, lists)
+        found[which[task >= 0]] = self._call_of_task[task[task >= 0]]
         return found
 
     def _frames(self) -> array[int]:
@@ -456,6 +468,53 @@ class Calls:
             self._extent[of] = int(begin[of - len(table)]), int(end[of - len(table)])
             self._resource_of_extent[of] = resource
         return as_array(frame, "i")
+
+
+class _Tasks:
+    """The tasks of a table, numbered. Clusters give their tasks the same ids, so a task is an id in one session.
+
+    ``of_row``  for each row the number of its task, -1 for none.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table, self._count = table, len(table.ids)
+        sessions: dict[str, int] = {}
+        names_of = [str(each.get(names.RESOURCE_SESSION_NAME) or "") for each in table.resources]
+        of_resource = np.array([sessions.setdefault(name, len(sessions)) for name in names_of], np.int64)
+        task = as_numpy(table.task)
+        self.of_row = np.where(task == NONE, -1, task.astype(np.int32))
+        self._keys: Any = None
+        if len(sessions.keys() - {""}) > 1:
+            # Few ids are of several sessions, but a folder may have many sessions.
+            self._session = of_resource[as_numpy(table.resource)]
+            keys = self._session * self._count + task
+            self._keys = np.unique(keys[self.of_row >= 0])
+            self.of_row = np.where(self.of_row >= 0, np.searchsorted(self._keys, keys), -1)
+
+    def __len__(self) -> int:
+        return self._count if self._keys is None else len(self._keys)
+
+    def caller(self, row: int) -> int:
+        """The number of the task that submitted the call of a row; -1 if that is unknown or has no row."""
+        task = self._table.caller[row]
+        if task == NONE or self._keys is None:
+            return -1 if task == NONE else task
+        return int(self._numbers(np.array([self._session[row] * self._count + task]))[0])
+
+    def of_ids(self, ids: Any, texts: Any, lists: IdLists) -> Any:
+        """The numbers of tasks, given the indexes of their ids in the table, and where the lists of rows name them."""
+        if self._keys is None:
+            return ids
+        rows, places = lists.flat()
+        session = np.zeros(len(lists.texts), np.int64)
+        session[places] = self._session[rows]
+        return self._numbers(session[texts] * self._count + ids)
+
+    def _numbers(self, keys: Any) -> Any:
+        if not len(self._keys):
+            return np.full(len(keys), -1)
+        found = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[found] == keys, found, -1)
 
 
 _MADE = (SUBMISSION, GET, WAIT, PUT)

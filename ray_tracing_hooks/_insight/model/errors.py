@@ -23,7 +23,7 @@ def error_text(span: Span) -> str:
     if not span.failed:
         return ""
     if span.state == "lost":
-        return span.status_message or "its process died before it ended"
+        return span.status_message or "it never ended: its process died, or its end was not recorded"
     message = str(_exception(span).get(names.EXCEPTION_MESSAGE) or span.status_message)
     lines = [line for line in _COLOURS.sub("", message).splitlines() if line.strip()]
     # The text of a remote error in Ray is the remote traceback, with the message at its end.

@@ -8,14 +8,15 @@ may contain anything. The members:
                    ``state`` (``ended`` or ``running``), and the number of ``runs`` in the spans that were read.
 ``quality``        what is wrong with the data: counts, ``problems`` as text, ``clocks`` (nanoseconds that were added to
                    the times of a machine). Counts cover all spans that were read.
-``mode``           ``exact`` if waiting was recorded everywhere on the critical path, ``inferred`` if what callers
-                   waited for is partly assumed.
+``mode``           ``exact`` if waiting was recorded everywhere on the critical path and no rate limit left out calls,
+                   ``inferred`` if what callers waited for is partly assumed. ``coverage`` says how much is explained.
 ``time_split``     the wall time by what it was spent on: ``kind``, ``ns``, ``share``. Adds up to ``wall_ns``.
 ``critical_path``  ``functions`` with the time that their code ran on it, the most that the run could save;
                    ``kinds`` as in ``time_split``; ``coverage``; ``is_exact``, ``is_estimated``, ``circle``;
                    ``steps`` on request.
 ``functions``      by self time: ``calls``, ``executions``, ``failed``, ``self_ns``, ``on_path_ns``, and percentiles of
-                   ``self``, ``duration``, ``queued`` and ``submitting``.
+                   ``self``, ``duration``, ``queued`` and ``submitting``. ``is_assumed`` if waiting was not recorded and
+                   the time in which calls that it made ran is taken to be waiting: its self time may be longer.
 ``actors``         by self time: how busy each was, and how long calls waited for it.
 ``queues``         what calls waited for before they ran, if files with task states are next to the spans: the number of
                    ``calls`` with states, events that Ray ``dropped``, and ``functions`` with their time by phase:
@@ -29,7 +30,8 @@ may contain anything. The members:
 ``parallelism``    calls that ran at the same time: ``average``, ``peak``, ``buckets`` over the wall time; ``waiting``:
                    how many waited in ``ray.get`` and similar calls, on average; ``workers``, ``nodes``.
 ``findings``       ``kind``, ``text``, ``advice``, ``share``, ``figures``, ``is_assumed``, ``evidence`` (ids of spans).
-``against``        compared with another run: its ``run``, the ``method``, and ``changes`` of functions.
+``against``        compared with another run: its ``run``, the ``method``, and ``changes`` of functions, which are not
+                   ``is_comparable`` if they wait and waits were recorded in one of the runs only.
 """
 
 from __future__ import annotations
@@ -102,6 +104,7 @@ def quality(analysis: Analysis) -> dict[str, Any]:
     )
     return {name: getattr(found, name) for name in counts} | {
         "unexecuted": analysis.unexecuted,
+        "left_out": analysis.calls.left_out,
         "clocks": found.clocks,
         "clamped_ns": analysis.path.clamped,
         "problems": [str(problem) for problem in found.problems],
@@ -133,6 +136,7 @@ def changes(found: Sequence[Change], before: Analysis) -> dict[str, Any]:
                 "on_path_ns": change.on_path,
                 "on_path_before_ns": change.on_path_before,
                 "probability": change.probability,
+                "is_comparable": change.is_comparable,
                 "is_sure": change.is_sure,
                 "is_slower": change.is_slower,
                 "is_faster": change.is_faster,
@@ -189,6 +193,7 @@ def _functions(analysis: Analysis) -> Iterator[dict[str, Any]]:
             "failed": each.failed,
             "self_ns": each.self_time,
             "on_path_ns": each.on_path,
+            "is_assumed": each.is_assumed,
             "self": _percentiles(each.self_times),
             "duration": _percentiles(each.durations),
             "queued": _percentiles(each.queued),

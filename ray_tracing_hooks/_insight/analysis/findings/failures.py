@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN
 from ray_tracing_hooks._insight.analysis.findings.ended_trials import rows_of_trials
@@ -101,12 +102,11 @@ def _on_path(analysis: Analysis, retried: set[int]) -> float:
 def _killed(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
     if not rows:
         return
-    workers = {analysis.calls.place(row).worker for row in rows}
     retries = _retries(analysis, rows)
     why = Counter(error_text(analysis.table.span(row)) for row in rows[:READ])
     (reason, _), *others = why.most_common()
     more = f" and {count(len(others), 'other reason')}" if others else ""
-    died = f"{count(len(workers), 'worker')} died while running {_functions(analysis, rows)}"
+    died = _died(analysis, rows)
     yield Finding(
         KILLED,
         f"{died} ({shortened(reason, 160)}{more}); {retries}",
@@ -117,6 +117,18 @@ def _killed(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
         is_failure=True,
         without_errors=f"{died}; {retries}",
     )
+
+
+def _died(analysis: Analysis, rows: list[int]) -> str:
+    """How many workers died while they ran these executions, or how many of these have no end if that is all we know.
+
+    Only spans whose end was estimated say that their process died: other tools may have written a span without an end.
+    """
+    table, functions = analysis.table, _functions(analysis, rows)
+    if all(table.attribute(row, names.RAY_END_ESTIMATED) for row in rows):
+        workers = {analysis.calls.place(row).worker or table.resource[row] for row in rows}
+        return f"{count(len(workers), 'worker')} died while running {functions}"
+    return f"{count(len(rows), 'execution')} of {functions} never ended, so their workers may have died"
 
 
 def _errors(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:

@@ -48,6 +48,11 @@ class Finding:
         self.rows = list(self.rows)[:MOST_ROWS]
 
 
+def seems(text: str, *, is_assumed: bool) -> str:
+    """The text of a finding, as an assumption if it is one."""
+    return f"it seems that {text}" if is_assumed else text
+
+
 def quoted(name: str) -> str:
     """A name for a sentence: without the module ``__main__``, and shortened if it is long."""
     return shortened(plain(name))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, Calls
 
@@ -114,9 +114,8 @@ def _finding(
     each = round(median(end - start for _, start, end in rounds))
     loops = len({_caller(calls, row) for row, _, _ in rounds})
     of_loops = f" in {loops:,} such loops, which may run at once" if loops > 1 else " one after the other"
-    seems = "it seems that " if is_assumed else ""
     text = (
-        f"{seems}{quoted(caller)} calls {quoted(function)} in a loop and waits for each call before it makes the next: "
+        f"{quoted(caller)} calls {quoted(function)} in a loop and waits for each call before it makes the next: "
         f"{count(len(rounds), 'call')}{of_loops}, {duration(each)} each (median), {duration(waited)} in all"
     )
     advice = "if a call does not need the result of the previous one: submit all calls first, then wait for all at once"
@@ -131,4 +130,4 @@ def _finding(
     }
     share = min(1.0, on_path / analysis.path.wall)
     rows = [row for row, _, _ in rounds]
-    return Finding(KIND, text, advice, share, rows, figures, is_assumed)
+    return Finding(KIND, seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS, Calls
@@ -78,4 +78,7 @@ def _finding(
         "median_run_ns": runs,
         "driver_ns": own,
     }
-    return Finding(KIND, text, advice, own / analysis.path.wall, rows, figures)
+    # It may also have waited for something else in that time.
+    is_assumed = not analysis.calls.records_waits(driver) or function.is_assumed
+    text = seems(text, is_assumed=is_assumed)
+    return Finding(KIND, text, advice, own / analysis.path.wall, rows, figures, is_assumed)

@@ -7,7 +7,7 @@ from statistics import median
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import Calls
 
@@ -58,7 +58,9 @@ def finding(analysis: Analysis, rows: Sequence[int], slow: Sequence[int], usual:
         "median_rows": many,
     }
     quotes = {names.RAY_DATA_ROWS: rows_told}
-    return Finding(KIND, text, advice, excess / analysis.path.wall, slow, figures, quotes=quotes)
+    is_assumed = analysis.is_assumed(rows)
+    text = seems(text, is_assumed=is_assumed)
+    return Finding(KIND, text, advice, excess / analysis.path.wall, slow, figures, is_assumed, quotes=quotes)
 
 
 def _rows_of(calls: Calls, tasks: Iterable[int]) -> list[float]:

@@ -11,7 +11,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import mann_whitney
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.grouped import by_first, split
@@ -79,7 +79,8 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
     }
     rows = sorted(by_place[slowest].tolist(), key=lambda row: -analysis.self_time[row])
     advice = f"check what else runs on that {what}, and whether its hardware or the data it has to fetch differs"
-    return [Finding(KIND, text, advice, share, rows, figures)]
+    is_assumed = analysis.is_assumed(executions)
+    return [Finding(KIND, seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed)]
 
 
 def _median(times: Any) -> float:

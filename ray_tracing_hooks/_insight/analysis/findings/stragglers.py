@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import skewed_blocks
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._insight.model.grouped import by_first, split
@@ -103,7 +103,9 @@ def _finding(
         "arguments": given,
     }
     quotes = {names.RAY_ARGUMENTS: given}
-    return Finding(KIND, text, advice, excess / analysis.path.wall, slow, figures, quotes=quotes)
+    is_assumed = analysis.is_assumed(rows)
+    text = seems(text, is_assumed=is_assumed)
+    return Finding(KIND, text, advice, excess / analysis.path.wall, slow, figures, is_assumed, quotes=quotes)
 
 
 def _given(analysis: Analysis, row: int) -> str:

@@ -7,6 +7,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, UNEXPLAINED, WAITING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
+from ray_tracing_hooks._insight.model.table import RUNNING
 
 KIND = "unrecorded"
 
@@ -47,6 +48,13 @@ def find(analysis: Analysis) -> list[Finding]:
         reasons.append(f"{count(len(strays), 'worker span')} {'is' if len(strays) == 1 else 'are'} in no recorded call")
     if (unseen or strays) and not libraries and not calls.internal:
         advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of Ray's libraries")
+    unexecuted = analysis.unexecuted if RUNNING not in analysis.table.state else 0
+    if unexecuted:
+        them = "it" if unexecuted == 1 else "they"
+        reasons.append(f"{count(unexecuted, 'call')} made no span where {them} should have run")
+        advice.append("read the spans of every node, and check that each of them records (ray-tracing-hooks status)")
+    if calls.left_out:
+        reasons.append(recorded.left_out(calls))
     if not records_waits:
         reasons.append("waiting was not recorded")
         advice.append(f"{recorded.RECORD_WAITS} shows what callers wait for")
@@ -63,6 +71,7 @@ def find(analysis: Analysis) -> list[Finding]:
         "libraries": ",".join(libraries),
         "unseen_objects": unseen,
         "spans_below_no_call": len(strays),
+        "unexecuted": unexecuted,
     }
     rows = [*(row for row in sorted(drivers) if row < len(analysis.table)), *strays]
     return [Finding(KIND, text, "; ".join(advice), hidden / path.wall, rows, figures)]

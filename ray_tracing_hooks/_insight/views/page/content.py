@@ -413,7 +413,7 @@ def _top(
     table = analysis.table
     if analysis.functions:
         said = "Time in which a function's own code ran, without waits in ray.get and ray.wait"
-        about = f"{said}{recorded.own_time(analysis.calls)}."
+        about = f"{said}{recorded.own_time(analysis)}."
         return about, [
             _figures(each.name, name_of[table.name[each.executions[0]]], each.self_time, each.self_times, each.failed)
             for each in analysis.functions[:_TOP]

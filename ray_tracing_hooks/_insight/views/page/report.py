@@ -192,7 +192,7 @@ def described(found: Iterable[Finding], row: Row, redaction: Redaction) -> list[
 
 def nothing_found(analysis: Analysis) -> str:
     """The text if there are no findings."""
-    gaps = recorded.gaps(analysis.calls, analysis.path)
+    gaps = recorded.gaps(analysis)
     failures = "" if analysis.table.is_failed().any() else "no failures, "
     return f"Nothing stands out{gaps}: {failures}no stragglers, no bottlenecks, and no costly patterns."
 
@@ -218,12 +218,17 @@ def quality(analysis: Analysis) -> list[str]:
     ):
         if number:
             lines.append(f"{count(number, one, many)}.")
+    if len(analysis.table) != found.spans:
+        lines.append("All this is for all runs that were read; the rest is for what is shown.")
+    if analysis.unexecuted:
+        lines.append(f"{count(analysis.unexecuted, 'call has no execution', 'calls have no execution')}.")
     for machine, shift in found.clocks.items():
         lines.append(f"The clock of {machine} was corrected by {'-' if shift < 0 else '+'}{duration(abs(shift))}.")
     if analysis.path.clamped:
         lines.append(f"On the critical path, causes ended {duration(analysis.path.clamped)} after their effects.")
-    said = recorded.waiting(analysis.calls)
-    return [*lines, f"{said[:1].upper()}{said[1:]}."]
+    told = [recorded.left_out(analysis.calls)] if analysis.calls.left_out else []
+    told.append(recorded.waiting(analysis.calls))
+    return [*lines, *(f"{each[:1].upper()}{each[1:]}." for each in told)]
 
 
 def _text(finding: Finding, redaction: Redaction) -> str:

@@ -1265,6 +1265,15 @@ def load_newest(folder: Path) -> Table:
     return part_of(table, runs(table)[0])
 
 
+def test_of_several_drivers_a_page_says_which_one_its_path_is_of() -> None:
+    run = HandMade()
+    run.driver(0, 100)
+    said = "There are 2 drivers: the critical path, the split of the time and the shares of findings are of the one"
+    assert not any("drivers" in line for line in report.quality(Analysis(run.table())))
+    run.driver(200, 300, trace=2)
+    assert any(line.startswith(said) for line in report.quality(Analysis(run.table())))
+
+
 def test_a_death_that_was_not_recorded_is_not_called_one() -> None:
     """Other tools may write a span without an end. Workers without an id are told apart by their process."""
     for attributes, said in (

@@ -1260,6 +1260,32 @@ def test_notes_on_the_data_say_whether_they_are_of_all_runs(tmp_path: Path) -> N
     assert any(line.startswith("All this is for all runs") for line in report.quality(Analysis(load_newest(tmp_path))))
 
 
+def runs_of(run: HandMade) -> list[list[str]]:
+    """The names of the spans of each run, the newest run first."""
+    table = run.table()
+    return [sorted(table.name_of(row) for row in found.rows) for found in runs(table)]
+
+
+def test_spans_without_a_session_are_of_one_run_if_they_have_nodes_in_common() -> None:
+    """Ray's own tracing names no session, and the jobs of all clusters have the same ids."""
+    run = HandMade()
+    driver = run.span("a1", 0, 10, node="n1")
+    run.span("a2", 1, 9, driver, node="n2", worker="w2")
+    run.span("b", 20, 30, node="n2", worker="w2", trace=2)
+    run.span("c", 40, 50, node="n9", trace=3)
+    assert runs_of(run) == [["c"], ["a1", "a2", "b"]]
+
+
+def test_a_trace_is_of_the_session_that_any_of_its_spans_names() -> None:
+    """The driver of a Ray Client may not know it."""
+    run = HandMade()
+    first = run.span("client", 0, 10, worker="driver")
+    run.session = "session_1"
+    run.span("work", 1, 9, first, worker="w1")
+    run.span("more", 20, 30, worker="w1", trace=2)
+    assert runs_of(run) == [["client", "more", "work"]]
+
+
 def load_newest(folder: Path) -> Table:
     table = load([str(folder / "spans.jsonl")])
     return part_of(table, runs(table)[0])

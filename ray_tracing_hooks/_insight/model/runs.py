@@ -1,12 +1,14 @@
 """The runs in a folder of spans: one for each driver, with all its work.
 
 A folder collects the spans of every traced program. Traces with spans of the same job of the same Ray session belong
-to one run; a driver without a root span has many traces.
+to one run; a driver without a root span has many traces. Spans of Ray's own tracing name no session: there, traces
+with spans of the same job belong together if they have nodes in common.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,18 +33,54 @@ class Run:
 
 def runs(table: Table) -> list[Run]:
     """All runs, the newest first."""
-    session_of = [str(resource.get(names.RESOURCE_SESSION_NAME) or "") for resource in table.resources]
     jobs = [str(site.get(names.RAY_JOB_ID) or "") for site in table.sites]
-    trace, site = as_numpy(table.trace), as_numpy(table.site)
-    with_job = np.nonzero(np.array([bool(job) for job in jobs], bool)[site])[0]
-    keys = [("", each) for each in table.traces]
-    for row in with_job[np.unique(trace[with_job], return_index=True)[1]].tolist():
-        keys[table.trace[row]] = session_of[table.resource[row]], jobs[table.site[row]]
+    session_of = [str(resource.get(names.RESOURCE_SESSION_NAME) or "") for resource in table.resources]
+    job_of_trace = _first(table, table.site, jobs)
+    session_of_trace = _first(table, table.resource, session_of)
+    without = [trace for trace in job_of_trace if trace not in session_of_trace]
+    clusters = _clusters(table, without) if without else {}
+    keys = [("", each, "") for each in table.traces]
+    for trace, job in job_of_trace.items():
+        keys[trace] = session_of_trace.get(trace, ""), job, clusters.get(trace, "")
     number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-    of_row = np.array([number[key] for key in keys], np.int64)[trace]
+    of_row = np.array([number[key] for key in keys], np.int64)[as_numpy(table.trace)]
     (rows,) = split(of_row, len(number), np.arange(len(table)))
-    found = [Run(*key, as_array(own, "I")) for key, own in zip(number, rows, strict=True) if len(own)]
+    found = [
+        Run(session, job, as_array(own, "I")) for (session, job, _), own in zip(number, rows, strict=True) if len(own)
+    ]
     return sorted(found, key=lambda run: (-table.start[run.rows[0]], run.rows[0]))
+
+
+def _first(table: Table, column: array[int], values: Sequence[str]) -> dict[int, str]:
+    """The first value of each trace that is not empty. ``column`` has for each row the index of its value."""
+    which, trace = as_numpy(column), as_numpy(table.trace)
+    rows = np.nonzero(np.array([bool(value) for value in values], bool)[which])[0]
+    rows = rows[np.unique(trace[rows], return_index=True)[1]]
+    return {table.trace[row]: values[column[row]] for row in rows.tolist()}
+
+
+def _clusters(table: Table, traces: Sequence[int]) -> dict[int, str]:
+    """For traces that name no session, a node of their cluster: all that have nodes in common have the same one.
+
+    Ray numbers the jobs of every cluster from 1, but no two clusters have a node in common.
+    """
+    nodes = [str(site.get(names.RAY_NODE_ID) or "") for site in table.sites]
+    trace, site = as_numpy(table.trace), as_numpy(table.site).astype(np.int64)
+    rows = np.isin(trace, traces) & np.array([bool(node) for node in nodes], bool)[site]
+    same: dict[str, str] = {}
+
+    def first(node: str) -> str:
+        while (above := same.setdefault(node, node)) != node:
+            same[node] = same[above]
+            node = above
+        return node
+
+    node_of: dict[int, str] = {}
+    for pair in np.unique(trace[rows] * np.int64(len(nodes)) + site[rows]).tolist():
+        its_trace, its_site = divmod(pair, len(nodes))
+        node = first(nodes[its_site])
+        same[node] = first(node_of.setdefault(its_trace, node))
+    return {its_trace: first(node) for its_trace, node in node_of.items()}
 
 
 def sessions(table: Table) -> list[str]:

@@ -220,8 +220,8 @@ def quality(analysis: Analysis) -> list[str]:
             lines.append(f"{count(number, one, many)}.")
     if (several := len(analysis.calls.drivers())) > 1:
         lines.append(
-            f"There are {several:,} drivers: the critical path, the split of the time and the shares of findings are of "
-            "the one that ended last."
+            f"There are {several:,} drivers: the critical path, the split of the time and the shares of findings are "
+            "of the one that ended last."
         )
     if len(analysis.table) != found.spans:
         lines.append("All this is for all runs that were read; the rest is for what is shown.")

@@ -54,8 +54,9 @@ def replay(
     """Send spans from files, or from a leftover spool, to an exporter.
 
     A PATH is a file of OTLP-JSON lines (*.jsonl, *.jsonl.gz) from any tool, a folder of such files, or a spool folder
-    or one above it. Nothing is removed. The exporters are those of RAY_TRACING_EXPORTERS, or otlp if that is only
-    local, and they are configured by the same variables as in a job, such as OTEL_EXPORTER_OTLP_ENDPOINT.
+    or one above it. What its subfolders hold is sent too, as the other commands show it. Nothing is removed. The
+    exporters are those of RAY_TRACING_EXPORTERS, or otlp if that is only local, and they are configured by the same
+    variables as in a job, such as OTEL_EXPORTER_OTLP_ENDPOINT.
 
     The progress is stored beside the files, for each exporter and address: run it again after an interruption and it
     continues from there; if the files have grown, it sends only the new spans. The exit code is 1 if not all could be
@@ -203,7 +204,7 @@ def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
             if path.endswith(SUFFIX) and not os.path.isdir(path):
                 os.stat(path)
                 raise click.BadParameter(f"{path!r} is part of a spool: expected the spool folder", param_hint="PATH")
-        files = span_files(paths)
+        files = span_files(paths, with_subfolders=True)
     except FileNotFoundError as error:
         raise click.BadParameter(f"{error.filename!r} does not exist", param_hint="PATH") from None
     except OSError as error:

@@ -320,6 +320,19 @@ def test_files_arrive_as_they_are(collector: Collector, tmp_path: Path) -> None:
     assert resource_spans.scope_spans[0].scope == SCOPE
 
 
+def test_what_subfolders_hold_is_sent_as_other_commands_show_it(collector: Collector, tmp_path: Path) -> None:
+    """Also beside files of the folder itself; not what is of another signal, or only set aside. Each is sent once."""
+    (tmp_path / "a.jsonl").write_bytes(line([1]))
+    for number, folder in enumerate(("run-1", "run-2", "metrics", "aside"), 2):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.jsonl").write_bytes(line([number]))
+    result = replay(tmp_path, tmp_path / "run-1")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("3 spans in 3 files sent to OTLP")
+    assert collector.numbers() == [1, 2, 3]
+    assert replay(tmp_path).stdout.startswith("nothing new: 3 spans sent")
+
+
 def test_what_was_sent_is_not_sent_again(collector: Collector, tmp_path: Path) -> None:
     """Run again it sends what has come since, in files that have grown and new ones; with --again everything."""
     growing = tmp_path / "a.jsonl"

@@ -28,6 +28,9 @@ _Read = TypeVar("_Read")
 LONG_BYTES = 32 * 1024 * 1024
 """From this size on, a progress bar is shown while reading."""
 
+_SHOWN_TRACES = 3
+"""How many ids are listed if the beginning of an id is that of several."""
+
 _HOW_TO_RECORD = (
     "To record some, run a program with `ray-tracing-hooks run program.py`, or with "
     'ray.init(_tracing_startup_hook="ray_tracing_hooks.local:setup"); or name the folder that contains them.'
@@ -92,12 +95,8 @@ def selected(table: Table, trace_id: str | None) -> Table:
     """The spans of the newest run, or of the trace whose id starts with this; ends the command in the same way."""
     if trace_id is None:
         return part_of(table, runs(table)[0])
-    check_trace_id(trace_id)
-    fits = [trace.startswith(trace_id.lower()) for trace in table.traces]
-    rows = [row for row, trace in enumerate(table.trace) if fits[trace]]
-    if not rows:
-        raise no_such_trace(len(table.traces))
-    return table.part(rows)
+    wanted = table.traces.index(the_trace(table.traces, trace_id))
+    return table.part(row for row, trace in enumerate(table.trace) if trace == wanted)
 
 
 def check_trace_id(trace_id: str) -> None:
@@ -106,9 +105,21 @@ def check_trace_id(trace_id: str) -> None:
         raise click.BadParameter(f"{trace_id!r} is not a trace id: expected up to 32 hex digits", param_hint="--trace")
 
 
-def no_such_trace(traces: int) -> click.BadParameter:
-    """The error if the id of none of so many traces starts with what was asked for."""
-    return click.BadParameter(f"none of {count(traces, 'trace')} starts with it", param_hint="--trace")
+def the_trace(traces: Sequence[str], beginning: str) -> str:
+    """The one of these trace ids that starts with this. Ends the command with exit code 2 if none does, or several."""
+    check_trace_id(beginning)
+    fits = sorted(trace for trace in traces if trace.startswith(beginning.lower()))
+    if not fits:
+        raise click.BadParameter(
+            f"none of {count(len(traces), 'trace')} starts with {beginning!r}", param_hint="--trace"
+        )
+    if len(fits) > 1:
+        some = ", ".join(fits[:_SHOWN_TRACES]) + (", ..." if len(fits) > _SHOWN_TRACES else "")
+        raise click.BadParameter(
+            f"{len(fits):,} traces start with {beginning!r}: {some}; give more digits of the one that is meant",
+            param_hint="--trace",
+        )
+    return fits[0]
 
 
 def check_choice(trace_id: str | None, *, everything: bool) -> None:

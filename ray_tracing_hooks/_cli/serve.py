@@ -52,16 +52,25 @@ def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: b
     from ray_tracing_hooks._insight.views import server  # noqa: PLC0415
 
     inputs.check_choice(trace_id, everything=everything)
+    if trace_id is not None:
+        inputs.check_trace_id(trace_id)
     inputs.files(paths)
     given = inputs.given(paths)
     where = ", ".join(given)
     maker = serving.Maker(serving.Asked(given, trace_id, everything, max_spans))
-    reports = server.Reports(lambda: span_files(given, with_subfolders=True), _shown(maker.make))
+    ended = threading.Event()
+    refused: list[str] = []
+
+    def refuse(why: str) -> None:
+        refused.append(why)
+        ended.set()
+
+    make = _shown(_or_refused(maker.make, refuse))
+    reports = server.Reports(lambda: span_files(given, with_subfolders=True), make)
     try:
         listening = server.Server(reports, port)
     except OSError as error:
         raise SafeError(f"cannot listen on {server.ADDRESS}:{port}: {error.strerror}") from None
-    ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: ended.set())
     with listening:
@@ -74,6 +83,31 @@ def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: b
         thread.join()
         maker.end()
         reports.end()
+    if refused:
+        raise click.BadParameter(refused[0], param_hint="--trace")
+
+
+def _or_refused(make: Make, refuse: Callable[[str], None]) -> Make:
+    """The same; calls ``refuse`` with the reason if the spans that are there at first show that the choice is wrong.
+
+    Later, when others have come, the reason is shown in the page as any other problem.
+    """
+    from ray_tracing_hooks._cli.serving import WrongChoiceError  # noqa: PLC0415  as above
+
+    is_first = True
+
+    def made(folder: str, tell: Callable[[str], None]) -> Made:
+        nonlocal is_first
+        try:
+            found = make(folder, tell)
+        except WrongChoiceError as error:
+            if is_first:
+                refuse(str(error))
+            raise
+        is_first = False
+        return found
+
+    return made
 
 
 def _shown(make: Make) -> Make:

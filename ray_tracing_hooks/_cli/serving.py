@@ -23,6 +23,10 @@ from ray_tracing_hooks._insight.views.server import INDEX, PAGE, Made
 Tell = Callable[[str], None]
 
 
+class WrongChoiceError(ValueError):
+    """No trace, or more than one, starts with what was asked for."""
+
+
 class Asked(NamedTuple):
     """The arguments of the command."""
 
@@ -36,7 +40,8 @@ class Asked(NamedTuple):
 def make(asked: Asked, folder: str, tell: Tell) -> Made:
     """Read the spans and build their page in a folder, with an index beside it if they are many.
 
-    Raises OSError or ValueError if they cannot be read, or there are none.
+    Raises OSError or ValueError if the spans cannot be read, or there are none, and WrongChoiceError if none is of
+    the trace that is asked for, or it is not clear which one that is.
     """
     with reading.collector_paused():
         files = span_files(asked.paths, with_subfolders=True)
@@ -51,7 +56,7 @@ def make(asked: Asked, folder: str, tell: Tell) -> Made:
                 analysis, _ = inputs.chosen(table, asked.trace_id, asked.paths)
             del table  # the analysis may have its own
         except click.ClickException as error:
-            raise ValueError(error.message) from None
+            raise WrongChoiceError(error.message) from None
         where = ", ".join(asked.paths)
         with open(os.path.join(folder, PAGE), "wb") as file:
             if len(analysis.table) <= asked.max_spans:
@@ -93,6 +98,8 @@ def answer(request: BinaryIO, output: TextIO) -> None:
 
     try:
         say(made=make(asked, folder, lambda doing: say(doing=doing)))
+    except WrongChoiceError as error:
+        say(wrong=str(error))
     except UNREADABLE as error:
         say(unreadable=str(getattr(error, "strerror", None) or error))
 
@@ -129,6 +136,8 @@ class Maker:
                 what = json.loads(line)
                 if "doing" in what:
                     tell(what["doing"])
+                elif "wrong" in what:
+                    raise WrongChoiceError(what["wrong"])
                 elif "unreadable" in what:
                     raise ValueError(what["unreadable"])
                 else:

@@ -94,14 +94,14 @@ def tree(
     spans, quality = inputs.read(paths)
     now_ns = time.time_ns()
     traces = model.traces(spans)
-    if trace_id is not None and not any(trace.trace_id.startswith(trace_id.lower()) for trace in traces):
-        raise inputs.no_such_trace(len(traces))
+    if trace_id is not None:
+        trace_id = inputs.the_trace([trace.trace_id for trace in traces], trace_id)
     orphans = sum(trace.orphans for trace in traces)
     keep = _chosen(name, errors, min_duration, now_ns)
     chosen = [
         Trace(trace.trace_id, roots, trace.size, trace.orphans)
         for trace in traces
-        if trace_id is None or trace.trace_id.startswith(trace_id.lower())
+        if trace_id is None or trace.trace_id == trace_id
         if (roots := select(trace.roots, keep) if keep else trace.roots)
     ]
     shown = chosen if everything else chosen[:last]

@@ -7,6 +7,8 @@ import http.client
 import json
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -17,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_spans import process, span
+from made_spans import TRACE_ID, process, span
 
+from ray_tracing_hooks._cli.serve import _or_refused
 from ray_tracing_hooks._cli.serving import Asked, Maker, make
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import load
@@ -228,6 +231,35 @@ def test_what_a_child_cannot_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(lines())
     with pytest.raises(ValueError, match="no spans"):
         Maker(Asked([str(tmp_path)], None, everything=False, max_spans=1)).make(str(tmp_path), print)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "complaint"),
+    [
+        ("xyz", "'xyz' is not a trace id: expected up to 32 hex digits"),
+        ("f", "none of 2 traces starts with 'f'"),
+        ("0A", f"2 traces start with '0A': {TRACE_ID}, {TRACE_ID[:-1]}d; give more digits of the one that is meant"),
+    ],
+)
+def test_the_command_ends_if_no_trace_is_the_one_that_is_asked_for(folder: Path, wanted: str, complaint: str) -> None:
+    """With exit code 2, as the other commands: waiting for more spans would not help."""
+    (folder / "b.jsonl").write_text(lines(span(3, 400, 500, trace_id=TRACE_ID[:-1] + "d")))
+    command = [sys.executable, "-m", "ray_tracing_hooks", "serve", str(folder), "--trace", wanted]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert complaint in " ".join(done.stderr.split())
+
+
+def test_a_trace_that_is_no_longer_clear_is_told_in_the_page(folder: Path, tmp_path: Path) -> None:
+    """What is served already stays: others may have begun since."""
+    refused: list[str] = []
+    make = _or_refused(Maker(Asked([str(folder)], "0a", everything=False, max_spans=9)).make, refused.append)
+    assert make(str(tmp_path), lambda _doing: None).spans == 2
+    (folder / "b.jsonl").write_text(lines(span(3, 400, 500, trace_id=TRACE_ID[:-1] + "d")))
+    with pytest.raises(ValueError, match="2 traces start with '0a'"):
+        make(str(tmp_path), lambda _doing: None)
+    assert refused == []
 
 
 def test_a_child_ends_with_the_server(folder: Path, tmp_path: Path) -> None:

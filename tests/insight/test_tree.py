@@ -315,6 +315,21 @@ def test_a_trace_is_chosen_by_the_beginning_of_its_id(folder: Folder) -> None:
     assert len(lines(folder.path, "--trace", folder.trace[:8].upper())) == 1
 
 
+def test_the_beginning_of_several_ids_means_none_of_them(folder: Folder) -> None:
+    """It says what was given, and which ids begin so."""
+    for number in range(4):
+        folder.new_trace()
+        folder.trace = f"ab{number:030x}"
+        folder.span(f"run {number}")
+    refused = run(folder.path, "--trace", "AB")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    said = " ".join(refused.stderr.split())
+    some = ", ".join(f"ab{number:030x}" for number in range(3))
+    assert f"Invalid value for --trace: 4 traces start with 'AB': {some}, ...; give more digits" in said
+    assert run(folder.path, "--trace", f"ab{3:030x}"[:31]).exit_code == 2
+    assert len(lines(folder.path, "--trace", f"AB{3:030x}")) == 1
+
+
 def test_json_has_every_span_with_its_children(folder: Folder) -> None:
     """A list of traces; nothing is put together, and numbers that JSON lacks are text."""
     root = folder.span("root", took=SECOND, where=DRIVER)
@@ -380,7 +395,7 @@ def test_wrong_use_ends_with_code_2(folder: Folder) -> None:
         ([folder.path, "--trace", "xyz"], "'xyz' is not a trace id: expected up to 32 hex digits"),
         ([folder.path, "--min-duration", "fast"], "'fast' is not a duration: expected a number and us, ms, s, m or h"),
         ([folder.path, "--min-duration", "9" * 400 + "s"], "... is longer than any span"),
-        ([folder.path, "--trace", "f"], "none of 1 trace starts with it"),
+        ([folder.path, "--trace", "f"], "none of 1 trace starts with 'f'"),
         ([folder.path, "--last", "0"], "0 is not in the range x>=1"),
         ([folder.path, "--colour"], "No such option"),
     ):

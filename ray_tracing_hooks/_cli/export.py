@@ -16,6 +16,7 @@ from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
 from ray_tracing_hooks._cli.text import SafeError, count, duration, examples, warn
 from ray_tracing_hooks._escape import safe
+from ray_tracing_hooks._insight.analysis.wording import unread
 from ray_tracing_hooks._insight.ingest.read import collector_paused
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.views.exports import FORMATS, writer
@@ -95,8 +96,8 @@ def export(
             raise SafeError(f"{output}: {error.strerror or error}") from None
     for note in notes:
         warn(note, "note")
-    if bad := exported.quality.bad_lines:
-        warn(f"{count(bad, 'bad line')} skipped (the first: {exported.quality.problems[0]})", "note")
+    if problems := unread(exported.quality):
+        warn(problems, "note")
     if output != "-":
         click.echo(
             f"{safe(output)}: {count(exported.spans, 'span')}, {_size(os.path.getsize(output))}, written in "

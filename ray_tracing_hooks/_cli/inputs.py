@@ -12,7 +12,7 @@ import click
 from ray_tracing_hooks._cli.text import SafeError, warn
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.queues import beside
-from ray_tracing_hooks._insight.analysis.wording import count
+from ray_tracing_hooks._insight.analysis.wording import count, unread
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.files import span_files
@@ -150,7 +150,7 @@ def files(paths: Sequence[str]) -> list[str]:
 
 def no_spans(paths: Sequence[str], quality: Quality) -> str:
     """The message for files without spans."""
-    first = f" The first of {quality.bad_lines} problems: {quality.problems[0]}." if quality.problems else ""
+    first = f" {problems[:1].upper()}{problems[1:]}." if (problems := unread(quality)) else ""
     return f"no spans in the files of {_where(paths)}.{first} {_HOW_TO_RECORD}"
 
 

@@ -26,7 +26,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.queues import PHASES
-from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain, shortened
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain, shortened, unread
 from ray_tracing_hooks._insight.model.table import RUNNING
 from ray_tracing_hooks._insight.views import summary as summaries
 
@@ -95,7 +95,7 @@ _SHOWN_EVIDENCE = 5
 _NAME_WIDTH = 40
 _BAR = 24
 
-_BAD = ("bad_lines", "dropped", "lost", "orphans", "circles", "clocks")
+_BAD = ("bad_lines", "incomplete_files", "dropped", "lost", "orphans", "circles", "clocks")
 """Problems of the data that the reader should know before the rest."""
 
 
@@ -138,8 +138,8 @@ def _heading(analysis: Analysis, number: int) -> Iterator[str]:
 def _quality(analysis: Analysis) -> str:
     found, path = analysis.table.quality, analysis.path
     read = [f"{count(found.spans, 'span')} in {count(found.files, 'file')}"]
-    if found.bad_lines:
-        read.append(f"{count(found.bad_lines, 'bad line')} skipped (the first: {found.problems[0]})")
+    if problems := unread(found):
+        read.append(problems)
     for number, one, many in (
         (found.dropped, "span could not be recorded", "spans could not be recorded"),
         (found.lost, "span interrupted by the death of its process", "spans interrupted by the death of their process"),

@@ -20,7 +20,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.text import count, duration, examples, parse_duration
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._insight.analysis.wording import shortened, size
+from ray_tracing_hooks._insight.analysis.wording import shortened, size, unread
 from ray_tracing_hooks._insight.model import span as model
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.errors import error_text
@@ -140,8 +140,8 @@ def _fits(pattern: str) -> Callable[[str], bool]:
 def _note(quality: Quality, orphans: int) -> str:
     """One line on problems with the data; empty without any."""
     wrong = []
-    if quality.bad_lines:
-        wrong.append(f"{count(quality.bad_lines, 'bad line')} skipped (the first: {safe(str(quality.problems[0]))})")
+    if problems := unread(quality):
+        wrong.append(safe(problems))
     if quality.dropped:
         wrong.append(f"{count(quality.dropped, 'span')} could not be recorded")
     if orphans:

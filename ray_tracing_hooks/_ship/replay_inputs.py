@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import os
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -116,7 +115,7 @@ class JsonFiles:
         spans = 0
         for path in self._places:
             entry = position.get(os.path.basename(path))
-            with contextlib.suppress(OSError, EOFError, ValueError, zlib.error), open(path, "rb") as raw:
+            with contextlib.suppress(OSError, EOFError, ValueError), open(path, "rb") as raw:
                 file = unpacked(path, raw)
                 file.seek(entry["offset"] if entry else 0)
                 while line := file.readline(_MAX_LINE):
@@ -146,8 +145,10 @@ class JsonFiles:
                     yield groups, raw.tell()
         except EOFError:
             pass  # a compressed file that is still being written
-        except (OSError, ValueError, zlib.error) as error:
-            self._damage(f"{path}: {getattr(error, 'strerror', None) or error}")
+        except (OSError, ValueError) as error:
+            where = f"{path}, byte {place.offset}" if place.offset else path
+            missing = "; the rest of the file is missing" if place.offset else ""
+            self._damage(f"{where}: {getattr(error, 'strerror', None) or error}{missing}")
 
     def _parsed(self, line: bytes, where: str) -> Sequence[Group] | None:
         """The spans of a line; None if it is still being written."""
@@ -187,7 +188,7 @@ def _place(path: str, stored: Any) -> _Place:
     """The place in this file that ``stored`` gives; the beginning, if it gives none or belongs to another file."""
     if isinstance(stored, dict):
         with (
-            contextlib.suppress(OSError, EOFError, zlib.error, ValueError, TypeError, KeyError),
+            contextlib.suppress(OSError, EOFError, ValueError, TypeError, KeyError),
             open(path, "rb") as raw,
         ):
             offset = int(stored["offset"])

@@ -196,7 +196,7 @@ def test_a_file_that_is_not_what_its_name_says_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_text("not compressed")
     (tmp_path / "b.jsonl").write_text(line(described(1)))
     spans, quality = read(tmp_path)
-    assert (len(spans), quality.bad_lines) == (1, 1)
+    assert (len(spans), quality.bad_lines, quality.incomplete_files) == (1, 0, 1)
     assert (quality.problems[0].file, quality.problems[0].line) == (str(tmp_path / "a.jsonl.gz"), 0)
 
 

@@ -74,7 +74,17 @@ def assert_same_as_read(found: Table, path: Path) -> None:
         assert found.failed(row) == span.failed
         assert {key: found.attribute(row, key) for key in span.attributes} == span.attributes
         assert found.resources[found.resource[row]] == span.resource
-    for name in ("files", "lines", "spans", "duplicates", "bad_lines", "running", "lost", "dropped"):
+    for name in (
+        "files",
+        "lines",
+        "spans",
+        "duplicates",
+        "bad_lines",
+        "incomplete_files",
+        "running",
+        "lost",
+        "dropped",
+    ):
         assert getattr(found.quality, name) == getattr(quality, name), name
 
 

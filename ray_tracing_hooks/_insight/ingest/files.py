@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
@@ -18,8 +17,13 @@ MAX_LINE = 64 * 1024 * 1024
 _OTHERS = frozenset({UNDECIDED, ASIDE, LOGS.name, METRICS.name})
 """Subfolders without spans, or with spans that do not count."""
 
-UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
+UNREADABLE = (OSError, EOFError, ValueError)
 """What reading a file raises if it is unreadable or its content does not match its suffix."""
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be read, for a sentence."""
+    return str(getattr(error, "strerror", None) or error)
 
 
 class Part(NamedTuple):

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.packed import unpacked
-from ray_tracing_hooks._insight.ingest.files import MAX_LINE, Part
+from ray_tracing_hooks._insight.ingest.files import MAX_LINE, UNREADABLE, Part, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
     MALFORMED,
     SpanJson,
@@ -50,28 +50,39 @@ _NO_ID = "0" * 16
 
 
 def read_part(part: Part) -> Columns:
-    """The spans of the lines that begin in this part of an OTLP-JSON file. Raises one of ``UNREADABLE``."""
+    """The spans of the lines that begin in this part of an OTLP-JSON file, up to where it can be read.
+
+    Raises OSError if the file cannot be opened.
+    """
     columns = Columns()
+    with open(part.path, "rb") as raw:
+        try:
+            _add_lines(columns, part, raw)
+        except UNREADABLE as error:
+            columns.quality.incomplete(part.path, columns.quality.last_line, reason(error))
+    return columns
+
+
+def _add_lines(columns: Columns, part: Part, raw: BinaryIO) -> None:
+    """Add the spans of the lines. Raises one of ``UNREADABLE`` at the first that cannot be read from the file."""
     quality = columns.quality
     adder = _Adder(columns)
-    with open(part.path, "rb") as raw:
-        for number, offset, line in _lines(part, raw):
-            quality.lines += 1
-            quality.last_line = number
-            if line is None:
-                quality.bad(part.path, number, f"the line is longer than {MAX_LINE >> 20} MiB")
-                continue
-            try:
-                document = document_of(line)
-            except (ValueError, RecursionError) as error:
-                if line.endswith(b"\n"):
-                    quality.bad(part.path, number, f"not JSON: {explain(error)}")
-                else:
-                    quality.lines -= 1  # still being written
+    for number, offset, line in _lines(part, raw):
+        quality.lines += 1
+        quality.last_line = number
+        if line is None:
+            quality.bad(part.path, number, f"the line is longer than {MAX_LINE >> 20} MiB")
+            continue
+        try:
+            document = document_of(line)
+        except (ValueError, RecursionError) as error:
+            if line.endswith(b"\n"):
+                quality.bad(part.path, number, f"not JSON: {explain(error)}")
             else:
-                if problem := adder.add(document, offset):
-                    quality.bad(part.path, number, problem)
-    return columns
+                quality.lines -= 1  # still being written
+        else:
+            if problem := adder.add(document, offset):
+                quality.bad(part.path, number, problem)
 
 
 class _Adder:

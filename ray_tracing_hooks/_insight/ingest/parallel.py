@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
-from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, reason
 from ray_tracing_hooks._insight.ingest.lines import read_part
 from ray_tracing_hooks._insight.ingest.read import collector_paused
 from ray_tracing_hooks._insight.ingest.spool import read_segment
@@ -39,7 +39,7 @@ def parts_of(paths: Sequence[str], quality: Quality) -> list[Part]:
             continue  # removed to make room since the folder was listed
         except OSError as error:
             quality.files += 1
-            quality.bad(path, 0, str(error.strerror or error))
+            quality.incomplete(path, 0, reason(error))
             continue
         quality.files += 1
         if path.endswith(".gz") or size <= _PART * 3 // 2:
@@ -66,15 +66,10 @@ def read_parts(
         if answer is None:
             quality.files -= not part.begin
         elif isinstance(answer, str):
-            quality.bad(part.path, 0, answer)
+            quality.incomplete(part.path, lines, answer)
         else:
-            found = answer.quality
-            quality.bad_lines += found.bad_lines - len(found.problems)
-            for problem in found.problems:
-                quality.bad(problem.file, problem.line + lines, problem.reason)
-            quality.lines += found.lines
-            quality.dropped += found.dropped
-            lines += found.last_line
+            quality.include(answer.quality, lines)
+            lines += answer.quality.last_line
             yield part, answer
 
 
@@ -91,7 +86,7 @@ def _read(part: Part) -> Answer:
     except FileNotFoundError:
         return None
     except UNREADABLE as error:
-        return str(getattr(error, "strerror", None) or error)
+        return reason(error)
 
 
 def _here(parts: Sequence[Part]) -> Iterator[Answer]:

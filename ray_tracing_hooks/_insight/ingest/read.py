@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ray_tracing_hooks._formats.packed import unpacked
-from ray_tracing_hooks._insight.ingest.files import MAX_LINE, UNREADABLE, is_segment, lines_of
+from ray_tracing_hooks._insight.ingest.files import MAX_LINE, UNREADABLE, is_segment, lines_of, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
     MALFORMED,
     as_span,
@@ -59,9 +59,12 @@ class _Reader:
         self._on_bytes = on_bytes
         self._segments = Segments(self.quality, lambda span, _offset: self._add(span))
         self._resources: dict[str, dict[str, Any]] = {}
+        self._lines_read = 0
+        """How many lines of the file have been read."""
 
     def read(self, path: str) -> None:
         self.quality.files += 1
+        self._lines_read = 0
         try:
             if is_segment(path):
                 # Checked before reading: a dead process has written everything, while a live one may end a span
@@ -74,7 +77,7 @@ class _Reader:
             # Since the folder was listed, a segment was delivered, or an old file was removed to make room.
             self.quality.files -= 1
         except UNREADABLE as error:
-            self.quality.bad(path, 0, str(getattr(error, "strerror", None) or error))
+            self.quality.incomplete(path, self._lines_read, reason(error))
 
     def _read_lines(self, path: str) -> None:
         quality = self.quality
@@ -82,6 +85,7 @@ class _Reader:
             position = 0
             for number, line in lines_of(unpacked(path, raw)):
                 quality.lines += 1
+                self._lines_read = number
                 if line is None:
                     quality.bad(path, number, f"the line is longer than {MAX_LINE >> 20} MiB")
                 else:

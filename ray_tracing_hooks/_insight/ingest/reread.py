@@ -103,6 +103,6 @@ def _seekable(path: str) -> BinaryIO:
             lines = unpacked(path, file)
             while line := lines.readline(MAX_LINE):
                 plain.write(line)
-        except EOFError:
-            pass  # a file that is still being written
+        except (EOFError, ValueError):
+            pass  # it is still being written, or damaged: nothing behind that place was read before
     return plain

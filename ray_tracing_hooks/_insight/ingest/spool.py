@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span_json
-from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
     MALFORMED,
     explain,
@@ -139,7 +139,7 @@ def segments_of(paths: Sequence[str], quality: Quality) -> tuple[Columns, list[P
         except FileNotFoundError:
             continue  # delivered since the folder was listed
         except UNREADABLE as error:
-            quality.bad(path, 0, str(getattr(error, "strerror", None) or error))
+            quality.incomplete(path, 0, reason(error))
         quality.files += 1
     return columns, parts
 

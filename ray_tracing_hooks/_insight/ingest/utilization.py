@@ -11,7 +11,7 @@ from typing import Any
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._formats.signals import METRICS
-from ray_tracing_hooks._insight.ingest.files import JSON_SUFFIXES, UNREADABLE, lines_of
+from ray_tracing_hooks._insight.ingest.files import JSON_SUFFIXES, UNREADABLE, lines_of, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import MALFORMED, plain_attributes
 from ray_tracing_hooks._insight.model.utilization import Key, Series, Utilization, key
 
@@ -40,7 +40,7 @@ def beside(paths: Iterable[str], begin: int, end: int) -> tuple[Utilization, lis
                     found.setdefault(series, {})[time] = value
                     read += 1
         except UNREADABLE as error:
-            problems.append(f"{path}: {getattr(error, 'strerror', None) or error}")
+            problems.append(f"{path}: {reason(error)}")
     made: Utilization = {}
     for each in sorted(found):
         if each.is_share or each in limits:

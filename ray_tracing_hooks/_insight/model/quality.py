@@ -31,8 +31,10 @@ class Quality:
     duplicates: int = 0
     bad_lines: int = 0
     """Lines, or parts of a spool, that could not be read completely."""
+    incomplete_files: int = 0
+    """Files and folders that could not be read, or only up to some place: how many lines are missing is unknown."""
     problems: list[Problem] = field(default_factory=list)
-    """The first few of them."""
+    """The first few of both."""
     running: int = 0
     lost: int = 0
     dropped: int = 0
@@ -49,6 +51,24 @@ class Quality:
     """Spans whose end is before their start. Their end is set to their start."""
 
     def bad(self, file: str, line: int, reason: str) -> None:
+        """Note a line that could not be read, or a part of a spool."""
         self.bad_lines += 1
+        self._note(file, line, reason)
+
+    def incomplete(self, file: str, lines: int, reason: str) -> None:
+        """Note a file of which only so many lines could be read."""
+        self.incomplete_files += 1
+        self._note(file, lines + 1 if lines else 0, f"{reason}; the rest of the file is missing" if lines else reason)
+
+    def include(self, part: Quality, lines: int) -> None:
+        """Add what is wrong with a part of a file that follows so many lines."""
+        self.bad_lines += part.bad_lines
+        self.incomplete_files += part.incomplete_files
+        self.lines += part.lines
+        self.dropped += part.dropped
+        for problem in part.problems:
+            self._note(problem.file, problem.line + lines if problem.line else 0, problem.reason)
+
+    def _note(self, file: str, line: int, reason: str) -> None:
         if len(self.problems) < _SHOWN_PROBLEMS:
             self.problems.append(Problem(file, line, reason))

@@ -99,7 +99,7 @@ def run(analysis: Analysis, runs: int = 1) -> dict[str, Any]:
 def quality(analysis: Analysis) -> dict[str, Any]:
     found = analysis.table.quality
     counts = (
-        *("files", "lines", "spans", "bad_lines", "duplicates", "dropped", "lost", "running"),
+        *("files", "lines", "spans", "bad_lines", "incomplete_files", "duplicates", "dropped", "lost", "running"),
         *("orphans", "circles", "negative"),
     )
     return {name: getattr(found, name) for name in counts} | {

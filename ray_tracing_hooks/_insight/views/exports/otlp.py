@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight.ingest import read as reading
-from ray_tracing_hooks._insight.ingest.files import UNREADABLE, is_segment, lines_of
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, is_segment, lines_of, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import MALFORMED, explain
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import Span
@@ -97,12 +97,15 @@ def _looked_through(
     """The lines with spans, by number, and the spans to leave out of each."""
     found: dict[int, _Line] = {}
     quality.files += 1
+    last = 0
     try:
         with open(path, "rb") as raw:
             before = 0
             for number, text in lines_of(unpacked(path, raw)):
                 quality.lines += 1
+                last = number
                 left_out: _Line = []
+                problem = ""
                 try:
                     if text is None:
                         raise ValueError("the line is too long")
@@ -118,14 +121,16 @@ def _looked_through(
                             chosen.add(described["traceId"] + described["spanId"], rank, left_out, position)
                         except MALFORMED as error:
                             left_out.append(position)
-                            quality.bad(path, number, f"a span that is not OTLP: {explain(error)}")
+                            problem = problem or f"a span that is not OTLP: {explain(error)}"
                 except MALFORMED as error:
                     if text is None or text.endswith(b"\n"):
-                        quality.bad(path, number, f"not OTLP: {explain(error)}")
+                        problem = f"not OTLP: {explain(error)}"
+                if problem:
+                    quality.bad(path, number, problem)
                 on_bytes(raw.tell() - before)
                 before = raw.tell()
     except UNREADABLE as error:
-        quality.bad(path, 0, str(getattr(error, "strerror", None) or error))
+        quality.incomplete(path, last, reason(error))
     return found
 
 
@@ -139,26 +144,33 @@ def _spans(document: Any) -> Iterator[dict[str, Any]]:
 
 
 def _copy(source: Source, out: BinaryIO, path: str, lines: Mapping[int, _Line]) -> str:
-    """Write the lines of a file. Returns a description of the problem, if any."""
-    written = 0
+    """Write the lines of a file that were looked through. Returns a description of the problem, if any."""
+    if not lines:
+        return ""
+    done = 0
     try:
         with open(path, "rb") as raw:
             for number, text in lines_of(unpacked(path, raw)):
                 if text is None or number not in lines:
                     continue
-                written += 1
-                left_out = frozenset(lines[number])
-                if left_out or not source.redaction.shows_all or _SURROGATE.search(text):
-                    document = json.loads(text)
-                    if not _leave_out(document, left_out):
-                        continue
-                    _redact(document, source.redaction)
-                    text = _line(document)  # noqa: PLW2901
-                out.write(text if text.endswith(b"\n") else text + b"\n")
+                out.write(_copied(text, frozenset(lines[number]), source.redaction))
+                done += 1
+                if done == len(lines):
+                    break  # what follows cannot be read, or has no spans
     except (*UNREADABLE, *MALFORMED) as error:
-        why = getattr(error, "strerror", None) or error
-        return f"{path}: {why}; {len(lines) - written:,} of its lines are missing"
+        return f"{path}: {reason(error)}; {len(lines) - done:,} of its lines are missing"
     return ""
+
+
+def _copied(text: bytes, left_out: frozenset[int], redaction: Redaction) -> bytes:
+    """The line without the spans at these positions, redacted; empty if no span is left."""
+    if left_out or not redaction.shows_all or _SURROGATE.search(text):
+        document = json.loads(text)
+        if not _leave_out(document, left_out):
+            return b""
+        _redact(document, redaction)
+        return _line(document)
+    return text if text.endswith(b"\n") else text + b"\n"
 
 
 def _line(document: dict[str, Any]) -> bytes:

@@ -14,7 +14,7 @@ from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.queues import PHASES
-from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, unread
 from ray_tracing_hooks._insight.views.page.breakdown import MOST_GROUPS, Group
 from ray_tracing_hooks._insight.views.page.details import shortened
 from ray_tracing_hooks._insight.views.redaction import HIDDEN, Redaction
@@ -201,8 +201,8 @@ def quality(analysis: Analysis) -> list[str]:
     """What was read and what is wrong with it, in sentences."""
     found = analysis.table.quality
     lines = [f"Read {count(found.files, 'file')} with {count(found.lines, 'line')} and {count(found.spans, 'span')}."]
-    if found.bad_lines:
-        lines.append(f"{count(found.bad_lines, 'bad line')} skipped; the first: {found.problems[0]}")
+    if problems := unread(found):
+        lines.append(f"{problems}.")
     for number, one, many in (
         (found.dropped, "span could not be recorded", "spans could not be recorded"),
         (found.orphans, "span has a parent that is missing", "spans have a parent that is missing"),

@@ -15,7 +15,7 @@ from ray_tracing_hooks._insight.analysis.queues import beside
 from ray_tracing_hooks._insight.analysis.wording import count, unread
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest import utilization
-from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.runs import part_of, runs, sessions
@@ -73,7 +73,7 @@ def table(paths: Sequence[str]) -> Table:
 def chosen(table: Table, trace_id: str | None, paths: Sequence[str] = ()) -> tuple[Analysis, int]:
     """The newest run, or the trace whose id starts with this, with clocks corrected; and the number of runs.
 
-    It includes the task states in the folders of ``paths``, or in the configured local folder. Ends the command with
+    It includes the task states beside the spans of ``paths``, or of the configured local folder. Ends the command with
     exit code 2 if there is no such trace.
     """
     if trace_id is None:
@@ -83,9 +83,10 @@ def chosen(table: Table, trace_id: str | None, paths: Sequence[str] = ()) -> tup
 
 
 def analysed(table: Table, paths: Sequence[str]) -> Analysis:
-    """The analysis of a table, with clocks corrected, and with task states and samples in the folders of ``paths``."""
-    states = beside(given(paths), table.ids, sessions(table))
-    samples, unreadable = utilization.beside(given(paths), table.start[0], table.now_ns)
+    """The analysis of a table with clocks corrected, and with the task states and samples beside spans of ``paths``."""
+    folders = folders_of(given(paths))
+    states = beside(folders, table.ids, sessions(table))
+    samples, unreadable = utilization.beside(folders, table.start[0], table.now_ns)
     for problem in (*states.problems, *unreadable):
         warn(problem)
     return Analysis.corrected(table, states, samples)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
 from ray_tracing_hooks._formats.signals import LOGS, METRICS
@@ -41,26 +43,53 @@ def span_files(paths: Iterable[str], *, with_subfolders: bool = False) -> list[s
 
     If a folder has no span files, its subfolders are searched: a Ray session has one folder with a spool per node.
     ``with_subfolders``, they always are: ``ray-tracing-hooks run`` makes one for each run, beside the files of others.
+    A subfolder that cannot be read is in the result itself, so that its readers report it as they do unreadable files.
     Spans that await a tail sampling decision are left out, since most of them will be dropped.
-    Raises OSError if a path does not exist or a folder cannot be read.
+    Raises OSError if a path does not exist, or a folder of ``paths`` cannot be read.
     """
     found: list[str] = []
     for path in paths:
         if os.path.isdir(path):
-            inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
+            inside = _inside(path)
             own = _with_spans(inside)
             found += own
-            if with_subfolders or not own:
-                found += [
-                    file
-                    for folder in inside
-                    if os.path.isdir(folder) and not os.path.islink(folder) and os.path.basename(folder) not in _OTHERS
-                    for file in _with_spans(sorted(os.path.join(folder, name) for name in os.listdir(folder)))
-                ]
+            for folder in _subfolders(inside) if with_subfolders or not own else ():
+                try:
+                    found += _with_spans(_inside(folder))
+                except OSError:
+                    found.append(folder)
         else:
             os.stat(path)
             found.append(path)
     return list(dict.fromkeys(found))
+
+
+def folders_of(paths: Iterable[str]) -> list[str]:
+    """The folders in which span files of ``paths`` can be, as :func:`span_files` finds them with subfolders.
+
+    For what lies beside these files. Folders that cannot be read are left out.
+    """
+    found: list[str] = []
+    for path in paths:
+        folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
+        found.append(folder)
+        if folder == path:
+            with suppress(OSError):
+                found += _subfolders(_inside(folder))
+    return list(dict.fromkeys(found))
+
+
+def _inside(folder: str) -> list[str]:
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+
+
+def _subfolders(paths: Iterable[str]) -> list[str]:
+    """Those of the paths that are folders with spans that count."""
+    return [
+        path
+        for path in paths
+        if os.path.isdir(path) and not os.path.islink(path) and os.path.basename(path) not in _OTHERS
+    ]
 
 
 def is_segment(path: str) -> bool:
@@ -69,7 +98,16 @@ def is_segment(path: str) -> bool:
 
 
 def _with_spans(paths: Iterable[str]) -> list[str]:
-    return [path for path in paths if (path.endswith(JSON_SUFFIXES) or is_segment(path)) and os.path.isfile(path)]
+    return [path for path in paths if (path.endswith(JSON_SUFFIXES) or is_segment(path)) and _is_file(path)]
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except PermissionError:
+        return True  # in a folder of which only the names can be read; reading the file says why not
+    except OSError:
+        return False
 
 
 def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:

@@ -71,6 +71,7 @@ def export(
             raise click.BadParameter("a terminal cannot show this format: name a file", param_hint="--output")
     else:
         outputs.may_replace(output, force=force)
+    is_stream = outputs.is_stream(output)
     files = inputs.files(paths)
     began = time.monotonic()
     with _progress(files) as (on_bytes, on_read, on_spans):
@@ -99,10 +100,10 @@ def export(
     if problems := unread(exported.quality):
         warn(problems, "note")
     if output != "-":
-        click.echo(
-            f"{safe(output)}: {count(exported.spans, 'span')}, {_size(os.path.getsize(output))}, written in "
-            f"{duration((time.monotonic() - began) * 1e9)}"
-        )
+        size = "" if is_stream else f" {_size(os.path.getsize(output))},"
+        took = duration((time.monotonic() - began) * 1e9)
+        # Standard output may be where the spans have gone.
+        click.echo(f"{safe(output)}: {count(exported.spans, 'span')},{size} written in {took}", err=is_stream)
 
 
 def _size(count: int) -> str:

@@ -1,8 +1,12 @@
-"""Files that commands write: private, atomic, and without overwriting files of the user by accident."""
+"""Files that commands write: private, atomic, and without overwriting files of the user by accident.
+
+What is no file, such as a FIFO or a device, is written to as it is: a file must not take its place.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,12 +18,20 @@ import click
 def may_replace(path: str, *, force: bool, is_ours: Callable[[str], bool] = lambda _path: False) -> bool:
     """Whether a file at ``path`` may be replaced: with ``force``, or if ``is_ours`` says that this package wrote it.
 
-    Ends the command with exit code 2 for a folder, for any other file, and if there is no name.
+    A FIFO or a character device of this user, or of root, loses nothing either. Ends the command with exit code 2 for a
+    folder, for any other file, and if there is no name.
     """
     if not path:
         raise click.BadParameter("it is empty: name a file", param_hint="--output")
     if os.path.isdir(path):
         raise click.BadParameter(f"{path!r} is a folder: name a file", param_hint="--output")
+    if is_stream(path):
+        found = os.stat(path)
+        if not force and (found.st_uid not in {0, os.geteuid()} or stat.S_ISBLK(found.st_mode)):
+            raise click.BadParameter(
+                f"{path!r} is a device, or belongs to another user: --force writes to it", param_hint="--output"
+            )
+        return True
     if force or not os.path.lexists(path):
         return force
     if is_ours(path):
@@ -27,12 +39,26 @@ def may_replace(path: str, *, force: bool, is_ours: Callable[[str], bool] = lamb
     raise click.BadParameter(f"{path!r} exists: --force overwrites it", param_hint="--output")
 
 
+def is_stream(path: str) -> bool:
+    """Whether this leads to a FIFO or a device, or to the standard output of this process, whatever that is."""
+    try:
+        found = os.stat(path)
+        return not stat.S_ISREG(found.st_mode) or os.path.samestat(found, os.fstat(1))
+    except OSError:
+        return False
+
+
 @contextmanager
 def opened(path: str, *, replace: bool) -> Iterator[BinaryIO]:
-    """Open a private file for writing. It gets its name once it is complete.
+    """Open a private file for writing. It gets its name once it is complete. A stream is opened as it is.
 
     Raises OSError, also if without ``replace`` a file of that name was created meanwhile.
     """
+    if is_stream(path):
+        # At the end, since standard output may be a file that has something in it.
+        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), "wb") as file:
+            yield file
+        return
     folder, name = os.path.split(os.path.abspath(path))
     descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name[:100]}.")  # made with 0600
     try:

@@ -78,8 +78,12 @@ def view(
         warn(f"this is the newest of {count(others, 'run')}; --trace ID shows another, --all shows all", "note")
     if not no_attributes:
         warn("the file contains attributes: check it before you share it, or use --no-attributes or --redact", "note")
-    then = "" if opens and opened_in_browser(output) else " Open it in a browser."
-    click.echo(f"{safe(output)}: {count(len(analysis.table), 'span')}, {size / 1e6:.1f} MB.{then}")
+    told = ""
+    if size:
+        then = "" if opens and opened_in_browser(output) else " Open it in a browser."
+        told = f", {size / 1e6:.1f} MB.{then}"
+    # Standard output may be where the page has gone.
+    click.echo(f"{safe(output)}: {count(len(analysis.table), 'span')}{told}", err=not size)
 
 
 def write(
@@ -91,8 +95,9 @@ def write(
     redaction: page.Redaction | None = None,
     max_spans: int = page.MOST_SPANS,
 ) -> int:
-    """Write the page of a run to a file, and return its size. Ends the command with exit code 1 on failure."""
+    """Write the page of a run to a file, and return its size, 0 for a stream. Ends the command with 1 on failure."""
     spans = len(analysis.table)
+    is_stream = outputs.is_stream(output)
     try:
         with (
             reading.collector_paused(),
@@ -102,7 +107,7 @@ def write(
             drawn = page.write(
                 file, analysis, source=source, redaction=redaction, most_spans=max_spans, on_spans=on_spans
             )
-        size = os.path.getsize(output)
+        size = 0 if is_stream else os.path.getsize(output)
     except OSError as error:
         raise SafeError(f"{output}: {error.strerror or error}") from None
     if drawn < spans:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
 from ray_tracing_hooks._cli.text import SafeError, count, examples, warn
@@ -69,8 +68,7 @@ def view(
     replace = outputs.may_replace(output, force=force, is_ours=page.is_report)
     redaction = page.Redaction(attributes=not no_attributes, redact=redact)
     table = inputs.table(paths)
-    if not redaction.attributes or redaction.hides(names.RAY_NAME):
-        table.forget_names()
+    redaction.apply(table)
     analysis, others = (inputs.analysed(table, paths), 1) if everything else inputs.chosen(table, trace_id, paths)
     where = ", ".join(map(os.path.basename, paths)) or "spans"
     size = write(output, analysis, replace=replace, source=where, redaction=redaction, max_spans=max_spans)

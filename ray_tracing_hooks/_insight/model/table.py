@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -34,6 +34,27 @@ from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import STATUS_ERROR, Span
 
 __all__ = ["ENDED", "LOST", "RUNNING", "STATES", "Table"]
+
+NAMING_KEYS = frozenset(
+    {
+        *("host.name", "host.id", "host.ip", "process.pid", "service.name", "service.instance.id"),
+        names.RESOURCE_NODE_ID,
+        names.RESOURCE_WORKER_ID,
+        names.RAY_NODE_ID,
+        names.RAY_WORKER_ID,
+        names.RAY_PID,
+        names.RAY_ACTOR_ID,
+        names.RAY_ACTOR_CLASS,
+        names.RAY_ACTOR_METHOD,
+        names.RAY_ACTOR_NAME,
+        names.RAY_PLACEMENT_GROUP_ID,
+        names.RAY_ACCELERATOR_IDS,
+        names.RAY_DATA_CONSUMER,
+        names.RAY_DATA_OPERATOR,
+        names.RAY_TUNE_SCHEDULER,
+    }
+)
+"""Attributes of Resources and spans whose values views show in names too: of processes, nodes, actors and operators."""
 
 
 class Table:
@@ -110,6 +131,7 @@ class Table:
         self.now_ns = self._now(now_ns)
         self.shifts: Sequence[int] = ()
         """What was added to all times of a span, by the index of its resource; empty if nothing was added."""
+        self._hidden: _Hidden | None = None
         self._first_child: array[int] | None = None
         self._children: array[int] = array("i")
         self._ends: array[int] | None = None
@@ -210,24 +232,35 @@ class Table:
         of the table.
         """
         span = self._kept.get(row) or self._read_again(row) or self._from_columns(row)
+        if self._hidden is not None:
+            attributes, resource = self._hidden.shown(span.attributes), self.resources[self.resource[row]]
+            span = _with(span, attributes=attributes, resource=resource)
         parent = self.parent[row]
         if (span.start_ns, span.end_ns) != (self.start[row], self.end[row]) or span.state != STATES[self.state[row]]:
             shift = self.start[row] - span.start_ns
-            span = Span(
-                **{field: getattr(span, field) for field in Span.__slots__}
-                | {
-                    "start_ns": self.start[row],
-                    "end_ns": self.end[row],
-                    "state": STATES[self.state[row]],
-                    "parent_id": span.parent_id if parent < 0 else self.span_id_of(parent),
-                    "events": [event._replace(time_ns=event.time_ns + shift) for event in span.events],
-                }
+            span = _with(
+                span,
+                start_ns=self.start[row],
+                end_ns=self.end[row],
+                state=STATES[self.state[row]],
+                parent_id=span.parent_id if parent < 0 else self.span_id_of(parent),
+                events=[event._replace(time_ns=event.time_ns + shift) for event in span.events],
             )
         return span
 
     def forget_names(self) -> None:
         """Discard the names that ``.options(name=...)`` gave to calls."""
         self.named = IdLists()
+
+    def hide(self, hides: Callable[[str], bool], mark: str) -> None:
+        """Replace the values of ``NAMING_KEYS`` for whose keys ``hides`` says so.
+
+        Different values stay different: they become ``mark``, ``mark`` and 2, and so on.
+        """
+        hidden = _Hidden(frozenset(filter(hides, NAMING_KEYS)), mark)
+        if hidden.keys:
+            self._hidden = hidden
+            self.resources, self.sites = list(map(hidden.shown, self.resources)), list(map(hidden.shown, self.sites))
 
     def as_recorded(self, rows: Iterable[int]) -> list[int]:
         """The rows in file order, in which :meth:`span` reads each line only once."""
@@ -361,6 +394,30 @@ class Table:
             scope=self.scopes[self.scope[row]],
             state=STATES[self.state[row]],
         )
+
+
+def _with(span: Span, **changed: Any) -> Span:
+    """The span with other values for some fields."""
+    return Span(**{field: getattr(span, field) for field in Span.__slots__} | changed)
+
+
+class _Hidden:
+    """Values that are replaced: equal ones alike, so that what belongs together still does."""
+
+    def __init__(self, keys: frozenset[str], mark: str) -> None:
+        self.keys = keys
+        self._mark = mark
+        self._marks: dict[str, str] = {}
+
+    def shown(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """The attributes, with other values for the keys."""
+        return {key: self._replaced(value) if key in self.keys else value for key, value in attributes.items()}
+
+    def _replaced(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(self._replaced, value))
+        number = len(self._marks) + 1
+        return value and self._marks.setdefault(str(value), f"{self._mark}{number}" if number > 1 else self._mark)
 
 
 class _NoDetails:

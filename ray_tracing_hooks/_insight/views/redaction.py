@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.table import Table
+
 HIDDEN = "***"
 """The text that replaces a redacted value."""
 
@@ -38,6 +41,13 @@ class Redaction:
         if found is None:
             found = self._known[key] = any(fnmatchcase(key.lower(), pattern) for pattern in self._patterns)
         return found
+
+    def apply(self, table: Table) -> None:
+        """Hide values in the names that views give to calls, processes, nodes and actors; it changes the table."""
+        if not self.attributes or self.hides(names.RAY_NAME):
+            table.forget_names()
+        if self._patterns:
+            table.hide(self.hides, HIDDEN)
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         """The attributes, redacted."""

@@ -54,7 +54,12 @@ def _finding(pipeline: Pipeline, operator: Operator, cost: float) -> Finding:
         "object_store_bytes": int(pipeline.limits.get("object_store_memory", 0)),
         "processor_share": -1.0 if used is None else used,
     }
-    quotes = {names.RAY_DATA_LIMITS: _allowed(main, pipeline), names.RAY_DATA_BYTES: size(blocks) if blocks else ""}
+    quotes = {
+        names.RAY_DATA_BACKPRESSURE_BY: main.policy,
+        names.RAY_DATA_BACKPRESSURE_POLICY: main.policy,
+        names.RAY_DATA_LIMITS: _allowed(main, pipeline),
+        names.RAY_DATA_BYTES: size(blocks) if blocks else "",
+    }
     return Finding(KIND, text, _advice(main), cost, [operator.row, pipeline.row], figures, quotes=quotes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
@@ -57,7 +58,8 @@ def _finding(pipeline: Pipeline, operator: Operator, cost: float, analysis: Anal
         "longest_queue": operator.longest_queue,
         "processor_share": -1.0 if used is None else used,
     }
-    return Finding(KIND, text, _advice(operator), cost, [operator.row, *slowest], figures)
+    quotes = {names.RAY_DATA_CONSUMER: pipeline.consumer}
+    return Finding(KIND, text, _advice(operator), cost, [operator.row, *slowest], figures, quotes=quotes)
 
 
 def _advice(operator: Operator) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.trials import Experiment, Trial
@@ -36,19 +37,20 @@ def _finding(analysis: Analysis, experiment: Experiment, ended: list[Trial], tot
     cut = sum(not trial.error for trial in ended)
     took = sum(trial.running for trial in ended)
     reasons = [f"{count(number, 'trial')} failed with {quoted(error)}" for error, number in errors.most_common()]
-    if cut:
-        reasons.append(f"{count(cut, 'trial')} had not ended when the experiment did")
+    failed = sum(errors.values())
+    untyped = [f"{count(failed, 'trial')} failed"] if failed else []
+    unended = [f"{count(cut, 'trial')} had not ended when the experiment did"] if cut else []
     most = max(trial.iterations for trial in experiment.trials)
     furthest = max(trial.iterations for trial in ended)
-    text = (
-        f"{len(ended):,} of {count(len(experiment.trials), 'trial')} of {quoted(experiment.name)} ended early: "
-        f"{', '.join(reasons)}; {'they' if len(ended) > 1 else 'it'} ran for {duration(took)} "
+    head = f"{len(ended):,} of {count(len(experiment.trials), 'trial')} of {quoted(experiment.name)} ended early: "
+    tail = (
+        f"; {'they' if len(ended) > 1 else 'it'} ran for {duration(took)} "
         f"({percent(took / total)} of all trials), up to {count(furthest, 'iteration')} of {most:,}"
     )
+    by = quoted(experiment.scheduler) or "the scheduler"
     stopped = [trial for trial in experiment.trials if trial.stopped_by == _BY_SCHEDULER and trial not in ended]
     if stopped:
-        by = quoted(experiment.scheduler) or "the scheduler"
-        text += f"; {by} ended {len(stopped):,} more"
+        tail += f"; {by} ended {len(stopped):,} more"
     advice = (
         "look at the error and the configuration of these trials; with checkpoints, and max_failures in FailureConfig, "
         "failed trials continue"
@@ -58,7 +60,7 @@ def _finding(analysis: Analysis, experiment: Experiment, ended: list[Trial], tot
     figures: dict[str, float | int | str] = {
         "experiment": experiment.name,
         "trials": len(experiment.trials),
-        "failed": sum(errors.values()),
+        "failed": failed,
         "cut": cut,
         "stopped_by_scheduler": len(stopped),
         "ran_ns": took,
@@ -68,4 +70,14 @@ def _finding(analysis: Analysis, experiment: Experiment, ended: list[Trial], tot
     wall = analysis.path.wall
     share = min(1.0, took / total * analysis.table.duration(experiment.row) / wall) if wall else 0.0
     rows = [trial.row for trial in sorted(ended, key=lambda trial: -trial.running)]
-    return Finding(KIND, text, advice, share, rows, figures, is_failure=bool(errors))
+    return Finding(
+        KIND,
+        head + ", ".join([*reasons, *unended]) + tail,
+        advice,
+        share,
+        rows,
+        figures,
+        is_failure=bool(errors),
+        quotes={names.RAY_TUNE_SCHEDULER: quoted(experiment.scheduler)},
+        without_errors=head + ", ".join([*untyped, *unended]) + tail,
+    )

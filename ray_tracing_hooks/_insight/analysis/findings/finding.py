@@ -37,7 +37,7 @@ class Finding:
     quotes: dict[str, str] = field(default_factory=dict)
     """Parts of the text that are attribute values, by key. Where an attribute is redacted, its part is redacted too."""
     without_errors: str = ""
-    """The text to show where the messages of exceptions are redacted, for a text that quotes one."""
+    """The text to show where types or messages of exceptions are redacted, for a text that quotes one."""
 
     @property
     def cost(self) -> str:

@@ -54,6 +54,7 @@ def _finding(taken: list[Pipeline], spilled: int, made: int) -> Finding:
         "handed_on_bytes": made,
     }
     quotes = {
+        names.RAY_DATA_CONSUMER: most.consumer,
         names.RAY_DATA_SPILLED: size(spilled),
         names.RAY_DATA_RESTORED: size(restored),
         names.RAY_DATA_LIMITS: size(limit) if limit else "",

@@ -104,10 +104,8 @@ def _finding(analysis: Analysis, run: TrainRun, restarts: list[_Restart], cost: 
     after = f" after {', '.join(map(quoted, causes))}" if causes else ""
     down, lost = sum(each.down for each in restarts), sum(each.lost for each in restarts)
     until = "until it ran again" if all(each.ran_again for each in restarts) else "in which it did not run"
-    text = (
-        f"{quoted(run.name)} was restarted {count(len(restarts), 'time')}{after}: {duration(down)} {until}, "
-        f"and {duration(lost)} of work since the last checkpoint was lost"
-    )
+    head = f"{quoted(run.name)} was restarted {count(len(restarts), 'time')}"
+    tail = f": {duration(down)} {until}, and {duration(lost)} of work since the last checkpoint was lost"
     advice = "save checkpoints more often" if lost > down else "look for the cause of the failures"
     figures: dict[str, float | int | str] = {
         "run": run.name,
@@ -117,4 +115,5 @@ def _finding(analysis: Analysis, run: TrainRun, restarts: list[_Restart], cost: 
         "causes": ",".join(causes),
     }
     rows = [each.attempt.row for each in sorted(restarts, key=lambda each: -(each.down + each.lost))]
-    return Finding(KIND, text, advice, min(1.0, cost / analysis.path.wall), rows, figures)
+    share = min(1.0, cost / analysis.path.wall)
+    return Finding(KIND, head + after + tail, advice, share, rows, figures, without_errors=head + tail)

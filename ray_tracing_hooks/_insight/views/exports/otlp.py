@@ -205,6 +205,8 @@ def _redact(document: dict[str, Any], redaction: Redaction) -> None:
             for span in scope_spans.get("spans") or ():
                 for holder in (span, *(span.get("events") or ()), *(span.get("links") or ())):
                     _redact_attributes(holder, redaction)
+                    if not redaction.attributes:
+                        holder.pop("traceState", None)
                 status = span.get("status") or {}
                 if message := status.pop("message", None):
                     status["message"] = redaction.message(message)
@@ -214,10 +216,9 @@ def _redact_attributes(holder: dict[str, Any], redaction: Redaction, keep: str =
     attributes = holder.get("attributes")
     if not attributes:
         return
-    if redaction.attributes:
-        holder["attributes"] = _redacted(attributes, redaction)
-    else:
-        holder["attributes"] = [each for each in attributes if each.get("key") == keep]
+    if not redaction.attributes:
+        attributes = [each for each in attributes if each.get("key") == keep]
+    holder["attributes"] = _redacted(attributes, redaction)
 
 
 def _redacted(pairs: list[dict[str, Any]], redaction: Redaction) -> list[dict[str, Any]]:

@@ -41,6 +41,7 @@ class Source:
         table = load(self.files, self.on_bytes)
         if self.select is not None and len(table):
             table = self.select(table)
+        self.redaction.apply(table)
         self.on_read(len(table), table.quality)
         return table
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import critical_path as paths
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -236,10 +237,12 @@ def quality(analysis: Analysis) -> list[str]:
     return [*lines, *(f"{each[:1].upper()}{each[1:]}." for each in told)]
 
 
+_OF_ERRORS = (names.ERROR_TYPE, names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)
+
+
 def _text(finding: Finding, redaction: Redaction) -> str:
-    if finding.without_errors and (not redaction.attributes or redaction.hides("exception.message")):
-        return finding.without_errors
-    text = finding.text
+    hides_errors = not redaction.attributes or any(map(redaction.hides, _OF_ERRORS))
+    text = (hides_errors and finding.without_errors) or finding.text
     for key, value in finding.quotes.items():
         if value and (not redaction.attributes or redaction.hides(key)):
             text = text.replace(value, HIDDEN)

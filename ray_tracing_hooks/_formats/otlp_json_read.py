@@ -273,8 +273,9 @@ def _names(prefix: str, *names: str) -> dict[str, int]:
     return {prefix + name: number for number, name in enumerate(names)}
 
 
-_KINDS = _names("SPAN_KIND_", "UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
-_CODES = _names("STATUS_CODE_", "UNSET", "OK", "ERROR")
+KINDS = _names("SPAN_KIND_", "UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+CODES = _names("STATUS_CODE_", "UNSET", "OK", "ERROR")
+"""The numbers of kinds and status codes by the names that protobuf has for them."""
 
 _PLAIN = _with_underscores(dict(_PLAIN))
 _NESTED = _with_underscores(dict(_NESTED))
@@ -312,13 +313,13 @@ _LINK: _Message = _with_underscores(
 )
 _STATUS: _Message = {
     "message": partial(_text, StatusTag.MESSAGE),
-    "code": partial(_enum, StatusTag.CODE, _CODES),
+    "code": partial(_enum, StatusTag.CODE, CODES),
 }
 _SPAN: _Message = _with_underscores(
     {
         "traceState": partial(_text, SpanTag.TRACE_STATE),
         "name": partial(_text, SpanTag.NAME),
-        "kind": partial(_enum, SpanTag.KIND, _KINDS),
+        "kind": partial(_enum, SpanTag.KIND, KINDS),
         "startTimeUnixNano": partial(_time, SpanTag.START_TIME),
         "endTimeUnixNano": partial(_time, SpanTag.END_TIME),
         "attributes": partial(_attributes, SpanTag.ATTRIBUTES),

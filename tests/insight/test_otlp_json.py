@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import glob
 import gzip
 import json
@@ -12,10 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from google.protobuf.json_format import MessageToDict
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
+from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._insight.ingest import otlp_json
+from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.quality import Quality
 
@@ -102,3 +108,96 @@ def test_names_and_attributes_are_what_they_are(name: str, value: str) -> None:
     assert table.attribute(0, "ray.task_id") == "ab" * 24
     assert table.attribute(0, "ray.name") == (name or None)
     assert table.scopes == [value]
+
+
+MESSAGE = TracesData()
+_SPAN = (
+    MESSAGE.resource_spans.add()
+    .scope_spans.add()
+    .spans.add(
+        trace_id=bytes(range(16)),
+        span_id=bytes(range(1, 9)),
+        name="n",
+        kind=2,
+        start_time_unix_nano=5,
+        end_time_unix_nano=9,
+    )
+)
+_SPAN.status.code = 2
+
+
+def with_hex_ids(document: Any) -> Any:
+    """Protobuf's own JSON with the ids as OTLP has them."""
+    (span,) = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    for key in ("traceId", "spanId"):
+        span[key] = base64.b64decode(span[key]).hex()
+    return document
+
+
+def both(line: Any, path: Path) -> tuple[list[tuple[int, int, bool]], list[str]]:
+    """Kind, status and failure of the spans of a line, and what is wrong with it, in both ways of reading."""
+    path.write_text(json.dumps(line) + "\n")
+    objects, quality = reading.read([str(path)])
+    table = load([str(path)])
+    found = [(span.kind, span.status_code, span.failed) for span in objects]
+    assert [(table.kind[row], table.status[row], table.failed(row)) for row in range(len(table))] == found
+    assert table.quality.problems == quality.problems
+    return found, [problem.reason for problem in quality.problems]
+
+
+def test_names_of_kinds_and_codes_are_read_as_their_numbers(tmp_path: Path) -> None:
+    """OTLP demands numbers; protobuf's own JSON has names unless it is told otherwise."""
+    for integers in (True, False):
+        written = with_hex_ids(MessageToDict(MESSAGE, use_integers_for_enums=integers))
+        assert both(written, tmp_path / "a.jsonl") == ([(2, 2, True)], [])
+    (span,) = written["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert (span["kind"], span["status"]["code"]) == ("SPAN_KIND_SERVER", "STATUS_CODE_ERROR")
+
+
+def test_a_line_with_names_of_kinds_is_exported(tmp_path: Path) -> None:
+    """With its kind and its outcome."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(with_hex_ids(MessageToDict(MESSAGE))) + "\n")
+    for name, kind in (("otlp", '"SPAN_KIND_SERVER"'), ("jaeger", '"value":"server"')):
+        written = CliRunner().invoke(main, ["export", str(path), "-f", name, "-o", "-"])
+        assert (written.exit_code, kind in written.stdout, "skipped" in written.stderr) == (0, True, False)
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        (
+            MessageToDict(MESSAGE),
+            "the id 'AAECAwQFBgcICQoLDA0ODw==' is not 16 bytes in hex",
+        ),
+        (
+            MessageToDict(MESSAGE, preserving_proto_field_name=True),
+            "not OTLP traces: expected an object with resourceSpans, found resource_spans",
+        ),
+        (
+            json.loads(json.dumps(with_hex_ids(MessageToDict(MESSAGE))).replace("SPAN_KIND_SERVER", "SERVER")),
+            "its kind is 'SERVER': expected a number, or a name such as SPAN_KIND_CONSUMER",
+        ),
+        (
+            json.loads(json.dumps(with_hex_ids(MessageToDict(MESSAGE))).replace("STATUS_CODE_ERROR", "failed")),
+            "its status code is 'failed': expected a number, or a name such as STATUS_CODE_ERROR",
+        ),
+    ],
+)
+def test_other_forms_of_protobuf_are_bad_lines(written: Any, reason: str, tmp_path: Path) -> None:
+    """They are not read in part: it is said what is there and what is expected."""
+    found, problems = both(written, tmp_path / "a.jsonl")
+    assert found == []
+    assert [problem.removeprefix("a span that is not OTLP: ") for problem in problems] == [reason]
+
+
+@pytest.mark.parametrize("name", ["otlp", "jaeger"])
+def test_no_export_leaves_out_a_line_in_silence(name: str, tmp_path: Path) -> None:
+    """Whether it decodes the lines or copies them."""
+    other = MessageToDict(MESSAGE, preserving_proto_field_name=True)
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{json.dumps(with_hex_ids(MessageToDict(MESSAGE)))}\n{json.dumps(other)}\n")
+    written = CliRunner().invoke(main, ["export", str(path), "-f", name, "-o", "-"])
+    assert written.exit_code == 0
+    assert f"1 bad line skipped (the first: {path}:2: not OTLP" in written.stderr
+    assert "expected an object with resourceSpans, found resource_spans" in written.stderr

@@ -21,12 +21,14 @@ from ray_tracing_hooks._insight.ingest.otlp_json import (
     explain,
     groups_of,
     id_text,
+    kind_of,
     pairs_in,
     plain_attributes,
     plain_text,
     scope_name,
     span_ids,
     start_of,
+    status_code_of,
 )
 from ray_tracing_hooks._insight.model.columns import (
     CALL_KEYS,
@@ -216,8 +218,8 @@ def _head(span: SpanJson) -> _Head:
         start_of(span),
         time_of(span.end_time_unix_nano),
         name,
-        as_byte(int(span.kind or 0)),
-        as_byte(int((span.status or {}).get("code") or 0)),
+        as_byte(kind_of(span)),
+        as_byte(status_code_of(span)),
     )
 
 

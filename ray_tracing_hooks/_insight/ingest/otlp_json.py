@@ -8,7 +8,7 @@ Python's: other programs may write them. Members that only some readers need sta
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sys import intern
 from typing import Any
 
@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.otlp_json_read import CODES, KINDS
 from ray_tracing_hooks._insight.model.span import Event, Link, Span, State
 
 OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles")
@@ -110,7 +111,8 @@ def groups_of(document: Any) -> Iterator[Group]:
                 yield Group(of_resource.resource, of_scope.scope, of_scope.spans or ())
         return
     if "resourceSpans" not in document and not any(signal in document for signal in OTHER_SIGNALS):
-        raise ValueError("expected an object with resourceSpans")
+        found = f", found {', '.join(sorted(document))[:100]}" if isinstance(document, dict) and document else ""
+        raise ValueError(f"expected an object with resourceSpans{found}")
     for resource_spans in document.get("resourceSpans") or ():
         resource = resource_spans.get("resource")
         # An empty list may be left out. Older exporters and other encodings name it otherwise.
@@ -213,10 +215,10 @@ def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
         span_id=span_id,
         parent_id=id_text(written.parent_span_id or "", 8),
         name=intern(written.name or ""),
-        kind=int(written.kind or 0),
+        kind=kind_of(written),
         start_ns=start_of(written),
         end_ns=end_ns,
-        status_code=int(status.get("code") or 0),
+        status_code=status_code_of(written),
         status_message=str(status.get("message") or ""),
         attributes=attributes,
         events=[
@@ -246,6 +248,26 @@ def span_ids(written: SpanJson) -> tuple[str, str]:
     return trace_id, span_id
 
 
+def kind_of(written: SpanJson) -> int:
+    """Its kind as a number. Raises one of ``MALFORMED`` if it is neither a number nor the name of one."""
+    return _enum(written.kind, KINDS, "its kind")
+
+
+def status_code_of(written: SpanJson) -> int:
+    """Its status code, likewise."""
+    return _enum((written.status or {}).get("code"), CODES, "its status code")
+
+
+def _enum(value: Any, known: Mapping[str, int], what: str) -> int:
+    # OTLP demands a number, but protobuf's own JSON has names.
+    if type(value) is str and value in known:
+        return known[value]
+    try:
+        return int(value or 0)
+    except ValueError:
+        raise ValueError(f"{what} is {value!r:.50}: expected a number, or a name such as {list(known)[-1]}") from None
+
+
 def start_of(written: SpanJson) -> int:
     """Its start in nanoseconds. Raises one of ``MALFORMED`` if it is missing or invalid."""
     if written.start_time_unix_nano is None:
@@ -262,9 +284,12 @@ def time_of(described: Any) -> int:
 
 def id_text(text: str, size: int) -> str:
     """An id in lower case; empty if it is missing or all zeros."""
-    number = bytes.fromhex(text)
-    if number and len(number) != size:
-        raise ValueError(f"the id {text!r} is not {size} bytes in hex")
+    try:
+        number = bytes.fromhex(text)
+    except ValueError:
+        number = None  # such as base64, which protobuf's own JSON has
+    if number is None or (number and len(number) != size):
+        raise ValueError(f"the id {text!r:.50} is not {size} bytes in hex")
     return intern(number.hex()) if any(number) else ""
 
 

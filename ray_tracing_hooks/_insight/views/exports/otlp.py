@@ -17,7 +17,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import UNREADABLE, is_segment, lines_of, reason
-from ray_tracing_hooks._insight.ingest.otlp_json import MALFORMED, explain
+from ray_tracing_hooks._insight.ingest.otlp_json import MALFORMED, explain, groups_of
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded
@@ -135,9 +135,9 @@ def _looked_through(
 
 
 def _spans(document: Any) -> Iterator[dict[str, Any]]:
-    for resource_spans in document.get("resourceSpans") or ():
-        for scope_spans in resource_spans.get("scopeSpans") or ():
-            yield from scope_spans.get("spans") or ()
+    """The spans of a line. Raises one of ``MALFORMED`` if it has another structure, or other names for its members."""
+    for group in groups_of(document):
+        yield from group.spans
 
 
 # --- writing ------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def test_damage_anywhere_costs_nothing_before_it(
     data = PACKED[:place] + other + PACKED[place + len(other) :]
     path = tmp_path_factory.getbasetemp() / "damaged.jsonl.gz"
     found, _ = read_lines(data, path)
-    expected = []
+    expected: list[bytes] = []
     try:
         with gzip.open(io.BytesIO(data)) as file:
             expected.extend(file)

@@ -36,7 +36,14 @@ def line(number: int) -> bytes:
 
 LINES = [line(number) for number in range(1, SPANS + 1)]
 CONTENT = b"".join(LINES)
-PACKED = gzip.compress(CONTENT, mtime=0)
+
+
+def packed(content: bytes) -> bytes:
+    """A gzip member, which is the same at any time."""
+    return gzip.compress(content, mtime=0)
+
+
+PACKED = packed(CONTENT)
 
 
 def flate(text: bytes) -> bytes:
@@ -74,10 +81,10 @@ def read_lines(data: bytes, path: Path) -> tuple[list[bytes], str]:
     [
         (PACKED, SPANS, ""),
         (b"", 0, ""),
-        (gzip.compress(b""), 0, ""),
-        (b"".join(map(gzip.compress, LINES)), SPANS, ""),
+        (packed(b""), 0, ""),
+        (b"".join(map(packed, LINES)), SPANS, ""),
         (PACKED + bytes(100_000), SPANS, ""),
-        (PACKED + bytes(512) + gzip.compress(LINES[0]), SPANS + 1, ""),
+        (PACKED + bytes(512) + packed(LINES[0]), SPANS + 1, ""),
         (PACKED[:-9], SPANS, "EOFError"),
         (PACKED[:-1], SPANS, "EOFError"),
         (PACKED + PACKED[:5], SPANS, "EOFError"),
@@ -119,7 +126,7 @@ def test_damage_anywhere_costs_nothing_before_it(
 def test_it_can_be_read_from_any_place(tmp_path: Path) -> None:
     """Forwards and back, as a replay continues where an earlier one stopped."""
     path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(PACKED + gzip.compress(CONTENT))
+    path.write_bytes(PACKED + packed(CONTENT))
     twice = CONTENT * 2
     with path.open("rb") as raw:
         file = unpacked(str(path), raw)

@@ -173,7 +173,7 @@ def _findings(analysis: Analysis, findings: Sequence[Finding], *, verbose: bool)
     if findings:
         yield "Findings"
     else:
-        failed = int(table.is_failed().sum())
+        failed = int(analysis.is_failed.sum())
         seen = f"; {count(failed, 'span')} failed" if failed else ""
         yield f"Findings: none{recorded.gaps(analysis)}{seen}"
     for place, finding in enumerate(findings[:_SHOWN_FINDINGS], 1):

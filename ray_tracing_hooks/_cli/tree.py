@@ -23,7 +23,7 @@ from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.wording import shortened, size, unread
 from ray_tracing_hooks._insight.model import span as model
 from ray_tracing_hooks._insight.model.call_names import call_name
-from ray_tracing_hooks._insight.model.errors import error_text
+from ray_tracing_hooks._insight.model.errors import error_text, was_stopped
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import KIND_NAMES, Node, Span, Trace
 from ray_tracing_hooks._insight.views.outline import Item, groups, outline, select
@@ -86,8 +86,9 @@ def tree(
     Equal siblings are one line, such as "x300", with the median, the minimum and the maximum of their times. [retry 1]
     is a further attempt of a task, [restart 1] of an actor; [no execution] is a call that no traced worker has started.
     A name in quotes is the one from .options(name=...); calls with few different names have a line for each. [never
-    ended] is a span that its program did not end, so it has no TIME. ROWS and BYTES are the output of datasets, their
-    operators and the tasks for their blocks, whose times are added up in TOTAL.
+    ended] is a span that its program did not end, so it has no TIME. [stopped] is a task that Ray Data ended because it
+    needed no more of its blocks. ROWS and BYTES are the output of datasets, their operators and the tasks for their
+    blocks, whose times are added up in TOTAL.
     """
     if trace_id is not None:
         inputs.check_trace_id(trace_id)
@@ -124,11 +125,15 @@ def _chosen(name: str | None, errors: bool, min_duration: int | None, now_ns: in
     def keep(span: Span) -> bool:
         return (
             fits(span.name)
-            and (not errors or span.failed)
+            and (not errors or _is_error(span))
             and (min_duration is None or (span.duration_ns(now_ns) or 0) >= min_duration)
         )
 
     return keep
+
+
+def _is_error(span: Span) -> bool:
+    return span.failed and not was_stopped(span)
 
 
 def _fits(pattern: str) -> Callable[[str], bool]:
@@ -172,7 +177,7 @@ def _trace_json(trace: Trace, now_ns: int) -> Iterator[str]:
         "start_unix_nano": trace.start_ns,
         "duration_ns": _extent(trace, now_ns),
         "spans": trace.size,
-        "errors": sum(node.span.failed for node in trace.nodes()),
+        "errors": sum(_is_error(node.span) for node in trace.nodes()),
         "orphans": trace.orphans,
     }
     yield json.dumps(head)[:-1] + ', "roots": ['
@@ -301,7 +306,7 @@ def _print_trees(traces: Sequence[Trace], total: int, shape: _Shape, now_ns: int
 
 def _heading(trace: Trace, now_ns: int) -> str:
     spans = [node.span for node in trace.nodes()]
-    errors = sum(span.failed for span in spans)
+    errors = sum(map(_is_error, spans))
     start = datetime.fromtimestamp(trace.start_ns / 1e9).astimezone()
     parts = [f"trace {trace.trace_id}", f"{start:%Y-%m-%d %H:%M:%S}", duration(_extent(trace, now_ns))]
     of_all = f" of {trace.size:,}" if trace.size != len(spans) else ""
@@ -348,16 +353,19 @@ def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Ite
             marks += f" [{'restart' if span.name.endswith(_CREATION) else 'retry'} {attempt}]"
         if left_out := _left_out(group):
             marks += f" +{left_out:,} left out"
-        if span.state != "ended":
+        is_error = _is_error(span)
+        if span.failed and not is_error:
+            marks += " [stopped]"
+        elif span.state != "ended":
             marks += f" [{span.state}]"
         if span.never_ended:
             marks += " [never ended]"
         if group[0].is_unexecuted:
             marks += " [not begun]" if is_live else " [no execution]"
-        style = "red" if span.failed else "yellow" if span.state == "running" else ""
+        style = "red" if is_error else "yellow" if span.state == "running" else ""
         cells = (*_figures(group, now_ns), safe(_where(group, shared_hosts), ascii_only=signs.ascii_only))
         yield _Line(guide, safe(group[0].name, ascii_only=signs.ascii_only), marks, style, cells)
-        if span.failed:
+        if is_error:
             error = safe(_error(group), ascii_only=signs.ascii_only)
             yield _Remark(below + (signs.bar if children else "   "), f"{signs.error} {error}", "red")
         for text in _attributes(group, shape.keys):

@@ -505,3 +505,94 @@ def test_stages_of_an_operator_are_not_compared_with_each_other() -> None:
         attributes = {names.RAY_DATA_STAGE: stage}
         made.run.task(row, "Sort", 0, 1, 1 + took, worker=f"w{number}", attributes=attributes)
     assert made.findings() == []
+
+
+# --- what Ray Data stops ------------------------------------------------------------------------------------------
+
+
+FAILED: dict[str, Any] = {names.RAY_DATA_OUTCOME: "failed"}
+
+
+def ended(made: Made, operator: str, error: str, **more: Any) -> str:
+    """A task of an operator that something ended; returns its execution."""
+    return made.run.run(made.run.submit(operator, "Map", 9 * S), 9.1 * S, 9.9 * S, error=error, worker="w5", **more)
+
+
+def failures(made: Made) -> dict[str, int]:
+    """The findings of failures, with the number of executions of each."""
+    return {each.kind: int(each.figures["executions"]) for each in made.findings() if each.is_failure}
+
+
+@pytest.mark.parametrize("outcome", ["stopped", "finished", "abandoned"])
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (names.TASK_CANCELLED, "ended"),
+        (names.TASK_CANCELLED, "lost"),  # by force
+        (names.WORKER_DIED, "lost"),  # with its actor, or where logs do not say why
+        ("RuntimeError", "ended"),  # of what the interrupted function does then
+    ],
+)
+def test_tasks_that_ray_data_stops_have_not_failed(error: str, state: Any, outcome: str) -> None:
+    """After ``take``, at a limit, or where the program leaves its loop. The calls of such tasks are cancelled too."""
+    made = Made()
+    told: dict[str, Any] = {names.RAY_DATA_OUTCOME: outcome}
+    made.execution(**told)
+    operator = made.operator("Map", in_turn(4, 1.0))
+    task = ended(made, operator, error, state=state)
+    inner = made.run.submit(task, "helper", 9.2 * S, worker="w5")
+    made.run.run(inner, 9.3 * S, 9.8 * S, error=names.TASK_CANCELLED, worker="w6")
+    assert made.findings() == []
+    assert {each.name: each.failed for each in made.analysis.functions} == {"Map": 0, "helper": 0}
+
+
+def test_a_task_whose_worker_died_before_is_a_failure_although_its_dataset_finished() -> None:
+    made = Made()
+    operator = made.operator("Map", in_turn(4, 1.0))
+    call = made.run.submit(operator, "Map", 5 * S)
+    made.run.run(call, 5.1 * S, 6 * S, error=names.WORKER_DIED, state="lost", worker="w5")
+    made.run.run(call, 7 * S, 8 * S, worker="w6", attributes={names.RAY_ATTEMPT: 1})
+    assert failures(made) == {"killed-workers": 1}
+
+
+def test_of_a_dataset_that_failed_only_what_failed_is_a_failure() -> None:
+    made = Made()
+    made.execution(**FAILED)
+    operator = made.operator("Map", in_turn(4, 1.0), **{names.RAY_DATA_TASKS_FAILED: 1})
+    ended(made, operator, "ValueError")
+    ended(made, operator, names.TASK_CANCELLED)
+    assert failures(made) == {"errors": 1}
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "found"),
+    [
+        # The function of the program raised it.
+        (FAILED, names.TASK_CANCELLED, {"errors": 1}),
+        # With errored blocks allowed.
+        ({names.RAY_DATA_OUTCOME: "finished"}, "ValueError", {"errors": 1}),
+    ],
+)
+def test_tasks_that_failed_for_ray_data_are_failures(told: Any, error: str, found: dict[str, int]) -> None:
+    made = Made()
+    made.execution(**told)
+    operator = made.operator("Map", in_turn(4, 1.0), **{names.RAY_DATA_TASKS_FAILED: 1})
+    ended(made, operator, error)
+    assert failures(made) == found
+
+
+def test_a_dataset_whose_actors_do_not_start_has_failures() -> None:
+    """Ray Data does not count their constructors among the tasks that failed."""
+    made = Made()
+    made.execution(**FAILED)
+    operator = made.operator("Map", [])
+    creation = made.run.submit(operator, "MapWorker(Map).__init__", 1 * S)
+    made.run.run(creation, 2 * S, 3 * S, error=names.WORKER_DIED, state="lost")
+    assert failures(made) == {"killed-workers": 1}
+
+
+def test_tasks_of_a_dataset_whose_driver_died_are_failures() -> None:
+    made = Made()
+    made.execution(is_running=True)
+    ended(made, made.operator("Map", in_turn(4, 1.0)), names.WORKER_DIED, state="lost")
+    assert "killed-workers" in failures(made)

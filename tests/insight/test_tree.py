@@ -222,6 +222,25 @@ def test_a_span_of_a_dead_process_is_marked(folder: Folder) -> None:
     assert run(folder.path).stderr == "note: 1 span interrupted by the death of its process\n"
 
 
+def test_a_task_that_ray_data_stopped_is_no_error(folder: Folder) -> None:
+    """Whether its function was interrupted or its worker was killed; a cancelled call of the program is one."""
+    cancelled = {"error.type": "ray.exceptions.TaskCancelledError"}
+    of_operator = cancelled | {"ray.data.operator": "Map"}
+    folder.call("Map", error="KeyboardInterrupt", attributes=of_operator)
+    folder.new_trace()
+    folder.call("Map", error="worker died: force ray.cancel", attributes=of_operator | {"ray.end_estimated": True})
+    assert [left(line) for line in lines(folder.path)] == ["Map [stopped]", "Map [stopped]"]
+    assert "error" not in run(folder.path).stdout
+    assert run(folder.path, "--errors").stdout == ""
+    assert [trace["errors"] for trace in json.loads(run(folder.path, "--json").stdout)] == [0, 0]
+    folder.new_trace()
+    folder.call("f", error="KeyboardInterrupt", attributes=cancelled)
+    assert [left(line) for line in lines(folder.path, "--errors")] == [
+        "f",
+        "   ✗ ray.exceptions.TaskCancelledError: KeyboardInterrupt",
+    ]
+
+
 def test_a_span_that_was_never_ended_is_no_error_and_took_no_time(folder: Folder) -> None:
     """Its duration is unknown, so it is not grouped with siblings that have ended."""
     root = folder.span("root")

@@ -14,7 +14,10 @@ from conftest import Cluster, start_head, stop_head
 from support import CONSUMER, HOOK, PRODUCER, Run, await_spans, by_name, check_links, run_program, tree, with_data
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings import find
 from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.table import Table
 
 PROGRAM = "conform_data"
 KNOWS_2_60 = tuple(map(int, ray.__version__.split(".")[:2])) >= (2, 60)
@@ -545,3 +548,28 @@ def test_an_execution_shows_as_interrupted_if_its_driver_is_killed(cluster: Clus
         return {each.name: each.attributes.get(names.ERROR_TYPE) for each in spans if each.name in expected}
 
     assert found(await_spans(cluster.spans, lambda spans: found(spans).keys() == expected.keys())) == expected
+
+
+@pytest.fixture(scope="module")
+def endings(cluster: Cluster) -> Run:
+    """Executions that end in different ways, once all their tasks have ended."""
+    run = cluster.run("data_endings", timeout=120)
+
+    def of_run(spans: list[Span]) -> list[Span]:
+        return [each for each in spans if each.trace_id == run.spans[0].trace_id]
+
+    spans = await_spans(cluster.spans, lambda spans: all(each.state != "running" for each in of_run(spans)))
+    run.spans = of_run(spans)
+    return run
+
+
+@pytest.mark.parametrize("way", ["taken", "left_by_break", "left_by_an_error", "left_by_break_in_a_handler"])
+def test_tasks_of_which_ray_data_needs_no_more_blocks_have_not_failed(way: str, endings: Run) -> None:
+    below = Below(endings.spans, way)
+    (execution,) = below.executions
+    # Some versions of Ray Data complete an execution at its limit.
+    assert execution.attributes[names.RAY_DATA_OUTCOME] in {"stopped", "finished"}
+    assert any(each.failed for each in below.spans), "Ray Data has ended tasks"
+    found = find(Analysis(Table.of([below.root, *below.spans])))
+    assert not [each.text for each in found if each.is_failure]
+

@@ -28,6 +28,7 @@ from ray_tracing_hooks._insight.analysis.functions import (
 from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
 from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, States, by_function
+from ray_tracing_hooks._insight.analysis.stopped_tasks import stopped_tasks
 from ray_tracing_hooks._insight.analysis.training import TrainRun, last_to_come, train_runs
 from ray_tracing_hooks._insight.analysis.trials import Experiment, experiments
 from ray_tracing_hooks._insight.model.calls import Calls
@@ -71,6 +72,13 @@ class Analysis:
         """Ray's id of the job, empty if not recorded."""
         found = (site.get(names.RAY_JOB_ID) for site in self._sites())
         return next((str(each) for each in found if each), "")
+
+    @cached_property
+    def is_failed(self) -> Any:
+        """``is_failed()`` of the table, without the tasks that Ray Data stopped: nothing failed in them."""
+        found = self.table.is_failed()
+        found[list(stopped_tasks(self.calls, self.pipelines.executions))] = False
+        return found
 
     @cached_property
     def unexecuted(self) -> int:
@@ -121,7 +129,7 @@ class Analysis:
     @cached_property
     def functions(self) -> list[Function]:
         """Functions and methods, by self time, largest first."""
-        return functions(self.calls, self.self_time, self._assumed, self.path)
+        return functions(self.calls, self.self_time, self._assumed, self.path, self.is_failed)
 
     @cached_property
     def actors(self) -> list[Actor]:

@@ -54,8 +54,10 @@ class Function:
         return sum(self.self_times)
 
 
-def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path) -> list[Function]:
-    """Every function that was called, by self time, largest first."""
+def functions(
+    calls: Calls, self_time: Sequence[int], assumed: Any, path: Path, is_failed: Any
+) -> list[Function]:
+    """Every function that was called, by self time, largest first; ``assumed`` and ``is_failed`` are NumPy columns."""
     table, size = calls.table, len(calls.functions)
     start, ends = as_numpy(table.start), as_numpy(table.ends)
     of, submission = as_numpy(calls.function), as_numpy(calls.submission)
@@ -73,7 +75,7 @@ def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path) 
         _sorted(of_run, size, ends[ran] - start[ran]),
         _sorted(of[waited], size, queued[waited]),
         _sorted(of[called], size, ends[made] - start[made]),
-        np.bincount(of_run, table.is_failed()[ran], size).astype(np.int64).tolist(),
+        np.bincount(of_run, is_failed[ran], size).astype(np.int64).tolist(),
         np.bincount(of_run, assumed[ran], size).astype(bool).tolist(),
         np.bincount(of_run, _has_waits(calls)[ran], size).astype(bool).tolist(),
         strict=True,

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.span import CONSUMER, Span
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Terminal colours, which Ray puts into the text of remote errors."""
@@ -32,6 +32,15 @@ def error_text(span: Span) -> str:
     if kind and kind.rpartition(".")[2] not in text.partition(":")[0]:
         text = f"{kind}: {text}" if text else kind
     return text or "failed"
+
+
+def was_stopped(span: Span) -> bool:
+    """Whether it is a task of an operator that Ray Data cancelled, since it needed no more of its blocks.
+
+    Nothing failed in it. If its dataset failed, the operator that failed says so.
+    """
+    is_task = span.kind == CONSUMER and names.RAY_DATA_OPERATOR in span.attributes
+    return is_task and span.failed and error_type(span) == names.TASK_CANCELLED
 
 
 def _exception(span: Span) -> dict[str, Any]:

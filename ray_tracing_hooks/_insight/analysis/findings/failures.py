@@ -28,7 +28,7 @@ KILLED, ERRORS = "killed-workers", "errors"
 def find(analysis: Analysis) -> list[Finding]:
     """Executions whose worker died, and executions that failed, by the type of their error."""
     table, calls = analysis.table, analysis.calls
-    failed = np.nonzero((as_numpy(calls.role) == EXECUTION) & table.is_failed())[0].tolist()
+    failed = np.nonzero((as_numpy(calls.role) == EXECUTION) & analysis.is_failed)[0].tolist()
     # Other findings say what the restarts of training and failed trials cost. Of a rank that failed for another one,
     # the other one says why.
     restarted, trials = rows_of_restarts(analysis), rows_of_trials(analysis)

@@ -47,7 +47,7 @@ _WHY = {
 def facts(analysis: Analysis) -> list[list[Any]]:
     """Labels and figures of the whole run; a third item marks a bad figure."""
     table, path = analysis.table, analysis.path
-    errors = int(np.count_nonzero(table.is_failed()))
+    errors = int(np.count_nonzero(analysis.is_failed))
     parallel = analysis.parallelism
     found: list[list[Any]] = [
         ["wall time", duration(path.wall)],
@@ -194,7 +194,7 @@ def described(found: Iterable[Finding], row: Row, redaction: Redaction) -> list[
 def nothing_found(analysis: Analysis) -> str:
     """The text if there are no findings."""
     gaps = recorded.gaps(analysis)
-    failures = "" if analysis.table.is_failed().any() else "no failures, "
+    failures = "" if analysis.is_failed.any() else "no failures, "
     return f"Nothing stands out{gaps}: {failures}no stragglers, no bottlenecks, and no costly patterns."
 
 

@@ -205,12 +205,19 @@ def test_errors_show_type_and_message(folder: Folder) -> None:
     folder.span("c", root, start=3, error="two")
     folder.span("d", root, start=4, error="ray::f() (pid=1)\n  File x\nValueError: deep\n")
     folder.span("e", root, start=5, error="\x1b[36mray::g()\x1b[39m (pid=1)\n  File x\nKeyError: 'deeper'\n")
+    advice = "Failed to apply UDF transform after 1/1 attempts (total backoff 0.0s).\nTo change retry attempts, ..."
+    folder.span("f", root, start=6, error=f"bad file\n{advice}", attributes={"error.type": "OSError"})
+    folder.span("g", root, start=7, error=advice, attributes={"error.type": "OSError"})
+    folder.span("h", root, start=8, error=repr(f"name\n{advice}"), attributes={"error.type": "KeyError"})
     printed = "\n".join(lines(folder.path))
     assert "✗ app.RowError: bad row\n" in printed
     assert "✗ RowError: bad row\n" in printed
     assert "✗ one (and 1 other message)\n" in printed
     assert "✗ ValueError: deep" in printed
     assert "✗ KeyError: 'deeper'" in printed
+    # Without what Ray Data appends.
+    for text in ("OSError: bad file", "OSError", "KeyError: 'name'"):
+        assert f"✗ {text}\n" in f"{printed}\n"
 
 
 def test_a_span_of_a_dead_process_is_marked(folder: Folder) -> None:

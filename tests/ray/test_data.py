@@ -16,6 +16,7 @@ from support import CONSUMER, HOOK, PRODUCER, Run, await_spans, by_name, check_l
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import find
+from ray_tracing_hooks._insight.model.errors import error_text
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.table import Table
 
@@ -573,3 +574,23 @@ def test_tasks_of_which_ray_data_needs_no_more_blocks_have_not_failed(way: str, 
     found = find(Analysis(Table.of([below.root, *below.spans])))
     assert not [each.text for each in found if each.is_failure]
 
+
+@pytest.mark.parametrize(
+    ("way", "error"),
+    [
+        ("failing_function", "ValueError: no 30, please"),
+        ("failing_write", "OSError: the disk is full"),
+        ("failing_write_with_a_quoted_message", "KeyError: 'name'"),
+        ("failing_write_without_a_message", "ValueError"),
+    ],
+)
+def test_the_error_of_a_dataset_is_that_of_the_program(way: str, error: str, endings: Run) -> None:
+    """Without what Ray Data raises from it, and without the advice that it adds."""
+    below = Below(endings.spans, way)
+    failed = [each for each in (*below.executions, *below.operators) if each.failed]
+    assert len(failed) >= 2
+    for each in failed:
+        assert error_text(each) == error
+        (event,) = [event.attributes for event in each.events if event.name == "exception"]
+        assert event[names.EXCEPTION_TYPE] == each.attributes[names.ERROR_TYPE] == error.partition(":")[0]
+        assert "DataContext" not in event[names.EXCEPTION_MESSAGE] + each.status_message

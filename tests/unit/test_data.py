@@ -851,6 +851,7 @@ def test_an_instance_that_ray_runs_in_a_thread_of_its_own_has_the_context(monkey
 
 
 WRAPPED = "\n\nThe above exception was the direct cause of the following exception:"
+BEFORE = "\n\nDuring handling of the above exception, another exception occurred:"
 
 
 @pytest.mark.parametrize(
@@ -858,9 +859,44 @@ WRAPPED = "\n\nThe above exception was the direct cause of the following excepti
     [
         (f"ray::f()\n  File x\n    raise\nKeyError: 'a'{WRAPPED}\n\nray::f()\nUserCodeException: x", "KeyError: 'a'"),
         (f"  File x\nmy.Error: two\nlines{WRAPPED}\n", "my.Error: two\nlines"),
+        (f"  File x\n    raise\n    ^^^\nE: a\n  at b\n    c{WRAPPED}\n", "E: a\n  at b\n    c"),
+        (
+            f"  File x\nKeyError: 1{WRAPPED}\n\nray::f()\n  File x\nValueError: 2{WRAPPED}\n\nray::f()\nX: x",
+            "ValueError: 2",
+        ),
+        (f"ray::f()\n  File x\nKeyError: 1{BEFORE}\n\nray::f()\n  File x\nValueError: 2{WRAPPED}\n", "ValueError: 2"),
         ("  File x\nValueError: alone", ""),
         ("", ""),
     ],
 )
-def test_the_users_error_is_the_first_of_a_traceback(traceback: str, error: str) -> None:
+def test_the_users_error_is_the_one_before_the_last_of_a_traceback(traceback: str, error: str) -> None:
     assert errors._users_error(traceback) == error
+
+
+ADVICE = """\
+Failed to apply UDF transform after 2/3 attempts (total backoff 0.5s).
+This looks like an AWS S3 permissions error.
+To change retry attempts, backoff, or which errors are retried, configure `ray.data.DataContext.get_current()`."""
+
+
+@pytest.mark.parametrize(
+    ("raised", "shown"),
+    [
+        (OSError(f"the disk\nis full\n{ADVICE}"), "OSError: the disk\nis full"),
+        (KeyError(f"name\n{ADVICE}"), "KeyError: 'name'"),
+        (ValueError(ADVICE), "ValueError"),
+        (ValueError("Failed to apply it"), "ValueError: Failed to apply it"),
+    ],
+)
+def test_the_error_of_a_dataset_has_none_of_the_advice_of_ray_data(
+    raised: Exception, shown: str, spans: list[Span]
+) -> None:
+    executor = Executor()
+    executor.execute(Operator("Read"))
+    executor.shutdown(force=False, exception=raised)
+    dataset = named(spans, "numbers ray.data")
+    (event,) = dataset.events
+    kind, _, message = shown.partition(": ")
+    assert dataset.status_message == shown
+    assert dataset.attributes[names.ERROR_TYPE] == event.attributes[names.EXCEPTION_TYPE] == kind
+    assert event.attributes[names.EXCEPTION_MESSAGE] == message

@@ -11,6 +11,9 @@ from ray_tracing_hooks._insight.model.span import CONSUMER, Span
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Terminal colours, which Ray puts into the text of remote errors."""
 
+_ADVICE = re.compile(r"(\\n)?Failed to .+ after \d+/\d+ attempts \(total backoff .*")
+"""What Ray Data appends to the message of an error in a task, in quotes if the class of the error quotes it."""
+
 
 def error_type(span: Span) -> str:
     """The class of the error that ended the span; empty if it is not recorded."""
@@ -28,10 +31,16 @@ def error_text(span: Span) -> str:
     lines = [line for line in _COLOURS.sub("", message).splitlines() if line.strip()]
     # The text of a remote error in Ray is the remote traceback, with the message at its end.
     text = lines[-1 if lines[0].startswith("ray::") else 0].strip() if lines else ""
+    text = _ADVICE.sub(_closed, text)
     kind = error_type(span)
     if kind and kind.rpartition(".")[2] not in text.partition(":")[0]:
         text = f"{kind}: {text}" if text else kind
     return text or "failed"
+
+
+def _closed(advice: re.Match[str]) -> str:
+    """What to put in its place: the end of the quotes in which it is."""
+    return advice.string[0] if advice[1] and advice.string[0] in "'\"" else ""
 
 
 def was_stopped(span: Span) -> bool:

@@ -283,6 +283,17 @@ def test_trials_that_ended_early() -> None:
     assert finding.is_failure
 
 
+def test_the_calls_of_a_trial_are_no_loop_of_the_program() -> None:
+    """Ray Tune makes each one when the one before it has ended: its scheduler decides whether the trial goes on."""
+    run = HandMade()
+    driver = run.driver(0, 240)
+    fit = run.span("sweep ray.tune", 5, 235, driver)
+    trial = run.span("sweep ray.tune.trial", 10, 230, fit, attributes={names.RAY_TUNE_STOPPED_BY: "trial"})
+    for at in range(20, 220, 20):
+        run.task(trial, "Counting.train", at, at + 1, at + 19)
+    assert find(Analysis(run.table())) == []
+
+
 def test_trials_that_the_scheduler_stops_are_no_fault() -> None:
     """That is what it is for; and of an error that cost next to nothing, other lines tell."""
     done, stopped = (1_000.0, "trainable", ""), (200.0, "scheduler", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.wording import count, duration
@@ -12,6 +13,7 @@ from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, Calls
 
 KIND = "get-in-loop"
 
+_TRIAL = names.run_name("", names.TUNE_TRIAL)
 _ROUNDS = 5
 _COST = 0.05
 _PAUSE = 0.25
@@ -26,8 +28,8 @@ def find(analysis: Analysis) -> list[Finding]:
     assumed = set()
     for frame in calls.frames_with_members(_ROUNDS):
         for function, rounds in _loops(calls, frame):
-            if calls.functions[function] in analysis.pipelines.operator_names:
-                # Ray Data decides when it submits the next task.
+            # Ray Data decides when it submits the next task, and Ray Tune when a trial goes on.
+            if calls.functions[function] in analysis.pipelines.operator_names or _is_of_trial(calls, rounds):
                 continue
             loops.setdefault(function, []).extend(rounds)
             if not calls.records_waits(frame):
@@ -91,6 +93,14 @@ def _likely_rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
             yield -1, 0, 0
         yield calls.call_of[row], start, end
         ended = end
+
+
+def _is_of_trial(calls: Calls, rounds: list[tuple[int, int, int]]) -> bool:
+    """Whether Ray Tune makes these calls, for one of its trials."""
+    table, (execution, *_) = calls.table, rounds[0]
+    submission = calls.submission[calls.call_of[execution]]
+    made_by = table.parent[submission] if submission >= 0 else -1
+    return made_by >= 0 and table.name_of(made_by).endswith(_TRIAL)
 
 
 def _caller(calls: Calls, execution: int) -> int:

@@ -22,7 +22,11 @@ from support import (
 )
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings import find
+from ray_tracing_hooks._insight.model.errors import error_text
 from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.table import Table
 
 pytestmark = [NEEDS_TRAIN_V2, pytest.mark.slow]  # many trials, each in a process of its own
 
@@ -187,6 +191,20 @@ def test_a_trial_that_fails_is_restored_and_then_failed(runs: Run) -> None:
     assert len(events(good, names.TUNE_CHECKPOINTED)) == 3
     (experiment,) = by_name(runs.spans, "functions ray.tune")
     assert experiment.attributes[names.RAY_TUNE_TRIALS_FAILED] == 1
+
+
+def test_a_trial_whose_error_ends_the_experiment_has_failed_with_it(runs: Run) -> None:
+    """With ``fail_fast="raise"``, for which Ray does not change the status of the trial."""
+    (experiment,), (trial,) = (by_name(runs.spans, f"raising {kind}") for kind in ("ray.tune", "ray.tune.trial"))
+    for each in (experiment, trial):
+        assert error_text(each) == "ValueError: no training, please"
+    assert trial.attributes[names.RAY_TUNE_TRIAL_STATUS] == statuses(trial)[-1] == "ERROR"
+    assert trial.attributes[names.RAY_TUNE_FAILURES] == len(events(trial, names.TUNE_FAILURE)) == 1
+    assert names.RAY_TUNE_STOPPED_BY not in trial.attributes
+    assert experiment.attributes[names.RAY_TUNE_TRIALS_FAILED] == 1
+    of_experiment = below(runs.spans, "raising ray.tune")
+    (finding,) = (each for each in find(Analysis(Table.of(of_experiment))) if each.kind == "ended-trials")
+    assert "1 trial failed with ValueError" in finding.text
 
 
 def test_a_configuration_is_recorded_without_secrets(runs: Run) -> None:

@@ -34,6 +34,7 @@ def patch(patches: Patches) -> bool:
         "_schedule_trial_task": _task,
         "_schedule_trial_stop": _task,
         "_schedule_trial_restore": followed_by(_restored, "recording a restored trial"),
+        "_trial_task_failure": _task_failure,
         "_process_trial_failure": preceded_by(_failed, "recording the failure of a trial"),
         "_process_trial_save": followed_by(_saved, "recording a checkpoint of a trial"),
         "_process_trial_result": _result,
@@ -122,6 +123,26 @@ def _failed(controller: Any, trial: Any, exception: BaseException) -> None:
     known = _trial(controller, trial)
     if known is not None:
         known.failed(exception)
+
+
+def _task_failure(original: Callable[..., Any]) -> Callable[..., Any]:
+    """With ``fail_fast="raise"``, Ray raises the error of a trial at once, and leaves the trial as it is."""
+
+    @functools.wraps(original)
+    def fail(controller: Any, trial: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(controller, trial, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            try:
+                known = _trial(controller, trial)
+                if known is not None:
+                    known.failed(error, for_good=True)
+            except Exception as fault:  # noqa: BLE001  as above
+                failed("recording the failure of a trial", fault)
+            raise
+
+    return fail
 
 
 def _stopped(controller: Any, trial: Any) -> None:

@@ -54,6 +54,7 @@ class Trial:
         self._redactor = Redactor(active.redact)
         self._error: BaseException | None = None
         self._failures = 0
+        self._has_failed = False
         self._began, self._ended_at = time.monotonic(), time.time_ns()
         self._pending: float | None = None
         attributes = {
@@ -86,9 +87,11 @@ class Trial:
         if status == RUNNING and self._pending is None:
             self._pending = time.monotonic() - self._began
 
-    def failed(self, error: BaseException) -> None:
-        """Record that it has failed. Ray may start it again."""
+    def failed(self, error: BaseException, *, for_good: bool = False) -> None:
+        """Record that it has failed. Ray may start it again, unless that is ``for_good``, whatever its status is."""
         self._error = error
+        if for_good:
+            self._has_failed, self._ended_at = True, time.time_ns()
         self._failures += 1
         kind = qualified_name(type(errors.cause(error)))
         self.note(names.TUNE_FAILURE, {names.ERROR_TYPE: kind})
@@ -102,7 +105,7 @@ class Trial:
         """End its span; returns its status. ``by_experiment`` says that its experiment ends before it."""
         span, self._span = self._span, None
         _running.pop(self.trial_id, None)
-        status: str = self._trial.status
+        status: str = ERROR if self._has_failed else self._trial.status
         if span is None:
             return status
         if status in FINAL:

@@ -1,5 +1,6 @@
 """Experiments of Ray Tune: eight trials of a class that a scheduler ends early, three of which one ends the
-others, two that exploit each other, functions that fail and are restored, and one that runs Ray Train.
+others, two that exploit each other, functions that fail and are restored, one that runs Ray Train, and one whose error
+ends its experiment.
 """
 
 import json
@@ -140,6 +141,19 @@ def functions():
     }
 
 
+def fails(config):
+    raise ValueError("no training, please")
+
+
+def raising():
+    """The error of a trial ends the experiment at once."""
+    run = run_config("raising", failure_config=tune.FailureConfig(fail_fast="raise"))
+    try:
+        tune.Tuner(fails, run_config=run).fit()
+    except ValueError as error:
+        return {"error": type(error).__name__}
+
+
 def with_train(config):
     from ray.train import RunConfig, ScalingConfig
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
@@ -165,7 +179,7 @@ def train():
 
 
 def main():
-    asked = sys.argv[2:] or ["asha", "compared", "pbt", "functions", "train"]
+    asked = sys.argv[2:] or ["asha", "compared", "pbt", "functions", "train", "raising"]
     return {name: globals()[name]() for name in asked}
 
 

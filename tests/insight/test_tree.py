@@ -129,6 +129,19 @@ def test_raw_shows_both_spans_of_a_call(folder: Folder) -> None:
     ]
 
 
+def test_a_call_of_an_actor_whose_class_is_in_a_function_is_one_line(folder: Folder) -> None:
+    """Its caller names it with the function, and its worker without."""
+    submit = folder.span("make.<locals>.Counter.add ray.remote", kind=PRODUCER)
+    folder.span("Counter.add ray.remote_worker", submit, kind=CONSUMER)
+    other = folder.span("make.<locals>.Counter.add ray.remote", start=MS, kind=PRODUCER)
+    folder.span("Counter.get ray.remote_worker", other, start=MS, kind=CONSUMER)
+    assert [left(line) for line in lines(folder.path)] == [
+        "Counter.add",
+        "make.<locals>.Counter.add ray.remote",
+        "└─ Counter.get ray.remote_worker",
+    ]
+
+
 def test_a_retried_call_shows_each_attempt(folder: Folder) -> None:
     """A submission with two executions is not one line: the attempts would be mistaken for calls."""
     submit = folder.span("f ray.remote", kind=PRODUCER)

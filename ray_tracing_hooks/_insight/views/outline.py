@@ -112,8 +112,13 @@ def _is_call(span: Span, below: Item) -> bool:
         and below.submission is None
         and not span.failed
         and span.state == "ended"
-        and call_name(span.name) == call_name(below.span.name)
+        and _within_functions(call_name(span.name)) == _within_functions(call_name(below.span.name))
     )
+
+
+def _within_functions(function: str) -> str:
+    """The name without the functions around it, which Ray leaves out where the methods of an actor run."""
+    return function.rpartition("<locals>.")[2]
 
 
 def _is_unexecuted(node: Node) -> bool:

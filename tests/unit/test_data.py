@@ -718,6 +718,56 @@ def test_a_consumer_of_batches_can_do_all_that_it_could_before(spans: list[Span]
     assert [span.attributes[names.RAY_DATA_OUTCOME] for span in spans] == ["finished", "stopped"]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_iteration_that_the_program_abandons_counts_all_until_then(
+    waits: bool, spans: list[Span], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while another thread of it waits for a batch."""
+    clock = Clock()
+    monkeypatch.setattr(iteration, "_perf_counter", clock)
+
+    def make() -> Iterator[int]:
+        clock.now += 2
+        yield 1
+        clock.now += 3
+        if waits:
+            iteration.give_up()
+        yield 2
+
+    steps = iter(Source(make)._iter_batches())
+    next(steps)
+    clock.now += 5
+    next(steps)
+    if not waits:
+        clock.now += 7
+        iteration.give_up()
+    steps.close()
+    (span,) = spans
+    assert span.attributes[names.RAY_DATA_OUTCOME] == outcomes.ABANDONED
+    assert span.attributes[names.RAY_DATA_BATCHES] == (1 if waits else 2)
+    assert span.attributes[names.RAY_DATA_WAIT_TIME] == 5
+    assert span.attributes[names.RAY_DATA_USER_TIME] == (5 if waits else 12)
+    assert span.attributes[names.RAY_DATA_FIRST_BATCH_TIME] == 2
+
+
+@pytest.mark.parametrize("ends", ["close", "error", "end"])
+def test_an_iteration_counts_the_batches_that_the_program_got(ends: str, spans: list[Span]) -> None:
+    def make() -> Iterator[int]:
+        yield 1
+        yield 2
+        if ends == "error":
+            raise ValueError("x")
+
+    steps = iter(Source(make)._iter_batches())
+    assert (next(steps), next(steps)) == (1, 2)
+    if ends == "close":
+        steps.close()
+    else:
+        with pytest.raises(ValueError if ends == "error" else StopIteration):
+            next(steps)
+    assert spans[0].attributes[names.RAY_DATA_BATCHES] == 2
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="a frame cannot be taken out of a traceback there")
 @pytest.mark.usefixtures("spans")
 def test_an_error_that_a_consumer_throws_into_an_iteration_has_no_line_of_ours() -> None:

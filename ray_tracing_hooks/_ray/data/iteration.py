@@ -121,6 +121,7 @@ def _steps(make: Callable[[], Any], source: Any, method: str) -> Generator[Any, 
     try:
         while True:
             batch = iteration.fetch(step, value)
+            iteration.batches += 1
             try:
                 sent = yield batch
             except GeneratorExit:
@@ -163,13 +164,15 @@ class Iteration:
 
     Attributes:
         method: As above.
+        batches: How many batches the program has got.
     """
 
     def __init__(self, active: Tracing, source: Any, method: str) -> None:
         self.method = method
         self._source = source
-        self._batches = -1
+        self.batches = 0
         self._waited = self._used = self._first = 0.0
+        self._asked: float | None = None
         self._until: float | None = None
         self._epoch: int | None = None
         self._stats: Any = None
@@ -181,10 +184,10 @@ class Iteration:
 
     def fetch(self, step: Callable[..., Any], *value: Any) -> Any:
         """Make one step in the context of the iteration, as its consumer waits for it."""
-        began = _perf_counter()
+        began = self._asked = _perf_counter()
+        is_first = self._until is None
         if self._until is not None:
             self._used += began - self._until
-        self._batches += 1
         around = this_iteration.iteration
         this_iteration.iteration = self
         token = attach(self._context)
@@ -196,9 +199,9 @@ class Iteration:
         finally:
             detach(token)
             this_iteration.iteration = around
-            self._until = _perf_counter()
+            self._asked, self._until = None, _perf_counter()
             self._waited += self._until - began
-            if not self._batches:
+            if is_first:
                 self._first = self._until - began
                 self._epoch = getattr(self._source, "_active_epoch", None)
 
@@ -216,6 +219,7 @@ class Iteration:
         _open.discard(self)
         if span is None or not span.is_recording():
             return
+        self._add_open()
         try:
             outcome = outcome or outcomes.of(error, is_complete=error is None)
             span.set_attributes(self._attributes(outcome))
@@ -226,11 +230,19 @@ class Iteration:
         else:
             span.end()
 
+    def _add_open(self) -> None:
+        """Add what has passed since the last step began or ended, if the program abandons the iteration."""
+        now, asked, until = _perf_counter(), self._asked, self._until
+        if asked is not None:
+            self._waited += now - asked
+        elif until is not None:
+            self._used += now - until
+
     def _attributes(self, outcome: str) -> dict[str, Any]:
         measured = {key: value - self._before.get(key, 0) for key, value in _measured(self._stats).items()}
         found = {
             names.RAY_DATA_OUTCOME: outcome,
-            names.RAY_DATA_BATCHES: max(self._batches, 0),
+            names.RAY_DATA_BATCHES: self.batches,
             names.RAY_DATA_WAIT_TIME: round(self._waited, 6),
             names.RAY_DATA_USER_TIME: round(self._used, 6),
             **({names.RAY_DATA_FIRST_BATCH_TIME: round(self._first, 6)} if self._first else {}),

@@ -575,6 +575,15 @@ def test_tasks_of_which_ray_data_needs_no_more_blocks_have_not_failed(way: str, 
     assert not [each.text for each in found if each.is_failure]
 
 
+@pytest.mark.skipif(not KNOWS_2_60, reason="an iteration leaves it to the garbage collector to end its execution")
+@pytest.mark.parametrize(("way", "outcome"), [("interrupted", "cancelled"), ("failing_collate_function", "failed")])
+def test_what_an_iteration_ends_with_is_what_its_execution_ends_with(way: str, outcome: str, endings: Run) -> None:
+    below = Below(endings.spans, way)
+    (execution,), (iteration,) = below.executions, below.iterations
+    assert execution.attributes[names.RAY_DATA_OUTCOME] == iteration.attributes[names.RAY_DATA_OUTCOME] == outcome
+    assert error_text(execution) == error_text(iteration)
+
+
 @pytest.mark.parametrize(
     ("way", "error"),
     [

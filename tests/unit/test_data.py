@@ -768,6 +768,65 @@ def test_an_iteration_counts_the_batches_that_the_program_got(ends: str, spans: 
     assert spans[0].attributes[names.RAY_DATA_BATCHES] == 2
 
 
+def batches_of(executor: Executor, ends: BaseException | None = None) -> Generator[int, None, None]:
+    """Two batches, before which an execution begins, and after which it is shut down: as ``_iter_batches`` does it."""
+    executor.execute(Operator("Read"))
+    try:
+        yield 1
+        if ends is not None:
+            raise ends
+        yield 2
+    finally:
+        executor.shutdown(force=True)
+
+
+def outcomes_of(spans: list[Span]) -> tuple[Any, Any]:
+    """The outcomes of the only iteration and of its execution."""
+    names_of = f"iterate {names.DATA_ITERATION}", f"numbers {names.DATASET}"
+    iterated, executed = (named(spans, name).attributes[names.RAY_DATA_OUTCOME] for name in names_of)
+    return iterated, executed
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"), [(ValueError("collate"), outcomes.FAILED), (KeyboardInterrupt(), outcomes.CANCELLED)]
+)
+def test_an_execution_ends_with_the_error_of_its_iteration(
+    error: BaseException, outcome: str, spans: list[Span]
+) -> None:
+    """Which Ray Data does not tell its executor."""
+    steps = iter(Source(lambda: batches_of(Executor(), error))._iter_batches())
+    next(steps)
+    with pytest.raises(type(error)):
+        next(steps)
+    assert outcomes_of(spans) == (outcome, outcome)
+    assert named(spans, f"numbers {names.DATASET}").status_code == 2
+
+
+def test_an_execution_that_was_complete_has_finished_although_its_iteration_failed(spans: list[Span]) -> None:
+    executor = Executor()
+    steps = iter(Source(lambda: batches_of(executor, ValueError("collate")))._iter_batches())
+    next(steps)
+    executor.run()
+    with pytest.raises(ValueError, match="collate"):
+        next(steps)
+    assert outcomes_of(spans) == (outcomes.FAILED, outcomes.FINISHED)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_an_error_that_the_program_handles_meanwhile_is_none_of_an_iteration(closes: bool, spans: list[Span]) -> None:
+    steps = iter(Source(lambda: batches_of(Executor()))._iter_batches())
+    try:
+        int("no number")
+    except ValueError:
+        if closes:
+            next(steps)
+            steps.close()
+        else:
+            assert list(steps) == [1, 2]
+    assert outcomes_of(spans) == (outcomes.STOPPED if closes else outcomes.FINISHED, outcomes.STOPPED)
+    assert named(spans, f"numbers {names.DATASET}").status_code != 2
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="a frame cannot be taken out of a traceback there")
 @pytest.mark.usefixtures("spans")
 def test_an_error_that_a_consumer_throws_into_an_iteration_has_no_line_of_ours() -> None:

@@ -131,14 +131,14 @@ def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
         execution = _of(self)
         if execution is None or not self._execution_started:
             return original(self, *args, **kwargs)
-        error = error_of(args, kwargs)
+        error, unwinding = error_of(args, kwargs), execution.unwinding()
         try:
             return original(self, *args, **kwargs)
         except BaseException as fault:
             hide_frame(fault)
             raise
         finally:
-            execution.end(error)
+            execution.end(error, unwinding=unwinding)
 
     return shutdown
 
@@ -191,6 +191,9 @@ class Execution:
         self.operators: list[Operator] = []
         self._working: list[Operator] = []
         self._moments = Moments()
+        # Not held: it holds what may hold the executor.
+        iteration = this_iteration.iteration
+        self._iteration = weakref.ref(iteration) if iteration is not None else None
         self._gcs_address = active.process.gcs_address
         self._spilling: Watch | None = None
 
@@ -229,6 +232,11 @@ class Execution:
         add(dag)
         return [operator for operator in found.values() if operator is not None]
 
+    def unwinding(self) -> BaseException | None:
+        """The error that is ending the iteration that it is for, in this thread."""
+        iteration = self._iteration() if self._iteration is not None else None
+        return iteration.unwinding() if iteration is not None else None
+
     def stepped(self) -> None:
         """After each step of the executor's loop, in its thread: many times a second, so this takes microseconds."""
         try:
@@ -252,13 +260,13 @@ class Execution:
             node = executor._output_node  # noqa: SLF001  its consumer gets the error from there
             self._error = getattr(node[1] if isinstance(node, tuple) else node, "_exception", None)
 
-    def end(self, error: BaseException | None, outcome: str = "") -> None:
-        """End its spans, once; an ``error`` ended it."""
+    def end(self, error: BaseException | None, outcome: str = "", *, unwinding: BaseException | None = None) -> None:
+        """End its spans, once; an ``error`` ended it, or it is not complete and ``unwinding`` ends its iteration."""
         if self.has_ended:
             return
         self.has_ended = True
         _open.discard(self)
-        error = error or self._error
+        error = error or self._error or (None if self._is_complete else unwinding)
         outcome = outcome or outcomes.of(error, is_complete=self._is_complete)
         with guarded("ending the operators of a dataset"):
             self._end_operators(error if outcome == outcomes.FAILED else None)

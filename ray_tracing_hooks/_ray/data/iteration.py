@@ -172,6 +172,7 @@ class Iteration:
         self._source = source
         self.batches = 0
         self._waited = self._used = self._first = 0.0
+        self._handled: BaseException | None = None
         self._asked: float | None = None
         self._until: float | None = None
         self._epoch: int | None = None
@@ -184,6 +185,7 @@ class Iteration:
 
     def fetch(self, step: Callable[..., Any], *value: Any) -> Any:
         """Make one step in the context of the iteration, as its consumer waits for it."""
+        self._handled = sys.exc_info()[1]
         began = self._asked = _perf_counter()
         is_first = self._until is None
         if self._until is not None:
@@ -199,11 +201,20 @@ class Iteration:
         finally:
             detach(token)
             this_iteration.iteration = around
+            self._handled = None
             self._asked, self._until = None, _perf_counter()
             self._waited += self._until - began
             if is_first:
                 self._first = self._until - began
                 self._epoch = getattr(self._source, "_active_epoch", None)
+
+    def unwinding(self) -> BaseException | None:
+        """The error that is ending it just now, if it is called in the thread that fetches a batch.
+
+        None where the program ends it early: an error in the body of its loop is not known here.
+        """
+        error = sys.exc_info()[1] if this_iteration.iteration is self else None
+        return error if error is not self._handled else None
 
     def measures(self, stats: Any, tags: Any) -> None:
         """Learn where Ray Data measures the stages, and of which dataset."""

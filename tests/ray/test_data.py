@@ -603,3 +603,8 @@ def test_the_error_of_a_dataset_is_that_of_the_program(way: str, error: str, end
         (event,) = [event.attributes for event in each.events if event.name == "exception"]
         assert event[names.EXCEPTION_TYPE] == each.attributes[names.ERROR_TYPE] == error.partition(":")[0]
         assert "DataContext" not in event[names.EXCEPTION_MESSAGE] + each.status_message
+
+
+def test_the_consumer_of_an_iterator_that_was_sent_to_a_task_is_no_function_of_ray_data(endings: Run) -> None:
+    (execution,) = Below(endings.spans, "sent_to_a_task").executions
+    assert execution.attributes[names.RAY_DATA_CONSUMER] == ""

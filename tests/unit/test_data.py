@@ -571,6 +571,10 @@ def test_the_consumer_is_the_method_that_the_program_called() -> None:
     private = function_of("ray.data.dataset", "_execute", inner)
     assert function_of("ray.data.dataset", "materialize", private)() == "materialize"
     assert function_of("ray.data.dataset", "start_epoch", private)() == "streaming_split"
+    decorator = function_of("ray.data.exceptions", "handle_trace", private)
+    assert function_of("ray.data.dataset", "materialize", decorator)() == "materialize"
+    alone = function_of("ray.data.exceptions", "handle_trace", function_of("ray.data.dataset", "_execute", asked))
+    assert function_of("program", "main", alone)() == ""
     # What the program itself calls such a thing is no method of Ray Data.
     assert function_of("program", "materialize", function_of("ray.data.dataset", "count", private))() == "count"
     assert asked() == ""

@@ -6,6 +6,9 @@ from types import FrameType
 
 _LIBRARY, _OURS = "ray.data", f"{__name__.partition('.')[0]}."
 
+_DECORATORS = "ray.data.exceptions"
+"""The module whose decorators are around methods of any name (Ray 2.60 ``omit_traceback_stdout``)."""
+
 _KNOWN_AS = {"start_epoch": "streaming_split", "gen_epochs": "streaming_split"}
 """What the program knows by another name."""
 
@@ -18,7 +21,7 @@ def consumer_in(frame: FrameType | None) -> str:
         module = module if isinstance(module, str) else ""
         if module.startswith(_LIBRARY):
             name = frame.f_code.co_name
-            if name.isidentifier() and not name.startswith("_"):
+            if module != _DECORATORS and name.isidentifier() and not name.startswith("_"):
                 found = _KNOWN_AS.get(name, name)
         elif found and not module.startswith(_OURS):
             break

@@ -19,6 +19,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
 from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -67,7 +68,14 @@ def _loading(models: Any, load: Callable[..., Coroutine[Any, Any, Any]]) -> Call
     def load_model(*args: Any) -> Coroutine[Any, Any, Any]:
         active = tracing.active
         begun = _begin(active, models, load, args[-1]) if active is not None else None
-        return load(*args) if begun is None else traced(load(*args), *begun)
+        try:
+            loading = load(*args)
+        except BaseException as error:  # before it is a coroutine, such as for a parameter that Serve does not pass
+            hide_frame(error)
+            if begun is not None:
+                fail(begun[1], error)
+            raise
+        return loading if begun is None else traced(loading, *begun)
 
     return load_model
 

@@ -80,6 +80,9 @@ class Experiment:
             self.span.set_attribute(names.RAY_TUNE_SEARCHER, _searcher(controller.search_alg))
             if self.metric:
                 self.span.set_attribute(names.RAY_TUNE_METRIC, self.metric)
+        # Those of an experiment that is resumed are added before its controller is complete.
+        for trial in self.trials.values():
+            trial.metric = self.metric
 
     def add(self, trial: Any) -> None:
         """Begin the span of a new trial; one that had ended before the experiment was resumed has none."""

@@ -42,6 +42,7 @@ class Trial:
     Attributes:
         context: The context of what is done for it.
         trial_id: Its id.
+        metric: As above.
         stopped_by: What decided that it ends, once something has.
     """
 
@@ -50,7 +51,7 @@ class Trial:
 
         self.trial_id: str = trial.trial_id
         self.stopped_by = ""
-        self._trial, self._metric = trial, metric
+        self._trial, self.metric = trial, metric
         self._redactor = Redactor(active.redact)
         self._error: BaseException | None = None
         self._failures = 0
@@ -113,7 +114,7 @@ class Trial:
         attributes: dict[str, Any] = {
             names.RAY_TUNE_TRIAL_STATUS: status,
             names.RAY_TUNE_ITERATIONS: self._reported("training_iteration"),
-            names.RAY_TUNE_METRIC_VALUE: self._reported(self._metric),
+            names.RAY_TUNE_METRIC_VALUE: self._reported(self.metric),
             names.RAY_TUNE_FAILURES: self._failures or None,
             names.RAY_TUNE_PENDING_TIME: self._pending,
         }

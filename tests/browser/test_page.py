@@ -94,7 +94,7 @@ def test_figures_are_those_of_the_summary(report: MakeReport, run: str) -> None:
     for kind, ns in analysis.split.kinds.items():
         if ns > 0:
             assert duration(ns) in (page.locator(".splitlist").text_content() or ""), kind
-    stacks = flame(analysis.table, ends_of(analysis.table))
+    stacks = flame(analysis.table, ends_of(analysis.table), analysis.is_failed)
     figures = opened.js(
         "(found => [found.spans, found.summed, found.wall, found.own, found.share].map(each => Array.from(each)))"
         "(store.flameFigures())"
@@ -120,7 +120,7 @@ def test_a_frame_of_the_flame_graph_is_as_wide_as_its_label_says(report: MakeRep
         const inside = (id) => children[id].reduce((sum, each) => sum + size[each] * total, 0);
         return levels.flat().map(id => [value[id], size[id] * total, inside(id)]);
     })()"""
-    stacks = flame(opened.analysis.table, ends_of(opened.analysis.table))
+    stacks = flame(opened.analysis.table, ends_of(opened.analysis.table), opened.analysis.is_failed)
     waits = stacks.label.index("ray.get")
     for mode, whole in (
         ("wall", sum(stacks.share)),

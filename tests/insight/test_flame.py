@@ -17,7 +17,7 @@ RECORDED = Path(__file__).parent / "recorded"
 
 
 def stacks(table: Table) -> Flame:
-    return flame(table, ends_of(table))
+    return flame(table, ends_of(table), table.is_failed())
 
 
 def share(found: Flame) -> dict[str, float]:

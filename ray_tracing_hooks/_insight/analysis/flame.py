@@ -58,8 +58,11 @@ class Flame(NamedTuple):
     """By row of the table, its stack."""
 
 
-def flame(table: Table, ends: array[int]) -> Flame:
-    """The stacks of all spans. An execution is directly below the span that made the call, not below its submission."""
+def flame(table: Table, ends: array[int], is_failed: Any) -> Flame:
+    """The stacks of all spans; the NumPy column ``is_failed`` says which of them failed.
+
+    An execution is directly below the span that made the call, not below its submission.
+    """
     above = callers(table)
     tree = Flame([], [], [], [], [], [], [], [], [], [], array("i"))
     depth: list[int] = []
@@ -91,6 +94,7 @@ def flame(table: Table, ends: array[int]) -> Flame:
     for number, parent, row in chains:
         stack_of[number] = stack(stack_of[parent], labels[label_of[row]], table.start[row])
     tree.of.frombytes(np.array(stack_of, np.int32)[chain_of].tobytes())
+    tree.errors.extend(np.bincount(as_numpy(tree.of)[is_failed], minlength=len(tree.label)).tolist())
     _measure(table, ends, above, tree)
     return tree
 
@@ -167,7 +171,6 @@ def _measure(table: Table, ends: array[int], above: Any, tree: Flame) -> None:
     tree.is_wait.extend(role_of(label) in WAITS for label in tree.label)
     begin, end, of = as_numpy(table.start), as_numpy(ends), as_numpy(tree.of)
     tree.spans.extend(np.bincount(of, minlength=size).tolist())
-    tree.errors.extend(np.bincount(of[table.is_failed()], minlength=size).tolist())
     tree.total.extend(sums(of, end - begin, size))
     tree.wall.extend(covered_by_group(of, begin, end, size).tolist())
     first = table.start[0] if len(table) else 0

@@ -54,9 +54,7 @@ class Function:
         return sum(self.self_times)
 
 
-def functions(
-    calls: Calls, self_time: Sequence[int], assumed: Any, path: Path, is_failed: Any
-) -> list[Function]:
+def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path, is_failed: Any) -> list[Function]:
     """Every function that was called, by self time, largest first; ``assumed`` and ``is_failed`` are NumPy columns."""
     table, size = calls.table, len(calls.functions)
     start, ends = as_numpy(table.start), as_numpy(table.ends)

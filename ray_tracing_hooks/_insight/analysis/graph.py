@@ -82,8 +82,8 @@ class Graph(NamedTuple):
     """By the function that the objects come from and the function that they go to."""
 
 
-def graph(joined: Calls, ends: array[int]) -> Graph:
-    """The call graph of a table, given the ends of its spans."""
+def graph(joined: Calls, ends: array[int], is_failed: Any) -> Graph:
+    """The call graph of a table, given the ends of its spans and, as a NumPy column, which of them failed."""
     table = joined.table
     found = _Functions(joined)
     belonging = _belonging(table, found)
@@ -99,7 +99,7 @@ def graph(joined: Calls, ends: array[int]) -> Graph:
     caller = np.where(above >= 0, of[above], -1)
     function = of[rows]
     took = as_numpy(ends)[rows] - as_numpy(table.start)[rows]
-    failed = as_numpy(table.is_failed())[rows]
+    failed = is_failed[rows]
     for each, times in _times(function, took, failed):
         found.functions[each].times = times
     size = len(found.functions)

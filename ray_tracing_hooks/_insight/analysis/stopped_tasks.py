@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.pipelines import Operator, Pipeline
 from ray_tracing_hooks._insight.model.calls import Calls
@@ -27,8 +29,8 @@ def stopped_tasks(calls: Calls, executions: Iterable[Pipeline]) -> set[int]:
         return found
     table = calls.table
     # Ray cancels the calls of a cancelled task too. A call begins after what made it, so it has a later row.
-    for row in range(min(found), len(table)):
-        if table.failed(row) and _is_cancelled(calls, row) and _caller(calls, row) in found:
+    for row in np.nonzero(table.is_failed())[0].tolist():
+        if _is_cancelled(calls, row) and _caller(calls, row) in found:
             found.add(row)
     return found
 

@@ -73,9 +73,9 @@ def whole(analysis: Analysis) -> Whole:
     ends = ends_of(table)
     where = places(table)
     found = findings.find(analysis)
-    called = graph(analysis.calls, ends)
+    called = graph(analysis.calls, ends, analysis.is_failed)
     split = breakdown(analysis.calls, analysis.split, where.of)
-    return Whole(ends, where, lanes(table, where, ends), flame(table, ends), called, found, split)
+    return Whole(ends, where, lanes(table, where, ends), flame(table, ends, analysis.is_failed), called, found, split)
 
 
 def content(analysis: Analysis, source: str, most_spans: int, redaction: Redaction) -> Content:

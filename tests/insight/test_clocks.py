@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pytest
 from hand_made import MS, START, HandMade
 
@@ -130,3 +133,38 @@ def test_a_clock_may_be_off_by_decades_and_not_by_centuries(years: int, is_corre
     """A computer without a clock of its own may begin in 1970; what is farther away is damaged."""
     table = correct(run(years * 365 * 24 * 3_600_000).table())
     assert bool(table.quality.clocks) == is_corrected
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_one_wrong_time_moves_no_clock_against_what_others_say_through_a_third_machine(hours: int) -> None:
+    """Each pair of machines agrees: calls go around in one direction, and nothing waits for their results."""
+    made = HandMade()
+    driver = made.driver(0, 10_000)
+    for number in range(20):
+        at, wrong = 100 * number, 3_600_000 * hours if number == 7 else 0
+        first = made.submit(driver, "f", at)
+        outer = made.run(first, at + 1, at + 60, node="n2", worker="w2", clock=wrong)
+        second = made.submit(outer, "g", at + 2, node="n2", worker="w2", clock=wrong)
+        inner = made.run(second, at + 3, at + 50, node="n3", worker="w3")
+        made.run(made.submit(inner, "h", at + 4, node="n3", worker="w3"), at + 5, at + 40)
+    assert correct(made.table()).quality.clocks == {}
+
+
+@pytest.mark.parametrize("skew", [0, 2000])
+def test_clocks_that_nothing_can_make_right_are_moved_to_about_where_they_belong(skew: int) -> None:
+    """Those of many machines, which change all the time by more than a message takes."""
+    made, random, size = HandMade(), Random(7), 30
+    driver = made.driver(0, 100_000)
+    skews = [0.0, *(random.uniform(-skew, skew) for _ in range(size - 1))]
+    for number in range(1500):
+        one, other = random.randrange(size), random.randrange(size)
+        at = 60 * number
+        clocks = [skews[each] + random.uniform(-20, 20) for each in (one, other)]
+        on: dict[str, Any] = {"node": f"n{1 + one}", "worker": f"w{one}", "clock": clocks[0]}
+        frame = made.run(made.submit(driver, "f", at), at, at + 50, **on)
+        call = made.submit(frame, "g", at + 1, **on)
+        made.run(call, at + 2, at + 40, node=f"n{1 + other}", worker=f"w{other}", clock=clocks[1])
+        made.get(frame, [call], at + 1, at + 42, **on)
+    shifts = correct(made.table()).quality.clocks
+    off = [shifts.get(f"host-n{1 + each}", 0) / MS + skews[each] for each in range(size)]
+    assert max(map(abs, off)) < 100

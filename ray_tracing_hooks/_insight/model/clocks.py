@@ -2,10 +2,12 @@
 
 A submission starts before its execution, any other span before its children, and a task ends before the ``ray.get``
 that returns its result. Where the clocks of two machines contradict this, one clock is shifted by the smallest amount
-that resolves it. Where spans contradict each other, those count that most others agree with. The clock of the driver's
-machine is the reference, or that of the first root span if there is no driver. Skew without a contradiction is not
-corrected: clocks that differ by less than the time a message takes look equal.
-Processes on one machine share its clock.
+that resolves it. Where spans contradict each other, so that no shifts resolve it all, the few count less than the many:
+between two machines, as many ask for a greater shift as for a smaller one; among more, the bounds that hold for the
+fewest spans are lowered. A clock that has changed during the run gets a shift between those before and after. The clock
+of the driver's machine is the reference, or that of the first root span if there is no driver. Skew without a
+contradiction is not corrected: clocks that differ by less than the time a message takes look equal. Nor is a wrong time
+known as such where no other span contradicts it. Processes on one machine share its clock.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from ray_tracing_hooks._insight.model.table import ENDED, Table
 _MOST_MACHINES = 200
 """With more machines no clocks are corrected, since the cost grows at least with the square of their number."""
 
-_ROUNDS = 50
-"""The longest chain of bounds that is followed. This also ends the search where bounds contradict each other."""
+_MOST_CONTRADICTIONS = 100
+"""Of chains of bounds. Those that remain are resolved by fewer bounds."""
 
 _FARTHEST = 1 << 61
 """Nanoseconds, or 73 years: more than a clock that begins in 1970 is off. Times that are farther apart are damaged."""
@@ -43,14 +45,24 @@ def corrected(table: Table) -> tuple[Table, Calls | None]:
     if not 1 < len(set(machine_of)) <= _MOST_MACHINES:
         return table, None
     calls = Calls(table)
-    shifts = _shifts(_bounds(calls, machine_of), _reference(calls, machine_of))
-    shifts = {machine: shift for machine, shift in shifts.items() if 0 < abs(shift) < _FARTHEST}
+    shifts = _shifts_of(calls, machine_of)
     if shifts:
         by_resource = array("q", [shifts.get(machine, 0) for machine in machine_of])
         table = table.part(range(len(table)), by_resource)
         table.quality.clocks = dict(sorted(shifts.items()))
         return table, None
     return table, calls
+
+
+def _shifts_of(calls: Calls, machine_of: list[str]) -> dict[str, int]:
+    """What to add to the times of each machine whose clock is corrected."""
+    machines = sorted(set(machine_of))
+    number = {machine: at for at, machine in enumerate(machines)}
+    of_row = np.array([number[machine] for machine in machine_of])[as_numpy(calls.table.resource)]
+    pairs = _Pairs(calls, of_row, len(machines))
+    pairs.settle()
+    shifts = _shifts(_chains(pairs.least)[0], number[_reference(calls, machine_of)])
+    return {machine: shift for machine, shift in zip(machines, shifts, strict=True) if 0 < abs(shift) < _FARTHEST}
 
 
 def _machine(resource: Mapping[str, object]) -> str:
@@ -66,54 +78,102 @@ def _reference(calls: Calls, machine_of: list[str]) -> str:
     return machine_of[calls.table.resource[int(roots[0])]] if len(roots) else ""
 
 
-def _bounds(calls: Calls, machine_of: list[str]) -> dict[tuple[str, str], int]:
-    """For each pair of machines, how far effects on the second seem to precede their causes on the first, at most.
+class _Pairs:
+    """For each pair of machines, how far effects on the second seem to precede their causes on the first.
 
-    This is the least that must be added to the times of the second, or subtracted from those of the first. It is
-    negative if all effects come after their causes.
+    Attributes:
+        size: The number of machines.
+        least: Their bounds: the least that must be added to the times of the second, or subtracted from those of the
+            first. A bound is negative if all effects come after their causes, and ``_NOTHING`` where there are none.
     """
-    table = calls.table
-    machines = list(dict.fromkeys(machine_of))
-    of_resource = np.array([machines.index(machine) for machine in machine_of])
-    of_row = of_resource[as_numpy(table.resource)]
-    found = (_begun(calls), _below(calls), _got(calls))
-    first, second, late = (
-        np.concatenate(each)
-        for each in zip(
-            *(
-                (of_row[causes], of_row[effects], as_numpy(times)[causes] - as_numpy(times)[effects])
-                for causes, effects, times in found
-            ),
-            strict=True,
+
+    def __init__(self, calls: Calls, of_row: Any, size: int) -> None:
+        """``of_row`` has the number of the machine of each row."""
+        found = (_begun(calls), _below(calls), _got(calls))
+        first, second, late = (
+            np.concatenate(each)
+            for each in zip(
+                *(
+                    (of_row[causes], of_row[effects], as_numpy(times)[causes] - as_numpy(times)[effects])
+                    for causes, effects, times in found
+                ),
+                strict=True,
+            )
         )
-    )
-    least = np.full((len(machines), len(machines)), _NOTHING)
-    np.maximum.at(least, (first, second), late)
-    _settle(least, first, second, late)
-    return {
-        (machines[first], machines[second]): int(least[first, second])
-        for first, second in np.argwhere(least > _NOTHING).tolist()
-        if first != second
-    }
+        pair, late = first * size + second, np.clip(late, -_FARTHEST, _FARTHEST)
+        order = np.lexsort((late, pair))
+        self.size = size
+        self._late = late[order]
+        self._begin = np.searchsorted(pair[order], np.arange(size * size + 1))
+        least = np.full(size * size, _NOTHING)
+        seen = self._begin[1:] > self._begin[:-1]
+        least[seen] = self._late[self._begin[1:][seen] - 1]
+        self.least = least.reshape(size, size)
+        np.fill_diagonal(self.least, _NOTHING)
 
+    def settle(self) -> None:
+        """Lower bounds that contradict each other, so that no time is moved against what most others agree on.
 
-def _settle(least: Any, first: Any, second: Any, late: Any) -> None:
-    """Lower the bounds of two machines that contradict each other to those that most of what is between them agrees on.
+        One span with a wrong time would otherwise move all that its machine recorded.
+        """
+        known = (self.least > _NOTHING) & (self.least.T > _NOTHING)
+        both = np.where(known, self.least, 0)
+        for one, other in np.argwhere(known & (both + both.T > 0)).tolist():
+            if one < other:
+                self._settle(one, other)
+        of_pairs = self.least.copy()
+        for _ in range(_MOST_CONTRADICTIONS):
+            cycle = _chains(self.least)[1]
+            if not cycle:
+                return
+            excess = sum(int(self.least[pair]) for pair in cycle)
+            self._lower(min(cycle, key=lambda pair: (self._contradicted(pair, excess), -self.least[pair])), excess)
+        self.least = of_pairs
+        self._keep_strongest()
 
-    One span with a wrong time would otherwise move all that its machine recorded. ``first``, ``second`` and ``late``:
-    for each cause and its effect their machines, and how far the effect seems to precede the cause.
-    """
-    known = (least > _NOTHING) & (least.T > _NOTHING)
-    least_of_both = np.where(known, least, 0)
-    for one, other in np.argwhere(known & (least_of_both + least_of_both.T > 0)).tolist():
-        if one < other:
-            there = np.sort(late[(first == one) & (second == other)])
-            back = np.sort(-late[(first == other) & (second == one)])
-            shifts = np.concatenate([[0], there, back])
-            against = len(there) - np.searchsorted(there, shifts, "right") + np.searchsorted(back, shifts, "left")
-            shift = shifts[np.lexsort((np.abs(shifts), against))[0]]
-            least[one, other] = max(there[there <= shift], default=_NOTHING)
-            least[other, one] = max(-back[back >= shift], default=_NOTHING)
+    def _keep_strongest(self) -> None:
+        """Keep only bounds that cannot contradict each other: those of the pairs with the most spans between them, both
+        ways if possible, as far as these connect the machines (a maximum spanning tree).
+        """
+        spans = np.diff(self._begin).reshape(self.size, self.size)
+        spans = np.triu(spans + spans.T + len(self._late) * np.minimum(spans, spans.T), 1)
+        group, kept = np.arange(self.size), np.zeros_like(self.least, bool)
+        for pair in np.argsort(-spans, axis=None, kind="stable")[: np.count_nonzero(spans)].tolist():
+            one, other = divmod(pair, self.size)
+            if group[one] != group[other]:
+                group[group == group[other]] = group[one]
+                kept[one, other] = kept[other, one] = True
+        self.least[~kept] = _NOTHING
+
+    def _settle(self, one: int, other: int) -> None:
+        """Keep the bounds of two machines around the shift that is least far, in total, from what is between them: as
+        many effects ask for more as for less.
+        """
+        there, back = self._between((one, other)), -self._between((other, one))[::-1]
+        shifts = np.sort(np.concatenate([there, back]))
+        more, not_less = (len(there) - np.searchsorted(there, shifts, side) for side in ("right", "left"))
+        less, not_more = (np.searchsorted(back, shifts, side) for side in ("left", "right"))
+        shift = min(max(0, shifts[more <= not_more][0]), shifts[not_less >= less][-1])
+        self.least[one, other] = max(there[there <= shift], default=shift)
+        self.least[other, one] = max(-back[back >= shift], default=-shift)
+
+    def _lower(self, pair: tuple[int, int], excess: int) -> None:
+        late = self._between(pair)
+        kept = np.searchsorted(late, self._lowered(pair, excess), "right")
+        self.least[pair] = late[kept - 1] if kept else _NOTHING
+
+    def _contradicted(self, pair: tuple[int, int], excess: int) -> int:
+        """How many effects would precede their causes if the bound of this pair were lower."""
+        bounds = [self._lowered(pair, excess), self.least[pair]]
+        above, until = np.searchsorted(self._between(pair), bounds, "right").tolist()
+        return int(until - above)
+
+    def _lowered(self, pair: tuple[int, int], excess: int) -> int:
+        return max(int(self.least[pair]) - excess, _NOTHING)
+
+    def _between(self, pair: tuple[int, int]) -> Any:
+        at = pair[0] * self.size + pair[1]
+        return self._late[self._begin[at] : self._begin[at + 1]]
 
 
 def _begun(calls: Calls) -> tuple[Any, Any, Any]:
@@ -144,33 +204,48 @@ def _got(calls: Calls) -> tuple[Any, Any, Any]:
     return made[is_cause], rows[is_cause], table.end
 
 
-def _shifts(bounds: Mapping[tuple[str, str], int], reference: str) -> dict[str, int]:
-    """What to add to the times of each machine to satisfy all bounds, as far as they do not contradict each other."""
-    shifts = {reference: 0}
-    if all(least <= 0 for least in bounds.values()):
-        return shifts
-    upper = {(second, first): least for (first, second), least in bounds.items()}
-    for machine in sorted({machine for pair in bounds for machine in pair} - {reference}):
-        # Shifts that are already chosen bound the rest, so the other machines can still satisfy their bounds.
-        low = _longest(bounds, shifts).get(machine)
-        high = _longest(upper, {known: -shift for known, shift in shifts.items()}).get(machine)
-        shift = 0 if high is None else min(0, -high)
-        shifts[machine] = shift if low is None else max(shift, low)
-    return shifts
+def _shifts(chains: Any, reference: int) -> list[int]:
+    """What to add to the times of each machine, the least that satisfies all bounds; for ``chains`` see below."""
+    shifts = np.zeros(len(chains), np.int64)
+    known = [reference]
+    for machine in range(len(chains)):
+        if machine != reference:
+            # Shifts that are already chosen bound the rest, so the other machines can still satisfy their bounds.
+            here, after, before = shifts[known], chains[known, machine], chains[machine, known]
+            low = max((here + after)[after > _NOTHING], default=_NOTHING)
+            high = min((here - before)[before > _NOTHING], default=0)
+            shifts[machine] = max(low, min(0, high))
+            known.append(machine)
+    return [int(shift) for shift in shifts]
 
 
-def _longest(bounds: Mapping[tuple[str, str], int], known: Mapping[str, int]) -> dict[str, int]:
-    """The greatest shift that chains of bounds demand of each machine, given the ``known`` shifts of some."""
-    asked = dict(known)
-    for _ in range(_ROUNDS):
-        changed = False
-        for (first, second), least in bounds.items():
-            if first in asked and second not in known and asked[first] + least > asked.get(second, _NOTHING):
-                asked[second] = asked[first] + least
-                changed = True
-        if not changed:
-            break
-    return asked
+def _chains(least: Any) -> tuple[Any, list[tuple[int, int]]]:
+    """The greatest bound that chains of bounds set for each pair of machines (Floyd and Warshall's algorithm).
+
+    If bounds contradict each other, also the pairs of a cycle that demands a shift of a machine against itself.
+    """
+    longest, machines = least.copy(), np.arange(len(least))
+    np.fill_diagonal(longest, 0)
+    following = np.broadcast_to(machines, least.shape).copy()
+    for middle in machines.tolist():
+        through = longest[:, middle, None] + longest[middle]
+        is_longer = (through > longest) & (through > -_FARTHEST)
+        longest = np.where(is_longer, np.minimum(through, _FARTHEST), longest)
+        following = np.where(is_longer, following[:, middle, None], following)
+        contradicted = np.nonzero(np.diagonal(longest) > 0)[0].tolist()
+        if contradicted:
+            return longest, _cycle(following, contradicted[0])
+    return longest, []
 
 
-_NOTHING = -(1 << 63)
+def _cycle(following: Any, machine: int) -> list[tuple[int, int]]:
+    """The pairs on the way from a machine back to itself."""
+    way = [machine]
+    while (after := int(following[way[-1], machine])) not in way:
+        way.append(after)
+    way = way[way.index(after) :]
+    return list(zip(way, [*way[1:], way[0]], strict=True))
+
+
+_NOTHING = -(1 << 62)
+"""Less than any bound."""

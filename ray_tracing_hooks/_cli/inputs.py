@@ -18,7 +18,8 @@ from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.runs import part_of, runs, sessions
+from ray_tracing_hooks._insight.model.runs import part_of, runs
+from ray_tracing_hooks._insight.model.sessions import sessions
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._settings import load as load_settings

@@ -363,12 +363,13 @@ def test_chrome_has_arrows_to_executions_and_from_what_a_get_waited_for(folder: 
     assert all(each["bp"] == "e" for each in events["f"])
 
 
-def test_runs_whose_tasks_have_the_same_ids_keep_their_arrows() -> None:
+@pytest.mark.parametrize("other", ["session_2", ""])
+def test_runs_whose_tasks_have_the_same_ids_keep_their_arrows(other: str) -> None:
     """Clusters give their tasks the same ids; without the span of a submission only the id joins it to its call."""
     spans = []
-    for number in (1, 2):
+    for number, session in enumerate(("session_1", other), 1):
         run = HandMade()
-        run.session = f"session_{number}"
+        run.session = session
         driver = run.driver(0, 100)
         first, second = run.submit(driver, "f", 1), run.submit(driver, "g", 2, arguments=[])
         run.run(first, 3, 40)

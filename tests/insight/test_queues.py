@@ -88,10 +88,13 @@ def test_first_attempts_are_read_from_all_files_beside_the_spans(tmp_path: Path)
     write(tmp_path, attempt(RAN, task="cd" * 24), session="session/../2", dropped=4)
     for path in (tmp_path, tmp_path / "spans.jsonl"):
         found = beside([str(path)])
-        assert {task: queued.total for task, queued in found.first.items()} == {TASK: 7 * MS, "cd" * 24: 7 * MS}
+        assert {task: queued.total for each in found.first.values() for task, queued in each.items()} == {
+            TASK: 7 * MS,
+            "cd" * 24: 7 * MS,
+        }
         assert (found.files, found.dropped, found.problems) == (2, 7, [])
     os.mkfifo(tmp_path / task_states.file_name("nobody writes to"))
-    assert beside([str(tmp_path)], [TASK]).first.keys() == {TASK}
+    assert [*filter(None, beside([str(tmp_path)], [TASK]).first.values())] == [{TASK: Queued(7 * MS, 0, 0, 0)}]
     assert beside([str(tmp_path / "no" / "thing")]).files == 0
 
 
@@ -104,7 +107,7 @@ def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
     (tmp_path / task_states.file_name("other")).write_text('{"resourceSpans":[]}\n')
     (tmp_path / task_states.file_name("later")).write_text(json.dumps({"format": task_states.FORMAT, "version": 2}))
     found = beside([str(tmp_path)])
-    assert found.first.keys() == {TASK}
+    assert [each.keys() for each in found.first.values()] == [{TASK}]
     assert [problem.partition(": ")[2] for problem in found.problems] == [
         "it has version 2, but only version 1 can be read",
         "it is not a file of task states",
@@ -170,6 +173,21 @@ def test_states_of_another_cluster_are_not_taken_for_those_of_a_run(tmp_path: Pa
         assert sum(each["total_ns"] for each in queues["functions"]) == expected * MS
 
 
+def test_states_of_two_clusters_are_those_of_their_own_tasks(tmp_path: Path) -> None:
+    """Which have the same ids, and other functions."""
+    for number, function in enumerate(("fast", "slow"), 1):
+        run = HandMade()
+        run.session = f"session_{number}"
+        call = run.task(run.driver(0, 100), function, 1, 50, 90)
+        for span in run.spans:
+            span.trace_id = f"{number:032x}"
+        (tmp_path / f"spans-{number}.jsonl").write_bytes(run.as_json_lines())
+        states = {"PENDING_ARGS_AVAIL": 0, "RUNNING": 10 * number}
+        write(tmp_path, attempt(states, task=call.task), session=run.session)
+    analysis = Analysis(load([*map(str, tmp_path.glob("*.jsonl"))]), beside([str(tmp_path)]))
+    assert {each.name: each.total for each in analysis.queues} == {"slow": 20 * MS, "fast": 10 * MS}
+
+
 def loading(analysis: Analysis) -> int:
     (function,) = analysis.queues
     return function.times["loading"]
@@ -200,5 +218,5 @@ def test_retries_and_calls_that_run_at_once_are_not_known_to_load(attributes: di
     call = run.submit(driver, "f", 1)
     run.run(call, 5_000, 7_000, attributes=attributes)
     ran = {call.task: (START + 3_000 * MS, START + 7_000 * MS)}
-    states = States(files=1, first={call.task: Queued(0, 3_000 * MS, 0, 0)}, ran=ran)
+    states = States(files=1, first={"": {call.task: Queued(0, 3_000 * MS, 0, 0)}}, ran={"": ran})
     assert loading(Analysis(run.table(), states)) == 0

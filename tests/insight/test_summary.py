@@ -940,11 +940,11 @@ def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
     assert finding.text.startswith("the run waited 5.10 s for 1 call of blocked to start: no worker process was")
     assert 'each needs {"CPU": 1.0}, and Holder#' in finding.text
     assert "Ray's task states show whether it was resources" in finding.advice
-    states = States(files=1, first={blocked.task: Queued(0, round(5_900 * MS), 0, 0)})
+    states = States(files=1, first={"": {blocked.task: Queued(0, round(5_900 * MS), 0, 0)}})
     (finding,) = find(Analysis(run.table(), states))
     assert not finding.is_assumed
     assert "to start: no resources were free, or no worker" in finding.text
-    nothing = States(files=1, first={blocked.task: Queued(0, 0, round(5_900 * MS), 0)})
+    nothing = States(files=1, first={"": {blocked.task: Queued(0, 0, round(5_900 * MS), 0)}})
     assert find(Analysis(run.table(), nothing)) == [], "the states say that it was something else"
 
 
@@ -958,7 +958,7 @@ def test_code_that_a_worker_loads_before_a_call_starts_is_a_finding() -> None:
 
     def known(until: int) -> States:
         ran = {call.task: (START + 3_000 * MS, START + until * MS)}
-        return States(files=1, first={call.task: Queued(0, 3_000 * MS, 0, 0)}, ran=ran)
+        return States(files=1, first={"": {call.task: Queued(0, 3_000 * MS, 0, 0)}}, ran={"": ran})
 
     (finding,) = (each for each in find(Analysis(run.table(), known(7_000))) if each.kind == "slow-loading")
     assert finding.text == "the run waited 2.00 s while workers loaded the code and the arguments of 1 call of infer"

@@ -27,7 +27,7 @@ from ray_tracing_hooks._insight.analysis.functions import (
 )
 from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
 from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines
-from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, States, by_function
+from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, Queued, States, by_function
 from ray_tracing_hooks._insight.analysis.stopped_tasks import stopped_tasks
 from ray_tracing_hooks._insight.analysis.training import TrainRun, last_to_come, train_runs
 from ray_tracing_hooks._insight.analysis.trials import Experiment, experiments
@@ -35,7 +35,7 @@ from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
 from ray_tracing_hooks._insight.model.grouped import by_first
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.runs import sessions
+from ray_tracing_hooks._insight.model.sessions import by_row, sessions
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.model.utilization import Utilization, shifted
 
@@ -86,6 +86,14 @@ class Analysis:
         calls, table = self.calls, self.table
         submission = as_numpy(calls.submission)[as_numpy(calls.execution) < 0]
         return int(np.count_nonzero(~table.is_failed()[submission[submission >= 0]]))
+
+    def _session_of(self, row: int) -> str:
+        found, of_row = self._by_session
+        return found[int(of_row[row])]
+
+    @cached_property
+    def _by_session(self) -> tuple[list[str], Any]:
+        return by_row(self.table)
 
     def _sites(self) -> Iterator[dict[str, Any]]:
         return (self.table.sites[index] for index in by_first(self.table.site))
@@ -164,18 +172,23 @@ class Analysis:
     @cached_property
     def queues(self) -> list[FunctionQueue]:
         """What the calls of each function waited for before they ran, where known; the longest first."""
-        if not self.states.first:
+        if not any(self.states.first.values()):
             return []  # most runs have none, so the ids of all tasks need not be read
         calls, table = self.calls, self.table
         found = []
         for call in range(len(calls)):
             row = max(calls.submission[call], calls.execution[call])
-            task = table.attribute(row, names.RAY_TASK_ID)
-            if isinstance(task, str):
+            queued = self.queued(row)
+            if queued is not None:
                 first = calls.first[call]
                 since = self.loading_since(first) if first >= 0 else 0
-                found.append((calls.function_of(row), task, table.start[first] - since if since else 0))
-        return by_function(found, self.states)
+                found.append((calls.function_of(row), queued, table.start[first] - since if since else 0))
+        return by_function(found)
+
+    def queued(self, row: int) -> Queued | None:
+        """What the call of this submission or execution waited for before it ran, if Ray's task states say so."""
+        task = self.table.attribute(row, names.RAY_TASK_ID)
+        return self.states.queued(self._session_of(row), task) if isinstance(task, str) else None
 
     def loading_since(self, row: int) -> int:
         """Since when the worker of this execution had its call, before the code started; 0 if that is unknown.
@@ -185,7 +198,7 @@ class Analysis:
         """
         calls, table = self.calls, self.table
         task = table.attribute(row, names.RAY_TASK_ID)
-        ran = self.states.ran.get(task) if isinstance(task, str) else None
+        ran = self.states.loaded(self._session_of(row), task) if isinstance(task, str) else None
         if ran is None or table.attribute(row, names.RAY_ATTEMPT) or calls.place(row).slots > 1:
             return 0
         # Ray's time is by the same clock as the span's before that was corrected.

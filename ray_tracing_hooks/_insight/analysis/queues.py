@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import Attempt
@@ -44,6 +44,8 @@ _PHASE_OF = {
 }
 """By task state of Ray 2.60 (``TaskStatus``)."""
 
+_T = TypeVar("_T")
+
 _SENT = "SUBMITTED_TO_WORKER"
 _ACTOR_TASK = "ACTOR_TASK"
 
@@ -70,17 +72,29 @@ class States:
     """The number of events that Ray reported as dropped."""
     problems: list[str] = field(default_factory=list)
     """Why files could not be read."""
-    first: dict[str, Queued] = field(default_factory=dict)
-    """By task, what its first attempt waited for."""
-    ran: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By task, since when its worker had the first attempt, and when that ended; only of those that have ended."""
+    first: dict[str, dict[str, Queued]] = field(default_factory=dict)
+    """By session and task, what its first attempt waited for. The session is empty if its file does not name it."""
+    ran: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+    """By session and task, since when its worker had the first attempt, and when that ended, if it has ended."""
+
+    def queued(self, session: str, task: str) -> Queued | None:
+        """What the first attempt of a task waited for; None if unknown. An empty session may be any of them."""
+        return _of(self.first, session, task)
+
+    def loaded(self, session: str, task: str) -> tuple[int, int] | None:
+        """As :meth:`queued`, since when its worker had it, and when that ended."""
+        return _of(self.ran, session, task)
+
+
+def _of(found: dict[str, dict[str, _T]], session: str, task: str) -> _T | None:
+    tried = (session, "") if session else reversed(found)
+    return next((found[each][task] for each in tried if task in found.get(each, ())), None)
 
 
 def beside(paths: Iterable[str], tasks: Iterable[str] | None = None, sessions: Collection[str] = ()) -> States:
     """The states of ``tasks``, or of all, from files in the folders ``paths`` or next to the files ``paths``.
 
-    Files of other sessions than ``sessions`` are left out, since clusters give their tasks the same ids; if there are
-    none, those of all sessions are read.
+    Files of other sessions than ``sessions`` are left out, unless there are none: then those of all sessions are read.
     """
     found = States()
     files = _files(paths)
@@ -91,13 +105,14 @@ def beside(paths: Iterable[str], tasks: Iterable[str] | None = None, sessions: C
             about, attempts = task_states.read(path)
             if sessions and about.session and about.session not in sessions:
                 continue
+            first, ran = found.first.setdefault(about.session, {}), found.ran.setdefault(about.session, {})
             for attempt in attempts:
                 if attempt.attempt == 0 and (wanted is None or attempt.task_id in wanted):
                     queued = waited(attempt)
                     if queued is not None:
-                        found.first[attempt.task_id] = queued
+                        first[attempt.task_id] = queued
                         if end := max(attempt.states.get(state, 0) for state in _ENDS):
-                            found.ran[attempt.task_id] = attempt.states[_RUNNING], end
+                            ran[attempt.task_id] = attempt.states[_RUNNING], end
         except OSError as error:
             found.problems.append(f"{path}: {error.strerror or error}")
         except ValueError as error:
@@ -138,16 +153,14 @@ class FunctionQueue:
         return sum(self.times.values())
 
 
-def by_function(calls: Iterable[tuple[str, str, int]], states: States) -> list[FunctionQueue]:
-    """The queue times of ``calls``, the longest first: function, task, and for how long the worker loaded it."""
+def by_function(calls: Iterable[tuple[str, Queued, int]]) -> list[FunctionQueue]:
+    """The queue times of ``calls``, the longest first: function, queue times, and how long the worker loaded it."""
     found: dict[str, FunctionQueue] = {}
-    for function, task, loading in calls:
-        queued = states.first.get(task)
-        if queued is not None:
-            each = found.setdefault(function, FunctionQueue(function))
-            each.calls += 1
-            for phase, time in zip(PHASES, (*queued, loading), strict=True):
-                each.times[phase] += time
+    for function, queued, loading in calls:
+        each = found.setdefault(function, FunctionQueue(function))
+        each.calls += 1
+        for phase, time in zip(PHASES, (*queued, loading), strict=True):
+            each.times[phase] += time
     return sorted(found.values(), key=lambda each: (-each.total, each.name))
 
 

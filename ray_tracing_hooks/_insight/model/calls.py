@@ -22,6 +22,7 @@ from ray_tracing_hooks._insight.model.columns import NONE
 from ray_tracing_hooks._insight.model.grouped import distinct, tops
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+from ray_tracing_hooks._insight.model.sessions import by_row
 from ray_tracing_hooks._insight.model.table import Table
 
 OTHER, SUBMISSION, EXECUTION, GET, WAIT, PUT, DRIVER = range(7)
@@ -478,15 +479,13 @@ class _Tasks:
 
     def __init__(self, table: Table) -> None:
         self._table, self._count = table, len(table.ids)
-        sessions: dict[str, int] = {}
-        names_of = [str(each.get(names.RESOURCE_SESSION_NAME) or "") for each in table.resources]
-        of_resource = np.array([sessions.setdefault(name, len(sessions)) for name in names_of], np.int64)
+        session = by_row(table)[1]
         task = as_numpy(table.task)
         self.of_row = np.where(task == NONE, -1, task.astype(np.int32))
         self._keys: Any = None
-        if len(sessions.keys() - {""}) > 1:
+        if len(session) and (session != session[0]).any():
             # Few ids are of several sessions, but a folder may have many sessions.
-            self._session = of_resource[as_numpy(table.resource)]
+            self._session = session
             keys = self._session * self._count + task
             self._keys = np.unique(keys[self.of_row >= 0])
             self.of_row = np.where(self.of_row >= 0, np.searchsorted(self._keys, keys), -1)

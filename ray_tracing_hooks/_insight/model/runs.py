@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.grouped import by_first, split
+from ray_tracing_hooks._insight.model.grouped import split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.table import Table
 
@@ -81,12 +81,6 @@ def _clusters(table: Table, traces: Sequence[int]) -> dict[int, str]:
         node = first(nodes[its_site])
         same[node] = first(node_of.setdefault(its_trace, node))
     return {its_trace: first(node) for its_trace, node in node_of.items()}
-
-
-def sessions(table: Table) -> list[str]:
-    """The sessions of the clusters that these spans name, by the first span."""
-    found = (table.resources[index].get(names.RESOURCE_SESSION_NAME) for index in by_first(table.resource))
-    return list(dict.fromkeys(str(each) for each in found if each))
 
 
 def part_of(table: Table, run: Run) -> Table:

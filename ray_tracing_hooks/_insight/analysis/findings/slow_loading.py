@@ -32,7 +32,7 @@ def find(analysis: Analysis) -> list[Finding]:
     """
     path = analysis.path
     found: dict[str, _Loading] = {}
-    for step in path.steps if analysis.states.ran else ():
+    for step in path.steps if any(analysis.states.ran.values()) else ():
         if step.kind != SCHEDULING:
             continue
         begin = analysis.loading_since(step.row)

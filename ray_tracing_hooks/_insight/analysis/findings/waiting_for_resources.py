@@ -72,7 +72,7 @@ def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
             continue
         waiting = found.setdefault(calls.function_of(step.row), _Waiting())
         if step.row not in waiting.rows:
-            states = analysis.states.first.get(str(table.attribute(step.row, names.RAY_TASK_ID)))
+            states = analysis.queued(step.row)
             waiting.known += states is not None
             waiting.for_resources += max(0, states.scheduling - starting[step.row]) if states is not None else 0
         waiting.rows[step.row] = waiting.rows.get(step.row, 0) + end - step.start
